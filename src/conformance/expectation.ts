@@ -70,7 +70,7 @@ export function ruleFor(
   const [endpoints, masquerade] = MATRIX[policy][isExternal ? 'external' : 'clusterIP'][seen];
   if (isExternal) return [endpoints, masquerade];
   if (masqueradeAll) return [endpoints, 'node'];
-  // A node's own processes use an address of the node anyway.
+  // A process of a node uses an address of the node anyway.
   if (!localDetection) return [endpoints, source === 'node' ? 'node' : 'client'];
   return [endpoints, masquerade];
 }

@@ -35,7 +35,7 @@ export interface FlowResult {
 /** How long an answer may take on a busy machine before it counts as silence. */
 const PATIENCE_MS = 8000;
 const SILENCE_MS = 700;
-/** With three servers, the chance that one stays unseen in this many tries is one in ten thousand million. */
+/** With three servers, the probability that one is not reached in this many tries is one in ten billion. */
 const MAX_TRIES = 64;
 const MIN_TRIES = 3;
 /**
@@ -198,7 +198,7 @@ function findSourceProblem(
   return null;
 }
 
-/** Whom the server saw: the client, the node, or an address that is neither. */
+/** Returns which source the server saw: the client, the node, or an address that is neither. */
 function sourceOf(
   layout: Layout,
   flow: Flow,

@@ -32,12 +32,12 @@ const LOSE_FIRST = `nft -f - <<'END'
   add chain ip lossy input { type filter hook input priority 0; }
   add rule ip lossy input tcp flags & (syn | ack) == syn tcp sport != @seen add @seen { tcp sport } drop
 END`;
-/** A packet of 74 bytes takes 0.74 s, once a packet before it has used up the burst. */
+/** A packet of 74 bytes takes 0.74 s, after an earlier packet has used up the burst. */
 const DELAY =
   'tc qdisc add dev lo root tbf rate 800bit burst 100 limit 20000; echo > /dev/udp/127.0.0.1/9; true';
 
 const rows: readonly [what: string, command: string, late: LateAnswer][] = [
-  ['an endpoint that heals while it is dialled is not slow', LOSE_FIRST, 'healed'],
+  ['an endpoint that recovers during the connection attempt is not slow', LOSE_FIRST, 'healed'],
   ['an endpoint that takes longer than the timeout to answer is slow', DELAY, 'slow'],
 ];
 for (const [what, command, expected] of rows)

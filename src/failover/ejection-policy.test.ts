@@ -4,7 +4,7 @@ import { createEjectionPolicy, type Decision, type EjectionPolicy } from './ejec
 
 const POOL = ['a', 'b', 'c', 'd'];
 
-/** "a" gets a client's outcome, or a check's ("node"), at a time in milliseconds. */
+/** "a" gets the outcome of a client, or of a check ("node"), at a time in milliseconds. */
 type Step =
   | readonly [at: number, client: string, kind: 'reset' | 'timeout' | 'success', endpoint?: string]
   | readonly [at: number, 'due' | 'forget', endpoint?: string];
@@ -13,15 +13,15 @@ interface Row {
   readonly name: string;
   readonly pools?: readonly (readonly string[])[];
   readonly steps: readonly Step[];
-  /** What was decided, as "TIME WORD ENDPOINT …". */
+  /** The decisions, as "TIME WORD ENDPOINT …". */
   readonly decided: readonly string[];
-  /** What is out in the end; default: nothing. */
+  /** Ejected endpoints at the end; default: none. */
   readonly out?: readonly string[];
 }
 
 const ROWS: readonly Row[] = [
   {
-    name: 'a refused client alone only causes a check',
+    name: 'a single refused client only causes a check',
     steps: [[0, 'x', 'reset']],
     decided: ['0 check a'],
   },
@@ -47,7 +47,7 @@ const ROWS: readonly Row[] = [
     decided: ['0 check a', '1001 check a'],
   },
   {
-    name: 'timeouts of two clients are enough, before the check has its answer',
+    name: 'timeouts of two clients eject before the check has its answer',
     steps: [
       [0, 'x', 'timeout'],
       [1, 'y', 'timeout'],
@@ -57,12 +57,12 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'many timeouts of one client are not enough without the check',
+    name: 'many timeouts of one client do not eject without the check',
     steps: [0, 1, 2, 3, 4, 5, 6, 7, 8].map((at) => [at, 'x', 'timeout'] as const),
     decided: ['0 check a'],
   },
   {
-    name: 'timeouts of one client and of the check are',
+    name: 'timeouts of one client and of the check eject',
     steps: [
       [0, 'x', 'timeout'],
       [5, 'x', 'timeout'],
@@ -72,7 +72,7 @@ const ROWS: readonly Row[] = [
     out: ['a'],
   },
   {
-    name: 'one connection alone causes two checks',
+    name: 'a single connection causes two checks',
     steps: [
       [0, 'x', 'timeout'],
       [300, 'node', 'timeout'],

@@ -47,7 +47,7 @@ export type Cause = 'reset' | 'timeout';
 export interface EjectionPolicy {
   /** The ejected endpoints, in order of ejection. */
   readonly ejected: ReadonlySet<EndpointKey>;
-  /** Returns whether successful outcomes matter for this endpoint. */
+  /** Returns true if successful outcomes matter for this endpoint. */
   isTracked(endpoint: EndpointKey): boolean;
   /** Whether any endpoint is tracked. */
   readonly active: boolean;
@@ -173,7 +173,7 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     return [];
   };
 
-  /** Whether an endpoint in use has neither recent failures nor a recent ejection. */
+  /** Returns true if an endpoint in use has neither recent failures nor a recent ejection. */
   const isForgettable = (now: number, record: Record): boolean =>
     record.until === null &&
     !record.checking &&

@@ -28,7 +28,8 @@ export interface FailoverOptions {
   /** The programmed Service map; null: none yet. */
   readonly map: () => ServiceMap | null;
   /**
-   * Whether connection tracking has the mode's connections, so that deleting an entry sends the client to another endpoint.
+   * Returns true if connection tracking has the mode's connections, so that deleting an entry sends the
+   * client to another endpoint.
    */
   readonly tracked: () => boolean;
   /** Called with all ejected endpoints, for `ServiceTable.setEjected`. */
@@ -36,7 +37,7 @@ export interface FailoverOptions {
   /** An endpoint was ejected or returned. For events and metrics. */
   readonly onVerdict?: (verdict: FailoverVerdict) => void;
   /**
-   * Whether network policies may be the reason for an unanswered connection, which is then ignored.
+   * Returns true if network policies may be the reason for an unanswered connection, which is then ignored.
    * `client` null: this node's own check. Default: never.
    */
   readonly mayBeDenied?: (connection: {
@@ -65,7 +66,7 @@ export interface Failover {
   close(): void;
 }
 
-/** How long pending connections to an endpoint that answers late are not deleted. */
+/** Time during which pending connections to an endpoint that answers late are not deleted. */
 const SLOW_FOR_MS = 600_000;
 
 export function startFailover(options: FailoverOptions): Failover {
@@ -78,7 +79,7 @@ export function startFailover(options: FailoverOptions): Failover {
   let cancel: (() => void) | null = null;
   let closed = false;
 
-  /** The frontend that a client connected to; null: none, or one without failover. */
+  /** Returns the frontend that a client connected to; null: none, or one without failover. */
   function frontendOf({ destination, protocol }: Pick<Outcome, 'destination' | 'protocol'>): Frontend | null {
     const family = familyOf(destination.ip);
     const frontends = map()?.frontends;
@@ -117,7 +118,9 @@ export function startFailover(options: FailoverOptions): Failover {
     schedule();
   }
 
-  /** Whether the endpoint is far away or very busy: deleting its connections would only break them. */
+  /**
+   * Returns true if the endpoint is far away or very busy: deleting its connections would only break them.
+   */
   function isSlow({ endpoint, protocol }: PendingConnection): boolean {
     if (slow.size === 0) return false;
     return (slow.get(endpointKey(endpoint.ip, endpoint.port, protocol)) ?? 0) > clock.now();
@@ -217,7 +220,7 @@ function poolsOf({ routes }: Frontend): Pool[] {
   return [...pools];
 }
 
-/** Includes the ejected ones. */
+/** Returns the keys of a pool's endpoints, including ejected ones. */
 function keysOf({ endpoints, ejected = [] }: Pool, protocol: Frontend['protocol']): EndpointKey[] {
   return [...endpoints, ...ejected].map(({ ip, port }) => endpointKey(ip, port, protocol));
 }

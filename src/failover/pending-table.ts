@@ -1,7 +1,7 @@
 /** Pending connections by the id of their connection tracking entry, the oldest first; bounded. */
 export interface PendingTable {
   readonly size: number;
-  /** Adds a connection; ignored when the table is full. */
+  /** Adds a connection; ignored if the table is full. */
   begin(id: number, event: Uint8Array, now: number): void;
   /** Removes a connection and returns its event, or null. */
   take(id: number): Uint8Array | null;

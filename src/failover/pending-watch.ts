@@ -17,9 +17,9 @@ export interface PendingWatchOptions {
   readonly netns?: NetnsRef | undefined;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** True for connections to a Service with failover; others are ignored. */
+  /** Returns true for connections to a Service with failover; others are ignored. */
   readonly wanted: (connection: PendingConnection) => boolean;
-  /** True while answers of endpoints matter; otherwise answered connections are not decoded. */
+  /** Returns true while answers of endpoints matter; otherwise answered connections are not decoded. */
   readonly wantsSuccess: () => boolean;
   readonly onOutcome: (outcome: Outcome) => void;
   /** Called with the number of unanswered connections whose entries were deleted. For metrics. */
@@ -36,7 +36,7 @@ const GATHER_MS = 10;
 const MAX_PENDING = 32_768;
 /** Events to read before a decision, so that a received answer counts even if this process is late. */
 const MAX_EVENTS = 50_000;
-/** The number of flows from which one listing is cheaper than single lookups. */
+/** From this number of flows on, one listing is cheaper than single lookups. */
 const MAX_LOOKUPS = 200;
 /**
  * The maximum rate of events per second, at about 10 µs each: beyond it, half of the connections are sampled, then a
@@ -54,8 +54,9 @@ const LIST_AGAIN_MS = 2000;
 const LIST_OTHERS_MS = 500;
 
 /**
- * Detects by connection tracking events which endpoints answer, refuse or do not answer, and deletes the entries of
- * unanswered connections, so that the client's next SYN becomes a new flow to an endpoint that the rules choose then.
+ * Detects through connection tracking events which endpoints answer, refuse or do not answer, and deletes
+ * the entries of unanswered connections, so that the client's next SYN becomes a new flow to an endpoint
+ * that the rules then choose.
  */
 export function startPendingWatch(options: PendingWatchOptions): { close(): void } {
   const { families, netns, clock, logger, wanted, wantsSuccess, onOutcome } = options;

@@ -70,57 +70,57 @@ const got = (table: AddressTable, wish: Wish) => {
 
 const CASES: [string, Wish[], string[]][] = [
   ['the first Service gets the first address', [{ name: 'a' }], ['10.0.0.1']],
-  ['what a node has is left out', [{ name: 'a' }, { name: 'b' }], ['10.0.0.3']],
-  ['a family each', [{ name: 'a', families: ['IPv6', 'IPv4'] }], ['fd00::1', '10.0.0.1']],
+  ['addresses of nodes are left out', [{ name: 'a' }, { name: 'b' }], ['10.0.0.3']],
+  ['an address of each family', [{ name: 'a', families: ['IPv6', 'IPv4'] }], ['fd00::1', '10.0.0.1']],
   [
     'every address is in use',
     [{ name: 'a' }, { name: 'b' }, { name: 'c' }],
     ['PoolExhausted: every IPv4 address is in use (default: 10.0.0.1-10.0.0.3)'],
   ],
   [
-    'one family is exhausted, the other is given',
+    'one family is exhausted, the other gets an address',
     [{ name: 'a' }, { name: 'b' }, { name: 'c', families: ['IPv4', 'IPv6'] }],
     ['fd00::1', 'PoolExhausted: every IPv4 address is in use (default: 10.0.0.1-10.0.0.3)'],
   ],
-  ['asked for by annotation', [{ name: 'a', ask: '10.0.0.3' }], ['10.0.0.3']],
-  ['asked for by spec.loadBalancerIP', [{ name: 'a', field: '10.0.0.3' }], ['10.0.0.3']],
+  ['requested by annotation', [{ name: 'a', ask: '10.0.0.3' }], ['10.0.0.3']],
+  ['requested by spec.loadBalancerIP', [{ name: 'a', field: '10.0.0.3' }], ['10.0.0.3']],
   [
-    'the annotation stands above the field',
+    'the annotation takes precedence over the field',
     [{ name: 'a', field: '10.0.0.1', ask: '10.0.0.3' }],
     ['10.0.0.3'],
   ],
   [
-    'asked for in both families',
+    'requested in both families',
     [{ name: 'a', families: ['IPv4', 'IPv6'], ask: 'fd00::0002, 10.0.0.3' }],
     ['10.0.0.3', 'fd00::2'],
   ],
   [
-    'asked for in one family, the other is chosen',
+    'requested in one family, the other is allocated',
     [{ name: 'a', families: ['IPv4', 'IPv6'], ask: '10.0.0.3' }],
     ['10.0.0.3', 'fd00::1'],
   ],
   [
-    'asked for what another has',
+    'requested, but in use by another Service',
     [{ name: 'a' }, { name: 'b', ask: '10.0.0.1' }],
     ['AddressTaken: 10.0.0.1 is in use by Service default/a'],
   ],
   [
-    'asked for what a node has',
+    'requested, but an address of a node',
     [{ name: 'a', ask: '10.0.0.2' }],
     ['AddressTaken: 10.0.0.2 is in use by node node-1'],
   ],
   [
-    'asked for what no pool has',
+    'requested, but in no pool',
     [{ name: 'a', ask: '10.9.0.1' }],
     ['AddressNotInPool: 10.9.0.1 is not in the pools for this Service (default: 10.0.0.1-10.0.0.3)'],
   ],
   [
-    'asked for nonsense',
+    'requested, but not an address',
     [{ name: 'a', ask: 'here' }],
     [`InvalidRequest: "here" in the annotation ${REQUESTED_ADDRESSES} is not an address`],
   ],
   [
-    'asked for two of a family',
+    'two addresses of a family requested',
     [{ name: 'a', ask: '10.0.0.1,10.0.0.3' }],
     [
       '10.0.0.1',
@@ -128,14 +128,14 @@ const CASES: [string, Wish[], string[]][] = [
     ],
   ],
   [
-    'asked for a family that the Service does not have',
+    'requested in a family that the Service does not have',
     [{ name: 'a', field: 'fd00::1' }],
     [
       'InvalidRequest: "fd00::1" in spec.loadBalancerIP is IPv6, which spec.ipFamilies of this Service does not list',
     ],
   ],
   [
-    'two that both ask share an address when their keys are equal and their ports do not clash',
+    'two Services that request the same address share it if their keys are equal and their ports do not conflict',
     [
       { name: 'a', ask: '10.0.0.3', ports: [80], key: 'k' },
       { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k', namespace: 'other' },
@@ -145,11 +145,11 @@ const CASES: [string, Wish[], string[]][] = [
   ...(
     [
       ['no keys', undefined, undefined],
-      ['a key on one alone', undefined, 'k'],
+      ['a key on only one of them', undefined, 'k'],
       ['different keys', 'k', 'l'],
     ] as const
   ).map(([what, first, second]): [string, Wish[], string[]] => [
-    `two that both ask do not share an address with ${what}`,
+    `two Services that request the same address do not share it with ${what}`,
     [
       { name: 'a', ask: '10.0.0.3', ports: [80], ...(first ? { key: first } : {}) },
       { name: 'b', ask: '10.0.0.3', ports: [443], ...(second ? { key: second } : {}), namespace: 'other' },
@@ -159,7 +159,7 @@ const CASES: [string, Wish[], string[]][] = [
     ],
   ]),
   [
-    'one of policy Local shares with those of the same endpoints',
+    'a Service with policy Local shares with Services that have the same endpoints',
     [
       { name: 'a', ask: '10.0.0.3', ports: [80], key: 'k', local: { app: 'a' } },
       { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k', local: { app: 'a' } },
@@ -167,7 +167,7 @@ const CASES: [string, Wish[], string[]][] = [
     ['10.0.0.3'],
   ],
   [
-    'one of policy Local does not share with other endpoints, whose node would announce for it',
+    'a Service with policy Local does not share with Services that have other endpoints',
     [
       { name: 'a', ask: '10.0.0.3', ports: [80], key: 'k', local: { app: 'a' } },
       { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' },
@@ -177,7 +177,7 @@ const CASES: [string, Wish[], string[]][] = [
     ],
   ],
   [
-    'two that both ask do not share a port',
+    'two Services that request the same address do not share a port',
     [
       { name: 'a', ask: '10.0.0.3', ports: [80, 443], key: 'k' },
       { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' },
@@ -185,7 +185,7 @@ const CASES: [string, Wish[], string[]][] = [
     ['AddressTaken: 10.0.0.3 is in use by Service default/a, which has port 443/TCP, too'],
   ],
   [
-    'one that did not ask shares with no other',
+    'a Service without a request shares with no other',
     [
       { name: 'a', ports: [80] },
       { name: 'b', ask: '10.0.0.1', ports: [443] },
@@ -202,7 +202,7 @@ for (const [what, wishes, expected] of CASES) {
 }
 
 describe('over time', () => {
-  test('a Service keeps its address, however often addresses are decided', () => {
+  test('a Service keeps its address, however often addresses are allocated', () => {
     const table = tableOf();
     got(table, { name: 'a' });
     got(table, { name: 'b' });
@@ -210,7 +210,7 @@ describe('over time', () => {
     assert.deepEqual(got(table, { name: 'b' }), ['10.0.0.3']);
   });
 
-  test('what was freed comes last', () => {
+  test('a released address is reused last', () => {
     const table = tableOf({ name: 'p', ranges: ['10.1.0.1-10.1.0.3'] });
     assert.deepEqual(got(table, { name: 'a' }), ['10.1.0.1']);
     assert.equal(table.release('default/a'), true);
@@ -220,14 +220,14 @@ describe('over time', () => {
     assert.deepEqual(got(table, { name: 'd' }), ['10.1.0.1']);
   });
 
-  test('a restart begins with what the Services have', () => {
+  test('a restart adopts the addresses of the Services', () => {
     const table = tableOf();
     table.adopt(service({ name: 'b', has: ['10.0.0.3', 'fd00::1'] }));
     assert.deepEqual(got(table, { name: 'a' }), ['10.0.0.1']);
     assert.deepEqual(got(table, { name: 'b', has: ['10.0.0.3'] }), ['10.0.0.3']);
   });
 
-  test('two that have one address: the first adopted keeps it, the other gets another', () => {
+  test('two Services with the same address: the first adopted keeps it, the other gets another one', () => {
     const table = tableOf();
     table.adopt(service({ name: 'a', has: ['10.0.0.3'] }));
     table.adopt(service({ name: 'b', has: ['10.0.0.3'] }));
@@ -235,13 +235,13 @@ describe('over time', () => {
     assert.deepEqual(got(table, { name: 'a', has: ['10.0.0.3'] }), ['10.0.0.3']);
   });
 
-  test('an address that has left the pools is replaced', () => {
+  test('an address that was removed from the pools is replaced', () => {
     const table = tableOf();
     table.adopt(service({ name: 'a', has: ['10.7.0.1'] }));
     assert.deepEqual(got(table, { name: 'a', has: ['10.7.0.1'] }), ['10.0.0.1']);
   });
 
-  test('one that asks for what is taken keeps what it has, and gets it when it is free', () => {
+  test('a Service that requests an address in use keeps its own until the other is free', () => {
     const table = tableOf();
     got(table, { name: 'a' });
     got(table, { name: 'b' });
@@ -252,7 +252,7 @@ describe('over time', () => {
     assert.deepEqual(table.holders('10.0.0.3'), []);
   });
 
-  test('one that shares and takes a port of the other loses the address', () => {
+  test('a Service that shares an address and adds a port of the other loses the address', () => {
     const table = tableOf();
     got(table, { name: 'a', ask: '10.0.0.3', ports: [80], key: 'k' });
     got(table, { name: 'b', ask: '10.0.0.3', ports: [443], key: 'k' });
@@ -271,7 +271,7 @@ describe('pools', () => {
   };
   const web = { name: 'web', ranges: ['10.2.0.7'], serviceSelectors: [{ matchLabels: { app: 'web' } }] };
 
-  test('are for the namespaces and Services that they select', () => {
+  test('are used for the namespaces and Services that they select', () => {
     const table = tableOf(prod, web);
     assert.deepEqual(got(table, { name: 'a', namespace: 'prod' }), ['10.1.0.1']);
     assert.deepEqual(got(table, { name: 'b', labels: { app: 'web' } }), ['10.2.0.7']);
@@ -281,14 +281,14 @@ describe('pools', () => {
     ]);
   });
 
-  test('are for namespaces by name too', () => {
+  test('can select namespaces by name', () => {
     const table = tableOf({ ...prod, namespaces: ['stage'] });
     assert.deepEqual(got(table, { name: 'a', namespace: 'stage' }), ['10.1.0.1']);
     assert.deepEqual(got(table, { name: 'b', namespace: 'prod' }), ['10.1.0.2']);
     assert.match(got(table, { name: 'c' })[0] ?? '', /^NoPool/);
   });
 
-  test('are used by priority, those without one last', () => {
+  test('are used by priority, pools without priority last', () => {
     const range = (name: string, address: string, priority = 0) => ({ name, ranges: [address], priority });
     const table = tableOf(
       range('rest', '10.0.0.1'),
@@ -299,7 +299,7 @@ describe('pools', () => {
     assert.deepEqual(addresses, ['10.0.0.4', '10.0.0.3', '10.0.0.1']);
   });
 
-  test('without autoAssign: for Services that request an address, or the pool', () => {
+  test('without autoAssign are used for Services that request an address, or the pool', () => {
     const table = tableOf({ name: 'vip', ranges: ['10.0.0.3-10.0.0.5'], autoAssign: false });
     assert.match(
       got(table, { name: 'a' })[0] ?? '',
@@ -307,12 +307,12 @@ describe('pools', () => {
     );
     assert.deepEqual(got(table, { name: 'b', ask: '10.0.0.5' }), ['10.0.0.5']);
     assert.deepEqual(got(table, { name: 'c', pool: 'vip' }), ['10.0.0.3']);
-    // One that has an address keeps it.
+    // A Service that has an address keeps it.
     table.adopt(service({ name: 'd', has: ['10.0.0.4'] }));
     assert.deepEqual(got(table, { name: 'd' }), ['10.0.0.4']);
   });
 
-  test('that a Service names are the only ones for it', () => {
+  test('named by a Service are the only ones for it', () => {
     const table = tableOf(POOL, { name: 'other', ranges: ['10.9.0.1'] }, prod);
     assert.deepEqual(got(table, { name: 'a' }), ['10.0.0.1']);
     assert.deepEqual(got(table, { name: 'a', pool: 'other' }), ['10.9.0.1']);
@@ -320,7 +320,7 @@ describe('pools', () => {
     assert.match(got(table, { name: 'c', pool: 'none' })[0] ?? '', /does not exist/);
   });
 
-  test('the ends of a network are given only when asked for', () => {
+  test('the ends of a network are allocated only on request', () => {
     const table = tableOf({ name: 'p', ranges: ['10.1.0.0/30', 'fd00::/126'] });
     assert.deepEqual(got(table, { name: 'a' }), ['10.1.0.1']);
     assert.deepEqual(got(table, { name: 'b' }), ['10.1.0.2']);
@@ -329,7 +329,7 @@ describe('pools', () => {
     assert.deepEqual(got(table, { name: 'e', families: ['IPv6'] }), ['fd00::1']);
   });
 
-  test('of 500 Services none gets the address of another', () => {
+  test('500 Services get different addresses', () => {
     const table = tableOf({ name: 'p', ranges: ['10.1.0.0/23', 'fd00::/64'] });
     const all = Array.from({ length: 500 }, (_, i) =>
       got(table, { name: `s${i}`, families: ['IPv4', 'IPv6'] }),
@@ -337,7 +337,7 @@ describe('pools', () => {
     assert.equal(new Set(all.flat()).size, 1000);
   });
 
-  test('one that is malformed is refused by name', () => {
+  test('a malformed pool is refused by name', () => {
     assert.throws(
       () => tableOf({ name: 'p', ranges: ['10.1.0.9-10.1.0.1'] }),
       /pool p: "10.1.0.9-10.1.0.1" is not a network/,

@@ -16,14 +16,14 @@ export interface LoadBalancerPool {
   readonly name: string;
   /** Networks ("10.0.0.0/28"), ranges ("10.0.0.1-10.0.0.9") and single addresses, of both families. */
   readonly ranges: readonly string[];
-  /** False: only for Services that request an address of it, or the pool itself. Default: true. */
+  /** False: only for Services that request one of its addresses, or the pool itself. Default: true. */
   readonly autoAssign?: boolean;
   /** Pools with lower numbers are used first; those with 0, the default, last. */
   readonly priority?: number;
-  /** Namespaces whose Services may have addresses of it, by name or by labels; both empty: all. */
+  /** Namespaces whose Services may have its addresses, by name or by labels; both empty: all. */
   readonly namespaces?: readonly string[];
   readonly namespaceSelectors?: readonly LabelSelector[];
-  /** Labels of the Services that may have addresses of it, one of which must match; empty: all. */
+  /** Labels of the Services that may have its addresses, one of which must match; empty: all. */
   readonly serviceSelectors?: readonly LabelSelector[];
 }
 
@@ -34,7 +34,7 @@ export interface Refusal {
 }
 
 export interface Allocation {
-  /** In the order of spec.ipFamilies; a family that got none is left out. */
+  /** In the order of spec.ipFamilies; a family without an address is left out. */
   readonly addresses: readonly string[];
   /** Addresses that could not be allocated. The Service keeps the ones it has. */
   readonly refusals: readonly Refusal[];
@@ -42,28 +42,31 @@ export interface Allocation {
 
 /** The allocations of addresses to Services. Decides at once; the caller writes the decision to the Service. */
 export interface AddressTable {
-  /** Records the addresses in a Service's status that it may keep. Call it for all Services before `allocate`. */
+  /**
+   * Adopts the addresses in a Service's status that it may keep. Call it for all Services before
+   * `allocate`.
+   */
   adopt(service: Service): void;
   /** Allocates addresses to a Service. */
   allocate(service: Service): Allocation;
-  /** Frees the addresses of the Service with this key ("namespace/name"); true if it had any. */
+  /** Releases the addresses of the Service with this key ("namespace/name"). Returns true if it had any. */
   release(key: string): boolean;
-  /** Keys of the Services that have an address. */
+  /** Returns the keys of the Services that have an address. */
   holders(address: string): string[];
-  /** The name of the pool that an address is from. */
+  /** Returns the name of the pool that contains an address. */
   poolOf(address: string): string | null;
 }
 
 export interface AddressTableOptions {
   readonly pools: readonly LoadBalancerPool[];
   namespaceLabels(namespace: string): Readonly<Record<string, string>> | undefined;
-  /** The other user of an address ("node node-1"); null: none. */
+  /** Returns the other user of an address ("node node-1"); null: none. */
   otherUse(address: string): string | null;
 }
 
 interface Pool extends LoadBalancerPool {
   readonly parsed: readonly AddressRange[];
-  /** Where the next search begins, so that a freed address is not reused at once. */
+  /** The start of the next search, so that a released address is not reused at once. */
   readonly next: Map<AddressRange, bigint>;
 }
 
@@ -71,9 +74,9 @@ interface Holding {
   readonly ports: ReadonlySet<string>;
   /** The addresses that the Service requests: only these can be shared. */
   readonly asked: ReadonlySet<string>;
-  /** It shares with Services of the same key alone; null: with none. */
+  /** Only Services with the same key share the address; null: none do. */
   readonly sharingKey: string | null;
-  /** What decides which nodes may announce its address; null: every node. */
+  /** Identifies the nodes that may announce its address; null: every node. */
   readonly endpoints: string | null;
 }
 
@@ -107,7 +110,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
     holdings.set(address, holders.set(key, holding));
     held.set(key, [...(held.get(key) ?? []), address]);
   };
-  /** The holder that prevents this Service from having the address; null: it is free. */
+  /** Returns the holder that prevents this Service from having the address; null: it is free. */
   const obstacle = (key: string, address: string, mine: Holding): string | null => {
     const other = options.otherUse(address);
     if (other !== null) return other;
@@ -225,7 +228,7 @@ function isForService(
   return serviceSelectors.length === 0 || serviceSelectors.some((selector) => selects(selector, labels));
 }
 
-/** Why no pool gives a Service an address by itself. */
+/** Returns the reason why no pool assigns an address to a Service without a request. */
 function noPool(service: Service, open: readonly Pool[], family: IPFamily): string {
   const pool = requestedPool(service);
   if (pool !== null)
@@ -322,7 +325,7 @@ function familiesOf(service: Service): IPFamily[] {
   return families.length > 0 ? families : ['ipv4'];
 }
 
-/** " (default: 10.0.0.1-10.0.0.9)", for messages; empty when no pool has addresses of the family. */
+/** Returns " (default: 10.0.0.1-10.0.0.9)", for messages; empty if no pool has addresses of the family. */
 function poolList(pools: readonly Pool[], family: IPFamily): string {
   const texts = pools.flatMap(({ name, parsed }) => {
     const ranges = parsed.filter((range) => range.family === family).map((range) => range.text);

@@ -16,7 +16,7 @@ beforeEach(() => {
   apiHealth = createApiHealthProbe({ ask, steady: () => now, slowMs: 100, onResult: () => {} });
 });
 
-/** Asks, and answers so much later. */
+/** Sends a probe, and answers after this time. */
 async function beat(takes: number, answers = true): Promise<void> {
   apiHealth.probe();
   now += takes;
@@ -25,16 +25,16 @@ async function beat(takes: number, answers = true): Promise<void> {
   await new Promise((resolve) => setImmediate(resolve));
 }
 
-test('nothing is known before it was asked', () => assert.equal(apiHealth.healthyMs(), 0));
+test('not healthy before the first probe', () => assert.equal(apiHealth.healthyMs(), 0));
 
-test('healthy since the first question of those that were answered in time', async () => {
+test('healthy since the first of consecutive timely probes', async () => {
   await beat(5);
   now += 60;
   await beat(5);
   assert.equal(apiHealth.healthyMs(), 70);
 });
 
-test('a late answer ends it, and so does none', async () => {
+test('a late or missing answer ends it', async () => {
   for (const [takes, answers] of [
     [101, true],
     [5, false],
@@ -50,7 +50,7 @@ test('a late answer ends it, and so does none', async () => {
   }
 });
 
-test('while an answer is missing for too long, it is not healthy', async () => {
+test('it is not healthy while an answer is overdue', async () => {
   await beat(5);
   now += 60;
   apiHealth.probe();
@@ -58,7 +58,7 @@ test('while an answer is missing for too long, it is not healthy', async () => {
   assert.equal(apiHealth.healthyMs(), 0);
 });
 
-test('what was known before a pause does not count', async () => {
+test('results before a pause do not count', async () => {
   await beat(5);
   now += 5000;
   assert.equal(apiHealth.healthyMs(), 0);
@@ -66,7 +66,7 @@ test('what was known before a pause does not count', async () => {
   assert.equal(apiHealth.healthyMs(), 5);
 });
 
-test('it is not asked again at once, nor twice at a time', async () => {
+test('probes are neither sent in quick succession nor concurrently', async () => {
   await beat(5);
   apiHealth.probe();
   assert.equal(asked.length, 1);

@@ -1,8 +1,11 @@
-/** Whether the API server answers this client. */
+/** Probes whether the API server answers this client. */
 export interface ApiHealthProbe {
   /** Sends a small request, unless one is in flight or was just sent. */
   probe(): void;
-  /** Milliseconds for which every request was answered in time; 0 after a failure or without a recent request. */
+  /**
+   * Returns the milliseconds for which every request was answered in time; 0 after a failure or without a
+   * recent request.
+   */
   healthyMs(): number;
 }
 
@@ -24,7 +27,7 @@ export function createApiHealthProbe({
   slowMs,
   onResult,
 }: ApiHealthProbeOptions): ApiHealthProbe {
-  /** When the first of an unbroken series of timely answers was requested. */
+  /** The time of the first request in an unbroken series of timely answers. */
   let healthySince: number | null = null;
   let lastSent = Number.NEGATIVE_INFINITY;
   let isAsking = false;

@@ -15,7 +15,7 @@ const LENGTH = 28;
 const OPERATIONS = { request: 1, reply: 2 } as const;
 const NO_MAC: Mac = new Uint8Array(6);
 
-/** Lets requests and replies for IPv4 over Ethernet through. */
+/** Passes requests and replies for IPv4 over Ethernet. */
 export const ARP_FILTER: readonly FilterInstruction[] = [
   // ldh [14]: hardware type 1; ldh [16]: protocol type IPv4
   [0x28, 0, 0, 14],
@@ -26,7 +26,9 @@ export const ARP_FILTER: readonly FilterInstruction[] = [
   [0x06, 0, 0, 0],
 ];
 
-/** Reads an Ethernet frame that carries ARP; null when it is malformed, or neither request nor reply. */
+/**
+ * Reads an Ethernet frame that contains ARP; returns null if it is malformed, or neither request nor reply.
+ */
 export function readArp(frame: Uint8Array): ArpPacket | null {
   if (frame.length < 14 + LENGTH) return null;
   const view = new DataView(frame.buffer, frame.byteOffset);

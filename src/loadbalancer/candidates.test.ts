@@ -50,24 +50,24 @@ const rows: {
   is: Record<string, string[] | null>;
 }[] = [
   {
-    name: 'with policy Cluster every node may announce, whether there are endpoints or not',
+    name: 'with policy Cluster every node may announce, with or without endpoints',
     services: [service('web', ['192.0.2.1', 'fd00::1'])],
     is: { '192.0.2.1': null, 'fd00::1': null },
   },
   {
-    name: 'with policy Local those with a ready endpoint may',
+    name: 'with policy Local nodes with a ready endpoint may announce',
     services: [service('web', ['192.0.2.1'], LOCAL)],
     slices: [slice('web', 'n1', 'n2:unready', 'n3')],
     is: { '192.0.2.1': ['n1', 'n3'] },
   },
   {
-    name: 'where none is ready, those that serve while they terminate may',
+    name: 'without ready endpoints, nodes with terminating endpoints that still serve may announce',
     services: [service('web', ['192.0.2.1'], LOCAL)],
     slices: [slice('web', 'n1:terminating', 'n2:unready')],
     is: { '192.0.2.1': ['n1'] },
   },
   {
-    name: 'where one is ready, those that terminate may not',
+    name: 'with a ready endpoint, nodes with terminating endpoints may not announce',
     services: [service('web', ['192.0.2.1'], LOCAL)],
     slices: [slice('web', 'n1:terminating', 'n2')],
     is: { '192.0.2.1': ['n2'] },
@@ -78,7 +78,7 @@ const rows: {
     is: { '192.0.2.1': [] },
   },
   {
-    name: 'a shared address needs a node that serves all its Services',
+    name: 'a shared address needs a node with endpoints of all its Services',
     services: [
       service('a', ['192.0.2.1'], LOCAL),
       service('b', ['192.0.2.1'], LOCAL),
@@ -88,7 +88,7 @@ const rows: {
     is: { '192.0.2.1': ['n2'] },
   },
   {
-    name: 'Services that are being deleted are over',
+    name: 'Services being deleted are ignored',
     services: [service('web', ['192.0.2.1'], {}, { deletionTimestamp: '2026-01-01T00:00:00Z' })],
     is: {},
   },
@@ -130,7 +130,7 @@ const nodes: { name: string; node: Node | undefined; may: boolean }[] = [
   { name: 'a node that is not Ready', node: node('False'), may: false },
   { name: 'a node that has not reported', node: node('Unknown'), may: false },
   {
-    name: 'a node that is left out by its label',
+    name: 'a node excluded by its label',
     node: node('True', { 'node.kubernetes.io/exclude-from-external-load-balancers': '' }),
     may: false,
   },

@@ -9,7 +9,7 @@ export interface WantedAddress {
   readonly nodes: ReadonlySet<string> | null;
 }
 
-/** Nodes with this label stay out of load balancing (KEP-1143). */
+/** Nodes with this label are excluded from load balancing (KEP-1143). */
 const EXCLUDED = 'node.kubernetes.io/exclude-from-external-load-balancers';
 
 /** The label of an EndpointSlice that names its Service. */
@@ -42,13 +42,13 @@ export function wantedAddresses(
   return wanted;
 }
 
-/** Key for an index of slices: "namespace/name" of the Service that they belong to. */
+/** Returns the key for an index of slices: "namespace/name" of their Service. */
 export function serviceOfSlice(slice: EndpointSlice): string[] {
   const name = (slice.metadata?.labels as Record<string, string> | undefined)?.[SERVICE_NAME];
   return name === undefined ? [] : [`${slice.metadata?.namespace}/${name}`];
 }
 
-/** Whether a node may announce addresses: it is Ready and not excluded. */
+/** Returns true if a node may announce addresses: it is Ready and not excluded. */
 export function mayAnnounce(node: Node | undefined): boolean {
   if (!node || node.metadata?.deletionTimestamp !== undefined) return false;
   const labels = (node.metadata?.labels ?? {}) as Record<string, string>;
@@ -56,7 +56,10 @@ export function mayAnnounce(node: Node | undefined): boolean {
   return ready && !(EXCLUDED in labels);
 }
 
-/** Nodes with a ready endpoint; where there is none at all, those whose endpoints still serve while they terminate (KEP-1669). */
+/**
+ * Returns the nodes with a ready endpoint; if there is none at all, nodes whose endpoints still serve while
+ * they terminate (KEP-1669).
+ */
 function nodesWithEndpoints(slices: Iterable<EndpointSlice>): Set<string> {
   const ready = new Set<string>();
   const serving = new Set<string>();

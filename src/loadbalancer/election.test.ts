@@ -12,7 +12,7 @@ interface Scene {
   readonly lasting?: readonly string[];
   readonly eligible?: readonly string[];
   readonly wanted: Readonly<Record<string, WantedAddress>>;
-  /** Address → node, with "†" behind it when its session is over; empty: none. */
+  /** Address → node, followed by "†" if its session is over; empty: none. */
   readonly owners?: Readonly<Record<string, string>>;
 }
 
@@ -36,7 +36,7 @@ function viewOf(
   };
 }
 
-/** What every node decides about an address: "n1 claims first", "n2 keeps" … */
+/** Returns the decisions of every node about an address: "n1 claims first", "n2 keeps" … */
 function decisions(scene: Scene, address: string): string[] {
   return NODES.flatMap((node) => {
     const { keep, release, claim, remove } = elect(viewOf(node, scene));
@@ -55,22 +55,22 @@ const [first = '', second = '', third = ''] = byPreference(NODES, A);
 
 const rows: { name: string; scene: Scene; is: string[] }[] = [
   {
-    name: 'a free address is open to all, each in its turn',
+    name: 'a free address may be claimed by all nodes in the order of their rank',
     scene: { wanted: { [A]: everywhere } },
     is: [`${first} claims as 0`, `${second} claims as 1`, `${third} claims as 2`],
   },
   {
-    name: 'what a living node owns stays with it',
+    name: 'a live node keeps its addresses',
     scene: { wanted: { [A]: everywhere }, owners: { [A]: third } },
     is: [`${third} keeps`],
   },
   {
-    name: 'what a dead session owned is free',
+    name: 'addresses of a dead session are free',
     scene: { wanted: { [A]: everywhere }, lasting: ['n2'], owners: { [A]: 'n1†' } },
     is: ['n2 claims as 0'],
   },
   {
-    name: 'the new session of a node that crashed does not own what the old one did',
+    name: 'the new session of a crashed node does not own the addresses of the old one',
     scene: { wanted: { [A]: only('n1') }, owners: { [A]: 'n1†' } },
     is: ['n1 claims as 0'],
   },
@@ -80,17 +80,17 @@ const rows: { name: string; scene: Scene; is: string[] }[] = [
     is: ['n2 claims as 0'],
   },
   {
-    name: 'an owner that lost its endpoint gives the address up',
+    name: 'an owner that lost its endpoint releases the address',
     scene: { wanted: { [A]: only('n2') }, owners: { [A]: 'n1' } },
     is: ['n1 releases'],
   },
   {
-    name: 'an owner that may no longer announce gives the address up, and no other takes it before',
+    name: 'an owner that may no longer announce releases the address before another takes it',
     scene: { wanted: { [A]: everywhere }, eligible: ['n2', 'n3'], owners: { [A]: 'n1' } },
     is: ['n1 releases'],
   },
   {
-    name: 'an address that no Service has any longer is given up',
+    name: 'an address without a Service is released',
     scene: { wanted: {}, owners: { [A]: 'n1' } },
     is: ['n1 releases'],
   },
@@ -100,12 +100,12 @@ const rows: { name: string; scene: Scene; is: string[] }[] = [
     is: [`${first} removes`],
   },
   {
-    name: 'without any node that may announce, none claims',
+    name: 'no node claims if none may announce',
     scene: { wanted: { [A]: everywhere }, eligible: [] },
     is: [],
   },
   {
-    name: 'a node without a session claims nothing',
+    name: 'a node without a session claims no address',
     scene: { wanted: { [A]: only('n1', 'n2') }, lasting: ['n2', 'n3'] },
     is: ['n2 claims as 0'],
   },
@@ -123,11 +123,11 @@ describe('spread', () => {
     }
     return [...count.values()].sort();
   };
-  test('many free addresses go to all nodes alike, each to exactly one', () => {
+  test('many free addresses are distributed evenly, each to exactly one node', () => {
     const wanted = Object.fromEntries(addresses(30).map((address) => [address, everywhere]));
     assert.deepEqual(firsts({ wanted }), [10, 10, 10]);
   });
-  test('what a node owns already counts', () => {
+  test('addresses that a node already owns count', () => {
     const wanted = Object.fromEntries(addresses(9).map((address) => [address, everywhere]));
     const owners = Object.fromEntries(addresses(3).map((address) => [address, 'n1']));
     assert.deepEqual(firsts({ wanted, owners }), [0, 3, 3]);

@@ -14,14 +14,14 @@ export interface ElectionView {
   readonly wanted: ReadonlyMap<string, WantedAddress>;
   /** Address → the session in its Lease; empty: none. Addresses without a Lease are absent. */
   readonly owners: ReadonlyMap<string, string>;
-  /** Whether a session is over: its node or another one ended it, or a newer one replaced it. */
+  /** Returns true if a session is over: its node or another one ended it, or a newer one replaced it. */
   readonly isOver: (session: string) => boolean;
 }
 
 export interface ElectionResult {
-  /** Owned by this node, which keeps them. */
+  /** Addresses that this node owns and keeps. */
   readonly keep: readonly string[];
-  /** Owned by this node, which has to release them: it may not announce them, or no Service has them. */
+  /** Addresses that this node owns but has to release: it may not announce them, or no Service has them. */
   readonly release: readonly string[];
   /**
    * Free addresses that this node may claim. Nodes with equal views agree on the node of rank 0; the others wait, in

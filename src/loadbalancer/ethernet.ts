@@ -3,7 +3,7 @@ export type Mac = Uint8Array;
 
 export const BROADCAST: Mac = Uint8Array.of(255, 255, 255, 255, 255, 255);
 
-/** An Ethernet header (IEEE 802.3) and what follows it. */
+/** Returns an Ethernet header (IEEE 802.3) followed by a payload. */
 export function ethernetFrame(to: Mac, from: Mac, ethertype: number, payload: Uint8Array): Uint8Array {
   const frame = new Uint8Array(14 + payload.length);
   frame.set(to, 0);

@@ -24,7 +24,7 @@ const ADDRESSES = ['10.77.0.200', 'fd77::c8'];
 interface Node {
   readonly announcer: LinkAnnouncer;
   readonly mac: string;
-  /** Answer of `mayAnnounce`. */
+  /** The result of `mayAnnounce`. */
   allowed: boolean;
   readonly conflicts: string[];
 }
@@ -84,7 +84,7 @@ function openNode(host: string): Node {
   return Object.assign(node, { announcer });
 }
 
-/** Makes the client's kernel look for the address, by sending there. */
+/** Makes the client's kernel resolve the address, by sending there. */
 function touch(address: string): void {
   const fd = bindUdpIn(client, address.includes(':') ? '::' : '0.0.0.0', 0);
   const to = socketAddress(address, 9);
@@ -99,7 +99,7 @@ function known(address: string): { mac: string | null; state: number } | undefin
 }
 
 for (const address of ADDRESSES) {
-  test(`${address}: a host that asks finds the node that announces, and no other`, async () => {
+  test(`${address}: only the announcing node answers a host’s request`, async () => {
     a.announcer.announce(address);
     touch(address);
     await eventually(() => known(address)?.mac === a.mac);
@@ -107,19 +107,19 @@ for (const address of ADDRESSES) {
     assert.deepEqual([...b.announcer.addresses], []);
   });
 
-  test(`${address}: no host answers for what no node announces`, { timeout: 20_000 }, async () => {
+  test(`${address}: no host answers for an address that no node announces`, { timeout: 20_000 }, async () => {
     touch(address);
     await eventually(() => (known(address)?.state ?? 0) === NUD_FAILED);
   });
 
-  test(`${address}: a node that may no longer announce is silent`, { timeout: 20_000 }, async () => {
+  test(`${address}: a node that may no longer announce does not answer`, { timeout: 20_000 }, async () => {
     a.announcer.announce(address);
     a.allowed = false;
     touch(address);
     await eventually(() => (known(address)?.state ?? 0) === NUD_FAILED);
   });
 
-  test(`${address}: a new owner turns hosts to itself without being asked`, async () => {
+  test(`${address}: a new owner updates hosts without being asked`, async () => {
     a.announcer.announce(address);
     touch(address);
     await eventually(() => known(address)?.mac === a.mac);
@@ -128,7 +128,9 @@ for (const address of ADDRESSES) {
     await eventually(() => known(address)?.mac === b.mac);
   });
 
-  test(`${address}: a host that makes sure is answered (unicast question)`, { timeout: 30_000 }, async () => {
+  test(`${address}: a host that verifies its entry (unicast request) is answered`, {
+    timeout: 30_000,
+  }, async () => {
     writeSysctls(
       {
         'net.ipv4.neigh.eth0.base_reachable_time_ms': 200,
@@ -147,7 +149,7 @@ for (const address of ADDRESSES) {
     assert.equal(known(address)?.mac, a.mac);
   });
 
-  test(`${address}: another that claims the same address is noticed`, { timeout: 20_000 }, async () => {
+  test(`${address}: another host that claims the same address is detected`, { timeout: 20_000 }, async () => {
     a.announcer.announce(address);
     b.announcer.announce(address);
     await eventually(() => a.conflicts.includes(`${address} ${b.mac}`));

@@ -20,9 +20,12 @@ import {
   unsolicitedAdvertisement,
 } from './neighbour-discovery.ts';
 
-/** When a new owner repeats its announcement, in milliseconds since it took over: frames may be lost. */
+/**
+ * Times at which a new owner repeats its announcement, in milliseconds since it took over: frames may be
+ * lost.
+ */
 const BURST_MS = [0, 150, 500, 1200, 2500, 5000];
-/** How often an owner announces afterwards, since switches and hosts forget. */
+/** Interval of later announcements, since switches and hosts forget. */
 const REPEAT_MS = 30_000;
 /** For this long after a takeover, frames about the address may come from the previous owner. */
 const SETTLE_MS = 1000;
@@ -32,9 +35,9 @@ export interface LinkAnnouncerOptions {
   /** Default: the namespace of this thread. */
   readonly netns?: NetnsRef | undefined;
   readonly clock: Clock;
-  /** Called before each frame is sent: false suppresses it. */
+  /** Called before each frame is sent; false suppresses the frame. */
   readonly mayAnnounce: (address: string) => boolean;
-  /** Another host on the link claims an address. */
+  /** Reports that another host on the link claims an address. */
   readonly onConflict?: (address: string, mac: string) => void;
   readonly onError: (error: FairleadError) => void;
 }

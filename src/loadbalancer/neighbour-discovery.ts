@@ -8,12 +8,12 @@ export interface NeighbourMessage {
   readonly source: string;
   readonly destination: string;
   readonly target: string;
-  /** Advertisements: an answer to a solicitation; replaces what the receiver knows. */
+  /** Advertisements: an answer to a solicitation; replaces the receiver's entry. */
   readonly solicited: boolean;
   readonly override: boolean;
-  /** Source (solicitation) or target (advertisement) link-layer address, where the message has that option. */
+  /** Source (solicitation) or target (advertisement) link-layer address, if the message has that option. */
   readonly mac: Mac | null;
-  /** The frame's own source. */
+  /** The source address of the frame. */
   readonly frameSource: Mac;
 }
 
@@ -26,10 +26,13 @@ const SOLICITED = 0x40;
 const OVERRIDE = 0x20;
 const ALL_NODES = 'ff02::1';
 const UNSPECIFIED = '::';
-/** Where in the frame ICMPv6 begins, behind the Ethernet and the IPv6 header; messages with extension headers are ignored. */
+/**
+ * Offset of ICMPv6 in the frame, after the Ethernet and the IPv6 header; messages with extension headers
+ * are ignored.
+ */
 const ICMP_AT = 14 + 40;
 
-/** Lets Neighbour Solicitations and Advertisements through. */
+/** Passes Neighbour Solicitations and Advertisements. */
 export const NEIGHBOUR_FILTER: readonly FilterInstruction[] = [
   // ldb [20]: next header ICMPv6; ldb [54]: its type
   [0x30, 0, 0, 20],
@@ -41,7 +44,7 @@ export const NEIGHBOUR_FILTER: readonly FilterInstruction[] = [
   [0x06, 0, 0, 0],
 ];
 
-/** Parses an Ethernet frame; null: to be ignored by RFC 4861, sections 7.1.1 and 7.1.2. */
+/** Parses an Ethernet frame; returns null for messages to ignore by RFC 4861, sections 7.1.1 and 7.1.2. */
 export function readNeighbourMessage(frame: Uint8Array): NeighbourMessage | null {
   if (frame.length < ICMP_AT + 24) return null;
   const view = new DataView(frame.buffer, frame.byteOffset, frame.byteLength);
@@ -110,7 +113,7 @@ export function solicitedNodeGroup(address: string): string {
   return formatAddress(group);
 }
 
-/** RFC 2464, section 7. */
+/** Returns the MAC of a multicast group (RFC 2464, section 7). */
 function multicastMac(group: string): Mac {
   const bytes = addressBytes(group) ?? new Uint8Array(16);
   return Uint8Array.of(0x33, 0x33, ...bytes.subarray(12));
@@ -148,7 +151,10 @@ function neighbourFrame(
   return ethernetFrame(to, mac, ETHERTYPE.ipv6, packet);
 }
 
-/** The Internet checksum over the pseudo-header and the message (RFC 8200, section 8.1); 0 over a message that is right. */
+/**
+ * Returns the Internet checksum over the pseudo-header and the message (RFC 8200, section 8.1); 0 for a
+ * message with a valid checksum.
+ */
 function checksum(source: Uint8Array, destination: Uint8Array, message: Uint8Array): number {
   let sum = message.length + NEXT_HEADER_ICMPV6;
   for (const part of [source, destination, message]) {

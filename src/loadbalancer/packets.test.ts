@@ -13,13 +13,13 @@ import {
 const hex = (text: string) => new Uint8Array(Buffer.from(text.replaceAll(/\s/g, ''), 'hex'));
 const mac = macBytes('02:00:00:00:00:0a');
 
-/** As Linux asks for 172.30.0.200 from 172.30.0.2 (captured). */
+/** The request of Linux for 172.30.0.200 from 172.30.0.2 (captured). */
 const REQUEST = hex(`ffffffffffff 0a1b2c3d4e5f 0806 0001 0800 06 04 0001
   0a1b2c3d4e5f ac1e0002 000000000000 ac1e00c8`);
-/** As Linux asks for fd00::c8 from fd00::2. */
+/** The request of Linux for fd00::c8 from fd00::2. */
 const SOLICITATION = solicitationFrame('fd00::c8', 'fd00::2', hex('0a1b2c3d4e5f'));
 
-test('an ARP request is read, and its answer names our address to the asker alone', () => {
+test('an ARP request is read, and its reply goes only to the sender', () => {
   const request = readArp(REQUEST);
   assert.ok(request);
   assert.deepEqual(
@@ -43,7 +43,7 @@ test('a takeover is announced by a request and a reply, both broadcast', () => {
 });
 
 const NO_ARP: [string, (frame: Uint8Array) => Uint8Array][] = [
-  ['cut short', (frame) => frame.subarray(0, 41)],
+  ['truncated', (frame) => frame.subarray(0, 41)],
   ['of another EtherType', (frame) => frame.with(12, 0x86)],
   ['of another hardware', (frame) => frame.with(15, 6)],
   ['of another protocol', (frame) => frame.with(17, 1)],
@@ -67,7 +67,7 @@ test('a solicitation goes to the group of its target and is read', () => {
   assert.equal(formatMac(SOLICITATION.subarray(0, 6)), '33:33:ff:00:00:c8');
 });
 
-test('the answer to a solicitation is solicited, overrides, and goes to the asker', () => {
+test('the answer to a solicitation is solicited, overrides, and goes to the sender', () => {
   const question = readNeighbourMessage(SOLICITATION);
   assert.ok(question);
   const frame = neighbourReply(question, mac);
@@ -85,9 +85,9 @@ test('the answer to a solicitation is solicited, overrides, and goes to the aske
   });
 });
 
-test('one who looks for duplicates of an address is answered to all nodes, unsolicited', () => {
+test('duplicate address detection is answered to all nodes, unsolicited', () => {
   const probe = solicitationFrame('fd00::c8', '::', hex('0a1b2c3d4e5f')).slice(0, 78);
-  // Without the option, as RFC 4861 demands of a sender without an address.
+  // Without the option, as RFC 4861 requires of a sender without an address.
   probe[19] = 24;
   const message = withChecksum(probe);
   const question = readNeighbourMessage(message);
@@ -106,17 +106,17 @@ test('a takeover is announced to all nodes', () => {
 });
 
 const NO_NEIGHBOUR: [string, (frame: Uint8Array) => Uint8Array][] = [
-  ['cut short', (frame) => frame.subarray(0, 77)],
-  ['whose length is a lie', (frame) => frame.with(19, 200)],
-  ['that came through a router (hop limit)', (frame) => frame.with(21, 254)],
+  ['truncated', (frame) => frame.subarray(0, 77)],
+  ['with a wrong length', (frame) => frame.with(19, 200)],
+  ['forwarded by a router (hop limit)', (frame) => frame.with(21, 254)],
   ['of another protocol', (frame) => frame.with(20, 17)],
   ['of another type', (frame) => withChecksum(frame.with(54, 133))],
   ['with a code', (frame) => withChecksum(frame.with(55, 1))],
   ['with a wrong checksum', (frame) => frame.with(57, (frame[57] ?? 0) ^ 1)],
-  ['whose target is a group', (frame) => withChecksum(frame.with(62, 0xff))],
-  ['with an option of no length', (frame) => withChecksum(frame.with(79, 0))],
+  ['with a multicast target', (frame) => withChecksum(frame.with(62, 0xff))],
+  ['with an option of length 0', (frame) => withChecksum(frame.with(79, 0))],
   ['with an option longer than the message', (frame) => withChecksum(frame.with(79, 9))],
-  ['of no sender about no target', (frame) => withChecksum(fill(frame, 22, 38))],
+  ['with unspecified sender and target', (frame) => withChecksum(fill(frame, 22, 38))],
 ];
 for (const [what, change] of NO_NEIGHBOUR) {
   test(`a solicitation ${what} is ignored`, () => {
@@ -143,7 +143,10 @@ function fill(frame: Uint8Array, from: number, to: number): Uint8Array {
   return frame.slice().fill(0, from, to);
 }
 
-/** The frame with its ICMPv6 checksum made right, by the definition: ones' complement over pseudo-header and message. */
+/**
+ * Returns the frame with a valid ICMPv6 checksum, by the definition: ones' complement over pseudo-header
+ * and message.
+ */
 function withChecksum(frame: Uint8Array): Uint8Array {
   const out = frame.slice();
   out.set([0, 0], 56);

@@ -32,7 +32,7 @@ const ROWS: Readonly<Record<string, (addresses: ServiceAddresses) => void>> = {
       { type: 'Normal', reason: 'AddressAllocated', message: '10.0.0.1 from pool default' },
     ]);
   },
-  'a second assignment with the written status reports nothing again'(addresses) {
+  'a second assignment with the written status reports no event again'(addresses) {
     const { status } = addresses.assign(service('a'), NOW);
     const again = addresses.assign(service('a', status), NOW + 1000);
     assert.deepEqual(again.status, status);
@@ -57,7 +57,7 @@ const ROWS: Readonly<Record<string, (addresses: ServiceAddresses) => void>> = {
     assert.deepEqual(addresses.release('default/a'), ['default/c']);
     assert.deepEqual(addresses.release('default/a'), []);
   },
-  'an address that a node takes is replaced, with the reason'(addresses) {
+  'an address that becomes a node’s address is replaced, with the reason'(addresses) {
     const { status } = addresses.assign(service('a'), NOW);
     assert.deepEqual(addresses.setNode('node-1', node('10.0.0.1')), ['default/a']);
     assert.deepEqual(addresses.assign(service('a', status), NOW).events, [
@@ -68,7 +68,7 @@ const ROWS: Readonly<Record<string, (addresses: ServiceAddresses) => void>> = {
       },
     ]);
   },
-  'of two Services with one address the older keeps it'(addresses) {
+  'of two Services with the same address the older keeps it'(addresses) {
     const { status } = open().assign(service('x'), NOW);
     const younger = service('a', status, '2026-01-02T00:00:00Z');
     addresses.adopt([younger, service('b', status)]);

@@ -35,29 +35,29 @@ export interface Assignment {
 }
 
 /**
- * Which load-balancer addresses the Services of a cluster have, and what their status and events report. Pure: changes
- * return the keys ("namespace/name") of the Services to assign again.
+ * The load-balancer addresses of a cluster's Services, with their status and events. Pure: changes return
+ * the keys ("namespace/name") of the Services to assign again.
  */
 export interface ServiceAddresses {
   /** Adopts the addresses in the status of Services, the oldest first. Call it before `assign`. */
   adopt(services: readonly Service[]): void;
-  /** `node` null: it was deleted. Addresses of nodes are not given to Services. */
+  /** Records a node; null: it was deleted. Addresses of nodes are not assigned to Services. */
   setNode(name: string, node: Node | null): string[];
-  /** The node that announces an address; null: none. */
+  /** Records the node that announces an address; null: none. */
   setAnnouncer(address: string, node: string | null): string[];
-  /** Assigns addresses to a Service that wants some. `nowMs`: time of changed conditions. */
+  /** Assigns addresses to a Service that needs some. `nowMs`: time of changed conditions. */
   assign(service: Service, nowMs: number): Assignment;
   /** Releases the addresses of a Service that was deleted, or no longer needs any. */
   release(key: string): string[];
 }
 
-/** True while a Service is to have load-balancer addresses of this cluster. */
+/** Returns true if a Service needs load-balancer addresses of this cluster. */
 export function needsAddresses(service: Service): boolean {
   return wantsAddress(service) && service.metadata?.deletionTimestamp === undefined;
 }
 
 export function createServiceAddresses(options: Omit<AddressTableOptions, 'otherUse'>): ServiceAddresses {
-  /** The node that has an address itself. */
+  /** The node that has an address. */
   const nodeAddresses = new Map<string, string>();
   const readyNodes = new Set<string>();
   const announcers = new Map<string, string>();
@@ -87,7 +87,7 @@ export function createServiceAddresses(options: Omit<AddressTableOptions, 'other
       for (const [address, announcer] of announcers) {
         if (announcer === name) for (const key of table.holders(address)) keys.add(key);
       }
-      // The node may have given up an address that a Service asks for.
+      // The node may have lost an address that a Service requests.
       return [...keys.union(waiting)];
     },
 
@@ -165,7 +165,10 @@ export function createServiceAddresses(options: Omit<AddressTableOptions, 'other
   }
 }
 
-/** The status of a Service without load-balancer addresses, and the event about those that it had; null: none. */
+/**
+ * Returns the status of a Service without load-balancer addresses, and the event about its former
+ * addresses; null: none.
+ */
 export function releasedStatus(service: Service): {
   readonly status: Status;
   readonly event: AddressEvent | null;
@@ -215,7 +218,7 @@ function condition(service: Service, type: string, fields: Fields, nowMs: number
   return { type, ...fields, lastTransitionTime };
 }
 
-/** Refusals that the Service's condition does not report yet. */
+/** Returns events for refusals that the Service's condition does not report yet. */
 function refusalEvents(service: Service, { refusals }: Allocation): AddressEvent[] {
   const known = service.status?.conditions?.find(({ type }) => type === ADDRESS_ALLOCATED)?.message ?? '';
   return refusals.flatMap(({ reason, message }): AddressEvent[] =>
@@ -223,7 +226,7 @@ function refusalEvents(service: Service, { refusals }: Allocation): AddressEvent
   );
 }
 
-/** The oldest first: of two Services with the same address, the older one keeps it. */
+/** Sorts the oldest first: of two Services with the same address, the older one keeps it. */
 function byAge(services: readonly Service[]): Service[] {
   const age = ({ metadata }: Service) => String(metadata?.creationTimestamp ?? '');
   return services.toSorted((a, b) =>

@@ -28,7 +28,7 @@ test('a session lasts for its duration after each renewal, to the millisecond', 
   assert.deepEqual([...table.lasting()], []);
 });
 
-test('one that was not renewed is to be ended, and only then over', () => {
+test('a session that was not renewed has to be ended before it is over', () => {
   table.see(lease('n1', 'n1/a'));
   now += 780;
   assert.deepEqual(
@@ -45,13 +45,13 @@ test('one that was not renewed is to be ended, and only then over', () => {
   );
 });
 
-test('a new session of a node ends the one before', () => {
+test('a new session of a node ends the previous one', () => {
   table.see(lease('n1', 'n1/a'));
   table.see(lease('n1', 'n1/b'));
   assert.deepEqual([table.isOver('n1/a'), table.isOver('n1/b')], [true, false]);
 });
 
-test('a Lease that was deleted stays valid for its duration: its node may not know', () => {
+test('a Lease that was deleted stays valid for its duration: its node may not have noticed', () => {
   table.see(lease('n1', 'n1/a'));
   now += 500;
   table.forget(lease('n1', 'n1/a'));
@@ -62,7 +62,7 @@ test('a Lease that was deleted stays valid for its duration: its node may not kn
   assert.equal(table.isOver('n1/a'), true);
 });
 
-test('a session of which no Lease tells is over after the longest time that one lasts', () => {
+test('a session without a Lease is over after the longest duration of sessions', () => {
   assert.equal(table.isOver('n9/z'), false);
   now += 8999;
   assert.equal(table.isOver('n9/z'), false);
@@ -70,7 +70,7 @@ test('a session of which no Lease tells is over after the longest time that one 
   assert.equal(table.isOver('n9/z'), true);
 });
 
-test('other Leases are none of its business', () => {
+test('other Leases are ignored', () => {
   table.see({ metadata: { name: 'n1', namespace: 'kube-node-lease' }, spec: { holderIdentity: 'n1' } });
   assert.deepEqual([...table.lasting()], []);
   assert.deepEqual(table.ages(), []);

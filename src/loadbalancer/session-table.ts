@@ -1,19 +1,19 @@
 import { leaseDurationMs, nodeOfLease, nodeOfSession } from '../kube/load-balancer.ts';
 import type { Lease } from '../kube/types.ts';
 
-/** The sessions of all nodes as one node sees them, by its own clock. */
+/** The sessions of all nodes from the view of one node, by its clock. */
 export interface SessionTable {
   /** Records a Lease as the API server reported it. */
   see(lease: Lease): void;
   /** Removes a deleted Lease; only users delete Leases of sessions. */
   forget(lease: Lease): void;
-  /** Live sessions by node. */
+  /** Returns live sessions by node. */
   lasting(): Map<string, string>;
-  /** Whether a session is over. */
+  /** Returns true if a session is over. */
   isOver(session: string): boolean;
-  /** Leases of expired sessions: not renewed for their duration and `extraMs`. */
+  /** Returns the Leases of expired sessions: not renewed for their duration and `extraMs`. */
   expired(extraMs: (node: string) => number): Lease[];
-  /** Nodes with a session, and the time since its last renewal was seen. */
+  /** Returns nodes with a session, and the time since its last renewal was seen. */
   ages(): { readonly node: string; readonly ageMs: number; readonly durationMs: number }[];
 }
 
@@ -25,7 +25,7 @@ interface Seen {
   readonly gone: boolean;
 }
 
-/** `unknownMs`: how long a session without a Lease counts as live. */
+/** Creates an empty table. `unknownMs`: how long a session without a Lease counts as live. */
 export function createSessionTable(steady: () => number, unknownMs: number): SessionTable {
   const seen = new Map<string, Seen>();
   const unknown = new Map<string, number>();

@@ -9,7 +9,10 @@ import type { Logger } from '../lib/log.ts';
 export interface SessionOptions {
   readonly client: Client;
   readonly node: string;
-  /** How long the session lasts without a renewal: while the node owns an address (ownerMs) and while it owns none. */
+  /**
+   * The duration of the session without a renewal: while the node owns an address (ownerMs) and while it
+   * owns none.
+   */
   readonly ownerMs: number;
   readonly idleMs: number;
   readonly clock: Clock;
@@ -24,16 +27,16 @@ export interface SessionOptions {
 }
 
 /**
- * A Lease that a live node renews. While the session lasts, the node owns its addresses: one write renews any number of
- * them. A session ends when its node ends it, or when another node that has seen no renewal for the whole duration does,
- * by a write that fails if there was a renewal in between. By then the node has stopped acting: it does so two thirds of
- * the duration after the request of the last successful renewal. So two nodes never act for one address, whatever is
- * stopped or delayed.
+ * A Lease that a live node renews. While the session lasts, the node owns its addresses: one write renews
+ * any number of them. A session ends when its node ends it, or when another node that has seen no renewal
+ * for the whole duration ends it, by a write that fails if there was a renewal in between. By then the node
+ * has stopped acting: it stops two thirds of the duration after the request of the last successful renewal.
+ * So two nodes never act for one address, even if nodes are suspended or messages delayed.
  */
 export interface Session {
-  /** "NODE/RANDOM", a new one each time; null while there is none. */
+  /** "NODE/RANDOM", different for each session; null if there is none. */
   readonly identity: string | null;
-  /** False when the last renewal is so old that another node may soon end the session. */
+  /** Returns false if the last renewal is so old that another node may soon end the session. */
   mayAct(): boolean;
   /** Sets whether the node owns addresses: its failure is then detected sooner, at the cost of more writes. */
   setBusy(busy: boolean): void;
@@ -54,7 +57,10 @@ interface Held {
   readonly identity: string;
   lease: Lease;
   durationMs: number;
-  /** Until when the node may act, by both clocks: the monotonic one may stop while the machine is suspended. */
+  /**
+   * The time until which the node may act, by both clocks: the monotonic one may stop while the machine is
+   * suspended.
+   */
   until: { readonly steady: number; readonly wall: number };
 }
 
@@ -151,7 +157,7 @@ export function startSession(options: SessionOptions): Session {
     } catch (error) {
       if (!hasReason(error, 'Conflict', 'NotFound')) throw error;
       const lease = await read();
-      // The answer to a renewal was lost, or somebody edited the labels.
+      // The answer to a renewal was lost, or a user edited the labels.
       if (lease?.spec?.holderIdentity === session.identity) session.lease = lease;
       else if (held === session) lose(`another node ended the session, or the Lease ${name} was changed`);
       return false;

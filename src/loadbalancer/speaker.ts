@@ -51,23 +51,23 @@ export interface SpeakerOptions {
 export interface Speaker {
   /** Resolves when this node can own addresses; rejects when the signal aborts first. */
   readonly ready: Promise<void>;
-  /** Sets where to announce; null while there is no device: the node then releases its addresses. */
+  /** Sets the announcer; null while there is no device: the node then releases its addresses. */
   setAnnouncer(announcer: Announcer | null): void;
-  /** Whether this node owns an address and may answer for it at this moment. */
+  /** Returns true if this node owns an address and may answer for it at this moment. */
   mayAnnounce(address: string): boolean;
   readonly announced: ReadonlySet<string>;
-  /** Keys of the Services that have an address. */
+  /** Returns the keys of the Services that have an address. */
   servicesOf(address: string): readonly string[];
   close(): Promise<void>;
 }
 
 /** A node that owns no address renews its Lease rarely, to spare the API server of a large cluster. */
 const IDLE_MS = 9000;
-/** A node waits this long for each node of a better rank before it claims a free address. */
+/** Time that a node waits for each node of a better rank before it claims a free address. */
 const RANK_DELAY_MS = 100;
 /**
- * The same for an address that no node has owned yet: no connection waits for it, so that a slow node can get its share.
- * NEW_DELAY_MS lets all nodes learn of the same addresses first.
+ * The same for an address that no node has owned yet: no connection waits for it, so a slow node can get
+ * its share. NEW_DELAY_MS lets all nodes learn of the same addresses first.
  */
 const NEW_RANK_DELAY_MS = 1000;
 const NEW_DELAY_MS = 50;
@@ -147,7 +147,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     synced = true;
     startedAt = steady();
     scheduleEvaluation();
-    // A session that a crashed process of this node left may last for a while: do not wait for it.
+    // A session left by a crashed process of this node may last for a while: do not wait for it.
     await Promise.race([started.promise, pause(clock, READY_MS, signal)]);
   };
   const ready = start();
@@ -165,7 +165,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     const before = sessions.lasting();
     sessions.see(lease);
     const after = sessions.lasting();
-    // Renewals, of which there are several a second, change nothing.
+    // Renewals, of which there are several a second, do not change the sessions.
     if (before.size !== after.size || [...after].some(([name, one]) => before.get(name) !== one))
       scheduleEvaluation();
     else if (!lease.spec?.holderIdentity) scheduleEvaluation();
@@ -282,7 +282,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     scheduleEvaluation();
   }
 
-  /** Whether nodes that may announce have no session yet. */
+  /** Returns true if nodes that may announce have no session yet. */
   function othersAreStarting(lasting: ReadonlyMap<string, string>): boolean {
     return options.nodes.list().some((one) => mayAnnounce(one) && !lasting.has(one.metadata?.name ?? ''));
   }
@@ -346,7 +346,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     return soonest;
   }
 
-  /** Reads the Lease of the silent node: the watch may lag behind. */
+  /** Reads the Lease of the silent node, since the watch may lag behind. */
   async function readSuspect(): Promise<void> {
     const name = sessionLeaseMetadata(suspect, 1).name;
     try {
@@ -358,7 +358,10 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     }
   }
 
-  /** Ends the session of a node that did not renew it; the write fails if the node renewed it in the meantime. */
+  /**
+   * Ends the session of a node that did not renew it; the write fails if the node renewed it in the
+   * meantime.
+   */
   async function endSession(name: string): Promise<void> {
     const lease = sessions.expired(() => 0).find((one) => nodeOfLease(one) === name);
     if (!lease || closed || lease.spec?.holderIdentity === session.identity) return;
