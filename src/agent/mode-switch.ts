@@ -36,7 +36,10 @@ export interface ModeSwitch {
   readonly mode: Mode;
   /** Switches the mode, after pending switches. Rejects, and keeps the previous mode, if the new one cannot be programmed. */
   switchMode(mode: Mode): Promise<void>;
-  /** Switches to the mode in the node's annotation; failures become an event of the node. */
+  /**
+   * Switches to the mode in the node's annotation when the annotation has changed; failures become an event of the node.
+   * Other updates of the node may still have the annotation from before a `switchMode`.
+   */
   follow(node: Node): void;
   /** Removes the rules of a previous run's mode, if it was another. Call it after the first programming. */
   removeEarlier(open: (mode: Mode) => Promise<Dataplane>): Promise<void>;
@@ -47,6 +50,10 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
   const file = join(stateDir, MODE_FILE);
   const switches = createMutex();
   let mode = options.mode;
+  /** The annotation in the last update of the node. */
+  let followed: string | undefined;
+  /** The annotation to which the last switch failed: each update of the node repeats it. */
+  let failed: string | undefined;
 
   const save = () => {
     try {
@@ -81,14 +88,22 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
     get mode() {
       return mode;
     },
-    switchMode: (wanted) => switches.run(() => change(wanted)),
+    switchMode: (wanted) =>
+      switches.run(() => {
+        failed = undefined;
+        return change(wanted);
+      }),
     follow({ metadata }) {
       const wanted = metadata?.annotations?.[MODE_ANNOTATION];
-      if (wanted === undefined || wanted === mode) return;
+      if (wanted === followed && wanted !== failed) return;
+      followed = wanted;
+      if (wanted === undefined) return;
       void switches.run(async () => {
+        failed = undefined;
         try {
           await change(checkMode(wanted));
         } catch (error) {
+          failed = wanted;
           logger.error({ err: error, wanted }, `mode stays ${mode}: ${messageOf(error)}`);
           events.event(node(), 'Warning', 'ModeNotSwitched', messageOf(error), RESOURCES.nodes);
         }
