@@ -108,9 +108,12 @@ describe('a cluster in IPVS mode', () => {
 
   test('the agent killed: traffic continues, and the next agent adopts the state', async () => {
     const service = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
-    const servers = () => inNode('node-1', 'ipvsadm', '-Sn').split('\n').sort();
+    const servers = () => servingOf(inNode('node-1', 'ipvsadm', '-Sn'));
     const before = servers();
-    assert.ok(before.some((line) => line.includes(`${service}:80`)));
+    assert.ok(
+      before.some((line) => line.includes(`${service}:80`)),
+      before.join('\n'),
+    );
     const load = cluster.load('client', 'http://hello', ...LOAD);
     const connection = cluster.connect('node/node-1', service, 80);
     await eventually(

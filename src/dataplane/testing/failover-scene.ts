@@ -70,6 +70,9 @@ export interface SceneOptions {
   readonly patienceMs?: number;
 }
 
+/** The connections that a load opens at once after its timer was late. */
+const MAX_BURST = 20;
+
 export async function createFailoverScene(
   topology: Topology,
   dataplane: Dataplane,
@@ -185,11 +188,14 @@ export async function createFailoverScene(
     connect: (from, address, port) => connect(topology.namespace(from), address, port, patienceMs),
     load(from, address, port, perSecond) {
       const answers: Promise<Answer>[] = [];
-      const started = performance.now();
+      let begin = performance.now();
       const timer = setInterval(() => {
-        // Opens all connections that are due, even if the timer is late.
-        const due = ((performance.now() - started) * perSecond) / 1000;
-        while (answers.length < due) {
+        const due = () => ((performance.now() - begin) * perSecond) / 1000;
+        // Opens the connections that are due, even if the timer is late, but not those of a long interruption: so many at
+        // once would overload the machine.
+        const missed = Math.max(0, due() - answers.length - MAX_BURST);
+        begin += (missed * 1000) / perSecond;
+        while (answers.length < due()) {
           const place = from[answers.length % from.length] as Place;
           answers.push(scene.connect(place, address, port));
         }
