@@ -69,13 +69,13 @@ const REFUSED: readonly [name: string, ip: string, message: RegExp][] = [
     /failed to allocate IP 10\.90\.0\.7: the provided network does not match the current range/,
   ],
   [
-    'that is the network’s own',
+    'that is the network address',
     '10.96.0.0',
     /the provided IP \(10\.96\.0\.0\) is not in the valid range\. The range of valid IPs is 10\.96\.0\.0\/16/,
   ],
   ['that is the broadcast address', '10.96.255.255', /is not in the valid range/],
   ['of another Service', '10.96.0.1', /failed to allocate IP 10\.96\.0\.1: provided IP is already allocated/],
-  ['of an IPAddress that somebody created', '10.96.8.8', /provided IP is already allocated/],
+  ['of a manually created IPAddress', '10.96.8.8', /provided IP is already allocated/],
 ];
 test('an address is refused if it is …', async (t) => {
   await request('POST', `${NETWORKING}/ipaddresses`, {

@@ -209,8 +209,8 @@ test('bytes that are not HTTP', async () => {
 });
 
 for (const [what, head, status] of [
-  ['a body that never comes', `POST ${CORE}/configmaps HTTP/1.1`, 408],
-  ['a body that never comes, and is not needed', `GET ${CORE}/configmaps/there HTTP/1.1`, 200],
+  ['a body that never arrives', `POST ${CORE}/configmaps HTTP/1.1`, 408],
+  ['a body that never arrives, and is not needed', `GET ${CORE}/configmaps/there HTTP/1.1`, 200],
 ] as const) {
   test(`${what}: the answer comes, and the connection is closed`, async () => {
     const socket = await open();
@@ -264,7 +264,13 @@ const bodies: readonly [what: string, type: string, body: string, status: number
     400,
     /more than 1000000 values/,
   ],
-  ['YAML with a key twice', 'application/yaml', 'kind: a\nkind: b', 400, /key \\"kind\\" already set in map/],
+  [
+    'YAML with a duplicate key',
+    'application/yaml',
+    'kind: a\nkind: b',
+    400,
+    /key \\"kind\\" already set in map/,
+  ],
   [
     'a body over 3 MiB',
     'application/json',
@@ -272,7 +278,7 @@ const bodies: readonly [what: string, type: string, body: string, status: number
     413,
     /limit is 3145728/,
   ],
-  ['a body of no known type', 'text/plain', 'x', 415, /unknown format/],
+  ['a body of an unknown type', 'text/plain', 'x', 415, /unknown format/],
 ];
 for (const [what, type, body, status, message] of bodies) {
   test(what, async () => {

@@ -53,7 +53,7 @@ const strategic: Row[] = [
     },
   },
   {
-    what: '$patch: delete takes an item out',
+    what: '$patch: delete removes an item',
     document: { spec: { containers: [{ name: 'a' }, { name: 'b' }] } },
     patch: { spec: { containers: [{ name: 'a', $patch: 'delete' }] } },
     result: { spec: { containers: [{ name: 'b' }] } },
@@ -71,7 +71,7 @@ const strategic: Row[] = [
     result: { metadata: { labels: { b: '2' } } },
   },
   {
-    what: '$setElementOrder orders the list, items of others keep their neighbours',
+    what: '$setElementOrder orders the list, other items keep their neighbours',
     document: { spec: { containers: [{ name: 'a' }, { name: 'x' }] } },
     patch: {
       spec: { '$setElementOrder/containers': [{ name: 'b' }, { name: 'a' }], containers: [{ name: 'b' }] },
@@ -85,7 +85,7 @@ const strategic: Row[] = [
     result: { spec: { containers: [{ name: 'x' }, { name: 'a' }, { name: 'b' }] } },
   },
   {
-    what: '$deleteFromPrimitiveList takes values out',
+    what: '$deleteFromPrimitiveList removes values',
     document: { metadata: { finalizers: ['a', 'b'] } },
     patch: { metadata: { '$deleteFromPrimitiveList/finalizers': ['a'], finalizers: ['c'] } },
     result: { metadata: { finalizers: ['b', 'c'] } },
@@ -148,7 +148,7 @@ const json: Row[] = [
     result: { a: [1, 2] },
   },
   {
-    what: 'add at a place',
+    what: 'add at an index',
     document: { a: [1, 3] },
     patch: [{ op: 'add', path: '/a/1', value: 2 }],
     result: { a: [1, 2, 3] },

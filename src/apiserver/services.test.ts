@@ -77,7 +77,7 @@ test('a Service becomes dual-stack and single-stack again', async () => {
 
 const refusals: readonly [what: string, spec: object, message: RegExp][] = [
   [
-    'an address that is taken',
+    'an address in use',
     { clusterIP: '10.96.0.1' },
     /failed to allocate IP 10\.96\.0\.1: provided IP is already allocated/,
   ],
@@ -108,7 +108,7 @@ const refusals: readonly [what: string, spec: object, message: RegExp][] = [
     /spec\.ports\[0\]\.name: Required value/,
   ],
   [
-    'the same port twice',
+    'a duplicate port',
     {
       ports: [
         { name: 'a', port: 1 },

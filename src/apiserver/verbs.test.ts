@@ -46,7 +46,7 @@ interface Refusal {
 
 const refusals: Refusal[] = [
   {
-    what: 'a name that is taken',
+    what: 'a name in use',
     send: () => request('POST', `${CORE}/configmaps`, configMap('made')),
     status: 409,
     reason: 'AlreadyExists',
@@ -129,7 +129,7 @@ const refusals: Refusal[] = [
       /spec\.containers\[0\]\.ports\[0\]\.containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive/,
   },
   {
-    what: 'two containers of one name',
+    what: 'two containers with the same name',
     send: () =>
       request(
         'POST',
@@ -146,7 +146,7 @@ const refusals: Refusal[] = [
     message: /spec\.containers\[1\]\.name: Duplicate value: "c"/,
   },
   {
-    what: 'a mount of a volume that is not there',
+    what: 'a mount of a missing volume',
     send: () =>
       request(
         'POST',
@@ -165,21 +165,21 @@ const refusals: Refusal[] = [
     message: /cannot unmarshal string into Go struct field .*spec\.replicas of type int32/,
   },
   {
-    what: 'a get of what is not there',
+    what: 'a get of a missing object',
     send: () => request('GET', `${APPS}/deployments/none`),
     status: 404,
     reason: 'NotFound',
     message: /^deployments\.apps "none" not found$/,
   },
   {
-    what: 'a label selector that does not parse',
+    what: 'a malformed label selector',
     send: () => request('GET', `${CORE}/pods?labelSelector=a%20in%20(b`),
     status: 400,
     reason: 'BadRequest',
     message: /unable to parse requirement/,
   },
   {
-    what: 'a field that cannot be selected by',
+    what: 'an unsupported field in a selector',
     send: () => request('GET', `${CORE}/pods?fieldSelector=spec.foo%3Dbar`),
     status: 400,
     reason: 'BadRequest',

@@ -28,7 +28,7 @@ const ROWS: readonly [name: string, signer: string, usages: string[], request: s
     /"client auth" is required/,
   ],
   [
-    'a client that wants to serve',
+    'a client that requests server auth',
     'kube-apiserver-client',
     ['client auth', 'server auth'],
     csr('/CN=jane'),
@@ -43,7 +43,7 @@ const ROWS: readonly [name: string, signer: string, usages: string[], request: s
     /organization/,
   ],
   [
-    'a kubelet by another name',
+    'a kubelet with another name',
     'kube-apiserver-client-kubelet',
     CLIENT,
     csr('/O=system:nodes/CN=n1'),

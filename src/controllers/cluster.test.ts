@@ -19,9 +19,9 @@ const HEALTH: readonly [
   taints: string[] | null,
   unready: boolean,
 ][] = [
-  ['a node that is well', node('a'), false, null, null, false],
+  ['a ready node', node('a'), false, null, null, false],
   [
-    'a node that says it is not',
+    'a node that reports that it is not ready',
     node('a', { ready: 'False' }),
     false,
     null,
@@ -29,7 +29,7 @@ const HEALTH: readonly [
     true,
   ],
   [
-    'a node that fell silent',
+    'a node that stopped reporting',
     node('a'),
     true,
     'Unknown',
@@ -37,16 +37,16 @@ const HEALTH: readonly [
     true,
   ],
   [
-    'a node that never spoke',
+    'a node that never reported',
     node('a', { ready: null }),
     true,
     'Unknown',
     ['unreachable:NoSchedule', 'unreachable:NoExecute'],
     true,
   ],
-  ['a node that has not spoken yet', node('a', { ready: null }), false, null, null, false],
+  ['a new node that has not reported yet', node('a', { ready: null }), false, null, null, false],
   [
-    'a node that is back',
+    'a node that reports again',
     node('a', {
       taints: [
         taint('unreachable', 'NoSchedule'),
@@ -79,7 +79,7 @@ const EVICTIONS: readonly [
 ][] = [
   ['no taint: never', [], [], null],
   ['NoSchedule: never', [], [taint('x', 'NoSchedule')], null],
-  ['unreachable, nothing said: after five minutes', [], [gone], 200],
+  ['unreachable, no tolerations: after five minutes', [], [gone], 200],
   [
     'unreachable, tolerated for 30 s: overdue',
     [{ key: gone.key, operator: 'Exists', tolerationSeconds: 30 }],
@@ -98,13 +98,13 @@ for (const [name, tolerations, taints, expected] of EVICTIONS) {
 
 const VERDICTS: readonly [name: string, owners: OwnerState[], dependents: boolean, expected: string][] = [
   ['without owners', [], false, 'keep'],
-  ['its owner is there', ['solid'], false, 'keep'],
+  ['its owner exists', ['solid'], false, 'keep'],
   ['its owner is gone', ['absent'], false, 'delete Background'],
   ['its owner is of a kind that is not followed', ['unknown'], false, 'keep'],
-  ['one owner is gone, one is there', ['absent', 'solid'], false, 'unlink 1'],
+  ['one owner is gone, one exists', ['absent', 'solid'], false, 'unlink 1'],
   ['its owner waits for it', ['waiting'], false, 'delete Background'],
   ['its owner waits, and it has dependents itself', ['waiting'], true, 'delete Foreground'],
-  ['one owner waits, one is there', ['waiting', 'solid'], true, 'unlink 1'],
+  ['one owner waits, one exists', ['waiting', 'solid'], true, 'unlink 1'],
 ];
 for (const [name, states, dependents, expected] of VERDICTS) {
   test(`garbage: ${name}`, () => {

@@ -35,12 +35,12 @@ interface Row {
   readonly active?: readonly string[];
 }
 const ROWS: readonly Row[] = [
-  { name: 'starts a Job when its time has come', cronJob: cronJob(), creates: true },
-  { name: 'starts nothing while suspended', cronJob: cronJob({ suspend: true }) },
-  { name: 'starts a time only once', cronJob: cronJob({}, { lastScheduleTime: timestamp(NOW) }) },
-  { name: 'waits for a time to come', cronJob: cronJob({ schedule: '30 * * * *' }) },
+  { name: 'starts a Job at its scheduled time', cronJob: cronJob(), creates: true },
+  { name: 'starts no Job while suspended', cronJob: cronJob({ suspend: true }) },
+  { name: 'starts one Job for each time', cronJob: cronJob({}, { lastScheduleTime: timestamp(NOW) }) },
+  { name: 'waits for the scheduled time', cronJob: cronJob({ schedule: '30 * * * *' }) },
   {
-    name: 'starts nothing after the starting deadline',
+    name: 'starts no Job after the starting deadline',
     cronJob: cronJob({ schedule: '59 * * * *', startingDeadlineSeconds: 30 }),
   },
   {
@@ -65,7 +65,7 @@ const ROWS: readonly Row[] = [
     replaces: ['a'],
   },
   {
-    name: 'notes that Jobs ended or went missing',
+    name: 'reports Jobs that ended or are missing',
     cronJob: cronJob({ suspend: true }, active('a', 'b')),
     jobs: [job('a', { end: 'Complete' })],
     reasons: ['SawCompletedJob', 'MissingJob'],
@@ -82,12 +82,12 @@ const ROWS: readonly Row[] = [
     outdated: ['b', 'c'],
   },
   {
-    name: 'says that it does not know the time zone',
+    name: 'reports an unknown time zone',
     cronJob: cronJob({ timeZone: 'Nowhere/Town' }),
     reasons: ['UnknownTimeZone'],
   },
   {
-    name: 'says that it cannot read the schedule',
+    name: 'reports an invalid schedule',
     cronJob: cronJob({ schedule: 'x' }),
     reasons: ['UnparseableSchedule'],
   },

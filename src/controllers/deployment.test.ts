@@ -31,7 +31,7 @@ const sized = (replicas: number, max = replicas) => ({
 
 const ROWS: readonly Row[] = [
   {
-    name: 'nothing there: a ReplicaSet of full size',
+    name: 'no ReplicaSet: one of full size is created',
     deployment: deployment(3, 'v1'),
     sets: [],
     create: 3,
@@ -45,35 +45,35 @@ const ROWS: readonly Row[] = [
     revision: '2',
   },
   {
-    name: 'an old pod goes when a new one is available',
+    name: 'an old pod is removed when a new one is available',
     deployment: deployment(4, 'v2', rolling(1, 0)),
     sets: [replicaSet('old', 'v1', 4), replicaSet('new', 'v2', 1, { revision: 2 })],
     sizes: { 'web-old': 3 },
     revision: '2',
   },
   {
-    name: 'no old pod goes while the new one is not available',
+    name: 'no old pod is removed while the new one is not available',
     deployment: deployment(4, 'v2', rolling(1, 0)),
     sets: [replicaSet('old', 'v1', 4), replicaSet('new', 'v2', 1, { revision: 2, available: 0 })],
     sizes: {},
     revision: '2',
   },
   {
-    name: 'the new one grows into the room',
+    name: 'the new one grows to the limit',
     deployment: deployment(4, 'v2', rolling(1, 0)),
     sets: [replicaSet('old', 'v1', 3), replicaSet('new', 'v2', 1, { revision: 2 })],
     sizes: { 'web-new': 2 },
     revision: '2',
   },
   {
-    name: 'maxUnavailable lets old pods go first',
+    name: 'maxUnavailable allows the removal of old pods first',
     deployment: deployment(4, 'v2', rolling(0, 2)),
     sets: [replicaSet('old', 'v1', 4), replicaSet('new', 'v2', 0, { revision: 2 })],
     sizes: { 'web-old': 2 },
     revision: '2',
   },
   {
-    name: 'old pods that are not available go before those that are',
+    name: 'unavailable old pods are removed before available ones',
     deployment: deployment(2, 'v3', rolling(1, 0)),
     sets: [
       replicaSet('good', 'v1', 2),
@@ -84,7 +84,7 @@ const ROWS: readonly Row[] = [
     revision: '3',
   },
   {
-    name: 'Recreate: the old one shrinks to nothing first',
+    name: 'Recreate: the old one shrinks to zero first',
     deployment: deployment(3, 'v2', { strategy: { type: 'Recreate' } }),
     sets: [replicaSet('old', 'v1', 3)],
     sizes: { 'web-old': 0 },
@@ -96,14 +96,14 @@ const ROWS: readonly Row[] = [
     oldPods: { old: 1 },
   },
   {
-    name: 'Recreate: then the new one comes at full size',
+    name: 'Recreate: then the new one is created at full size',
     deployment: deployment(3, 'v2', { strategy: { type: 'Recreate' } }),
     sets: [replicaSet('old', 'v1', 0, { pods: 0 })],
     create: 3,
     revision: '2',
   },
   {
-    name: 'paused: a new template makes no ReplicaSet',
+    name: 'paused: a new template creates no ReplicaSet',
     deployment: deployment(3, 'v2', { paused: true }),
     sets: [replicaSet('old', 'v1', 3)],
   },
@@ -145,7 +145,7 @@ const ROWS: readonly Row[] = [
     revision: '3',
   },
   {
-    name: 'history beyond its limit goes, oldest first, idle only',
+    name: 'history beyond its limit is deleted, oldest first, only empty ReplicaSets',
     deployment: deployment(1, 'v4', { revisionHistoryLimit: 1 }),
     sets: [
       replicaSet('v1', 'v1', 0, { pods: 0 }),
@@ -267,7 +267,7 @@ const STATUS: readonly StatusRow[] = [
     available: 'False',
   },
   {
-    name: 'stuck, but not for so long',
+    name: 'stuck for less than the deadline',
     deployment: {
       ...deployment(3, 'v2', { progressDeadlineSeconds: 600 }),
       status: since(100, 'ReplicaSetUpdated') ?? {},

@@ -55,13 +55,13 @@ const text = ({ addresses, conditions }: SliceEndpoint) =>
 const ROWS: readonly [name: string, service: Service, pods: readonly Pod[], slices: readonly string[][]][] = [
   ['a ready pod is ready', service(), [pod('p', { ip: '10.0.0.1' })], [['10.0.0.1 ready']]],
   [
-    'a pod that is not ready is listed so',
+    'an unready pod is listed as unready',
     service(),
     [pod('p', { ip: '10.0.0.1', ready: false })],
     [['10.0.0.1']],
   ],
   [
-    'a pod that is going but still answers serves',
+    'a terminating pod that still answers is serving',
     service(),
     [pod('p', { ip: '10.0.0.1', deleting: true })],
     [['10.0.0.1 serving terminating']],
@@ -72,10 +72,10 @@ const ROWS: readonly [name: string, service: Service, pods: readonly Pod[], slic
     [pod('p', { ip: '10.0.0.1', ready: false })],
     [['10.0.0.1 ready']],
   ],
-  ['a pod without an address is left out', service(), [pod('p')], [[]]],
-  ['a finished pod is left out', service(), [pod('p', { ip: '10.0.0.1', phase: 'Succeeded' })], [[]]],
-  ['a pod of a node that is gone is left out', service(), [pod('p', { ip: '10.0.0.1', node: 'gone' })], [[]]],
-  ['nothing at all: one empty slice', service(), [], [[]]],
+  ['a pod without an address is omitted', service(), [pod('p')], [[]]],
+  ['a finished pod is omitted', service(), [pod('p', { ip: '10.0.0.1', phase: 'Succeeded' })], [[]]],
+  ['a pod of a deleted node is omitted', service(), [pod('p', { ip: '10.0.0.1', node: 'gone' })], [[]]],
+  ['no pods: one empty slice', service(), [], [[]]],
   [
     'two families: a slice for each',
     service({ ipFamilies: ['IPv4', 'IPv6'] }),
@@ -92,7 +92,7 @@ const ROWS: readonly [name: string, service: Service, pods: readonly Pod[], slic
     [['10.0.0.1 ready'], ['10.0.0.2 ready']],
   ],
   [
-    'a pod without the named port is left out',
+    'a pod without the named port is omitted',
     service({ ports: [{ port: 80, targetPort: 'http' }] }),
     [pod('p', { ip: '10.0.0.1', spec: named('other', 8080) })],
     [[]],
@@ -150,7 +150,7 @@ describe('hints', () => {
   ];
   const zone = (name: string) => ({ forZones: [{ name }] });
   const rows: readonly [name: string, service: Service, hints: readonly unknown[]][] = [
-    ['none unless asked for', service(), [undefined, undefined, undefined]],
+    ['no hints unless requested', service(), [undefined, undefined, undefined]],
     [
       'PreferClose: the own zone',
       service({ trafficDistribution: 'PreferClose' }),
@@ -214,7 +214,7 @@ describe('packing', () => {
   ][] = [
     ['twelve new ones: three slices', [], endpoints(1, 12), { create: [5, 5, 2] }],
     [
-      'one more: into the slice with room',
+      'one more: into the slice with space',
       [slice('s', endpoints(1, 3))],
       endpoints(1, 4),
       { update: { s: 4 } },
@@ -227,20 +227,20 @@ describe('packing', () => {
       { update: { s: 5 } },
     ],
     [
-      'the fullest slice that takes them all is filled',
+      'the fullest slice with space for all is filled',
       [slice('s', endpoints(1, 2)), slice('t', endpoints(3, 6))],
       endpoints(1, 7),
       { update: { t: 5 } },
     ],
     [
-      'an emptied slice goes',
+      'an emptied slice is deleted',
       [slice('s', endpoints(1, 5)), slice('t', endpoints(6, 6))],
       endpoints(1, 5),
       { delete: ['t'] },
     ],
-    ['the last one stays, empty', [slice('s', endpoints(1, 2))], [], { update: { s: 0 } }],
+    ['the last slice remains, empty', [slice('s', endpoints(1, 2))], [], { update: { s: 0 } }],
     [
-      'slices of other ports go',
+      'slices of other ports are deleted',
       [slice('s', endpoints(1, 2), 81)],
       endpoints(1, 2),
       { create: [2], delete: ['s'] },

@@ -6,16 +6,16 @@ import { node, pod } from './testing/objects.ts';
 
 const outOfService = { key: 'node.kubernetes.io/out-of-service', effect: 'NoExecute' };
 const ROWS: readonly [name: string, pods: Pod[], garbage: string[]][] = [
-  ['running pods stay', [pod('a')], []],
+  ['running pods are kept', [pod('a')], []],
   [
-    'the oldest ended pods beyond the limit go',
+    'the oldest finished pods beyond the limit are deleted',
     [1, 3, 2].map((age) => pod(`p${age}`, { phase: 'Failed', age })),
     ['p3'],
   ],
-  ['a deleted pod without a node goes', [pod('a', { node: '', deleting: true })], ['a']],
-  ['a deleted pod on a node that works is the node’s to end', [pod('a', { deleting: true })], []],
-  ['a deleted pod on a node out of service goes', [pod('a', { node: 'lost', deleting: true })], ['a']],
-  ['a pod on a node out of service that is not deleted stays', [pod('a', { node: 'lost' })], []],
+  ['a deleted pod without a node is removed', [pod('a', { node: '', deleting: true })], ['a']],
+  ['a deleted pod on a working node is left to the node', [pod('a', { deleting: true })], []],
+  ['a deleted pod on a node out of service is removed', [pod('a', { node: 'lost', deleting: true })], ['a']],
+  ['a pod on a node out of service that is not deleted is kept', [pod('a', { node: 'lost' })], []],
 ];
 for (const [name, pods, expected] of ROWS) {
   test(name, () => {

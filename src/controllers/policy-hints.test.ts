@@ -17,7 +17,7 @@ const WEB = { podSelector: { matchLabels: { app: 'web' } } };
 
 const rows: readonly [what: string, spec: NetworkPolicy['spec'], pods: Pod[], expected: RegExp[]][] = [
   ['a policy that selects a pod', WEB, [web('a')], []],
-  ['a policy that selects nothing', WEB, [], [/selects no pod/]],
+  ['a policy that selects no pod', WEB, [], [/selects no pod/]],
   ['a policy whose pods are in another namespace', WEB, [inNamespace(web('a'), 'other')], [/selects no pod/]],
   ['a policy whose pods have ended', WEB, [pod('a', { phase: 'Succeeded' })], [/selects no pod/]],
   [
@@ -27,13 +27,13 @@ const rows: readonly [what: string, spec: NetworkPolicy['spec'], pods: Pod[], ex
     [/only pods with hostNetwork \(1\)/],
   ],
   [
-    'an ingress port that the pods name',
+    'an ingress port with a name of the pods',
     { ...WEB, ingress: [{ ports: [{ port: 'http' }] }] },
     [web('a')],
     [],
   ],
   [
-    'an ingress port that no selected pod names',
+    'an ingress port that no selected pod has',
     { ...WEB, ingress: [{ ports: [{ port: 80 }, { port: 'https' }] }] },
     [web('a')],
     [/spec\.ingress\[0\]\.ports\[1\]: none of the selected pods has a TCP port named https/],
@@ -45,13 +45,13 @@ const rows: readonly [what: string, spec: NetworkPolicy['spec'], pods: Pod[], ex
     [/has a UDP port named http/],
   ],
   [
-    'an egress port that some pod names',
+    'an egress port that a pod has',
     { ...WEB, egress: [{ ports: [{ port: 'http' }] }] },
     [pod('b'), inNamespace(web('a'), 'other'), web('c', { containers: [{ name: 'main' }] })],
     [],
   ],
   [
-    'an egress port that no pod names',
+    'an egress port that no pod has',
     { ...WEB, egress: [{}, { ports: [{ port: 'https' }] }] },
     [web('a')],
     [/spec\.egress\[1\]\.ports\[0\]: no pod has a TCP port named https/],

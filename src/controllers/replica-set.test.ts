@@ -35,28 +35,28 @@ interface Row {
 }
 
 const ROWS: readonly Row[] = [
-  { name: 'nothing there: all are created', set: set(3), pods: [], create: 3 },
-  { name: 'enough there: nothing is done', set: set(1), pods: [pod('a')], ready: 1, available: 1 },
+  { name: 'no pods: all are created', set: set(3), pods: [], create: 3 },
+  { name: 'enough pods: no change', set: set(1), pods: [pod('a')], ready: 1, available: 1 },
   { name: 'a failed pod does not count', set: set(1), pods: [pod('a', { phase: 'Failed' })], create: 1 },
   {
-    name: 'a pod that failed just now is replaced after a pause',
+    name: 'a recently failed pod is replaced after a delay',
     set: set(1),
     pods: [pod('a', { phase: 'Failed', age: 0 })],
   },
   {
-    name: 'the pause grows with each round of failures',
+    name: 'the delay grows with each round of failures',
     set: set(1),
     pods: ['a', 'b', 'c', 'd', 'e'].map((name) => pod(name, { phase: 'Failed', age: 10 })),
   },
   { name: 'a finished pod does not count', set: set(1), pods: [pod('a', { phase: 'Succeeded' })], create: 1 },
   {
-    name: 'a pod that is going does not count',
+    name: 'a pod that is being deleted does not count',
     set: set(1),
     pods: [pod('a', { deleting: true })],
     create: 1,
   },
   {
-    name: 'a surplus pod goes: the one that is not ready',
+    name: 'a surplus pod is deleted: the unready one',
     set: set(1),
     pods: [pod('a'), pod('b', { ready: false })],
     delete: ['b'],
@@ -78,14 +78,14 @@ const ROWS: readonly Row[] = [
     create: 1,
   },
   {
-    name: 'a pod whose labels changed is let go and replaced',
+    name: 'a pod whose labels changed is released and replaced',
     set: set(1),
     pods: [pod('a', { labels: { app: 'debug' } })],
     release: ['a'],
     create: 1,
   },
   {
-    name: 'a set that is being deleted does nothing',
+    name: 'a set that is being deleted changes nothing',
     set: set(3, { deleting: true }),
     pods: [pod('a', { owner: '' })],
   },

@@ -25,9 +25,9 @@ const others = (group: string, plural: string, count: number): KindObjects => ({
 });
 
 const ROWS: readonly [name: string, spec: Spec, kinds: KindObjects[], used: Record<string, string>][] = [
-  ['nothing is used of an empty namespace', { hard: { pods: '5' } }, [], { pods: '0' }],
+  ['an empty namespace uses nothing', { hard: { pods: '5' } }, [], { pods: '0' }],
   [
-    'pods are added up',
+    'pods are summed',
     { hard: { pods: '5', cpu: '2', 'requests.cpu': '2', 'limits.cpu': '4' } },
     [pods(sized('a', '500m'), sized('b', '1'))],
     { pods: '2', cpu: '1500m', 'requests.cpu': '1500m', 'limits.cpu': '1500m' },
@@ -39,7 +39,7 @@ const ROWS: readonly [name: string, spec: Spec, kinds: KindObjects[], used: Reco
     { pods: '1', cpu: '500m', 'count/pods': '2' },
   ],
   [
-    'a scope counts the pods that it holds',
+    'a scope counts only its pods',
     { hard: { pods: '5' }, scopes: ['Terminating'] },
     [pods(sized('a', '1'), sized('b', '1', { deadline: 60 }))],
     { pods: '1' },

@@ -31,7 +31,7 @@ interface Row {
 }
 const ROWS: readonly Row[] = [
   { name: 'the only node', pod: fresh(), nodes: [[node('a')]], expected: 'a' },
-  { name: 'no node at all', pod: fresh(), nodes: [], expected: '0/0 nodes are available.' },
+  { name: 'no node', pod: fresh(), nodes: [], expected: '0/0 nodes are available.' },
   {
     name: 'the emptier node',
     pod: fresh({ owner: '' }),
@@ -39,7 +39,7 @@ const ROWS: readonly Row[] = [
     expected: 'b',
   },
   {
-    name: 'away from its siblings, even to a fuller node',
+    name: 'separate from its siblings, even on a fuller node',
     pod: fresh(),
     nodes: [
       [node('a'), pod('x')],
@@ -70,13 +70,13 @@ const ROWS: readonly Row[] = [
     expected: 'b',
   },
   {
-    name: 'a taint keeps it away',
+    name: 'a taint excludes it',
     pod: fresh(),
     nodes: [[node('a', { taints: [taint] })]],
     expected: '0/1 nodes are available: 1 node(s) had untolerated taint {dedicated: db}.',
   },
   {
-    name: 'a toleration lets it in',
+    name: 'a toleration admits it',
     pod: fresh({ spec: { tolerations: [{ key: 'dedicated', operator: 'Exists' }] } }),
     nodes: [[node('a', { taints: [taint] })]],
     expected: 'a',
@@ -89,7 +89,7 @@ const ROWS: readonly Row[] = [
       '0/2 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }, 1 node(s) were unschedulable.',
   },
   {
-    name: 'a node that has not said how it is',
+    name: 'a node that has not reported yet',
     pod: fresh(),
     nodes: [[node('a', { ready: null })]],
     expected: '0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.',
@@ -113,7 +113,7 @@ const ROWS: readonly Row[] = [
     expected: '0/1 nodes are available: 1 Too many pods.',
   },
   {
-    name: 'a taken host port',
+    name: 'a host port in use',
     pod: fresh({ spec: hostPort(80) }),
     nodes: [
       [node('a'), pod('x', { spec: hostPort(80) })],
@@ -122,25 +122,25 @@ const ROWS: readonly Row[] = [
     expected: 'b',
   },
   {
-    name: 'anti-affinity to what is there',
+    name: 'anti-affinity to an existing pod',
     pod: fresh({ spec: { affinity: { podAntiAffinity: apart } } }),
     nodes: [[node('a'), pod('x')]],
     expected: "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.",
   },
   {
-    name: 'anti-affinity of what is there',
+    name: 'anti-affinity of an existing pod',
     pod: fresh(),
     nodes: [[node('a'), pod('x', { spec: { affinity: { podAntiAffinity: apart } } })]],
     expected: "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.",
   },
   {
-    name: 'affinity to its own kind: the first goes anywhere',
+    name: 'affinity to its own group: the first is placed anywhere',
     pod: fresh({ spec: { affinity: { podAffinity: apart } } }),
     nodes: [[node('a')]],
     expected: 'a',
   },
   {
-    name: 'affinity to its own kind: the second goes to the first',
+    name: 'affinity to its own group: the second joins the first',
     pod: fresh({ spec: { affinity: { podAffinity: apart } } }),
     nodes: [[node('a')], [node('b'), pod('x')]],
     expected: 'b',
@@ -188,13 +188,13 @@ const PREEMPTIONS: readonly [
   expected: string | null,
 ][] = [
   [
-    'as few as possible go, and the least important',
+    'as few and as unimportant victims as possible',
     priority(10, '2'),
     [[node('a'), pod('x', priority(1, '2')), pod('y', priority(0, '2'))]],
     'a: y',
   ],
   [
-    'the node where less important ones go',
+    'the node with the less important victims',
     priority(10, '4'),
     [
       [node('a'), pod('x', priority(5, '4'))],
@@ -204,24 +204,29 @@ const PREEMPTIONS: readonly [
   ],
   ['equals stay', priority(10, '2'), [[node('a'), pod('x', priority(10, '4'))]], null],
   [
-    'one that is going already makes room, and no other pod has to',
+    'a pod that is already being deleted makes room without further victims',
     priority(10, '2'),
     [[node('a'), pod('x', { ...priority(0, '2'), deleting: true }), pod('y', priority(0, '2'))]],
     'a: ',
   ],
   [
-    'who never wants it',
+    'a pod that never preempts',
     priority(10, '2', { preemptionPolicy: 'Never' }),
     [[node('a'), pod('x', priority(0, '4'))]],
     null,
   ],
   [
-    'where it does not help',
+    'a cluster where preemption does not help',
     priority(10, '2', { nodeSelector: { disk: 'ssd' } }),
     [[node('a'), pod('x', priority(0, '4'))]],
     null,
   ],
-  ['what is too large in any case', priority(10, '400'), [[node('a'), pod('x', priority(0, '4'))]], null],
+  [
+    'a pod that is too large for any node',
+    priority(10, '400'),
+    [[node('a'), pod('x', priority(0, '4'))]],
+    null,
+  ],
 ];
 for (const [name, asked, nodes, expected] of PREEMPTIONS) {
   test(`preemption: ${name}`, () => {
@@ -259,9 +264,9 @@ const CIDRS: readonly [
 ][] = [
   ['the first', [pool('10.0.0.0/16', 24)], [], 0, ['10.0.0.0/24']],
   ['a free one', [pool('10.0.0.0/16', 24)], [node('a', { podCIDRs: ['10.0.0.0/24'] })], 0, ['10.0.1.0/24']],
-  ['not the one just given back', [pool('10.0.0.0/16', 24)], [], 1, ['10.0.1.0/24']],
+  ['not the one released last', [pool('10.0.0.0/16', 24)], [], 1, ['10.0.1.0/24']],
   [
-    'round to the beginning',
+    'wraps around to the beginning',
     [pool('10.0.0.0/23', 24)],
     [node('a', { podCIDRs: ['10.0.1.0/24'] })],
     1,
@@ -275,7 +280,7 @@ const CIDRS: readonly [
     ['10.0.2.0/24', 'fd00:0:0:2::/64'],
   ],
   [
-    'a larger part that somebody set by hand is avoided',
+    'a larger, manually set subnet is avoided',
     [pool('10.0.0.0/16', 24)],
     [node('a', { podCIDRs: ['10.0.0.0/20'] })],
     0,

@@ -19,17 +19,17 @@ const ROWS: readonly [
 ][] = [
   ['is ready', cidr('a', '10.1.0.0/24'), [], [], 'True', true],
   [
-    'is kept from going by the finalizer',
+    'is protected by the finalizer',
     { metadata: { name: 'a' }, spec: { cidrs: ['10.1.0.0/24'] } },
     [],
     [],
     'True',
     true,
   ],
-  ['goes when no address is left', cidr('a', '10.1.0.0/24', true), [], ['10.2.0.1'], 'False', false],
+  ['is removed when no address remains', cidr('a', '10.1.0.0/24', true), [], ['10.2.0.1'], 'False', false],
   ['waits for its addresses', cidr('a', '10.1.0.0/24', true), [], ['10.1.0.7'], 'False', true],
   [
-    'goes when another holds its addresses',
+    'is removed when another contains its addresses',
     cidr('a', '10.1.0.0/24', true),
     [cidr('b', '10.1.0.0/16')],
     ['10.1.0.7'],
@@ -37,7 +37,7 @@ const ROWS: readonly [
     false,
   ],
   [
-    'waits where the other is going too',
+    'waits if the other is being deleted too',
     cidr('a', 'fd00::/120', true),
     [cidr('b', 'fd00::/112', true)],
     ['fd00::7'],

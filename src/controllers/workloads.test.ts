@@ -34,9 +34,9 @@ describe('a DaemonSet', () => {
     remove: string[],
   ][] = [
     ['a pod for each node', set(), [node('a'), node('b')], [], ['a', 'b'], []],
-    ['none where there is one', set(), [node('a'), node('b')], [on('x', 'a')], ['b'], []],
+    ['no second pod on a node', set(), [node('a'), node('b')], [on('x', 'a')], ['b'], []],
     [
-      'none on a tainted node',
+      'no pod on a tainted node',
       set(),
       [node('a', { taints: [{ key: 'k', effect: 'NoSchedule' }] })],
       [],
@@ -44,7 +44,7 @@ describe('a DaemonSet', () => {
       [],
     ],
     [
-      'one that is there may stay on a node tainted NoSchedule',
+      'an existing pod may stay on a node tainted NoSchedule',
       set(),
       [node('a', { taints: [{ key: 'k', effect: 'NoSchedule' }] })],
       [on('x', 'a')],
@@ -52,14 +52,14 @@ describe('a DaemonSet', () => {
       [],
     ],
     [
-      'but not on one tainted NoExecute',
+      'no pod may stay on a node tainted NoExecute',
       set(),
       [node('a', { taints: [{ key: 'k', effect: 'NoExecute' }] })],
       [on('x', 'a')],
       [],
       ['x'],
     ],
-    ['a cordoned node gets one', set(), [node('a', { unschedulable: true })], [], ['a'], []],
+    ['a cordoned node gets a pod', set(), [node('a', { unschedulable: true })], [], ['a'], []],
     [
       'nodeSelector',
       set({ template: { ...template(), spec: { ...template().spec, nodeSelector: { disk: 'ssd' } } } }),
@@ -68,9 +68,9 @@ describe('a DaemonSet', () => {
       ['b'],
       [],
     ],
-    ['pods of a node that is gone go', set(), [node('a')], [on('x', 'a'), on('y', 'gone')], [], ['y']],
+    ['pods of a deleted node are deleted', set(), [node('a')], [on('x', 'a'), on('y', 'gone')], [], ['y']],
     [
-      'a failed pod goes before its successor comes',
+      'a failed pod is deleted before its successor is created',
       set(),
       [node('a')],
       [on('x', 'a', 'new', { phase: 'Failed' })],
@@ -78,7 +78,7 @@ describe('a DaemonSet', () => {
       ['x'],
     ],
     [
-      'the successor waits until the last one has gone',
+      'the successor waits until the previous pod is gone',
       set(),
       [node('a')],
       [on('x', 'a', 'new', { deleting: true })],
@@ -86,7 +86,7 @@ describe('a DaemonSet', () => {
       [],
     ],
     [
-      'an update takes one at a time',
+      'an update replaces one pod at a time',
       set(),
       [node('a'), node('b')],
       [on('x', 'a', 'old'), on('y', 'b', 'old')],
@@ -94,7 +94,7 @@ describe('a DaemonSet', () => {
       ['x'],
     ],
     [
-      'and waits for the new one to be available',
+      'an update waits for the new pod to be available',
       set(),
       [node('a'), node('b')],
       [on('x', 'a', 'new', { ready: false }), on('y', 'b', 'old')],
@@ -102,7 +102,7 @@ describe('a DaemonSet', () => {
       [],
     ],
     [
-      'old pods that are not available go at once',
+      'unavailable old pods are replaced immediately',
       set(),
       [node('a'), node('b')],
       [on('x', 'a', 'old', { ready: false }), on('y', 'b', 'old', { ready: false })],
@@ -110,7 +110,7 @@ describe('a DaemonSet', () => {
       ['x', 'y'],
     ],
     [
-      'with maxSurge the new one comes first',
+      'with maxSurge the new pod is created first',
       set(surge),
       [node('a'), node('b')],
       [on('x', 'a', 'old'), on('y', 'b', 'old')],
@@ -118,7 +118,7 @@ describe('a DaemonSet', () => {
       [],
     ],
     [
-      'and the old one goes when it is available',
+      'with maxSurge the old pod is deleted when the new one is available',
       set(surge),
       [node('a')],
       [on('x', 'a', 'old'), on('n', 'a')],
@@ -126,7 +126,7 @@ describe('a DaemonSet', () => {
       ['x'],
     ],
     [
-      'OnDelete changes nothing by itself',
+      'OnDelete replaces no pods',
       set({ updateStrategy: { type: 'OnDelete' } }),
       [node('a')],
       [on('x', 'a', 'old')],
@@ -134,7 +134,7 @@ describe('a DaemonSet', () => {
       [],
     ],
     [
-      'of two on a node one goes',
+      'of two pods on a node one is deleted',
       set(),
       [node('a')],
       [on('x', 'a'), on('y', 'a', 'new', { ready: false })],
@@ -188,25 +188,31 @@ describe('a StatefulSet', () => {
     updateStrategy: { type: 'RollingUpdate', rollingUpdate: { partition: number } },
   });
   const rows: readonly [name: string, set: StatefulSet, pods: Pod[], create: string[], remove: string[]][] = [
-    ['begins with the first', set(3), [], ['owner-0'], []],
-    ['goes on when it is ready', set(3), [at(0)], ['owner-1'], []],
+    ['starts with the first', set(3), [], ['owner-0'], []],
+    ['continues when it is ready', set(3), [at(0)], ['owner-1'], []],
     ['waits while it is not', set(3), [at(0, 'new', { ready: false })], [], []],
     ['in parallel: all at once', set(3, parallel), [], ['owner-0', 'owner-1', 'owner-2'], []],
-    ['a lost one in the middle comes back first', set(3), [at(0), at(2)], ['owner-1'], []],
+    ['a missing one in the middle is recreated first', set(3), [at(0), at(2)], ['owner-1'], []],
     ['a failed one is replaced', set(1), [at(0, 'new', { phase: 'Failed' })], [], ['owner-0']],
-    ['a name is not given again before its pod is gone', set(1), [at(0, 'new', { deleting: true })], [], []],
+    ['a name is not reused before its pod is gone', set(1), [at(0, 'new', { deleting: true })], [], []],
     ['shrinks from the end, one at a time', set(1), [at(0), at(1), at(2)], [], ['owner-2']],
     ['in parallel: shrinks at once', set(1, parallel), [at(0), at(1), at(2)], [], ['owner-2', 'owner-1']],
-    ['waits for the last one to go', set(1), [at(0), at(1), at(2, 'new', { deleting: true })], [], []],
     [
-      'does not shrink past an unhealthy one while one before it is unhealthy',
+      'waits until the previous one is gone',
+      set(1),
+      [at(0), at(1), at(2, 'new', { deleting: true })],
+      [],
+      [],
+    ],
+    [
+      'does not shrink past an unhealthy pod while an earlier one is unhealthy',
       set(0),
       [at(0, 'new', { ready: false }), at(1), at(2, 'new', { ready: false })],
       [],
       [],
     ],
     [
-      'takes the only unhealthy one away',
+      'removes the only unhealthy one',
       set(0),
       [at(0), at(1), at(2, 'new', { ready: false })],
       [],
@@ -215,15 +221,9 @@ describe('a StatefulSet', () => {
     ['updates from the end', set(2), [at(0, 'old'), at(1, 'old')], [], ['owner-1']],
     ['the next when that one is ready', set(2), [at(0, 'old'), at(1)], [], ['owner-0']],
     ['not before', set(2), [at(0, 'old'), at(1, 'new', { ready: false })], [], []],
-    ['leaves those below the partition', set(2, partition(1)), [at(0, 'old'), at(1)], [], []],
-    [
-      'OnDelete changes nothing by itself',
-      set(1, { updateStrategy: { type: 'OnDelete' } }),
-      [at(0, 'old')],
-      [],
-      [],
-    ],
-    ['begins at its first ordinal', set(1, { ordinals: { start: 5 } }), [], ['owner-5'], []],
+    ['does not update pods below the partition', set(2, partition(1)), [at(0, 'old'), at(1)], [], []],
+    ['OnDelete replaces no pods', set(1, { updateStrategy: { type: 'OnDelete' } }), [at(0, 'old')], [], []],
+    ['starts at its first ordinal', set(1, { ordinals: { start: 5 } }), [], ['owner-5'], []],
   ];
   for (const [name, object, pods, create, remove] of rows) {
     test(name, () => {

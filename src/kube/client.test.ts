@@ -352,13 +352,13 @@ users:
 }
 const CONFIGS: readonly [name: string, text: string, expected: object | RegExp][] = [
   [
-    'data in the file',
+    'embedded data',
     kubeconfig(`{ client-certificate-data: ${encoded}, client-key-data: ${encoded} }`),
     { server: 'https://10.0.0.1:6443', ca: PEM, cert: PEM, key: PEM },
   ],
   ['a token', kubeconfig('{ token: abc }'), { server: 'https://10.0.0.1:6443', ca: PEM, token: 'abc' }],
   [
-    'files beside it',
+    'files in the same folder',
     kubeconfig('{ client-certificate: cert.pem, client-key: cert.pem }'),
     { server: 'https://10.0.0.1:6443', ca: PEM, cert: PEM, key: PEM },
   ],
@@ -372,7 +372,7 @@ const CONFIGS: readonly [name: string, text: string, expected: object | RegExp][
   ],
   ['a password', kubeconfig('{ username: a, password: b }'), /user u: username, password is not supported/],
   [
-    'a server whose certificate is not checked',
+    'a server whose certificate is not verified',
     kubeconfig('{ token: abc }', 'main', 'server: https://10.0.0.1:6443\n    insecure-skip-tls-verify: true'),
     { server: 'https://10.0.0.1:6443', insecure: true, token: 'abc' },
   ],

@@ -15,19 +15,25 @@ const ROWS: readonly [
   replicas: number | null,
   expected: readonly [expected: number, desired: number, healthy: number, allowed: number],
 ][] = [
-  ['at least so many', { minAvailable: 2 }, THREE, 3, [3, 2, 3, 1]],
-  ['not so many ready', { minAvailable: 2 }, [pod('a', true), pod('b', false)], 3, [2, 2, 1, 0]],
-  ['a share of what is wanted, rounded up', { minAvailable: '50%' }, THREE, 5, [5, 3, 3, 0]],
-  ['so many may be missing, of those that are wanted', { maxUnavailable: 1 }, THREE, 3, [3, 2, 3, 1]],
-  ['a share of them', { maxUnavailable: '34%' }, THREE, 3, [3, 1, 3, 2]],
+  ['a minimum number', { minAvailable: 2 }, THREE, 3, [3, 2, 3, 1]],
   [
-    'one on its way out does not count',
+    'fewer ready pods than the minimum',
+    { minAvailable: 2 },
+    [pod('a', true), pod('b', false)],
+    3,
+    [2, 2, 1, 0],
+  ],
+  ['a percentage of the replica count, rounded up', { minAvailable: '50%' }, THREE, 5, [5, 3, 3, 0]],
+  ['a maximum of missing pods, relative to the replica count', { maxUnavailable: 1 }, THREE, 3, [3, 2, 3, 1]],
+  ['a percentage of missing pods', { maxUnavailable: '34%' }, THREE, 3, [3, 1, 3, 2]],
+  [
+    'a pod that is being deleted does not count',
     { minAvailable: 2 },
     [...THREE.slice(1), pod('a', true, { deletionTimestamp: '2026-01-01T00:00:00Z' })],
     3,
     [3, 2, 2, 0],
   ],
-  ['pods that nothing controls', { maxUnavailable: 1 }, THREE, null, [3, 2, 3, 1]],
+  ['pods without a controller', { maxUnavailable: 1 }, THREE, null, [3, 2, 3, 1]],
   ['no pods', { minAvailable: 0 }, [], 3, [0, 0, 0, 0]],
 ];
 for (const [what, spec, pods, replicas, expected] of ROWS) {

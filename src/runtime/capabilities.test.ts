@@ -13,12 +13,12 @@ test('the bounding set by name', () => {
 
 const rows: readonly (readonly [what: string, security: object | undefined, names: readonly string[]])[] = [
   [
-    'by default those of the default set that the machine has',
+    'by default, the available capabilities of the default set',
     undefined,
     ['CAP_CHOWN', 'CAP_KILL', 'CAP_NET_RAW'],
   ],
-  ['privileged: all that the machine has', { privileged: true }, BOUNDING],
-  ['all by name: all that the machine has', { capabilities: { add: ['ALL'] } }, BOUNDING],
+  ['privileged: all available capabilities', { privileged: true }, BOUNDING],
+  ['ALL: all available capabilities', { capabilities: { add: ['ALL'] } }, BOUNDING],
   [
     'all but one',
     { capabilities: { add: ['ALL'], drop: ['KILL'] } },
@@ -26,7 +26,11 @@ const rows: readonly (readonly [what: string, security: object | undefined, name
   ],
   ['none', { capabilities: { drop: ['ALL'] } }, []],
   ['one more', { capabilities: { drop: ['ALL'], add: ['NET_ADMIN'] } }, ['CAP_NET_ADMIN']],
-  ['one that the machine lacks is asked for', { capabilities: { drop: ['ALL'], add: ['BPF'] } }, ['CAP_BPF']],
+  [
+    'an unavailable capability is requested if named',
+    { capabilities: { drop: ['ALL'], add: ['BPF'] } },
+    ['CAP_BPF'],
+  ],
 ];
 for (const [what, security, names] of rows) {
   test(what, () => assert.deepEqual(containerCapabilities(security, BOUNDING), names));

@@ -44,17 +44,17 @@ async function read(options: Partial<LogOptions>, path = file): Promise<string> 
 
 const since = (second: number) => ({ sinceTime: new Date(at(second)) });
 const ROWS: readonly (readonly [what: string, options: Partial<LogOptions>, out: string])[] = [
-  ['everything, lines in parts put together', {}, 'one\ntwo\nthbetween\nree\n\nseven\n'],
+  ['everything, with parts of lines joined', {}, 'one\ntwo\nthbetween\nree\n\nseven\n'],
   ['the last lines', { tailLines: 2 }, '\nseven\n'],
-  ['more lines than there are', { tailLines: 99 }, 'one\ntwo\nthbetween\nree\n\nseven\n'],
+  ['more lines than exist', { tailLines: 99 }, 'one\ntwo\nthbetween\nree\n\nseven\n'],
   ['no lines', { tailLines: 0 }, ''],
   ['since a time', since(6), '\nseven\n'],
   ['a line is as old as its first part', since(4), '\nseven\n'],
-  ['since its first part the whole of a line', since(3), 'thbetween\nree\n\nseven\n'],
-  ['since later than all', since(9), ''],
+  ['since its first part, the whole line', since(3), 'thbetween\nree\n\nseven\n'],
+  ['since after the last line', since(9), ''],
   ['one stream', { stream: 'stderr' }, 'two\nbetween\n'],
   ['the first bytes, in the middle of a line', { limitBytes: 5 }, 'one\nt'],
-  ['one time stamp a line', { ...since(6), timestamps: true }, `${at(6)} \n${at(7)} seven\n`],
+  ['one timestamp per line', { ...since(6), timestamps: true }, `${at(6)} \n${at(7)} seven\n`],
 ];
 for (const [what, options, out] of ROWS) {
   test(`log: ${what}`, async () => assert.equal(await read(options), out));

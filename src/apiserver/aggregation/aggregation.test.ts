@@ -220,7 +220,7 @@ const REFUSED: readonly [name: string, object: object, field: string][] = [
   ['a version priority over 1000', refused({ versionPriority: 1001 }), 'spec.versionPriority'],
   ['a service without a name', refused({ service: { namespace: 'a', port: 1 } }), 'spec.service.name'],
   [
-    'checks off and a bundle',
+    'disabled verification and a CA bundle',
     refused({ insecureSkipTLSVerify: true, service: { namespace: 'a', name: 'b', port: 1 } }),
     'spec.insecureSkipTLSVerify',
   ],

@@ -122,7 +122,7 @@ test('a token bound to a pod names the pod, and is invalid after its deletion', 
 const REFUSED: readonly [name: string, spec: object, status: number, message: RegExp][] = [
   ['for five seconds', { expirationSeconds: 5 }, 422, /may not specify a duration less than 10 minutes/],
   [
-    'for a pod that is not there',
+    'for a missing pod',
     { boundObjectRef: { kind: 'Pod', apiVersion: 'v1', name: 'none' } },
     404,
     /pods "none" not found/,

@@ -188,7 +188,7 @@ const REFUSED: readonly [name: string, spoiled: Spoil, message: RegExp][] = [
     },
     /conversion webhook for example\.com\/v1, Kind=Host failed: cannot be/,
   ],
-  ['converts too few', (answer) => answer.convertedObjects.pop(), /returned 0 objects, expected 1/],
+  ['converts too few objects', (answer) => answer.convertedObjects.pop(), /returned 0 objects, expected 1/],
   [
     'answers in another version',
     ({ convertedObjects: [one] }) => Object.assign(one ?? {}, { apiVersion: 'example.com/v1' }),
@@ -200,7 +200,7 @@ const REFUSED: readonly [name: string, spoiled: Spoil, message: RegExp][] = [
     /must have the same name: other != refused/,
   ],
   [
-    'answers another request',
+    'answers with a different UID',
     (answer) => {
       answer.uid = 'other';
     },

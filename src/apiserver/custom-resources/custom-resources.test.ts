@@ -28,12 +28,17 @@ const pruned: readonly [what: string, schema: StructuralSchema, value: object, g
     { l: [{ x: 1 }] },
     ['l[0].x'],
   ],
-  ['nothing below preserve-unknown-fields', object({}, open), { b: { c: 1 } }, []],
-  ['what preserved objects specify', object({ a: object({}) }, open), { a: { x: 1 }, b: 1 }, ['a.x']],
-  ['nothing of a map', object(undefined, { additionalProperties: { type: 'string' } }), { k: 'v' }, []],
+  ['no fields below preserve-unknown-fields', object({}, open), { b: { c: 1 } }, []],
+  [
+    'unknown fields of specified members in preserved objects',
+    object({ a: object({}) }, open),
+    { a: { x: 1 }, b: 1 },
+    ['a.x'],
+  ],
+  ['no keys of a map', object(undefined, { additionalProperties: { type: 'string' } }), { k: 'v' }, []],
   ['neither metadata nor kind at the root', object({}), { kind: 'A', apiVersion: 'v1', metadata: {} }, []],
   [
-    'an embedded object, but for its type and metadata',
+    'an embedded object except its type and metadata',
     object({ e: { ...object({}), 'x-kubernetes-embedded-resource': true } }),
     { e: { kind: 'A', metadata: {}, spec: 1 } },
     ['e.spec'],
@@ -272,7 +277,7 @@ const definitions: readonly [what: string, definition: ApiObject, field: string 
     `${SCHEMA}.properties[a].default`,
   ],
   [
-    'map keys that items lack',
+    'map keys that items do not have',
     withSchema(
       object({
         a: {

@@ -105,14 +105,14 @@ const refusals: readonly [what: string, spec: object, query: string, status: num
   ],
   ['a missing value', {}, '', 422, /spec\.size: Required value/],
   [
-    'what a rule forbids',
+    'a value that violates a rule',
     { size: 1, replicas: 11 },
     '',
     422,
     /spec: Invalid value: "object": too many replicas for the size/,
   ],
   [
-    'an unknown field, when asked to be strict',
+    'an unknown field with strict validation',
     { size: 1, extra: 1 },
     '?fieldValidation=Strict',
     400,
@@ -143,7 +143,7 @@ const applied: readonly [what: string, body: string, query: string, status: numb
     /\.metadata\.odd: field not declared in schema/,
   ],
   [
-    'a key that is there twice, when asked to be strict',
+    'a duplicate key with strict validation',
     'spec:\n  size: 1\n  size: 2',
     '&fieldValidation=Strict',
     400,

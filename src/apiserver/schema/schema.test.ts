@@ -67,7 +67,7 @@ test('malformed Protobuf is refused with a description', async (t) => {
   const pod = Buffer.from(samples.find((one) => one.name === 'workloads Pod')?.protobuf ?? '', 'base64');
   const rows: [behaviour: string, bytes: Buffer, expected: RegExp][] = [
     ['not Protobuf of Kubernetes', Buffer.from('{"kind":"Pod"}'), /does not begin with the prefix/],
-    ['nothing behind the prefix', pod.subarray(0, 4), /no kind "" is registered/],
+    ['no data after the prefix', pod.subarray(0, 4), /no kind "" is registered/],
     ['cut off', pod.subarray(0, pod.length - 40), /ends within a value/],
     [
       'an unknown kind',
@@ -121,8 +121,8 @@ test('strict decoding names unknown and duplicate fields', async (t) => {
       '{"spec":{"volumes":[{"name":"v","emptyDir":{}}]}}',
       [],
     ],
-    ['keys of maps are free', 'v1 ConfigMap', '{"data":{"anything":"goes"}}', []],
-    ['free-form values are not looked into', 'apps/v1 ControllerRevision', '{"data":{"a":1,"a":2}}', []],
+    ['keys of maps are arbitrary', 'v1 ConfigMap', '{"data":{"anything":"goes"}}', []],
+    ['free-form values are not checked', 'apps/v1 ControllerRevision', '{"data":{"a":1,"a":2}}', []],
     [
       'duplicate',
       'apps/v1 Deployment',

@@ -53,7 +53,7 @@ test('pods show what is wrong', async (t) => {
       '1/1 ¦ Running ¦ 2 (5m ago)',
     ],
     [
-      'crashing again and again',
+      'crashing repeatedly',
       pod({}, { phase: 'Running', containerStatuses: [{ ...waiting('CrashLoopBackOff'), restartCount: 4 }] }),
       '0/1 ¦ CrashLoopBackOff ¦ 4',
     ],
@@ -111,7 +111,7 @@ test('pods show what is wrong', async (t) => {
       '0/1 ¦ Init:1/2 ¦ 0',
     ],
     [
-      'init container fails and is tried again',
+      'init container fails and is retried',
       pod(inits, {
         phase: 'Pending',
         initContainerStatuses: [{ ...waiting('CrashLoopBackOff'), name: 'i', restartCount: 3 }],
@@ -138,17 +138,17 @@ test('pods show what is wrong', async (t) => {
       '1/1 ¦ Terminating ¦ 0',
     ],
     [
-      'being deleted when done already',
+      'deleted after completion',
       pod({}, { phase: 'Succeeded', containerStatuses: [completed] }, { deletionTimestamp: CREATED }),
       '0/1 ¦ Completed ¦ 0',
     ],
     [
-      'on a node that is lost',
+      'on an unreachable node',
       pod({}, { phase: 'Running', reason: 'NodeLost' }, { deletionTimestamp: CREATED }),
       '0/1 ¦ Unknown ¦ 0',
     ],
     [
-      'held back by a gate',
+      'blocked by a scheduling gate',
       pod(
         {},
         {

@@ -105,14 +105,14 @@ test('rows of other kinds', async (t) => {
       'x ¦ LoadBalancer ¦ 10.96.0.1 ¦ 192.0.2.9,lb.example ¦ 80/TCP ¦ 5m ¦ <none>',
     ],
     [
-      'service that is a name elsewhere',
+      'service with an external name',
       '',
       'Service',
       { spec: { type: 'ExternalName', externalName: 'db.example' } },
       'x ¦ ExternalName ¦ <none> ¦ db.example ¦ <none> ¦ 5m ¦ <none>',
     ],
     [
-      'slice with more endpoints than fit',
+      'slice with more endpoints than shown',
       'discovery.k8s.io',
       'EndpointSlice',
       {
@@ -161,7 +161,7 @@ test('rows of other kinds', async (t) => {
       'x ¦ Ready,SchedulingDisabled ¦ control-plane,worker ¦ 5m ¦ v1.33.0 ¦ 10.0.0.1 ¦ <none> ¦ Debian ¦ 6.1 ¦ c://1',
     ],
     [
-      'node that has fallen silent',
+      'node that stopped reporting',
       '',
       'Node',
       { status: { conditions: [{ type: 'Ready', status: 'Unknown' }] } },
@@ -211,7 +211,7 @@ test('rows of other kinds', async (t) => {
       'x ¦ 3 ¦ 3 ¦ 2 ¦ 3 ¦ 0 ¦ disk=ssd ¦ 5m ¦  ¦  ¦ <none>',
     ],
     [
-      'job that is done',
+      'completed job',
       'batch',
       'Job',
       {
@@ -226,7 +226,7 @@ test('rows of other kinds', async (t) => {
       'x ¦ Complete ¦ 3/3 ¦ 100s ¦ 5m ¦  ¦  ¦ <none>',
     ],
     [
-      'event that happened often',
+      'event with a count',
       '',
       'Event',
       {
@@ -265,7 +265,7 @@ test('rows of other kinds', async (t) => {
       'x ¦ <none> ¦ * ¦  ¦ 80, 443 ¦ 5m',
     ],
     [
-      'autoscaler that has not measured yet',
+      'autoscaler without metrics yet',
       'autoscaling',
       'HorizontalPodAutoscaler',
       {

@@ -36,13 +36,13 @@ const ROWS: readonly [
   replicas: number,
 ][] = [
   [
-    'more when pods use more than the target',
+    'more if pods use more than the target',
     abc.map((name) => runner(name)),
     { a: 0.9, b: 0.9, c: 0.9 },
     50,
     6,
   ],
-  ['fewer when they use less', abc.map((name) => runner(name)), { a: 0.1, b: 0.1, c: 0.1 }, 50, 1],
+  ['fewer if they use less', abc.map((name) => runner(name)), { a: 0.1, b: 0.1, c: 0.1 }, 50, 1],
   [
     'the same within a tenth of the target',
     abc.map((name) => runner(name)),
@@ -50,16 +50,16 @@ const ROWS: readonly [
     50,
     3,
   ],
-  ['a pod without figures keeps from going down', abc.map((name) => runner(name)), { a: 0.3, b: 0.3 }, 50, 3],
+  ['a pod without metrics prevents scaling down', abc.map((name) => runner(name)), { a: 0.3, b: 0.3 }, 50, 3],
   [
-    'a pod without figures uses nothing on the way up',
+    'a pod without metrics counts with zero when scaling up',
     abc.map((name) => runner(name)),
     { a: 1, b: 1 },
     50,
     4,
   ],
   [
-    'a pod that is starting uses nothing on the way up',
+    'a starting pod counts with zero when scaling up',
     [runner('a'), runner('b'), runner('c', { ready: false, age: 10 })],
     { a: 1, b: 1, c: 3 },
     50,
@@ -133,12 +133,12 @@ const LIMITS: readonly [
   replicas: number,
   reason: string | null,
 ][] = [
-  ['goes where the metrics ask', {}, 3, 5, history(), 5, null],
+  ['follows the metrics', {}, 3, 5, history(), 5, null],
   ['stays below the maximum', {}, 6, 40, history(), 10, 'TooManyReplicas'],
   ['stays above the minimum', {}, 3, 1, history(), 2, 'TooFewReplicas'],
-  ['doubles, or adds four, at the most', {}, 3, 9, history(), 7, 'ScaleUpLimit'],
+  ['at most doubles or adds four', {}, 3, 9, history(), 7, 'ScaleUpLimit'],
   [
-    'counts what it added just now',
+    'counts recently added replicas',
     {},
     7,
     10,
@@ -147,7 +147,7 @@ const LIMITS: readonly [
     'ScaleUpLimit',
   ],
   [
-    'does not go down so soon after a peak',
+    'does not scale down soon after a peak',
     {},
     8,
     3,
@@ -156,7 +156,7 @@ const LIMITS: readonly [
     null,
   ],
   [
-    'goes down when the peak is long ago',
+    'scales down long after the peak',
     {},
     8,
     3,
@@ -165,7 +165,7 @@ const LIMITS: readonly [
     null,
   ],
   [
-    'goes down by its own policy',
+    'scales down by its own policy',
     {
       behavior: {
         scaleDown: {
@@ -181,7 +181,7 @@ const LIMITS: readonly [
     'ScaleDownLimit',
   ],
   [
-    'does not go down where that is disabled',
+    'does not scale down if that is disabled',
     { behavior: { scaleDown: { selectPolicy: 'Disabled' } } },
     8,
     3,

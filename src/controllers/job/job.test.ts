@@ -74,14 +74,14 @@ const rule = (action: string, values: number[]) => ({
 });
 
 const ROWS: readonly Row[] = [
-  { name: 'begins with as many pods as may run at once', job: job(), create: 2 },
+  { name: 'starts with as many pods as may run concurrently', job: job(), create: 2 },
   {
-    name: 'runs no more than are missing',
+    name: 'runs no more pods than are missing',
     job: job({}, { startTime: secondsAgo(60), succeeded: 2 }),
     create: 1,
   },
   {
-    name: 'counts a finished pod before its finalizer goes',
+    name: 'counts a finished pod before its finalizer is removed',
     job: job({ parallelism: 0 }),
     pods: [run('a', 'Succeeded'), run('b', 'Failed')],
     status: {
@@ -91,7 +91,7 @@ const ROWS: readonly Row[] = [
     },
   },
   {
-    name: 'lets a pod go that the status has noted',
+    name: 'releases a pod that the status contains',
     job: job(
       { parallelism: 0 },
       { startTime: secondsAgo(60), uncountedTerminatedPods: { succeeded: ['uid of a'] } },
@@ -109,13 +109,13 @@ const ROWS: readonly Row[] = [
     status: { succeeded: 1, uncountedTerminatedPods: {} },
   },
   {
-    name: 'meets its criteria while the last pods are counted',
+    name: 'meets its criteria while the last pods are not counted yet',
     job: job(),
     pods: [run('a', 'Succeeded'), run('b', 'Succeeded'), run('c', 'Succeeded')],
     end: 'SuccessCriteriaMet CompletionsReached',
   },
   {
-    name: 'is complete once they are',
+    name: 'is complete after they are counted',
     job: job({}, { startTime: secondsAgo(60), succeeded: 3 }),
     end: 'Complete CompletionsReached',
   },
@@ -125,10 +125,10 @@ const ROWS: readonly Row[] = [
     pods: [run('a', 'Succeeded')],
     end: 'SuccessCriteriaMet CompletionsReached',
   },
-  { name: 'replaces a failed pod after a pause', job: job(), pods: [run('a', 'Failed')], create: 2 },
-  { name: 'but not during it', job: job(), pods: [run('a', 'Failed', { age: 1 })] },
+  { name: 'replaces a failed pod after a delay', job: job(), pods: [run('a', 'Failed')], create: 2 },
+  { name: 'replaces no failed pod during the delay', job: job(), pods: [run('a', 'Failed', { age: 1 })] },
   {
-    name: 'fails beyond its limit, and stops what runs',
+    name: 'fails beyond its limit, and stops running pods',
     job: job(),
     pods: [run('a', 'Failed'), run('b', 'Failed'), run('c', 'Failed'), run('d', 'Running')],
     delete: ['d'],
@@ -142,26 +142,26 @@ const ROWS: readonly Row[] = [
     end: 'FailureTarget DeadlineExceeded',
   },
   {
-    name: 'suspended, stops what runs',
+    name: 'stops running pods when suspended',
     job: job({ suspend: true }),
     pods: [run('a', 'Running')],
     delete: ['a'],
     end: 'Suspended JobSuspended',
   },
   {
-    name: 'with fewer at once, deletes the pod that is worth least',
+    name: 'deletes the least valuable pod when parallelism is reduced',
     job: job({ parallelism: 1 }),
     pods: [run('a', 'Running'), run('b', 'Running', { ready: false })],
     delete: ['b'],
   },
   {
-    name: 'that is over lets its pods go',
+    name: 'releases its pods when finished',
     job: job({}, ended('Complete')),
     pods: [run('a', 'Succeeded')],
     untrack: ['a'],
   },
   {
-    name: 'replaces a pod at once that is being deleted',
+    name: 'replaces a pod that is being deleted immediately',
     job: job({ backoffLimit: 6 }),
     pods: [run('a', 'Running', { deleting: true }), run('b', 'Running')],
     create: 1,
@@ -174,7 +174,7 @@ const ROWS: readonly Row[] = [
     status: { terminating: 1, active: 1 },
   },
   {
-    name: 'fails at once by a rule of its pod failure policy',
+    name: 'fails immediately by a rule of its pod failure policy',
     job: job(rule('FailJob', [42])),
     pods: [run('a', 'Failed', { exitCode: 42 })],
     end: 'FailureTarget PodFailurePolicy',
@@ -221,7 +221,7 @@ const ROWS: readonly Row[] = [
     status: { failedIndexes: '' },
   },
   {
-    name: 'indexed, gives an index up beyond its own limit',
+    name: 'indexed, fails an index beyond its own limit',
     job: indexed({ completions: 2, backoffLimitPerIndex: 1, backoffLimit: 100 }),
     pods: [run('a', 'Failed', { index: 0, failures: 1 }), run('b', 'Running', { index: 1 })],
     status: { failedIndexes: '0' },
@@ -239,13 +239,13 @@ const ROWS: readonly Row[] = [
     end: 'FailureTarget MaxFailedIndexesExceeded',
   },
   {
-    name: 'indexed, gives an index up by a rule of its policy',
+    name: 'indexed, fails an index by a rule of its policy',
     job: indexed({ completions: 2, backoffLimitPerIndex: 5, backoffLimit: 100, ...rule('FailIndex', [7]) }),
     pods: [run('a', 'Failed', { index: 0, exitCode: 7 }), run('b', 'Running', { index: 1 })],
     status: { failedIndexes: '0' },
   },
   {
-    name: 'indexed, succeeds by a rule of its success policy, and stops the rest',
+    name: 'indexed, succeeds by a rule of its success policy, and stops the other pods',
     job: indexed({
       completions: 3,
       successPolicy: { rules: [{ succeededIndexes: '0,2', succeededCount: 1 }] },
@@ -255,7 +255,7 @@ const ROWS: readonly Row[] = [
     end: 'SuccessCriteriaMet SuccessPolicy',
   },
   {
-    name: 'fails when containers start again too often in place',
+    name: 'fails when containers restart too often in place',
     job: job({ template: { ...template, spec: { ...template.spec, restartPolicy: 'OnFailure' } } }),
     pods: [run('a', 'Running', { restarts: 2 })],
     delete: ['a'],

@@ -80,7 +80,7 @@ const MATCHES: readonly [
   ['none of another class', claim({ storageClassName: 'fast' }), [volume('a')], null],
   ['none of another volume mode', claim({ volumeMode: 'Block' }), [volume('a')], null],
   [
-    'only one that the selector selects',
+    'only one that the selector matches',
     claim({ selector: { matchLabels: { tier: 'gold' } } }),
     [volume('a'), volume('b', {}, 'Available', { tier: 'gold' })],
     'b',
@@ -100,7 +100,7 @@ const CLAIMS: readonly [
   StorageClass | undefined,
   step: string,
 ][] = [
-  ['is bound to one that fits', claim(), [volume('a')], undefined, 'bind a'],
+  ['is bound to a matching volume', claim(), [volume('a')], undefined, 'bind a'],
   ['without class and volume waits', claim(), [], undefined, 'wait FailedBinding'],
   ['of an unknown class waits', claim({ storageClassName: 'x' }), [], undefined, 'wait ProvisioningFailed'],
   [
@@ -111,21 +111,21 @@ const CLAIMS: readonly [
     'wait WaitForFirstConsumer',
   ],
   [
-    'is provided for once the pod has a node',
+    'is provisioned once the pod has a node',
     claim({ storageClassName: 'standard' }, { [SELECTED_NODE]: 'a' }),
     [],
     storageClass(),
     'provision',
   ],
   [
-    'is provided for at once with Immediate',
+    'is provisioned immediately with Immediate',
     claim({ storageClassName: 'standard' }),
     [],
     storageClass({ volumeBindingMode: 'Immediate' }),
     'provision',
   ],
   [
-    'takes the volume that it names',
+    'is bound to the volume that it names',
     claim({ volumeName: 'b' }),
     [volume('a'), volume('b')],
     undefined,
@@ -139,7 +139,7 @@ const CLAIMS: readonly [
     'wait FailedBinding',
   ],
   [
-    'does not take a named volume that is too small',
+    'is not bound to a named volume that is too small',
     claim({ volumeName: 'a' }),
     [volume('a', { capacity: { storage: '1Ki' } })],
     undefined,
@@ -147,7 +147,7 @@ const CLAIMS: readonly [
   ],
   ['is lost with its volume', claim({ volumeName: 'a' }, bound), [], undefined, 'lose ClaimLost'],
   [
-    'is lost when its volume is another claim’s',
+    'is lost if its volume is bound to another claim',
     claim({ volumeName: 'a' }, bound),
     [volume('a', reference('other', 'x'))],
     undefined,
@@ -174,14 +174,14 @@ const VOLUMES: readonly [
   ['without a claim is available', volume('a'), undefined, 'phase Available'],
   ['that is reserved by name is available', volume('a', reference('data')), undefined, 'phase Available'],
   [
-    'of a claim that took it is bound',
+    'of a claim that is bound to it is bound',
     volume('a', reference('data', 'uid of data')),
     claim({ volumeName: 'a' }),
     'phase Bound',
   ],
   ['whose claim is gone is released', volume('a', reference('data', 'uid of data')), undefined, 'release'],
   [
-    'whose claim took another is free again',
+    'whose claim is bound to another volume is free again',
     volume('a', reference('data', 'uid of data')),
     claim({ volumeName: 'b' }),
     'unbind',
@@ -244,12 +244,12 @@ describe('the node for a pod with volumes', () => {
     ],
     ['is that of a bound volume', sources(boundTo('v'), [volume('v', onNode('a'))]), 'a'],
     [
-      'is not another than that of a bound volume',
+      'is only that of a bound volume',
       sources(boundTo('v'), [volume('v', onNode('b'))]),
       "node(s) didn't match PersistentVolume's node affinity",
     ],
     [
-      'is one where a free volume is',
+      'is one with a free volume',
       sources(
         claim({ storageClassName: 'standard' }),
         [volume('v', { ...onNode('a'), storageClassName: 'standard' })],
@@ -258,7 +258,7 @@ describe('the node for a pod with volumes', () => {
       'binds v',
     ],
     [
-      'is none where no volume is and none can be made',
+      'does not exist without a volume or a provisioner',
       sources(
         claim({ storageClassName: 'standard' }),
         [],
@@ -267,12 +267,12 @@ describe('the node for a pod with volumes', () => {
       "node(s) didn't find available persistent volumes to bind",
     ],
     [
-      'is any where a volume can be made',
+      'is any on which a volume can be provisioned',
       sources(claim({ storageClassName: 'standard' }), []),
       'provisions data',
     ],
     [
-      'is the one that was chosen before',
+      'is the one that was selected before',
       sources(claim({ storageClassName: 'standard' }, { [SELECTED_NODE]: 'b' }), []),
       "node(s) didn't find available persistent volumes to bind",
     ],

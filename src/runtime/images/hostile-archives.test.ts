@@ -53,14 +53,18 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
     ['a path up', tarOf([file('../escaped')]), /is outside the/],
     ['a path up in the middle', tarOf([file('a/../../escaped')]), /is outside the/],
     ['a path up in a pax header', tarOf([file('a', { pax: { path: '../escaped' } })]), /is outside the/],
-    ['a whiteout of the folder above', tarOf([file('.wh...')]), /whiteout/],
-    ['a whiteout of the folder above, deeper', tarOf([file('a/b'), file('a/.wh...')]), /whiteout/],
+    ['a whiteout of the parent folder', tarOf([file('.wh...')]), /whiteout/],
+    ['a whiteout of the parent folder, deeper', tarOf([file('a/b'), file('a/.wh...')]), /whiteout/],
     ['a whiteout of its own folder', tarOf([file('.wh..')]), /whiteout/],
     ['a whiteout without a name', tarOf([file('.wh.')]), /whiteout/],
-    ['a hard link out', tarOf([{ path: 'x', type: 'link', linkPath: '../secret' }]), /is outside the/],
+    [
+      'a hard link to the outside',
+      tarOf([{ path: 'x', type: 'link', linkPath: '../secret' }]),
+      /is outside the/,
+    ],
     ['a hard link to nothing', tarOf([{ path: 'x', type: 'link', linkPath: '' }]), /names no file/],
     [
-      'a hard link through a symbolic link out',
+      'a hard link through a symbolic link to the outside',
       tarOf([
         { path: 'up', type: 'symlink', linkPath: '../..' },
         { path: 'x', type: 'link', linkPath: 'up/roots/secret' },
@@ -89,18 +93,18 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
     ['a sparse file in pax', tarOf([file('a', { pax: { 'GNU.sparse.major': '1' } })]), /not supported/],
     ['an unknown type', withField(tarOf([file('a')]), 156, Buffer.from('Z')), /not supported/],
     [
-      'a user that the kernel does not have',
+      'a user number out of the kernel’s range',
       tarOf([file('a', { pax: { uid: '4294967295' } })]),
       /invalid user/,
     ],
     ['a group that is not a number', tarOf([file('a', { pax: { gid: 'x' } })]), /invalid group/],
     [
-      'a device number that the kernel does not have',
+      'a device number out of the kernel’s range',
       withField(tarOf([{ path: 'd', type: 'character' }]), 329, Buffer.from('7777777\0')),
       /device number/,
     ],
     ['a wrong checksum', Buffer.concat([tarOf([file('a')]).fill('9', 148, 154)]), /header/],
-    ['an archive that breaks off', tarOf([file('a')]).subarray(0, 600), /end of data/],
+    ['a truncated archive', tarOf([file('a')]).subarray(0, 600), /end of data/],
   ];
   for (const [what, archive, message] of rows) {
     test(what, async () => {

@@ -299,19 +299,11 @@ describe('archives', () => {
     });
   });
   for (const [what, archive, message] of [
-    ['no archive at all', Buffer.from('x'.repeat(2000)), /not a readable tar archive/],
-    [
-      'an archive that breaks off',
-      archiveOf(simple(), 'x:1').subarray(0, 1500),
-      /Unexpected end of data|lacks/,
-    ],
+    ['a file that is not an archive', Buffer.from('x'.repeat(2000)), /not a readable tar archive/],
+    ['a truncated archive', archiveOf(simple(), 'x:1').subarray(0, 1500), /Unexpected end of data|lacks/],
     ['an archive of something else', tarOf([{ path: 'README' }]), /neither index.json/],
-    [
-      'a blob that is missing',
-      ociArchive([{ descriptor: simple().manifest, name: 'x:1' }], new Map()),
-      /lacks/,
-    ],
-    ['a path out of it', tarOf([{ path: '../../x' }]), /is outside the/],
+    ['a missing blob', ociArchive([{ descriptor: simple().manifest, name: 'x:1' }], new Map()), /lacks/],
+    ['a path outside the archive', tarOf([{ path: '../../x' }]), /is outside the/],
   ] as const) {
     test(`refused: ${what}`, async () => {
       await assert.rejects(load(archive), { message });
@@ -452,9 +444,9 @@ describe('registries', () => {
     assert.deepEqual(store.list(), []);
   });
   for (const [what, prepare, message] of [
-    ['an image that is not there', () => {}, /not found in .*MANIFEST_UNKNOWN/],
+    ['a missing image', () => {}, /not found in .*MANIFEST_UNKNOWN/],
     [
-      'a registry that is unwell',
+      'a failing registry',
       () => {
         registry.failure = 503;
       },
@@ -468,7 +460,7 @@ describe('registries', () => {
       /limits the rate of pulls/,
     ],
   ] as const) {
-    test(`${what} is an error in words`, async () => {
+    test(`${what} is reported with a description`, async () => {
       prepare();
       await assert.rejects(pull(`${registry.host}/none:1`), { code: 'ErrImagePull', message });
     });

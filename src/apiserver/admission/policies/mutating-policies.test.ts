@@ -54,7 +54,7 @@ const images = ({ spec }: Made) => spec.template.spec.containers.map(({ name, im
 const ROWS: readonly Row[] = [
   ['an apply configuration sets a field', [apply('Object{spec: Object.spec{replicas: 7}}')], {}, replicas, 7],
   [
-    'an apply configuration adds to a map and keeps the rest',
+    'an apply configuration adds to a map and preserves the rest',
     [
       apply(
         'Object{metadata: Object.metadata{labels: object.metadata.?labels.orValue({}).size() == 0 ? {"a": "b"} : {"c": "d"}}}',
@@ -65,7 +65,7 @@ const ROWS: readonly Row[] = [
     { a: 'b' },
   ],
   [
-    'an apply configuration adds a container beside the others',
+    'an apply configuration adds a container to the others',
     [
       apply(`Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{
         containers: [Object.spec.template.spec.containers{name: "sidecar", image: "proxy:1"}]
@@ -76,21 +76,21 @@ const ROWS: readonly Row[] = [
     ['web=web:1', 'sidecar=proxy:1'],
   ],
   [
-    'an optional field without a value is left out',
+    'an optional field without a value is omitted',
     [apply('Object{spec: Object.spec{?replicas: object.metadata.?annotations["none"]}}')],
     {},
     replicas,
     2,
   ],
   [
-    'text in quotes that looks like a literal stays as it is',
+    'text in quotes that looks like a literal is unchanged',
     [apply('Object{metadata: Object.metadata{annotations: {"a": "Object{x", \'b\': r"\\{" + "}" }}}')],
     {},
     ({ metadata }) => metadata.annotations,
     { a: 'Object{x', b: '\\{}' },
   ],
   [
-    'mutations see what the former ones made',
+    'mutations see the results of previous ones',
     [
       apply('Object{spec: Object.spec{replicas: object.spec.replicas + 1}}'),
       apply('Object{spec: Object.spec{replicas: object.spec.replicas * 10}}'),
@@ -114,7 +114,7 @@ const ROWS: readonly Row[] = [
     [{ 'example.com/a': 'x' }, ['web=web:1', 'sidecar=proxy:1']],
   ],
   [
-    'a JSON patch whose test does not hold is not applied',
+    'a JSON patch with a failed test is not applied',
     [
       patch(`[
         JSONPatch{op: "test", path: "/spec/replicas", value: 9},
@@ -133,7 +133,7 @@ const ROWS: readonly Row[] = [
     2,
   ],
   [
-    'variables and parameters take part',
+    'variables and parameters can be used',
     [apply('Object{spec: Object.spec{replicas: variables.wanted}}')],
     {
       paramKind: { apiVersion: 'v1', kind: 'ConfigMap' },
@@ -143,7 +143,7 @@ const ROWS: readonly Row[] = [
     5,
   ],
   [
-    'an error is passed over with failurePolicy Ignore',
+    'an error is ignored with failurePolicy Ignore',
     [apply('Object{spec: Object.spec{replicas: object.spec.none}}')],
     { failurePolicy: 'Ignore' },
     replicas,
@@ -196,13 +196,13 @@ const REFUSALS: readonly [name: string, mutation: object, status: number, messag
     `${DENIED}type mismatch: unexpected type name "Object.specx", expected "Object.spec", which matches field name path from root Object type`,
   ],
   [
-    'a field must be the kind’s',
+    'a field must belong to the kind',
     apply('Object{spec: Object.spec{replicasx: 1}}'),
     403,
     `${DENIED}error applying patch: failed to convert patch object to typed object: .spec.replicasx: field not declared in schema`,
   ],
   [
-    'what is replaced whole cannot be applied',
+    'an atomic value cannot be applied',
     apply('Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {"l": "v"}}}}'),
     403,
     `${DENIED}error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.selector`,
@@ -257,7 +257,7 @@ const INVALID: readonly [name: string, mutation: object, message: RegExp][] = [
   ],
   ['an unknown type', apply('Thing{a: 1}'), /undeclared reference to 'Thing'/],
   ['an unknown field of JSONPatch', patch('[JSONPatch{operation: "add"}]'), /undefined field 'operation'/],
-  ['a literal without an end', apply('Object{spec: '), /compilation failed/],
+  ['an unterminated literal', apply('Object{spec: '), /compilation failed/],
 ];
 
 for (const [name, mutation, message] of INVALID) {

@@ -32,25 +32,25 @@ async function policy(name: string, spec: object, binding: object = {}) {
 
 const ROWS: readonly [name: string, spec: object, body: object, refusal: string | null][] = [
   [
-    'a validation that holds lets the write pass',
+    'a satisfied validation allows the write',
     { validations: [{ expression: 'object.spec.replicas <= 5' }] },
     deployment('few', { replicas: 3 }),
     null,
   ],
   [
-    'a validation that does not hold names its expression',
+    'a failed validation names its expression',
     { validations: [{ expression: 'object.spec.replicas <= 5' }] },
     deployment('many', { replicas: 6 }),
     'failed expression: object.spec.replicas <= 5',
   ],
   [
-    'a message is given instead',
+    'a message replaces the expression',
     { validations: [{ expression: 'object.spec.replicas <= 5', message: 'at most 5' }] },
     deployment('many', { replicas: 6 }),
     'at most 5',
   ],
   [
-    'a message expression computes it',
+    'a message expression computes the message',
     {
       validations: [
         {
@@ -90,13 +90,13 @@ const ROWS: readonly [name: string, spec: object, body: object, refusal: string 
     "expression 'object.spec.none > 1' resulted in error: No such key: none",
   ],
   [
-    'an error is passed over with failurePolicy Ignore',
+    'an error is ignored with failurePolicy Ignore',
     { failurePolicy: 'Ignore', validations: [{ expression: 'object.spec.none > 1' }] },
     deployment('any'),
     null,
   ],
   [
-    'the authorizer is asked about the user',
+    'the authorizer decides about the user',
     {
       validations: [
         {

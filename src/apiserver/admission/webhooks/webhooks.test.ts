@@ -81,7 +81,7 @@ const create = (query = '?dryRun=All', map: object = configMap('a', { key: 'valu
   api.request('POST', `${CORE}/configmaps${query}`, map);
 
 const VALIDATING: readonly [name: string, hook: Hook, status: number, message: string][] = [
-  ['a webhook that allows lets the write pass', { path: '/allow' }, 201, ''],
+  ['a webhook that allows a write', { path: '/allow' }, 201, ''],
   [
     'a webhook that refuses gives its reason',
     { path: '/deny' },
@@ -101,7 +101,7 @@ const VALIDATING: readonly [name: string, hook: Hook, status: number, message: s
     `Internal error occurred: failed calling webhook "hook-0.example.com": failed to call webhook: Post "https://localhost:${port}/broken?timeout=10s": the server answered 500: out of order`,
   ],
   [
-    'a webhook that fails is passed over with failurePolicy Ignore',
+    'a failed webhook is ignored with failurePolicy Ignore',
     { path: '/broken', failurePolicy: 'Ignore' },
     201,
     '',
@@ -131,7 +131,7 @@ const VALIDATING: readonly [name: string, hook: Hook, status: number, message: s
     'admission webhook "hook-0.example.com" denied the request: failed to evaluate match conditions: No such key: none',
   ],
   [
-    'a webhook with side effects is not asked for dry runs',
+    'a webhook with side effects is not called for dry runs',
     { path: '/allow', sideEffects: 'NoneOnDryRun' },
     201,
     '',
