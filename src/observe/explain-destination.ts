@@ -61,21 +61,23 @@ export function findDestination(
       const service = target.kind === 'pod' ? serviceMeant(view, target) : null;
       if (service) return toService(context, service);
       const pod = findPod(view, target, namespace);
-      const step = { object: `Pod ${nameOf(pod)}`, ruleOrKey: 'status.podIPs' };
+      const step = { ...NAME, object: `Pod ${nameOf(pod)}`, ruleOrKey: 'status.podIPs' };
       return choose(context, podAddresses(pod), `pod ${nameOf(pod)}`, step);
     }
     case 'node': {
       const node = findNode(view, target.name);
-      const step = { object: `Node ${nameOf(node)}`, ruleOrKey: 'status.addresses' };
+      const step = { ...NAME, object: `Node ${nameOf(node)}`, ruleOrKey: 'status.addresses' };
       return choose(context, nodeAddresses(node), `node ${nameOf(node)}`, step);
     }
     case 'outside': {
-      const step = { object: null, ruleOrKey: null };
+      const step = { ...NAME, object: null, ruleOrKey: null };
       const addresses = view.hosts.find(({ name }) => name === 'outside')?.addresses ?? [];
       return choose(context, addresses, 'outside', step);
     }
   }
 }
+
+const NAME = { subject: 'name' } as const;
 
 interface Context {
   readonly view: ExplainView;
@@ -109,7 +111,7 @@ function toService(context: Context, service: Service): Destination | null {
   const numbered = { ...context, target: { ...target, port: port.number, protocol: port.protocol } };
   if (offered.length > 0) {
     const ruleOrKey = isInside ? 'spec.clusterIPs' : 'status.loadBalancer.ingress, spec.externalIPs';
-    return choose(numbered, offered, object, { object, ruleOrKey });
+    return choose(numbered, offered, object, { ...NAME, object, ruleOrKey });
   }
   if (isInside) {
     return failure(
@@ -122,7 +124,7 @@ function toService(context: Context, service: Service): Destination | null {
   const nodePort = port.entry?.nodePort;
   const node = [...view.nodes()][0];
   if (nodePort && node) {
-    const step = { object, ruleOrKey: `spec.ports[].nodePort ${nodePort}` };
+    const step = { ...NAME, object, ruleOrKey: `spec.ports[].nodePort ${nodePort}` };
     const of = `${object}, by node port of ${nameOf(node)}`;
     return choose(
       { ...context, family, target: { ...numbered.target, port: nodePort } },
@@ -157,7 +159,7 @@ function toName(context: Context, name: string): Destination | null {
       context,
       log.addresses,
       name,
-      { object: null, ruleOrKey: `DNS ${name}` },
+      { ...NAME, object: null, ruleOrKey: `DNS ${name}` },
       steps.slice(0, -1),
     );
   return { found: false, steps, ...nameFailure(view, origin, name, log) };
@@ -263,7 +265,7 @@ function failure(
 ): Destination {
   return {
     found: false,
-    steps: [{ object, ruleOrKey, text }],
+    steps: [{ ...NAME, object, ruleOrKey, text }],
     causes: [{ text, object, field, fix }],
     silentServers: [],
   };

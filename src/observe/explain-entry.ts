@@ -80,6 +80,7 @@ function entryStep(view: ExplainView, address: string): ExplainStep | null {
   if (node === null) return null;
   const how = familyOf(address) === 'ipv6' ? 'neighbour discovery' : 'ARP';
   return {
+    subject: 'entry',
     object: leaseOf(address),
     ruleOrKey: 'spec.holderIdentity',
     text: `${node} announces ${address} by ${how}: packets from the link enter there`,

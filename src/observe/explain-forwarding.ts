@@ -25,6 +25,7 @@ export function kernelSteps(
     const text = reason === 'wrong-port' || reason === 'unallocated-cluster-ip' ? rail[reason] : null;
     return [
       {
+        subject: 'rule',
         object: null,
         ruleOrKey: `no entry for ${destination} port ${port}/${protocol}`,
         text: text ?? `${destination} port ${port}/${protocol} belongs to no Service`,
@@ -32,12 +33,13 @@ export function kernelSteps(
     ];
   }
   const matched: ExplainStep = {
+    subject: 'rule',
     object: ownerOf(frontend),
     ruleOrKey: frontend.key,
     text: `${kindText(frontend)} ${frontend.address ?? destination} port ${port}/${protocol} belongs to ${ownerOf(frontend)}${frontend.owner.portName ? `, port ${frontend.owner.portName}` : ''}`,
   };
   const kernel = view.locate(node, frontend, packet).map(({ object, effect }): ExplainStep => {
-    return { object: ownerOf(frontend), ruleOrKey: object, text: effect };
+    return { subject: 'rule', object: ownerOf(frontend), ruleOrKey: object, text: effect };
   });
   return [matched, ...kernel];
 }
@@ -49,10 +51,12 @@ export function endpointStep(
   packet: Packet,
   verdict: Verdict,
 ): ExplainStep {
+  const subject = 'endpoints';
   const { frontend, candidates, affinitySeconds } = verdict;
   const object = frontend && ownerOf(frontend);
   const route = frontend?.routes[packet.sourceClass];
-  if (!frontend || route?.action !== 'forward') return { object, ruleOrKey: null, text: 'no endpoints' };
+  if (!frontend || route?.action !== 'forward')
+    return { subject, object, ruleOrKey: null, text: 'no endpoints' };
   const isInternal = frontend.kind === 'ClusterIP';
   const field = isInternal ? 'internalTrafficPolicy' : 'externalTrafficPolicy';
   const count = `${candidates.length} endpoint${candidates.length === 1 ? '' : 's'}`;
@@ -83,7 +87,7 @@ export function endpointStep(
     const names = ejected.map(hostPort);
     why.push(`without ${names.join(', ')}: ejected by failover after recent failures`);
   }
-  return { object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
+  return { subject, object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }
 
 /** Describes the source address that the servers see; null `mode`: unknown, which most modes treat alike. */
@@ -94,18 +98,19 @@ export function sourceStep(
   { frontend, candidates }: Verdict,
   endpoints: readonly ExplainedEndpoint[],
 ): ExplainStep {
+  const subject = 'source';
   const object = `Node ${map.node.name}`;
   const seen = [...new Set(endpoints.flatMap(({ clientSeen }) => clientSeen ?? []))];
   const isKept = seen.length === 1 && seen[0] === packet.source;
   const whom = seen.length === 0 ? `node ${map.node.name}` : seen.join(' or ');
   if (mode && modeDiffers(mode, 'server-sees-node')) {
     const text = `the server sees ${whom}: its connection comes from the proxy on ${map.node.name}`;
-    return { object, ruleOrKey: `${mode} mode`, text };
+    return { subject, object, ruleOrKey: `${mode} mode`, text };
   }
   const hairpin = candidates.find((candidate) => candidate.hairpin);
   if (hairpin && keepsHairpinSource(mode, frontend, packet)) {
     const text = `source kept: ${packet.source} sees itself as the client if it is chosen as the endpoint`;
-    return { object, ruleOrKey: `${mode} mode`, text };
+    return { subject, object, ruleOrKey: `${mode} mode`, text };
   }
   if (!hairpin && candidates.every(({ masquerade }) => masquerade) && !isKept) {
     const why =
@@ -115,16 +120,18 @@ export function sourceStep(
           ? 'masqueradeAll'
           : 'a client outside the pod network';
     const text = `source rewritten: the server sees ${whom}; ${why}`;
-    return { object, ruleOrKey: `mark bit ${map.node.masqueradeBit}`, text };
+    return { subject, object, ruleOrKey: `mark bit ${map.node.masqueradeBit}`, text };
   }
   if (hairpin) {
     return {
+      subject,
       object,
       ruleOrKey: `hairpin address ${packet.source}`,
       text: `source rewritten to the node's if ${packet.source} is chosen as the endpoint`,
     };
   }
   return {
+    subject,
     object,
     ruleOrKey: null,
     text: `source kept: the server sees ${seen.length === 0 ? packet.source : whom}`,

@@ -7,7 +7,7 @@ import type { NameLog, NameTry } from './facts.ts';
 
 /** Describes each question to a name server as a step, with the aliases in its answer. */
 export function nameSteps(name: string, log: NameLog): ExplainStep[] {
-  const base = { object: null, ruleOrKey: null };
+  const base = { subject: 'name', object: null, ruleOrKey: null } as const;
   if (log.fromHosts) {
     return [{ ...base, text: `${name} is ${log.addresses.join(', ')}`, ruleOrKey: '/etc/hosts' }];
   }

@@ -71,15 +71,22 @@ function isProxy(view: ExplainView, node: string): boolean {
 
 function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: PolicyPacket): ExplainStep | null {
   const object = `Pod ${pod}`;
+  const subject = 'policy';
   const what = direction === 'egress' ? `egress from ${pod}` : `ingress to ${pod}`;
   switch (reason.kind) {
     case 'no-pod':
     case 'not-isolated':
       return null;
     case 'itself':
-      return { object, ruleOrKey: null, text: `network policies do not apply: ${pod} always reaches itself` };
+      return {
+        subject,
+        object,
+        ruleOrKey: null,
+        text: `network policies do not apply: ${pod} always reaches itself`,
+      };
     case 'own-node':
       return {
+        subject,
         object,
         ruleOrKey: null,
         text: `network policies do not apply: its own node always reaches ${pod}`,
@@ -87,6 +94,7 @@ function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: Polic
     case 'rule': {
       const peer = reason.peer === null ? '' : `.${direction === 'egress' ? 'to' : 'from'}[${reason.peer}]`;
       return {
+        subject,
         object: `NetworkPolicy ${reason.policy}`,
         ruleOrKey: `spec.${direction}[${reason.rule}]${peer}`,
         text: `NetworkPolicy ${reason.policy} allows ${what} on port ${packet.port}/${packet.protocol}`,
@@ -94,6 +102,7 @@ function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: Polic
     }
     case 'no-rule':
       return {
+        subject,
         object: `NetworkPolicy ${reason.policies[0]}`,
         ruleOrKey: `spec.${direction}`,
         text: `${isAllowed ? '' : 'denied: '}no rule of NetworkPolicy ${reason.policies.join(', ')} allows ${what} on port ${packet.port}/${packet.protocol}`,

@@ -1,7 +1,7 @@
 import { hostPort } from '../lib/address.ts';
 import type { Arrival, Cause, ExplainedEndpoint, ExplainVerdict, Explanation } from './explain-view.ts';
 
-const MARK: Readonly<Record<ExplainVerdict, string>> = {
+export const MARK: Readonly<Record<ExplainVerdict, string>> = {
   delivered: 'DELIVERED',
   partial: 'PARTLY DELIVERED',
   rejected: 'REJECTED',

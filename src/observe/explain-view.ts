@@ -54,7 +54,15 @@ export interface ExplainView {
   entryNode?(address: string): string | null;
 }
 
+/**
+ * What a step claims: the resolution of a name (`name`), the node that the packet enters (`entry`), the table entry or rule
+ * that translates or refuses it (`rule`), its endpoints, the source that the server sees, the verdict of network policies,
+ * the way to the next hop (`route`), and the outcome at the destination (`arrival`).
+ */
+export type StepSubject = 'name' | 'entry' | 'rule' | 'endpoints' | 'source' | 'policy' | 'route' | 'arrival';
+
 export interface ExplainStep {
+  readonly subject: StepSubject;
   /** The API object behind the step: "Service default/web", "Node node-1"; null if none. */
   readonly object: string | null;
   /** The kernel rule or map key, or the field, that decides it. */

@@ -88,7 +88,12 @@ function explainPacket(view: ExplainView, origin: Origin, wanted: Wanted): Body 
     const end = { address, port, protocol, service: null, portIndex: -1 };
     const arrived = arriveAt(view, entered.place, entered.label, end);
     const packet = { ...sent, sourceClass: 'pod' as const, node: origin.node };
-    const step = { object: null, ruleOrKey: null, text: `${address} is answered by ${entered.label} itself` };
+    const step = {
+      subject: 'arrival',
+      object: null,
+      ruleOrKey: null,
+      text: `${address} is answered by ${entered.label} itself`,
+    } as const;
     return ended(
       {
         ...NOTHING,
@@ -238,7 +243,7 @@ function forwarded(
     endpointStep(view, map, packet, verdict),
     sourceStep(mode, map, packet, verdict, endpoints),
     ...policies.steps,
-    ...arrivals.map(({ text }): ExplainStep => ({ object: null, ruleOrKey: null, text })),
+    ...arrivals.map(({ text }): ExplainStep => ({ subject: 'arrival', object: null, ruleOrKey: null, text })),
   ];
   const causes =
     outcome.verdict === 'delivered'
@@ -318,7 +323,7 @@ function afterPolicies(policy: 'allowed' | 'denied' | 'refused' | undefined, arr
 /** Completes the explanation of a flow with a single destination. */
 function ended(base: Base, { arrival, text, cause }: Arrived): Body {
   const { verdict, reason } = outcomeOf([arrival], null, base.packet?.protocol ?? 'TCP');
-  const steps = [...base.steps, { object: null, ruleOrKey: null, text }];
+  const steps = [...base.steps, { subject: 'arrival', object: null, ruleOrKey: null, text } as const];
   return {
     ...base,
     steps,
@@ -363,6 +368,7 @@ function classStep(origin: Origin, packet: Packet, node: string, detection: Loca
     external: 'treated as traffic from outside the cluster',
   }[packet.sourceClass];
   return {
+    subject: 'entry',
     object: `Node ${node}`,
     ruleOrKey: `detectLocalMode ${detection.mode}`,
     text: `${packet.source} (${origin.label}) enters the Service rules of ${node}; ${means}`,
@@ -375,11 +381,16 @@ function passStep(
   { destination, port }: Packet,
   hostPort: Destined | null,
 ): ExplainStep {
-  const base = { ruleOrKey: null };
+  const base = { subject: 'route', ruleOrKey: null } as const;
   if (hostPort) {
     const pod = podAt(view, hostPort.address);
     const text = `host port ${port} of ${destination} is forwarded to ${hostPort.address} port ${hostPort.port}`;
-    return { object: pod && `Pod ${nameOf(pod)}`, ruleOrKey: 'spec.containers[].ports[].hostPort', text };
+    return {
+      ...base,
+      object: pod && `Pod ${nameOf(pod)}`,
+      ruleOrKey: 'spec.containers[].ports[].hostPort',
+      text,
+    };
   }
   const pod = podAt(view, destination);
   if (pod) {
@@ -395,7 +406,7 @@ function passStep(
   if (node)
     return { ...base, object: `Node ${nameOf(node)}`, text: `${destination} is node ${nameOf(node)}` };
   const text = `${destination} is not the address of a pod or a node: the packet is routed`;
-  return { object: null, ruleOrKey: 'routes of the node', text };
+  return { ...base, object: null, ruleOrKey: 'routes of the node', text };
 }
 
 function serviceName(view: ExplainView, address: string): string | null {
