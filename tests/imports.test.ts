@@ -21,6 +21,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   dns: ['lib', 'kernel', 'kube'],
   loadbalancer: ['lib', 'kernel', 'kube'],
   observe: ['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'network', 'dns', 'loadbalancer'],
+  trace: ['lib', 'kernel', 'nft', 'policy', 'dns', 'observe'],
   conformance: ['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'observe'],
   apiserver: ['lib', 'kube'],
   controllers: ['lib', 'kube', 'loadbalancer'],

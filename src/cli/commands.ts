@@ -45,6 +45,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./explain.ts'),
   },
   {
+    name: 'trace',
+    summary: 'send one packet and show every device that it passes',
+    load: () => import('./trace.ts'),
+  },
+  {
     name: 'check',
     summary: 'send packets through every kind of Service and compare the results',
     load: () => import('./check.ts'),

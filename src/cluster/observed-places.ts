@@ -1,0 +1,78 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import { type Link, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import type { Pod } from '../kube/types.ts';
+import { canonicalAddress } from '../lib/address.ts';
+import { isPodPort, podPort } from '../network/pod-network.ts';
+import { nodeNetns, outsideNetns, UPLINK, wireNetns } from '../network/topology.ts';
+import type { ObservedDevice } from '../trace/sighting.ts';
+import type { TracedPlace } from '../trace/trace.ts';
+import { pausePid } from './places.ts';
+import type { ClusterState } from './state.ts';
+
+/** Describes the network namespaces of a local cluster for observers of their frames. */
+export interface PlaceFinder {
+  /** A running pod with a network namespace of its own, or null if its process has ended. */
+  pod(pod: Pod): TracedPlace | null;
+  node(name: string): TracedPlace;
+  outside(): TracedPlace;
+  controlPlane(): TracedPlace;
+  machine(): TracedPlace;
+}
+
+export function createPlaceFinder(state: ClusterState, pods: readonly Pod[]): PlaceFinder {
+  const owners = new Map(pods.map((pod) => [podPort(pod.metadata?.uid ?? ''), podName(pod)]));
+  return {
+    pod(pod) {
+      const netns = pausePidOf(state, pod);
+      return netns === null ? null : placeOf('pod', `pod ${podName(pod)}`, netns, ({ name }) => name);
+    },
+    node: (name) => placeOf('node', name, nodeNetns(state.name, name), (link) => nodeDevice(link, owners)),
+    outside: () => placeOf('host', 'outside', outsideNetns(state.name), ({ name }) => name),
+    controlPlane: () =>
+      // The bridge's ports are the wire, not the control plane.
+      placeOf('host', 'control-plane', wireNetns(state.name), ({ master, name }) =>
+        master === null ? name : null,
+      ),
+    machine: () => placeOf('host', 'machine', { path: '/proc/self/ns/net' }, ({ name }) => name),
+  };
+}
+
+/** "default/client" */
+export const podName = ({ metadata }: Pod) => `${metadata?.namespace}/${metadata?.name}`;
+
+/** The addresses of a pod that has not ended; none if it shares its node's. */
+export function ownAddresses({ spec, status }: Pod): string[] {
+  if (spec?.hostNetwork || status?.phase === 'Succeeded' || status?.phase === 'Failed') return [];
+  return (status?.podIPs ?? []).flatMap(({ ip }) => (ip ? (canonicalAddress(ip) ?? []) : []));
+}
+
+function pausePidOf(state: ClusterState, { metadata, spec }: Pod): NetnsRef | null {
+  const node = spec?.nodeName;
+  if (!node || !metadata?.uid) return null;
+  return { pid: pausePid(state, node, metadata.uid) };
+}
+
+/** Lists the devices of a namespace. `textOf`: a device in words; null: not observed. */
+function placeOf(
+  kind: TracedPlace['kind'],
+  name: string,
+  netns: NetnsRef,
+  textOf: (link: Link) => string | null,
+): TracedPlace {
+  using socket = openRouteSocket(netns);
+  const devices = new Map<number, ObservedDevice>();
+  for (const link of listLinks(socket)) {
+    const text = link.name === 'lo' ? 'loopback' : textOf(link);
+    if (text !== null) devices.set(link.index, { name: link.name, text, isPort: link.master !== null });
+  }
+  return { kind, name, netns, devices };
+}
+
+function nodeDevice({ name, kind }: Link, owners: ReadonlyMap<string, string>): string {
+  const owner = owners.get(name);
+  if (owner !== undefined) return `veth of ${owner}`;
+  if (isPodPort(name)) return `veth ${name}`;
+  if (name === UPLINK) return `uplink ${name}`;
+  if (kind === 'bridge') return `bridge ${name}`;
+  return kind === 'vxlan' ? `VXLAN ${name}` : name;
+}

@@ -1,0 +1,147 @@
+import { randomInt } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { AgentState } from '../agent/control-socket.ts';
+import { modeDiffers } from '../dataplane/mode-differences.ts';
+import type { Pod } from '../kube/types.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
+import type { Explanation } from '../observe/explain-view.ts';
+import { type Agreement, compare } from '../trace/agreement.ts';
+import type { Translators } from '../trace/hops.ts';
+import { MAX_SEQUENCE, type TracedPlace, type TraceResult, trace } from '../trace/trace.ts';
+import { askAgent } from './agent-client.ts';
+import { createFlowExplainer } from './explain-flow.ts';
+import { createPlaceFinder, ownAddresses, podName } from './observed-places.ts';
+import { cgroupParent } from './processes.ts';
+import type { ClusterState } from './state.ts';
+
+/** A request to trace one connection or datagram. */
+export interface TraceQuestion {
+  readonly from: string;
+  readonly to: string;
+  /** Null: any family that both ends have. */
+  readonly family: IPFamily | null;
+}
+
+/** What `explain` says of a flow, and what really happened to a packet of it. */
+export interface TracedFlow {
+  readonly explanation: Explanation;
+  /** Null: no packet was sent, because the name did not resolve. */
+  readonly trace: TraceResult | null;
+  readonly agreement: Agreement | null;
+}
+
+/** How long an answer may take: a SYN is sent again after one second, and after two more. */
+const PATIENCE_MS = 2500;
+/** Default VXLAN port of the nodes (src/network/node-network.ts). */
+const TUNNEL_PORT = 4789;
+/** The maximum number of endpoints whose pods are observed. */
+const MAX_ENDPOINT_PODS = 64;
+
+/**
+ * Explains a flow of a local cluster, sends one real packet of it and follows the packet. `pods`: all pods of the cluster.
+ * Throws the errors of `explain` and `trace`; FairleadError "unsupported" for SCTP.
+ */
+export async function traceFlow(
+  state: ClusterState,
+  pods: readonly Pod[],
+  question: TraceQuestion,
+): Promise<TracedFlow> {
+  const explanation = await createFlowExplainer(state).explain(question);
+  const { packet, endpoints } = explanation;
+  if (packet === null) return { explanation, trace: null, agreement: null };
+  const { protocol } = packet;
+  if (protocol === 'SCTP') {
+    throw new FairleadError('SCTP cannot be traced', {
+      op: 'trace',
+      code: 'unsupported',
+      hint: `fairlead explain ${question.from} ${question.to}`,
+    });
+  }
+  const { origin, places } = findPlaces(state, pods, explanation);
+  const entry = packet.node;
+  const { mode } = entry ? await askAgent<AgentState>(state, entry, 'GET', '/state') : state;
+  const result = await trace({
+    places,
+    origin,
+    protocol,
+    destination: { ip: packet.destination, port: packet.port },
+    endpoints: endpoints.map(({ address, port }) => ({ ip: address, port })),
+    proxyNode: modeDiffers(mode, 'server-sees-node') && endpoints.length > 0 ? entry : null,
+    tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
+    translators: translatorsOf(explanation),
+    sequence: randomInt(1, MAX_SEQUENCE),
+    patienceMs: PATIENCE_MS,
+    sleep: (ms) => sleep(ms),
+  });
+  return { explanation, trace: result, agreement: compare(explanation, result.legs, result.answer) };
+}
+
+/** Returns the client's place, and every place that the packet may pass. */
+function findPlaces(
+  state: ClusterState,
+  pods: readonly Pod[],
+  { from, packet, endpoints }: Explanation,
+): {
+  origin: { place: string; netns: TracedPlace['netns']; controlGroup: string | null };
+  places: TracedPlace[];
+} {
+  const finder = createPlaceFinder(state, pods);
+  const places = new Map<string, TracedPlace>();
+  const add = (place: TracedPlace | null): TracedPlace | null => {
+    if (place) places.set(place.name, place);
+    return place;
+  };
+  for (const { name } of state.nodes) add(finder.node(name));
+  add(finder.outside());
+  const ends = [packet?.destination, ...endpoints.map(({ address }) => address)].filter(
+    (ip) => ip !== undefined,
+  );
+  const wanted = new Set(ends.slice(0, MAX_ENDPOINT_PODS));
+  for (const pod of pods) if (ownAddresses(pod).some((ip) => wanted.has(ip))) add(finder.pod(pod));
+  const isEnd = (addresses: readonly string[]) => addresses.some((ip) => ends.includes(ip));
+  if (isEnd(state.controlPlaneAddresses)) add(finder.controlPlane());
+  if (isEnd(state.machineAddresses)) add(finder.machine());
+  const pod = pods.find((one) => `pod ${podName(one)}` === from);
+  const node = pod?.spec?.nodeName ?? state.nodes.find(({ name }) => from === `node ${name}`)?.name ?? null;
+  const client =
+    pod && !pod.spec?.hostNetwork
+      ? add(finder.pod(pod))
+      : node !== null
+        ? (places.get(node) ?? null)
+        : add(hostPlace(finder, from));
+  if (!client) {
+    throw new FairleadError(`packets cannot be sent from ${from}`, {
+      op: 'trace',
+      code: 'bad-argument',
+      hint: 'use a running pod, node/NAME or outside',
+    });
+  }
+  const controlGroup = node === null ? null : cgroupParent(state.name, node);
+  return { origin: { place: client.name, netns: client.netns, controlGroup }, places: [...places.values()] };
+}
+
+function hostPlace(finder: ReturnType<typeof createPlaceFinder>, from: string): TracedPlace | null {
+  switch (from) {
+    case 'outside':
+      return finder.outside();
+    case 'control-plane':
+      return finder.controlPlane();
+    case 'machine':
+      return finder.machine();
+    default:
+      return null;
+  }
+}
+
+/** The objects that explain names for the translation of a packet. */
+function translatorsOf({ steps }: Explanation): Translators {
+  const named = (subject: 'rule' | 'source') => {
+    const keys = steps.flatMap((step) => (step.subject === subject ? (step.ruleOrKey ?? []) : []));
+    return keys.length > 0 ? keys : null;
+  };
+  const rules = named('rule')?.filter((key) =>
+    /^(nft|iptables|ip6tables|ip|ipvsadm|ipset|bpf|fairlead)\b/.test(key),
+  );
+  return { destination: rules && rules.length > 0 ? rules : null, source: named('source') };
+}

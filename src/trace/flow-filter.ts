@@ -1,0 +1,149 @@
+import type { FilterInstruction } from '../kernel/socket-filter.ts';
+
+/** What the kernel lets through to a trace: little of the other traffic, and never too little of its own. */
+export type FlowFilter =
+  /** Segments with a sequence number, or an acknowledgment, less than `window` bytes after `sequence`. */
+  | {
+      readonly protocol: 'TCP';
+      readonly sequence: number;
+      readonly window: number;
+      /** Segments from or to these ports pass too: of connections that a proxy opens on the flow's behalf. */
+      readonly ports: readonly number[];
+    }
+  /** Datagrams from or to one of these ports. */
+  | { readonly protocol: 'UDP'; readonly ports: readonly number[] };
+
+// linux/bpf_common.h, linux/filter.h
+const LD = 0x00;
+const LDX = 0x01;
+const ST = 0x02;
+const ALU = 0x04;
+const JMP = 0x05;
+const RET = 0x06;
+const MISC = 0x07;
+const WORD = 0x00;
+const HALF = 0x08;
+const BYTE = 0x10;
+const ABS = 0x20;
+const IND = 0x40;
+const MEM = 0x60;
+const MSH = 0xa0;
+const ADD = 0x00;
+const SUB = 0x10;
+const AND = 0x50;
+const LSH = 0x60;
+const X = 0x08;
+const JA = 0x00;
+const JEQ = 0x10;
+const JGE = 0x30;
+const TAX = 0x00;
+const TXA = 0x80;
+
+const ETHERNET = 14;
+const PROTOCOL_CELL = 0;
+const BASE_CELL = 1;
+
+/**
+ * Renders a filter as a classic BPF program for Ethernet frames: IPv4 and IPv6 without extension headers, also inside VXLAN
+ * on `tunnelPort`, and all ICMP errors. It returns `snapBytes` for frames that pass.
+ */
+export function flowFilter(
+  filter: FlowFilter,
+  tunnelPort: number | null,
+  snapBytes: number,
+): FilterInstruction[] {
+  const program = createProgram();
+  const { add, jumpIf, jump, label } = program;
+  // Offsets of the transport header are X + ETHERNET from here on.
+  add(LD | HALF | ABS, 12);
+  jumpIf(JEQ, 0x0800, 'outer-4', null);
+  jumpIf(JEQ, 0x86dd, null, 'drop');
+  add(LD | BYTE | ABS, ETHERNET + 6);
+  add(ST, PROTOCOL_CELL);
+  add(LDX | WORD, 40);
+  jump('outer');
+  label('outer-4');
+  add(LD | BYTE | ABS, ETHERNET + 9);
+  add(ST, PROTOCOL_CELL);
+  add(LDX | BYTE | MSH, ETHERNET);
+  label('outer');
+  if (tunnelPort !== null) {
+    add(LD | MEM, PROTOCOL_CELL);
+    jumpIf(JEQ, 17, null, 'transport');
+    add(LD | HALF | IND, ETHERNET + 2);
+    jumpIf(JEQ, tunnelPort, null, 'transport');
+    // The inner frame begins after the headers of UDP and VXLAN; X becomes its offset.
+    add(MISC | TXA, 0);
+    add(ALU | ADD, ETHERNET + 16);
+    add(ST, BASE_CELL);
+    add(MISC | TAX, 0);
+    add(LD | HALF | IND, 12);
+    jumpIf(JEQ, 0x0800, 'inner-4', null);
+    jumpIf(JEQ, 0x86dd, null, 'drop');
+    add(LD | BYTE | IND, ETHERNET + 6);
+    add(ST, PROTOCOL_CELL);
+    add(MISC | TXA, 0);
+    add(ALU | ADD, 40);
+    add(MISC | TAX, 0);
+    jump('transport');
+    label('inner-4');
+    add(LD | BYTE | IND, ETHERNET + 9);
+    add(ST, PROTOCOL_CELL);
+    add(LD | BYTE | IND, ETHERNET);
+    add(ALU | AND, 0xf);
+    add(ALU | LSH, 2);
+    add(LDX | MEM, BASE_CELL);
+    add(ALU | ADD | X, 0);
+    add(MISC | TAX, 0);
+    label('transport');
+  }
+  add(LD | MEM, PROTOCOL_CELL);
+  jumpIf(JEQ, filter.protocol === 'TCP' ? 6 : 17, 'flow', null);
+  jumpIf(JEQ, 1, 'icmp', null);
+  jumpIf(JEQ, 58, null, 'drop');
+  add(LD | BYTE | IND, ETHERNET);
+  jumpIf(JGE, 128, 'drop', 'pass');
+  label('icmp');
+  add(LD | BYTE | IND, ETHERNET);
+  jumpIf(JEQ, 3, 'pass', null);
+  jumpIf(JEQ, 11, 'pass', 'drop');
+  label('flow');
+  for (const at of [0, 2]) {
+    if (filter.ports.length > 0) add(LD | HALF | IND, ETHERNET + at);
+    for (const port of filter.ports) jumpIf(JEQ, port, 'pass', null);
+  }
+  if (filter.protocol === 'TCP') {
+    for (const at of [4, 8]) {
+      add(LD | WORD | IND, ETHERNET + at);
+      add(ALU | SUB, filter.sequence);
+      jumpIf(JGE, filter.window, null, 'pass');
+    }
+  }
+  label('drop');
+  add(RET, 0);
+  label('pass');
+  add(RET, snapBytes);
+  return program.build();
+}
+
+/** Collects instructions and turns labels into distances, which are forward only (linux/filter.h). */
+function createProgram() {
+  type Target = string | null;
+  const lines: { code: number; k: number; yes: Target; no: Target }[] = [];
+  const labels = new Map<string, number>();
+  return {
+    add: (code: number, k: number) => void lines.push({ code, k, yes: null, no: null }),
+    /** Null: the next instruction. */
+    jumpIf: (test: number, k: number, yes: Target, no: Target) =>
+      void lines.push({ code: JMP | test, k, yes, no }),
+    jump: (to: string) => void lines.push({ code: JMP | JA, k: 0, yes: to, no: null }),
+    label: (name: string) => void labels.set(name, lines.length),
+    build(): FilterInstruction[] {
+      const distance = (from: number, to: Target) => (to === null ? 0 : (labels.get(to) ?? 0) - from - 1);
+      return lines.map(({ code, k, yes, no }, at): FilterInstruction => {
+        if (code === (JMP | JA)) return [code, 0, 0, distance(at, yes)];
+        return [code, distance(at, yes), distance(at, no), k];
+      });
+    },
+  };
+}

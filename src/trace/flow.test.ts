@@ -1,0 +1,318 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type FlowKey, relayedConnections, sightingsOf } from './flow.ts';
+import { endText, type Leg, legsOf } from './hops.ts';
+import { type Answer, answerOf, type SocketResult, unanswered } from './outcome.ts';
+import { readFrame } from './packet.ts';
+import { inOrder, type Sighting } from './sighting.ts';
+import {
+  icmpErrorFrame,
+  observedPlace,
+  sighting,
+  type TcpOptions,
+  tcpFrame,
+  udpFrame,
+  vxlanFrame,
+} from './testing/frames.ts';
+
+const SEQUENCE = 1_000_000;
+const client = observedPlace('pod default/client', ['eth0'], 'pod');
+const node1 = observedPlace('node-1', ['veth*', 'bridge', 'eth0']);
+const node2 = observedPlace('node-2', ['eth0', 'bridge', 'veth*']);
+const server = observedPlace('pod default/web', ['eth0'], 'pod');
+
+const ASKED = '10.244.1.2:4000 > 10.96.0.1:80';
+const SENT = '10.244.1.2:4000 > 10.244.2.2:8080';
+const ANSWERED = '10.244.2.2:8080 > 10.244.1.2:4000';
+const RESTORED = '10.96.0.1:80 > 10.244.1.2:4000';
+const there = (way: string) => tcpFrame(way, { sequence: SEQUENCE });
+const back = (way: string, flags: TcpOptions['flags'] = 'SYN-ACK') =>
+  tcpFrame(way, { flags, sequence: 77, acknowledgment: SEQUENCE + 1 });
+
+/** A SYN from a pod through a Service to a pod of another node. */
+const WAY_THERE: Sighting[] = [
+  sighting(client, 'out eth0', 0, there(ASKED)),
+  sighting(node1, 'in veth', 5, there(ASKED)),
+  sighting(node1, 'in bridge', 5, there(ASKED)),
+  sighting(node1, 'out eth0', 20, there(SENT)),
+  sighting(node2, 'in eth0', 30, there(SENT)),
+  sighting(node2, 'out bridge', 40, there(SENT)),
+  sighting(node2, 'out veth', 41, there(SENT)),
+  sighting(server, 'in eth0', 45, there(SENT)),
+];
+const WAY_BACK: Sighting[] = [
+  sighting(server, 'out eth0', 60, back(ANSWERED)),
+  sighting(node2, 'in veth', 62, back(ANSWERED)),
+  sighting(node2, 'out eth0', 70, back(ANSWERED)),
+  sighting(node1, 'in eth0', 80, back(ANSWERED)),
+  sighting(node1, 'out bridge', 90, back(RESTORED)),
+  sighting(node1, 'out veth', 91, back(RESTORED)),
+  sighting(client, 'in eth0', 99, back(RESTORED)),
+];
+const KEY: FlowKey = { protocol: 'TCP', sequence: SEQUENCE };
+
+describe('frames of a flow', () => {
+  const nonce = Buffer.from('trace-00c0ffee');
+  const datagrams: FlowKey = { protocol: 'UDP', nonce };
+  const rows: { name: string; key?: FlowKey; frames: readonly Uint8Array[]; kinds: readonly string[] }[] = [
+    {
+      name: 'a handshake, before and after translation',
+      frames: [there(ASKED), there(SENT), back(ANSWERED), back(RESTORED)],
+      kinds: ['there SYN', 'there SYN', 'back SYN-ACK', 'back SYN-ACK'],
+    },
+    {
+      name: 'another connection with the same addresses',
+      frames: [tcpFrame(ASKED, { sequence: SEQUENCE + 5000 })],
+      kinds: [],
+    },
+    { name: 'a reset', frames: [back(RESTORED, 'RST')], kinds: ['back RST'] },
+    {
+      name: 'an ICMP error with the first eight bytes of the segment',
+      frames: [icmpErrorFrame('172.30.0.11', '10.244.1.2', 3, 1, there(SENT))],
+      kinds: ['back error'],
+    },
+    {
+      name: "an ICMPv6 error about another program's segment",
+      frames: [icmpErrorFrame('fd00::9', 'fd00::1', 1, 4, tcpFrame('[fd00::1]:1 > [fd00::2]:2'))],
+      kinds: [],
+    },
+    {
+      name: 'a sequence number that wraps around',
+      key: { protocol: 'TCP', sequence: 0xffffffff },
+      frames: [tcpFrame(ASKED, { flags: 'ACK', sequence: 3, acknowledgment: 9_000_000 })],
+      kinds: ['there segment'],
+    },
+    {
+      name: 'a datagram and an answer without the text, masqueraded by a node',
+      key: datagrams,
+      frames: [
+        udpFrame(ASKED, nonce),
+        udpFrame('172.30.0.11:61000 > 10.244.2.2:8080', nonce),
+        udpFrame('10.244.2.2:8080 > 172.30.0.11:61000', 'hello'),
+        udpFrame(RESTORED, 'hello'),
+      ],
+      kinds: ['there datagram', 'there datagram', 'back answer', 'back answer'],
+    },
+    {
+      name: 'a server that repeats the text',
+      key: datagrams,
+      frames: [udpFrame(ASKED, nonce), udpFrame(RESTORED, nonce)],
+      kinds: ['there datagram', 'back answer'],
+    },
+    {
+      name: 'another datagram to the same endpoint',
+      key: datagrams,
+      frames: [udpFrame(ASKED, nonce), udpFrame('10.244.1.9:4000 > 10.96.0.1:80', 'other')],
+      kinds: ['there datagram'],
+    },
+    {
+      name: 'an ICMP error about the datagram',
+      key: datagrams,
+      frames: [
+        udpFrame(SENT, nonce),
+        icmpErrorFrame('10.244.2.2', '10.244.1.2', 3, 3, udpFrame(SENT, nonce)),
+      ],
+      kinds: ['there datagram', 'back error'],
+    },
+  ];
+  for (const { name, key = KEY, frames, kinds } of rows) {
+    test(name, () => {
+      const sightings = frames.map((frame, i) => sighting(node1, 'in eth0', i, frame));
+      assert.deepEqual(
+        sightingsOf(sightings, key).map(({ way, kind }) => `${way} ${kind}`),
+        kinds,
+      );
+    });
+  }
+});
+
+describe('hops', () => {
+  const legs = (sightings: readonly Sighting[]): Leg[] =>
+    legsOf(sightingsOf(inOrder(sightings), KEY), {
+      startNs: 0n,
+      asked: { ip: '10.96.0.1', port: 80 },
+      translators: { destination: ['nft: map services'], source: ['mark bit 14'] },
+      isRelayed: false,
+    });
+  const text = ({ kind, hops }: Leg) => [
+    kind,
+    ...hops.map(({ place, direction, deviceText, changes }) => {
+      const changed = changes.map(({ field, before, after }) => ` ${field} ${before} → ${after}`).join('');
+      return `${place} ${direction} ${deviceText}${changed}`;
+    }),
+  ];
+  const expected = [
+    [
+      'SYN',
+      'pod default/client out eth0',
+      'node-1 in veth',
+      'node-1 in bridge',
+      'node-1 out eth0 destination 10.96.0.1:80 → 10.244.2.2:8080',
+      'node-2 in eth0',
+      'node-2 out bridge',
+      'node-2 out veth',
+      'pod default/web in eth0',
+    ],
+    [
+      'SYN-ACK',
+      'pod default/web out eth0',
+      'node-2 in veth',
+      'node-2 out eth0',
+      'node-1 in eth0',
+      'node-1 out bridge source 10.244.2.2:8080 → 10.96.0.1:80',
+      'node-1 out veth',
+      'pod default/client in eth0',
+    ],
+  ];
+
+  test('are grouped by packet, with what changed', () => {
+    assert.deepEqual(legs([...WAY_THERE, ...WAY_BACK]).map(text), expected);
+  });
+  test('are ordered by time over places, and as read at one place', () => {
+    const byPlace = [server, node2, client, node1].flatMap((place) =>
+      [...WAY_THERE, ...WAY_BACK].filter((one) => one.place === place),
+    );
+    assert.deepEqual(legs(byPlace).map(text), expected);
+  });
+  test('name what translates, on the way there only', () => {
+    const changes = legs([...WAY_THERE, ...WAY_BACK]).flatMap(({ hops }) =>
+      hops.flatMap((hop) => hop.changes),
+    );
+    assert.deepEqual(
+      changes.map(({ field, by }) => [field, by]),
+      [
+        ['destination', ['nft: map services']],
+        ['source', null],
+      ],
+    );
+  });
+  test('a destination that was translated at the socket changes at the first hop', () => {
+    const [leg] = legs([sighting(client, 'out eth0', 0, there(SENT))]);
+    assert.deepEqual(leg?.hops[0]?.changes[0]?.after, '10.244.2.2:8080');
+  });
+  test('a SYN that is sent again is one hop with the time of the repeat', () => {
+    const again = sighting(client, 'out eth0', 1_000_000, there(ASKED));
+    const [leg] = legs([...WAY_THERE, again]);
+    assert.equal(leg?.hops.length, WAY_THERE.length);
+    assert.deepEqual(leg?.hops[0]?.repeatsUs, [1_000_000]);
+  });
+  test('inside VXLAN the inner addresses count', () => {
+    const frame = vxlanFrame('172.30.0.11', '172.30.0.12', 4789, there(SENT));
+    const packet = readFrame(frame, 4789);
+    assert.deepEqual(packet?.tunnel, { source: '172.30.0.11', destination: '172.30.0.12' });
+    const [leg] = legs([sighting(node1, 'out eth0', 0, frame, 4789)]);
+    assert.equal(leg?.hops[0] && endText(leg.hops[0].destination), '10.244.2.2:8080');
+  });
+});
+
+describe('what came back', () => {
+  const reset = [
+    sighting(server, 'out eth0', 60, back(ANSWERED, 'RST')),
+    sighting(client, 'in eth0', 99, back(RESTORED, 'RST')),
+  ];
+  const rejected = icmpErrorFrame('172.30.0.11', '10.244.1.2', 3, 3, there(ASKED));
+  const rows: {
+    name: string;
+    sightings: readonly Sighting[];
+    socket?: SocketResult;
+    answer: Answer | null;
+  }[] = [
+    { name: 'an answer', sightings: [...WAY_THERE, ...WAY_BACK], answer: { kind: 'answered' } },
+    {
+      name: 'an answer that is lost on its way',
+      sightings: [...WAY_THERE, ...WAY_BACK.slice(0, 3)],
+      answer: null,
+    },
+    {
+      name: 'a reset of the server',
+      sightings: [...WAY_THERE, ...reset],
+      answer: { kind: 'refused', text: 'RST', by: 'pod default/web' },
+    },
+    {
+      name: 'an ICMP error of the node',
+      sightings: [
+        ...WAY_THERE.slice(0, 3),
+        sighting(node1, 'out veth', 9, rejected),
+        sighting(client, 'in eth0', 10, rejected),
+      ],
+      answer: { kind: 'refused', text: 'ICMP port unreachable', by: 'node-1' },
+    },
+    {
+      name: 'no route at the socket',
+      sightings: [],
+      socket: { error: 'ENETUNREACH' },
+      answer: { kind: 'unreachable', text: 'ENETUNREACH', by: null },
+    },
+    {
+      name: 'a program that refuses at the socket',
+      sightings: [],
+      socket: { error: 'ECONNREFUSED' },
+      answer: { kind: 'refused', text: 'ECONNREFUSED', by: null },
+    },
+  ];
+  for (const { name, sightings, socket = 'open', answer } of rows) {
+    test(name, () => {
+      assert.deepEqual(answerOf(sightingsOf(inOrder(sightings), KEY), null, socket, client.name), answer);
+    });
+  }
+  test('nothing: the furthest hop of the packet, although it is sent again', () => {
+    const again = sighting(client, 'out eth0', 1_000_000, there(ASKED));
+    const seen = sightingsOf(inOrder([...WAY_THERE.slice(0, 5), again]), KEY);
+    assert.deepEqual(unanswered(seen, null), { kind: 'nothing', last: { place: 'node-2', device: 'eth0' } });
+  });
+});
+
+describe('a proxy', () => {
+  const RELAY = '172.30.0.11:5000 > 10.244.2.2:8080';
+  const accept = [
+    sighting(node1, 'in bridge', 5, there(ASKED)),
+    sighting(node1, 'out bridge', 9, back(RESTORED)),
+    sighting(client, 'in eth0', 12, back(RESTORED)),
+  ];
+  const relay = (sequence: number, at: number, flags: TcpOptions['flags'] = 'SYN') =>
+    sighting(
+      node1,
+      flags === 'SYN' ? 'out eth0' : 'in eth0',
+      at,
+      flags === 'SYN'
+        ? tcpFrame(RELAY, { sequence })
+        : tcpFrame('10.244.2.2:8080 > 172.30.0.11:5000', { flags, acknowledgment: sequence + 1 }),
+    );
+  const endpoints = new Set(['10.244.2.2 8080']);
+  const rows: {
+    name: string;
+    frames: readonly Sighting[];
+    found: readonly number[];
+    answer: Answer | null;
+  }[] = [
+    { name: 'opens no connection', frames: [], found: [], answer: null },
+    {
+      name: 'opens a connection, and the endpoint answers',
+      frames: [relay(500, 20), relay(500, 30, 'SYN-ACK')],
+      found: [500],
+      answer: { kind: 'answered' },
+    },
+    { name: 'opens a connection without an answer', frames: [relay(500, 20)], found: [500], answer: null },
+    {
+      name: 'tries the next endpoint after a refusal',
+      frames: [relay(500, 20), relay(500, 25, 'RST'), relay(90_000, 30), relay(90_000, 40, 'SYN-ACK')],
+      found: [500, 90_000],
+      answer: { kind: 'answered' },
+    },
+    {
+      name: 'opens connections for other clients earlier and meanwhile',
+      frames: [relay(70_000, 2), relay(500, 20), relay(80_000, 22), relay(500, 30, 'SYN-ACK')],
+      found: [500],
+      answer: { kind: 'answered' },
+    },
+  ];
+  for (const { name, frames, found, answer } of rows) {
+    test(name, () => {
+      const ordered = inOrder([...accept, ...frames].sort((a, b) => Number(a.timeNs - b.timeNs)));
+      const sequences = relayedConnections(ordered, 'node-1', endpoints, 9_000n);
+      assert.deepEqual(sequences, found);
+      const relayed = sequences.flatMap((sequence) => sightingsOf(ordered, { protocol: 'TCP', sequence }));
+      assert.deepEqual(answerOf(sightingsOf(ordered, KEY), relayed, 'connected', client.name), answer);
+    });
+  }
+});

@@ -1,0 +1,123 @@
+import { createSocket } from 'node:dgram';
+import { Socket } from 'node:net';
+import { encodeMessage } from '../dns/encode.ts';
+import { CLASS_IN, TYPE } from '../dns/message.ts';
+import { inControlGroup } from '../kernel/control-group.ts';
+import { bindUdpIn, localPort, type NetnsRef, openTcpIn } from '../kernel/netns.ts';
+import { setInitialSequence } from '../kernel/tcp-sequence.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { SocketResult } from './outcome.ts';
+
+/** Where a probe's socket is opened. */
+export interface ProbeOrigin {
+  readonly netns: NetnsRef;
+  /** The control group whose BPF programs handle the socket; null: this process's. */
+  readonly controlGroup: string | null;
+}
+
+/** One connection or datagram, prepared: its identifying fields are known before it is sent. */
+export interface Probe {
+  send(address: string, port: number): void;
+  /** What the socket has reported until now. */
+  readonly result: SocketResult;
+  close(): void;
+}
+
+export interface TcpProbe extends Probe {
+  readonly sequence: number;
+}
+
+export interface UdpProbe extends Probe {
+  /** Its local port. */
+  readonly port: number;
+  readonly nonce: Uint8Array;
+}
+
+/** Prepares a connection that starts with this sequence number. It sends no data. */
+export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence: number): TcpProbe {
+  const fd = inOrigin(origin, () => openTcpIn(origin.netns, family));
+  // From here on the socket closes the descriptor.
+  const socket = new Socket({ fd, readable: true, writable: true });
+  let result: SocketResult = 'open';
+  socket.on('connect', () => {
+    result = 'connected';
+    // Without a reader the other side's end would stay unnoticed.
+    socket.resume();
+  });
+  socket.on('error', (error) => {
+    result = { error: codeOf(error) };
+  });
+  return {
+    sequence,
+    send(host, port) {
+      setInitialSequence(fd, sequence);
+      socket.connect({ host, port });
+    },
+    get result() {
+      return result;
+    },
+    close() {
+      socket.destroy();
+    },
+  };
+}
+
+/** Prepares a datagram with a text of its own; to port 53, a question for a name that contains it. */
+export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, id: string): UdpProbe {
+  const fd = inOrigin(origin, () => bindUdpIn(origin.netns, family === 'ipv4' ? '0.0.0.0' : '::', 0));
+  const port = localPort(fd);
+  const socket = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
+  const text = `trace-${id}`;
+  let result: SocketResult = 'open';
+  const fail = (error: unknown) => {
+    result = { error: codeOf(error) };
+  };
+  socket.on('error', fail);
+  socket.on('message', () => {
+    result = 'connected';
+  });
+  return {
+    port,
+    nonce: Buffer.from(text),
+    send(address, to) {
+      socket.bind({ fd, exclusive: true }, () =>
+        socket.connect(to, address, (error?: Error | null) => {
+          if (error) fail(error);
+          else socket.send(to === DNS_PORT ? dnsQuestion(text) : `${text}\n`);
+        }),
+      );
+    },
+    get result() {
+      return result;
+    },
+    close() {
+      socket.close();
+    },
+  };
+}
+
+const DNS_PORT = 53;
+
+function inOrigin<T>({ controlGroup }: ProbeOrigin, work: () => T): T {
+  return controlGroup === null ? work() : inControlGroup(controlGroup, work);
+}
+
+function dnsQuestion(label: string): Buffer {
+  return encodeMessage({
+    header: {
+      ...{ id: 1, response: false, opcode: 0, authoritative: false, truncated: false, rcode: 0 },
+      ...{ recursionDesired: true, recursionAvailable: false, authenticData: false, checkingDisabled: false },
+    },
+    // RFC 6761: a name that never exists.
+    question: { name: `${label}.invalid`, type: TYPE.A, class: CLASS_IN },
+    answers: [],
+    authorities: [],
+    additionals: [],
+    edns: null,
+  });
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : messageOf(error);
+}

@@ -1,0 +1,126 @@
+import { MARK } from '../observe/explain-text.ts';
+import type { Explanation } from '../observe/explain-view.ts';
+import type { Agreement, ComparedStep } from './agreement.ts';
+import { type Change, endText, type Hop, type Leg } from './hops.ts';
+import type { Answer } from './outcome.ts';
+import type { TraceResult } from './trace.ts';
+
+/** Renders a trace for a terminal, without colours; ends with a line feed. */
+export function renderTrace(explanation: Explanation, result: TraceResult, agreement: Agreement): string {
+  const { from, to, packet } = explanation;
+  const asked = packet
+    ? ` (${endText({ ip: packet.destination, port: packet.port })}/${packet.protocol})`
+    : '';
+  return [
+    `${from} → ${to}${asked}`,
+    ...result.legs.flatMap(legLines),
+    '',
+    ...verdictLines(explanation, result, agreement),
+    '',
+    'explain said:',
+    ...agreement.steps.flatMap(stepLines),
+    '',
+  ].join('\n');
+}
+
+const LEG_TITLES: Readonly<Record<Leg['kind'], string>> = {
+  SYN: 'SYN there',
+  'SYN-ACK': 'SYN-ACK back',
+  RST: 'reset (RST) back',
+  segment: 'data',
+  datagram: 'datagram there',
+  answer: 'answer back',
+  error: 'error back',
+};
+
+function legLines({ kind, error, isRelayed, hops }: Leg): string[] {
+  const title = `${LEG_TITLES[kind]}${error === null ? '' : `: ${error}`}`;
+  let place = '';
+  let addresses = '';
+  const rows = hops.map((hop) => {
+    const route = `${endText(hop.source)} → ${endText(hop.destination)}`;
+    const row = [
+      hop.sinceUs === 0 ? '0 µs' : timeText(hop.sinceUs),
+      hop.place === place ? '' : hop.place,
+      `${hop.direction.padEnd(3)} ${hop.deviceText}`,
+      route === addresses && hop.tunnel === null ? '' : route,
+    ];
+    place = hop.place;
+    addresses = route;
+    return { row, notes: notesOf(hop) };
+  });
+  const widths = [0, 1, 2].map((column) => Math.max(0, ...rows.map(({ row }) => row[column]?.length ?? 0)));
+  return [
+    '',
+    `${title}${isRelayed ? ', on the connection of the proxy to the endpoint' : ''}`,
+    ...rows.flatMap(({ row, notes }) => {
+      const [time = '', ...cells] = row;
+      const text = cells.map((cell, i) => cell.padEnd(widths[i + 1] ?? 0)).join('  ');
+      return [
+        `  ${time.padStart(widths[0] ?? 0)}  ${text}`.trimEnd(),
+        ...notes.map((note) => `      ${note}`),
+      ];
+    }),
+  ];
+}
+
+function notesOf({ changes, tunnel, repeatsUs }: Hop): string[] {
+  const notes = changes.flatMap(changeLines);
+  if (tunnel) notes.push(`inside VXLAN from ${tunnel.source} to ${tunnel.destination}`);
+  if (repeatsUs.length > 0) notes.push(`sent again after ${repeatsUs.map(timeText).join(', ')}`);
+  return notes;
+}
+
+function changeLines({ field, before, after, by }: Change): string[] {
+  return [`${field} changed from ${before} to ${after}`, ...(by ?? []).map((object) => `  by ${object}`)];
+}
+
+/** "12 µs", "1.25 ms", "1.0 s" */
+export function timeText(micros: number): string {
+  if (micros < 1000) return `${micros.toFixed(0)} µs`;
+  return micros < 1e6 ? `${(micros / 1000).toFixed(2)} ms` : `${(micros / 1e6).toFixed(1)} s`;
+}
+
+function verdictLines(
+  { verdict, causes }: Explanation,
+  { answer, answeredAfterMs, counters, lostFrames }: TraceResult,
+  { isVerdictRight }: Agreement,
+): string[] {
+  const after = answeredAfterMs === null ? '' : ` after ${timeText(answeredAfterMs * 1000)}`;
+  const said = `explain: ${MARK[verdict]}`;
+  const agrees =
+    isVerdictRight === null
+      ? said
+      : `${said}, which is ${isVerdictRight ? 'right' : 'WRONG: please report it'}`;
+  const lines = [`${answerText(answer)}${after} (${agrees})`];
+  if (answer.kind !== 'answered') {
+    for (const { place, name, by, text } of counters)
+      lines.push(`  counter at ${place}: ${name} +${by} (${text})`);
+    for (const { text, fix } of causes)
+      lines.push(`  because ${text}`, ...(fix === null ? [] : [`    fix ${fix}`]));
+  }
+  if (lostFrames > 0) lines.push(`  ${lostFrames} frames could not be read: hops may be missing`);
+  return lines;
+}
+
+/** Describes what came back to the client. */
+export function answerText(answer: Answer): string {
+  switch (answer.kind) {
+    case 'answered':
+      return 'ANSWERED';
+    case 'refused':
+    case 'unreachable': {
+      const where = answer.by === null ? "at the client's socket" : `by ${answer.by}`;
+      return `${answer.kind === 'refused' ? 'REFUSED' : 'UNREACHABLE'} ${where}: ${answer.text}`;
+    }
+    case 'nothing':
+      return answer.last === null
+        ? 'NO ANSWER: no packet left the client'
+        : `NO ANSWER: last seen at ${answer.last.place}, ${answer.last.device}`;
+  }
+}
+
+function stepLines({ step, isRight, seen }: ComparedStep): string[] {
+  const mark = isRight === null ? '·' : isRight ? '✓' : '✗';
+  return [`  ${mark} ${step.text}`, ...(seen === null ? [] : [`      but ${seen}`])];
+}
