@@ -73,6 +73,7 @@ export async function traceFlow(
     sequence: randomInt(1, MAX_SEQUENCE),
     patienceMs: PATIENCE_MS,
     sleep: (ms) => sleep(ms),
+    now: () => performance.now(),
   });
   return { explanation, trace: result, agreement: compare(explanation, result.legs, result.answer) };
 }
@@ -143,5 +144,7 @@ function translatorsOf({ steps }: Explanation): Translators {
   const rules = named('rule')?.filter((key) =>
     /^(nft|iptables|ip6tables|ip|ipvsadm|ipset|bpf|fairlead)\b/.test(key),
   );
-  return { destination: rules && rules.length > 0 ? rules : null, source: named('source') };
+  const source =
+    named('source')?.map((key) => `${key.endsWith(' mode') ? 'the proxy' : 'masquerading'} (${key})`) ?? null;
+  return { destination: rules && rules.length > 0 ? rules : null, source };
 }

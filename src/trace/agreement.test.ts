@@ -43,9 +43,16 @@ const end = (text: string): End => {
 };
 const hop = (place: string, direction: 'in' | 'out', source: string, destination: string): Hop => ({
   ...{ sinceUs: 0, place, device: 'eth0', deviceText: 'eth0', direction, tunnel: null },
-  ...{ source: end(source), destination: end(destination), changes: [], repeatsUs: [] },
+  ...{ source: end(source), destination: end(destination), changes: [] },
 });
-const leg = (...hops: Hop[]): Leg => ({ way: 'there', kind: 'SYN', error: null, isRelayed: false, hops });
+const leg = (...hops: Hop[]): Leg => ({
+  way: 'there',
+  kind: 'SYN',
+  error: null,
+  isRelayed: false,
+  hops,
+  repeatsUs: [],
+});
 
 const first = [
   hop('pod default/client', 'out', '10.244.1.2:4000', '10.96.0.1:80'),
@@ -139,7 +146,6 @@ test('the text has a table of hops, the verdict, the counters, the fix and the c
     ...hop('node-1', 'out', '10.244.1.2:4000', '10.244.2.2:8080'),
     sinceUs: 1250,
     changes: [{ field: 'destination', before: '10.96.0.1:80', after: '10.244.2.2:8080', by: ['nft: map m'] }],
-    repeatsUs: [1_001_250],
   };
   const answer: Answer = { kind: 'nothing', last: { place: 'node-1', device: 'uplink eth0' } };
   const said = explanation({
@@ -147,7 +153,7 @@ test('the text has a table of hops, the verdict, the counters, the fix and the c
     steps: [{ subject: 'entry', object: null, ruleOrKey: null, text: 'enters node-1' }],
     causes: [{ text: 'a policy denies it', object: null, field: null, fix: 'add a rule' }],
   });
-  const legs = [leg(...first, changed)];
+  const legs = [{ ...leg(...first, changed), repeatsUs: [1_001_250] }];
   const counters = [{ place: 'node-2', name: 'nft x', by: 1, text: 'denied' }];
   const result = { legs, answer, answeredAfterMs: null, counters, lostFrames: 0 };
   assert.equal(
@@ -160,7 +166,7 @@ SYN there
   1.25 ms                      out eth0  10.244.1.2:4000 → 10.244.2.2:8080
       destination changed from 10.96.0.1:80 to 10.244.2.2:8080
         by nft: map m
-      sent again after 1.0 s
+  sent again the same way after 1.0 s
 
 NO ANSWER: last seen at node-1, uplink eth0 (explain: DROPPED, which is right)
   counter at node-2: nft x +1 (denied)

@@ -53,6 +53,7 @@ function compareStep(
 ): Compared {
   const there = legs.filter(({ way }) => way === 'there');
   const hops = there.flatMap((leg) => leg.hops);
+  const byVerdict = isVerdictRight === null ? UNSEEN : isVerdictRight ? RIGHT : wrong('see the verdict');
   switch (subject) {
     case 'name':
       // The questions were asked by the real resolver, just before.
@@ -65,7 +66,7 @@ function compareStep(
     }
     case 'rule':
     case 'endpoints': {
-      if (explanation.endpoints.length === 0 || hops.length === 0) return UNSEEN;
+      if (explanation.endpoints.length === 0) return byVerdict;
       const reached = translatedEnd(explanation, legs);
       if (reached === null) return UNSEEN;
       if (explanation.endpoints.some(({ address, port }) => endText({ ip: address, port }) === reached))
@@ -84,7 +85,7 @@ function compareStep(
     }
     case 'policy':
     case 'arrival':
-      return isVerdictRight === null ? UNSEEN : isVerdictRight ? RIGHT : wrong('see the verdict');
+      return byVerdict;
     case 'route':
       return hops.length === 0 ? UNSEEN : RIGHT;
   }

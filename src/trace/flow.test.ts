@@ -190,11 +190,31 @@ describe('hops', () => {
     const [leg] = legs([sighting(client, 'out eth0', 0, there(SENT))]);
     assert.deepEqual(leg?.hops[0]?.changes[0]?.after, '10.244.2.2:8080');
   });
-  test('a SYN that is sent again is one hop with the time of the repeat', () => {
-    const again = sighting(client, 'out eth0', 1_000_000, there(ASKED));
-    const [leg] = legs([...WAY_THERE, again]);
+  test('a SYN that is sent again the same way is one leg with the time of the repeat', () => {
+    const again = WAY_THERE.map((one) => ({ ...one, timeNs: one.timeNs + 1_000_000_000n }));
+    const [leg, ...others] = legs([...WAY_THERE, ...again]);
+    assert.deepEqual(others, []);
     assert.equal(leg?.hops.length, WAY_THERE.length);
-    assert.deepEqual(leg?.hops[0]?.repeatsUs, [1_000_000]);
+    assert.deepEqual(leg?.repeatsUs, [1_000_000]);
+  });
+  test('a SYN that is sent again to another endpoint, and its reset, are legs of their own', () => {
+    const OTHER = '10.244.1.2:4000 > 10.244.1.9:8080';
+    const found = legs([
+      ...WAY_THERE,
+      sighting(server, 'out eth0', 60, back(ANSWERED, 'RST')),
+      sighting(client, 'out eth0', 100_000, there(ASKED)),
+      sighting(node1, 'out bridge', 100_020, there(OTHER)),
+      sighting(node1, 'in bridge', 100_030, back('10.244.1.9:8080 > 10.244.1.2:4000', 'RST')),
+    ]);
+    assert.deepEqual(
+      found.map(({ kind, hops }) => [kind, hops.length]),
+      [
+        ['SYN', 8],
+        ['RST', 1],
+        ['SYN', 2],
+        ['RST', 1],
+      ],
+    );
   });
   test('inside VXLAN the inner addresses count', () => {
     const frame = vxlanFrame('172.30.0.11', '172.30.0.12', 4789, there(SENT));
@@ -275,10 +295,10 @@ describe('a proxy', () => {
       flags === 'SYN' ? 'out eth0' : 'in eth0',
       at,
       flags === 'SYN'
-        ? tcpFrame(RELAY, { sequence })
+        ? tcpFrame(sequence < 90_000 ? RELAY : '172.30.0.11:5001 > 10.244.2.3:8080', { sequence })
         : tcpFrame('10.244.2.2:8080 > 172.30.0.11:5000', { flags, acknowledgment: sequence + 1 }),
     );
-  const endpoints = new Set(['10.244.2.2 8080']);
+  const endpoints = new Set(['10.244.2.2 8080', '10.244.2.3 8080']);
   const rows: {
     name: string;
     frames: readonly Sighting[];
@@ -300,6 +320,12 @@ describe('a proxy', () => {
       answer: { kind: 'answered' },
     },
     {
+      name: 'is not the one that checks a refused endpoint again, or dials later',
+      frames: [relay(500, 20), relay(500, 25, 'RST'), relay(70_000, 30), relay(95_000, 60)],
+      found: [500],
+      answer: null,
+    },
+    {
       name: 'opens connections for other clients earlier and meanwhile',
       frames: [relay(70_000, 2), relay(500, 20), relay(80_000, 22), relay(500, 30, 'SYN-ACK')],
       found: [500],
@@ -309,7 +335,7 @@ describe('a proxy', () => {
   for (const { name, frames, found, answer } of rows) {
     test(name, () => {
       const ordered = inOrder([...accept, ...frames].sort((a, b) => Number(a.timeNs - b.timeNs)));
-      const sequences = relayedConnections(ordered, 'node-1', endpoints, 9_000n);
+      const sequences = relayedConnections(ordered, 'node-1', endpoints, { after: 9_000n, until: 50_000n });
       assert.deepEqual(sequences, found);
       const relayed = sequences.flatMap((sequence) => sightingsOf(ordered, { protocol: 'TCP', sequence }));
       assert.deepEqual(answerOf(sightingsOf(ordered, KEY), relayed, 'connected', client.name), answer);

@@ -78,23 +78,27 @@ function ofDatagrams(sightings: readonly Sighting[], nonce: Uint8Array): FlowSig
 
 /**
  * Finds the connections that a proxy opened for a traced one: from its node to one of the endpoints, after the client's
- * connection was accepted there (`after`). Returns their first sequence numbers: the next one if the previous was refused.
+ * connection was accepted there (`after`) and before it was reset (`until`). Returns their first sequence numbers: the first
+ * one, and one to another endpoint after each refusal.
  */
 export function relayedConnections(
   sightings: readonly Sighting[],
   node: string,
   endpoints: ReadonlySet<string>,
-  after: bigint,
+  { after, until }: { readonly after: bigint; readonly until: bigint | null },
 ): number[] {
   const found: number[] = [];
+  const tried = new Set<string>();
   for (const { place, packet, timeNs } of sightings) {
     const { tcp, ports } = packet;
-    if (!tcp || !ports || place.name !== node || timeNs < after || kindOf(tcp.flags) !== 'SYN') continue;
-    if (!endpoints.has(`${packet.destination} ${ports.destination}`) || found.includes(tcp.sequence))
-      continue;
+    if (!tcp || !ports || place.name !== node || kindOf(tcp.flags) !== 'SYN') continue;
+    if (timeNs < after || (until !== null && timeNs > until)) continue;
+    const endpoint = `${packet.destination} ${ports.destination}`;
+    if (!endpoints.has(endpoint) || tried.has(endpoint)) continue;
     const last = found.at(-1);
-    const isNext = last === undefined || wasRefused(sightings, last, timeNs);
-    if (isNext) found.push(tcp.sequence);
+    if (last !== undefined && !wasRefused(sightings, last, timeNs)) continue;
+    found.push(tcp.sequence);
+    tried.add(endpoint);
   }
   return found;
 }

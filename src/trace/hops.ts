@@ -33,8 +33,6 @@ export interface Hop {
   /** The outer addresses inside VXLAN; null: not in a tunnel. */
   readonly tunnel: { readonly source: string; readonly destination: string } | null;
   readonly changes: readonly Change[];
-  /** Later sightings of the same packet here, in microseconds since the first sighting: it was sent again. */
-  readonly repeatsUs: readonly number[];
 }
 
 /** The hops of one packet of the flow. */
@@ -46,6 +44,8 @@ export interface Leg {
   /** It belongs to a connection that a proxy opened for the client's. */
   readonly isRelayed: boolean;
   readonly hops: readonly Hop[];
+  /** When it was sent again the same way, in microseconds since the first sighting of the flow. */
+  readonly repeatsUs: readonly number[];
 }
 
 /** The kinds of packets that are shown. The rest of a connection repeats their hops. */
@@ -57,54 +57,81 @@ export interface Translators {
   readonly source: readonly string[] | null;
 }
 
-/**
- * Groups the sightings of a connection, in order of time, by packet. `startNs`: the first sighting of the flow. `asked`: the
- * destination that the client asked for, which may have been translated before the first device.
- */
-export function legsOf(
-  sightings: readonly FlowSighting[],
-  options: {
-    readonly startNs: bigint;
-    readonly asked: End | null;
-    readonly translators: Translators;
-    readonly isRelayed: boolean;
-  },
-): Leg[] {
-  const legs = new Map<PacketKind, { way: Way; error: string | null; hops: Map<string, MutableHop> }>();
-  for (const one of sightings) {
-    if (!SHOWN.has(one.kind) || (one.way === 'there' && one.kind === 'RST')) continue;
-    const leg = legs.get(one.kind) ?? { way: one.way, error: errorText(one), hops: new Map() };
-    legs.set(one.kind, leg);
-    const sinceUs = Number(one.timeNs - options.startNs) / 1000;
-    const hop = hopOf(one, sinceUs);
-    const key = JSON.stringify([hop.place, hop.device, hop.direction, hop.source, hop.destination]);
-    const known = leg.hops.get(key);
-    if (known) known.repeatsUs.push(sinceUs);
-    else leg.hops.set(key, hop);
-  }
-  return [...legs].map(([kind, { way, error, hops }]): Leg => {
-    let source: End | null = null;
-    let destination: End | null = way === 'there' ? options.asked : null;
-    const changed = [...hops.values()].map((hop): Hop => {
-      const by = way === 'there' ? options.translators : UNDONE;
-      const changes = [
-        ...changeOf('source', source, hop.source, by.source),
-        ...changeOf('destination', destination, hop.destination, by.destination),
-      ];
-      source = hop.source;
-      destination = hop.destination;
-      return { ...hop, changes };
-    });
-    return { way, kind, error, isRelayed: options.isRelayed, hops: changed };
-  });
+export interface LegOptions {
+  /** The first sighting of the flow. */
+  readonly startNs: bigint;
+  /** The destination that the client asked for, which may have been translated before the first device; null: unknown. */
+  readonly asked: End | null;
+  readonly translators: Translators;
+  readonly isRelayed: boolean;
 }
 
-/** On the way back connection tracking, or the program that translated, restores the addresses. */
-const UNDONE: Translators = { source: null, destination: null };
+/** Groups the sightings of a connection, in order of time, by packet. A packet that is sent again another way is another leg. */
+export function legsOf(sightings: readonly FlowSighting[], options: LegOptions): Leg[] {
+  const legs: (Leg & { readonly repeatsUs: number[] })[] = [];
+  for (const packet of packetsOf(sightings)) {
+    const leg = legOf(packet, options);
+    const same = leg && legs.find((one) => one.kind === leg.kind && wayText(one) === wayText(leg));
+    if (same) same.repeatsUs.push(leg.hops[0]?.sinceUs ?? 0);
+    else if (leg) legs.push({ ...leg, repeatsUs: [] });
+  }
+  return legs;
+}
 
-type MutableHop = Omit<Hop, 'repeatsUs' | 'changes'> & { readonly repeatsUs: number[] };
+/** Groups sightings by kind; each sighting of a request at its first device begins new packets. */
+function packetsOf(sightings: readonly FlowSighting[]): FlowSighting[][] {
+  const isShown = ({ kind, way }: FlowSighting) => SHOWN.has(kind) && (way === 'back' || kind !== 'RST');
+  const shown = sightings.filter(isShown);
+  const first = shown[0] && placeText(shown[0]);
+  const packets: FlowSighting[][] = [];
+  let current = new Map<PacketKind, FlowSighting[]>();
+  for (const one of shown) {
+    if (one.way === 'there' && placeText(one) === first) current = new Map();
+    const packet = current.get(one.kind);
+    if (packet) {
+      packet.push(one);
+      continue;
+    }
+    const begun = [one];
+    current.set(one.kind, begun);
+    packets.push(begun);
+  }
+  return packets;
+}
 
-function hopOf({ place, device, direction, packet }: FlowSighting, sinceUs: number): MutableHop {
+const placeText = ({ place, device, direction }: FlowSighting) => `${place.name} ${device.name} ${direction}`;
+const wayText = ({ hops }: Leg) =>
+  JSON.stringify(
+    hops.map(({ place, device, direction, source, destination }) => [
+      ...[place, device, direction, source, destination],
+    ]),
+  );
+
+function legOf(
+  sightings: readonly FlowSighting[],
+  { startNs, asked, translators, isRelayed }: LegOptions,
+): Leg | null {
+  const [head] = sightings;
+  if (!head) return null;
+  const { way, kind } = head;
+  // On the way back connection tracking, or the program that translated, restores the addresses.
+  const by = way === 'there' ? translators : { source: null, destination: null };
+  let source: End | null = null;
+  let destination: End | null = way === 'there' ? asked : null;
+  const hops = sightings.map((one): Hop => {
+    const hop = hopOf(one, Number(one.timeNs - startNs) / 1000);
+    const changes = [
+      ...changeOf('source', source, hop.source, by.source),
+      ...changeOf('destination', destination, hop.destination, by.destination),
+    ];
+    source = hop.source;
+    destination = hop.destination;
+    return { ...hop, changes };
+  });
+  return { way, kind, error: errorText(head), isRelayed, hops, repeatsUs: [] };
+}
+
+function hopOf({ place, device, direction, packet }: FlowSighting, sinceUs: number): Omit<Hop, 'changes'> {
   const { source, destination } = endsOf(packet);
   return {
     sinceUs,
@@ -115,7 +142,6 @@ function hopOf({ place, device, direction, packet }: FlowSighting, sinceUs: numb
     source,
     destination,
     tunnel: packet.tunnel,
-    repeatsUs: [],
   };
 }
 

@@ -33,7 +33,7 @@ const LEG_TITLES: Readonly<Record<Leg['kind'], string>> = {
   error: 'error back',
 };
 
-function legLines({ kind, error, isRelayed, hops }: Leg): string[] {
+function legLines({ kind, error, isRelayed, hops, repeatsUs }: Leg): string[] {
   const title = `${LEG_TITLES[kind]}${error === null ? '' : `: ${error}`}`;
   let place = '';
   let addresses = '';
@@ -61,13 +61,15 @@ function legLines({ kind, error, isRelayed, hops }: Leg): string[] {
         ...notes.map((note) => `      ${note}`),
       ];
     }),
+    ...(repeatsUs.length > 0
+      ? [`  sent again the same way after ${repeatsUs.map(timeText).join(', ')}`]
+      : []),
   ];
 }
 
-function notesOf({ changes, tunnel, repeatsUs }: Hop): string[] {
+function notesOf({ changes, tunnel }: Hop): string[] {
   const notes = changes.flatMap(changeLines);
   if (tunnel) notes.push(`inside VXLAN from ${tunnel.source} to ${tunnel.destination}`);
-  if (repeatsUs.length > 0) notes.push(`sent again after ${repeatsUs.map(timeText).join(', ')}`);
   return notes;
 }
 

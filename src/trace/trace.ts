@@ -35,6 +35,8 @@ export interface TraceOptions {
   /** How long an answer may take. */
   readonly patienceMs: number;
   readonly sleep: (ms: number) => Promise<void>;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
 }
 
 /** The real way of one connection or datagram. */
@@ -43,7 +45,7 @@ export interface TraceResult {
   readonly answer: Answer;
   /** Milliseconds from the first sighting to the answer at the client; null: no answer. */
   readonly answeredAfterMs: number | null;
-  /** Counters of undelivered packets that rose meanwhile, of all traffic in these places. */
+  /** Counters of undelivered packets that rose meanwhile at the place where the flow ended, of all its traffic. */
   readonly counters: readonly MovedCounter[];
   /** Frames that could not be read because the machine was too busy. */
   readonly lostFrames: number;
@@ -93,8 +95,9 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
     }
     const before = new Map(places.map((place) => [place.name, readCounters(place.netns)]));
     probe.send(destination.ip, destination.port);
+    const deadline = options.now() + options.patienceMs;
     let answer: Answer | null = null;
-    for (let waited = 0; answer === null && waited < options.patienceMs; waited += CHECK_EVERY_MS) {
+    while (answer === null && options.now() < deadline) {
       await sleep(CHECK_EVERY_MS);
       if (failures[0]) throw failures[0];
       answer = judge(options, sightings, key, probe).answer;
@@ -105,7 +108,9 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
     return {
       ...describe(options, own, relayed, final),
       answer: final,
-      counters: final.kind === 'answered' ? [] : places.flatMap((place) => moved(place, before)),
+      counters: places
+        .filter(({ name }) => name === endOf(final, options))
+        .flatMap((one) => moved(one, before)),
       lostFrames: taps.reduce((sum, tap) => sum + tap.dropped(), 0),
     };
   } finally {
@@ -136,6 +141,19 @@ function prepare(options: TraceOptions): { probe: Probe; key: FlowKey; filter: F
   return { probe, key: { protocol, nonce: probe.nonce }, filter: { protocol, ports: all } };
 }
 
+/** Returns the place where an unanswered flow ended; null: it was answered. */
+function endOf(answer: Answer, { origin }: TraceOptions): string | null {
+  switch (answer.kind) {
+    case 'answered':
+      return null;
+    case 'nothing':
+      return answer.last?.place ?? origin.place;
+    case 'refused':
+    case 'unreachable':
+      return answer.by ?? origin.place;
+  }
+}
+
 interface Judged {
   readonly own: FlowSighting[];
   /** Null: no proxy. */
@@ -164,7 +182,9 @@ function relayedSightings(
   const accepted = own.find(({ kind }) => kind === 'SYN-ACK');
   if (!accepted) return [];
   const wanted = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
-  const sequences = relayedConnections(ordered, proxyNode, wanted, accepted.timeNs);
+  const reset = own.find(({ way, kind }) => way === 'back' && kind === 'RST');
+  const period = { after: accepted.timeNs, until: reset?.timeNs ?? null };
+  const sequences = relayedConnections(ordered, proxyNode, wanted, period);
   return sequences.flatMap((sequence) => sightingsOf(ordered, { protocol: 'TCP', sequence }));
 }
 
@@ -175,17 +195,21 @@ function describe(
   answer: Answer,
 ): Pick<TraceResult, 'legs' | 'answeredAfterMs'> {
   const startNs = own[0]?.timeNs ?? 0n;
+  const common = { startNs, asked: destination, translators };
   const legs = [
-    ...legsOf(own, { startNs, asked: destination, translators, isRelayed: false }),
-    ...legsOf(relayed ?? [], { startNs, asked: null, translators: NONE, isRelayed: true }),
+    ...legsOf(own, { ...common, isRelayed: false }),
+    ...legsOf(relayed ?? [], { ...common, isRelayed: true }),
   ].sort((a, b) => (a.hops[0]?.sinceUs ?? 0) - (b.hops[0]?.sinceUs ?? 0));
-  const back = own.find(({ way, place }) => way === 'back' && place.name === origin.place);
-  const answeredAfterMs =
-    back === undefined || answer.kind === 'nothing' ? null : Number(back.timeNs - startNs) / 1e6;
-  return { legs, answeredAfterMs };
+  const isSuccess = answer.kind === 'answered';
+  const decides = ({ way, kind }: FlowSighting) =>
+    way === 'back' &&
+    (isSuccess ? kind === 'SYN-ACK' || kind === 'answer' : kind === 'RST' || kind === 'error');
+  const back = own.find((one) => decides(one) && one.place.name === origin.place);
+  // Behind a proxy the connection is answered once the endpoint has accepted it.
+  const last = isSuccess ? (relayed?.findLast(decides) ?? back) : back;
+  const isDecided = last !== undefined && answer.kind !== 'nothing';
+  return { legs, answeredAfterMs: isDecided ? Number(last.timeNs - startNs) / 1e6 : null };
 }
-
-const NONE: Translators = { source: null, destination: null };
 
 function moved(place: TracedPlace, before: ReadonlyMap<string, Counters>): MovedCounter[] {
   return movedCounters(place.name, before.get(place.name) ?? new Map(), readCounters(place.netns));
