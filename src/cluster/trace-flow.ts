@@ -6,8 +6,8 @@ import type { Pod } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Explanation } from '../observe/explain-view.ts';
-import { type Agreement, compare } from '../trace/agreement.ts';
-import type { Translators } from '../trace/hops.ts';
+import { type Agreement, compare, onlyEndpoint } from '../trace/agreement.ts';
+import type { Translator, Translators } from '../trace/hops.ts';
 import { MAX_SEQUENCE, type TracedPlace, type TraceResult, trace } from '../trace/trace.ts';
 import { askAgent } from './agent-client.ts';
 import { createFlowExplainer } from './explain-flow.ts';
@@ -136,15 +136,20 @@ function hostPlace(finder: ReturnType<typeof createPlaceFinder>, from: string): 
 }
 
 /** The objects that explain names for the translation of a packet. */
-function translatorsOf({ steps }: Explanation): Translators {
-  const named = (subject: 'rule' | 'source') => {
-    const keys = steps.flatMap((step) => (step.subject === subject ? (step.ruleOrKey ?? []) : []));
-    return keys.length > 0 ? keys : null;
-  };
-  const rules = named('rule')?.filter((key) =>
-    /^(nft|iptables|ip6tables|ip|ipvsadm|ipset|bpf|fairlead)\b/.test(key),
-  );
-  const source =
-    named('source')?.map((key) => `${key.endsWith(' mode') ? 'the proxy' : 'masquerading'} (${key})`) ?? null;
-  return { destination: rules && rules.length > 0 ? rules : null, source };
+function translatorsOf(explanation: Explanation): Translators {
+  const destination: Translator[] = [];
+  const source: Translator[] = [];
+  for (const { subject, ruleOrKey, text } of explanation.steps) {
+    if (ruleOrKey === null) continue;
+    if (subject === 'rule' && KERNEL_OBJECT.test(ruleOrKey))
+      destination.push({ object: ruleOrKey, to: onlyEndpoint(text, explanation) });
+    if (subject === 'source') {
+      const what = ruleOrKey.endsWith(' mode') ? 'the proxy' : 'masquerading';
+      source.push({ object: `${what} (${ruleOrKey})`, to: null });
+    }
+  }
+  return { destination, source };
 }
+
+/** Other keys are fields of objects. */
+const KERNEL_OBJECT = /^(nft|iptables|ip6tables|ip|ipvsadm|ipset|bpf|fairlead)\b/;

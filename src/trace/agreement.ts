@@ -46,7 +46,7 @@ const UNSEEN: Compared = { isRight: null, seen: null };
 const wrong = (seen: string): Compared => ({ isRight: false, seen });
 
 function compareStep(
-  { subject, object }: ExplainStep,
+  { subject, object, text }: ExplainStep,
   explanation: Explanation,
   legs: readonly Leg[],
   isVerdictRight: boolean | null,
@@ -69,6 +69,8 @@ function compareStep(
       if (explanation.endpoints.length === 0) return byVerdict;
       const reached = translatedEnd(explanation, legs);
       if (reached === null) return UNSEEN;
+      const only = onlyEndpoint(text, explanation);
+      if (only !== null && only !== reached) return UNSEEN;
       if (explanation.endpoints.some(({ address, port }) => endText({ ip: address, port }) === reached))
         return RIGHT;
       return wrong(`sent to ${reached}${object ? `, which is not an endpoint of ${object}` : ''}`);
@@ -89,6 +91,14 @@ function compareStep(
     case 'route':
       return hops.length === 0 ? UNSEEN : RIGHT;
   }
+}
+
+/** Returns the endpoint that a text names ("10.244.1.2:80"), if it names exactly one. */
+export function onlyEndpoint(text: string, { endpoints }: Explanation): string | null {
+  const named = endpoints.map(({ address, port }) => endText({ ip: address, port }));
+  const words = new Set(text.split(/[\s,;]+/));
+  const found = named.filter((one) => words.has(one));
+  return found.length === 1 ? (found[0] ?? null) : null;
 }
 
 /** The destination after translation; null: the packet did not leave the client's own node with another destination. */

@@ -131,7 +131,14 @@ describe('hops', () => {
     legsOf(sightingsOf(inOrder(sightings), KEY), {
       startNs: 0n,
       asked: { ip: '10.96.0.1', port: 80 },
-      translators: { destination: ['nft: map services'], source: ['mark bit 14'] },
+      translators: {
+        destination: [
+          { object: 'nft: map services', to: null },
+          { object: 'chain of one endpoint', to: '10.244.2.2:8080' },
+          { object: 'chain of another endpoint', to: '10.244.2.3:8080' },
+        ],
+        source: [{ object: 'mark bit 14', to: null }],
+      },
       isRelayed: false,
     });
   const text = ({ kind, hops }: Leg) => [
@@ -181,8 +188,8 @@ describe('hops', () => {
     assert.deepEqual(
       changes.map(({ field, by }) => [field, by]),
       [
-        ['destination', ['nft: map services']],
-        ['source', null],
+        ['destination', ['nft: map services', 'chain of one endpoint']],
+        ['source', []],
       ],
     );
   });

@@ -14,8 +14,8 @@ export interface Change {
   /** "10.96.0.10:80" */
   readonly before: string;
   readonly after: string;
-  /** The kernel object behind it, in the words of explain; null: unknown. */
-  readonly by: readonly string[] | null;
+  /** The kernel objects behind it, in the words of explain; empty: unknown. */
+  readonly by: readonly string[];
 }
 
 /** A device that passed a packet. */
@@ -51,10 +51,17 @@ export interface Leg {
 /** The kinds of packets that are shown. The rest of a connection repeats their hops. */
 const SHOWN: ReadonlySet<PacketKind> = new Set(['SYN', 'SYN-ACK', 'RST', 'datagram', 'answer', 'error']);
 
-/** What translated a packet, in the words of explain. */
+/** A kernel object that translates packets, in the words of explain. */
+export interface Translator {
+  readonly object: string;
+  /** The only address and port that it translates to ("10.244.1.2:80"); null: several, or it is not known. */
+  readonly to: string | null;
+}
+
+/** What translates each address of a packet. */
 export interface Translators {
-  readonly destination: readonly string[] | null;
-  readonly source: readonly string[] | null;
+  readonly destination: readonly Translator[];
+  readonly source: readonly Translator[];
 }
 
 export interface LegOptions {
@@ -115,7 +122,7 @@ function legOf(
   if (!head) return null;
   const { way, kind } = head;
   // On the way back connection tracking, or the program that translated, restores the addresses.
-  const by = way === 'there' ? translators : { source: null, destination: null };
+  const by = way === 'there' ? translators : { source: [], destination: [] };
   let source: End | null = null;
   let destination: End | null = way === 'there' ? asked : null;
   const hops = sightings.map((one): Hop => {
@@ -161,10 +168,12 @@ function changeOf(
   field: Change['field'],
   before: End | null,
   after: End,
-  by: readonly string[] | null,
+  translators: readonly Translator[],
 ): Change[] {
   if (before === null || (before.ip === after.ip && before.port === after.port)) return [];
-  return [{ field, before: endText(before), after: endText(after), by }];
+  const text = endText(after);
+  const by = translators.flatMap(({ object, to }) => (to === null || to === text ? object : []));
+  return [{ field, before: endText(before), after: text, by }];
 }
 
 /** "10.244.1.2:80", "[fd00::1]:80"; the bare address if there is no port. */

@@ -74,7 +74,7 @@ function notesOf({ changes, tunnel }: Hop): string[] {
 }
 
 function changeLines({ field, before, after, by }: Change): string[] {
-  return [`${field} changed from ${before} to ${after}`, ...(by ?? []).map((object) => `  by ${object}`)];
+  return [`${field} changed from ${before} to ${after}`, ...by.map((object) => `  by ${object}`)];
 }
 
 /** "12 µs", "1.25 ms", "1.0 s" */
