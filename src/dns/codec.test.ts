@@ -37,7 +37,7 @@ function outgoing(name: string, records: [string, number, RecordData][]): Outgoi
   };
 }
 
-test('encoding and decoding are inverse for each kind of data', () => {
+test('encoding and decoding are inverse operations for each kind of data', () => {
   const message = outgoing('www.example.com', [
     ['www.example.com', TYPE.A, Uint8Array.of(1, 2, 3, 4)],
     ['www.example.com', TYPE.CNAME, { target: 'example.com' }],
@@ -94,7 +94,7 @@ test('messages never exceed the limit and contain only complete records', () => 
   }
 });
 
-test('pointers that loop, lead forward or run out are refused', () => {
+test('pointers that loop, point forward or beyond the end are refused', () => {
   const head = [0, 1, 0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0];
   for (const name of [
     [0xc0, 12],

@@ -25,7 +25,7 @@ interface Cursor {
   failed: boolean;
 }
 
-/** The header of a message, or null when there are fewer than 12 bytes. */
+/** Returns the header of a message, or null if there are fewer than 12 bytes. */
 export function decodeHeader(bytes: Uint8Array): Header | null {
   if (bytes.length < HEADER_BYTES) return null;
   const high = bytes[2] ?? 0;
@@ -45,9 +45,9 @@ export function decodeHeader(bytes: Uint8Array): Header | null {
 }
 
 /**
- * Decodes one question, and EDNS if present; skips other records.
- * Returns the response code of the refusal if that is impossible: FORMERR, or BADVERS for an EDNS version
- * other than 0. `header` is the header of the same bytes.
+ * Decodes one question, and EDNS if present; skips other records. Returns the response code of the refusal
+ * if that is impossible: FORMERR, or BADVERS for an EDNS version other than 0. `header` is the header of
+ * the same bytes.
  */
 export function decodeQuery(
   bytes: Uint8Array,
@@ -80,7 +80,7 @@ export function decodeQuery(
   return { ...header, question, edns };
 }
 
-/** Decodes a whole message; null: malformed. Bytes after the last record are ignored. */
+/** Decodes a whole message; returns null if it is malformed. Bytes after the last record are ignored. */
 export function decodeMessage(bytes: Uint8Array): Message | null {
   const header = decodeHeader(bytes);
   if (!header) return null;

@@ -70,7 +70,7 @@ export function encodeMessage(message: OutgoingMessage, limit: number = MAX_MESS
   return copy;
 }
 
-/** The wire form of a TXT record's strings, each cut to 255 octets. */
+/** Returns the wire form of a TXT record's strings, each truncated to 255 octets. */
 export function textData(...strings: string[]): Uint8Array {
   return Buffer.concat(
     strings.map((text) => {

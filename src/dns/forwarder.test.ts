@@ -60,10 +60,13 @@ const resolve = (forwarder: Forwarder, name: string, type: number = TYPE.A) =>
   );
 const lastByte = (answer: Answer) => (answer.answers[0]?.data as Uint8Array | undefined)?.[3];
 
-/** A clock whose time is moved by hand while its timers run in real time, for what also waits on sockets. */
+/**
+ * A clock whose time is set by the test while its timers run in real time, for tests that also wait for
+ * sockets.
+ */
 const movable = (manual: ManualClock) => ({ now: manual.now, after: systemClock.after });
 
-test('answers are cached as long as their TTL says, and grow old', async () => {
+test('answers are cached for their TTL, which decreases', async () => {
   const clock = manualClock();
   const upstream = await startUpstream(yes(1, 60));
   await using([upstream], { clock: movable(clock) }, async (forwarder) => {
@@ -81,7 +84,7 @@ test('answers are cached as long as their TTL says, and grow old', async () => {
 
 const negative: { what: string; answer: Answer; seconds: number }[] = [
   {
-    what: 'a denial as long as the SOA says',
+    what: 'a denial for the time in the SOA',
     answer: { ...emptyAnswer(RCODE.NXDOMAIN), authorities: [soa(300, 30)] },
     seconds: 30,
   },
@@ -109,7 +112,7 @@ for (const { what, answer, seconds } of negative) {
   });
 }
 
-test('the cache is bounded; the least recently used leave', async () => {
+test('the cache is bounded; the least recently used entries are evicted', async () => {
   const upstream = await startUpstream(yes());
   await using([upstream], { cache: { maxEntries: 3 } }, async (forwarder) => {
     for (const name of ['a', 'b', 'c', 'a', 'd']) await resolve(forwarder, name);
@@ -119,7 +122,7 @@ test('the cache is bounded; the least recently used leave', async () => {
   });
 });
 
-test('equal questions at once are asked once', async () => {
+test('concurrent equal questions are sent once', async () => {
   const upstream = await startUpstream(yes());
   await using([upstream], {}, async (forwarder) => {
     await Promise.all(Array.from({ length: 20 }, () => resolve(forwarder, 'same')));
@@ -137,14 +140,14 @@ test('a truncated answer is fetched over TCP', async () => {
   });
 });
 
-test('an upstream from before EDNS is asked without', async () => {
+test('an upstream without EDNS is queried without it', async () => {
   const old = await startUpstream((query) => (query.edns ? emptyAnswer(RCODE.FORMERR) : yes(3)(query)));
   await using([old], {}, async (forwarder) => {
     assert.equal(lastByte(await resolve(forwarder, 'x')), 3);
   });
 });
 
-test('one upstream refuses, is dead or fails: the next answers', async () => {
+test('if one upstream refuses, is dead or fails, the next one answers', async () => {
   const dead = await startUpstream(() => null);
   await dead.close();
   const failing = await startUpstream(() => emptyAnswer(RCODE.SERVFAIL));
@@ -158,7 +161,7 @@ test('one upstream refuses, is dead or fails: the next answers', async () => {
   );
 });
 
-test('a silent upstream costs one wait; after two it is left alone until it answers a probe', async () => {
+test('a silent upstream delays one query; after two it is skipped until it answers a probe', async () => {
   let silent = true;
   const flaky = await startUpstream((query) => (silent ? null : yes(1)(query)));
   const good = await startUpstream(yes(2));
@@ -182,9 +185,9 @@ test('no server answers: SERVFAIL, not an exception', async () => {
   });
 });
 
-test('an upstream out of reach (the kernel refuses to send there): SERVFAIL, and others are asked', async () => {
+test('an unreachable upstream (the kernel refuses to send): SERVFAIL, and others are queried', async () => {
   const good = await startUpstream(yes(1));
-  // Nothing is sent: only a socket that asked for it may send to the broadcast address.
+  // No packet is sent: only a socket that requested it may send to the broadcast address.
   await using([], { upstreams: ['255.255.255.255'] }, async (forwarder) => {
     assert.equal((await resolve(forwarder, 'x')).rcode, RCODE.SERVFAIL);
   });
@@ -218,7 +221,7 @@ test('upstreams can be replaced', async () => {
   });
 });
 
-test('resolv.conf: servers in order, without our own addresses and nonsense', () => {
+test('resolv.conf: servers in order, without the server’s own addresses and invalid ones', () => {
   const text =
     'search x\nnameserver 10.96.0.10\n nameserver 1.1.1.1 # one\nnameserver FD00::1\nnameserver\nnameserver x\n#nameserver 2.2.2.2\nnameserver fe80::1%eth0\nnameserver 1.1.1.1\n';
   assert.deepEqual(upstreamsFromResolvConf(text, ['10.96.0.10']), ['1.1.1.1', 'fd00::1', 'fe80::1%eth0']);

@@ -25,16 +25,16 @@ export interface ForwarderOptions {
 
 /** Resolves names outside the cluster through other name servers. */
 export interface Forwarder {
-  /** Returns a cached answer synchronously, else a promise; never rejects: failures are SERVFAIL. */
+  /** Returns a cached answer synchronously, otherwise a promise; never rejects: failures are SERVFAIL. */
   resolve(query: OutgoingQuery): Answer | Promise<Answer>;
   /** Replaces the default upstreams after a change of resolv.conf. Throws FairleadError "bad-config". */
   setUpstreams(upstreams: readonly string[]): void;
-  /** False without upstreams: recursion is not available then (RFC 1035, RA). */
+  /** False without upstreams: then recursion is not available (RFC 1035, RA). */
   readonly offersRecursion: boolean;
   close(): void;
 }
 
-/** Throws FairleadError "bad-config" for an invalid upstream address. */
+/** Creates a forwarder. Throws FairleadError "bad-config" for an invalid upstream address. */
 export function createForwarder(options: ForwarderOptions): Forwarder {
   const { clock = systemClock, random = secureRandom, logger = silentLogger, metrics = null } = options;
   const context: GroupContext = { clock, random, logger, metrics };

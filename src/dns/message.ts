@@ -42,10 +42,10 @@ const TYPE_NAMES: Readonly<Record<number, string>> = {
   65: 'HTTPS',
 };
 
-/** "NXDOMAIN", or the number as text. */
+/** Returns "NXDOMAIN", or the number as text. */
 export const rcodeName = (rcode: number): string => RCODE_NAMES[rcode] ?? String(rcode);
 
-/** "AAAA"; "other" for rare types, which bounds the number of metric series. */
+/** Returns "AAAA"; "other" for rare types, which bounds the number of metric series. */
 export const typeName = (type: number): string => TYPE_NAMES[type] ?? 'other';
 
 /**
@@ -138,7 +138,7 @@ export interface Answer {
 
 const NONE: readonly ResourceRecord[] = [];
 
-/** An answer without records. */
+/** Returns an answer without records. */
 export function emptyAnswer(rcode: number): Answer {
   return {
     rcode,

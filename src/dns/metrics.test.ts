@@ -20,7 +20,7 @@ async function lines(queries: readonly Partial<ServedQuery>[], name: string): Pr
   const registry = new Registry();
   const metrics = createDnsMetrics(registry);
   for (const query of queries) metrics.served({ ...QUERY, ...query });
-  // What was read before must not count twice.
+  // Values that were already read must not count twice.
   await registry.metrics();
   const text = await registry.metrics();
   return text.split('\n').filter((line) => line.startsWith(name));
@@ -39,14 +39,14 @@ test('queries are counted by their labels', async () => {
   ]);
 });
 
-test('a client that asks for all types there could be makes one series', async () => {
+test('a client that queries all possible types creates one series', async () => {
   const queries = Array.from({ length: 5000 }, (_, i) => ({ type: 60_000 + i }));
   const found = await lines(queries, 'coredns_dns_requests_total');
   assert.equal(found.length, 1);
   assert.match(found[0] ?? '', /type="other"\} 5000$/);
 });
 
-test('durations and sizes are in the buckets where they belong, and each bucket counts those below it', async () => {
+test('durations and sizes are counted in their buckets, which are cumulative', async () => {
   const queries = [{ seconds: 0.0001 }, { seconds: 0.00025 }, { seconds: 0.0003 }, { seconds: 100 }];
   const found = await lines(queries, 'coredns_dns_request_duration_seconds');
   const count = (le: string) =>

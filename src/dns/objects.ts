@@ -1,4 +1,4 @@
-/** The parts of API objects from which names are made; compatible with objects from the API server. */
+/** The parts of API objects from which names are derived; compatible with objects from the API server. */
 
 export interface ObjectMeta {
   readonly name?: string | undefined;

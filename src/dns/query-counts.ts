@@ -3,13 +3,16 @@ import { Counter, type Metric, type Registry } from 'prom-client';
 /** Labels of a metric: name → value. */
 export type Labels = Readonly<Record<string, string>>;
 
-/** A counter that finds its series by one map lookup, since it counts each query. */
+/** A counter that finds its series by one map lookup, since it counts every query. */
 export interface QueryCounter {
-  /** `key` identifies the labels. */
+  /** Increments a series. `key` identifies the labels. */
   inc(key: string, labels: () => Labels): void;
 }
 
-/** The library's own counter hashes all labels of each query, which takes longer than answering some. */
+/**
+ * Creates a counter. The library's counter hashes all labels of each query, which takes longer than
+ * answering some.
+ */
 export function createQueryCounter(
   registry: Registry,
   name: string,
@@ -38,7 +41,7 @@ export function createQueryCounter(
   };
 }
 
-/** A histogram of the same kind. */
+/** The corresponding histogram. */
 export interface QueryHistogram {
   observe(key: string, labels: () => Labels, value: number): void;
 }
@@ -50,7 +53,7 @@ interface Series {
   sum: number;
 }
 
-/** `buckets`: upper bounds, ascending. */
+/** Creates a histogram. `buckets`: upper bounds, ascending. */
 export function createQueryHistogram(
   registry: Registry,
   name: string,

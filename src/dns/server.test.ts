@@ -21,7 +21,7 @@ interface Row {
   readonly what: string;
   readonly ask: string;
   readonly rcode?: keyof typeof RCODE;
-  /** "TTL TYPE DATA" of records owned by the name as asked, or "NAME TTL TYPE DATA". */
+  /** "TTL TYPE DATA" of records with the queried name, or "NAME TTL TYPE DATA". */
   readonly answer?: readonly string[];
   readonly authority?: readonly string[];
   readonly additional?: readonly string[];
@@ -41,7 +41,7 @@ const ROWS: readonly Row[] = [
   { what: 'a Service without IPv6: no data', ask: `plain.${ns} AAAA`, authority: [SOA] },
   { what: 'an existing name with another type: no data', ask: `web.${ns} MX`, authority: [SOA] },
   {
-    what: 'the case of the question is echoed',
+    what: 'answers repeat the case of the question',
     ask: `WeB.Shop.sVc.Cluster.Local A`,
     answer: ['5 A 10.96.0.1'],
   },
@@ -82,7 +82,7 @@ const ROWS: readonly Row[] = [
   { what: 'headless: every ready endpoint', ask: `db.${ns} A`, answer: ['5 A 10.244.1.5', '5 A 10.244.2.6'] },
   { what: 'headless, IPv6', ask: `db.${ns} AAAA`, answer: ['5 AAAA fd00:244::5', '5 AAAA fd00:244::6'] },
   {
-    what: 'headless with publishNotReadyAddresses: all of them',
+    what: 'headless with publishNotReadyAddresses: all endpoints',
     ask: `peers.${ns} A`,
     answer: ['5 A 10.244.3.1', '5 A 10.244.3.2'],
   },
@@ -91,14 +91,14 @@ const ROWS: readonly Row[] = [
   { what: 'an endpoint by its host name', ask: `db-0.db.${ns} A`, answer: ['5 A 10.244.1.5'] },
   { what: 'its IPv6 address', ask: `db-0.db.${ns} AAAA`, answer: ['5 AAAA fd00:244::5'] },
   {
-    what: 'an endpoint without host name, by its address',
+    what: 'an endpoint without host name, named by its address',
     ask: `10-244-2-6.db.${ns} A`,
     answer: ['5 A 10.244.2.6'],
   },
   { what: 'the same, IPv6', ask: `fd00-244--6.db.${ns} AAAA`, answer: ['5 AAAA fd00:244::6'] },
   { what: 'IPv6 written in full', ask: `fd00-244-0-0-0-0-0-6.db.${ns} AAAA`, answer: ['5 AAAA fd00:244::6'] },
   {
-    what: 'an endpoint with host name has no other',
+    what: 'an endpoint with host name has no other name',
     ask: `10-244-1-5.db.${ns} A`,
     rcode: 'NXDOMAIN',
     authority: [SOA],
@@ -140,7 +140,7 @@ const ROWS: readonly Row[] = [
     authority: ['example.com 60 SOA ns.example.com admin.example.com'],
   },
   {
-    what: 'ExternalName that leads into the cluster',
+    what: 'ExternalName with a target in the cluster',
     ask: `alias.${ns} A`,
     answer: [`5 CNAME web.${ns}`, `web.${ns} 5 A 10.96.0.1`],
   },
@@ -202,7 +202,7 @@ const ROWS: readonly Row[] = [
     authority: [SOA],
   },
   {
-    what: 'pod names: no address',
+    what: 'pod names: not an address',
     pods: 'insecure',
     ask: '300-0-2-1.shop.pod.cluster.local A',
     rcode: 'NXDOMAIN',
@@ -215,7 +215,7 @@ const ROWS: readonly Row[] = [
     answer: ['5 A 10.244.1.9'],
   },
   {
-    what: 'pod names: verified, no pod has it',
+    what: 'pod names: verified, no pod has the address',
     pods: 'verified',
     ask: '10-244-1-8.shop.pod.cluster.local A',
     rcode: 'NXDOMAIN',
@@ -245,7 +245,7 @@ const ROWS: readonly Row[] = [
   { what: 'a name that only ends alike is foreign', ask: 'notcluster.local A', rcode: 'REFUSED' },
   { what: 'names outside are forwarded', ask: 'www.example.com A', answer: ['300 A 192.0.2.80'] },
   {
-    what: 'foreign denials are passed on',
+    what: 'denials of upstreams are passed on',
     ask: 'none.example.com A',
     rcode: 'NXDOMAIN',
     authority: ['example.com 60 SOA ns.example.com admin.example.com'],
@@ -299,7 +299,7 @@ before(async () => {
     }
   });
   const metrics = createDnsMetrics(registry);
-  // Cached answers grow no older between one transport and the other.
+  // Cached answers keep their age between transports.
   forwarder = createForwarder({ upstreams: [upstream.address], metrics, clock: manualClock() });
   for (const podMode of ['disabled', 'insecure', 'verified'] as const) {
     const shop = shopZone({ podMode });
@@ -353,7 +353,7 @@ for (const [tool, args] of [
   ['kdig', ['+noall', '+header', '+answer', '+retry=0', '+time=5']],
 ] as const) {
   const installed = existsSync(`/usr/bin/${tool}`);
-  test(`${tool} reads every answer the same way`, {
+  test(`${tool} parses every answer identically`, {
     skip: installed ? false : `${tool} is not installed`,
   }, async () => {
     const run = promisify(execFile);
@@ -387,13 +387,13 @@ for (const [tool, args] of [
   });
 }
 
-test('a Service that leads to itself ends', async () => {
+test('resolution of an ExternalName loop ends', async () => {
   const message = await ask(serverOf(), 'udp', `loop.${ns} A`);
   assert.equal(message.rcode, RCODE.NOERROR);
   assert.ok(message.answers.length > 0 && message.answers.length < 20);
 });
 
-test('a change shows in the next answer', async () => {
+test('the next answer reflects a change', async () => {
   zone.setService(service('fresh', { clusterIP: '10.96.7.7' }));
   assert.deepEqual((await ask(serverOf(), 'udp', `fresh.${ns} A`)).answers.map(recordText), [
     `fresh.${ns} 5 A 10.96.7.7`,
@@ -407,7 +407,7 @@ test('a change shows in the next answer', async () => {
   assert.equal((await ask(serverOf(), 'udp', `fresh.${ns} A`)).rcode, RCODE.NXDOMAIN);
 });
 
-test('own names are SERVFAIL until the first full list, foreign ones resolve', async () => {
+test('cluster names are SERVFAIL until the first full list, other names resolve', async () => {
   zone.setSynced(false);
   try {
     for (const question of [`web.${ns} A`, `nothing.${ns} A`, '99.0.96.10.in-addr.arpa PTR']) {
@@ -421,7 +421,7 @@ test('own names are SERVFAIL until the first full list, foreign ones resolve', a
   }
 });
 
-test("metrics carry CoreDNS's names", async () => {
+test("metrics have CoreDNS's names", async () => {
   await ask(serverOf(), 'udp', `web.${ns} A`);
   await ask(serverOf(), 'udp', 'www.example.com A');
   await ask(serverOf(), 'udp', 'www.example.com A');

@@ -9,7 +9,7 @@ export interface NamedPort {
   readonly port: number;
 }
 
-/** An endpoint's address under its host name. */
+/** An endpoint's address with its host name. */
 export interface Host {
   /** The endpoint's host name, or its address with dashes. */
   readonly name: string;
@@ -39,7 +39,7 @@ export interface ServiceEntry {
 
 const NO_PORTS: readonly NamedPort[] = [];
 
-/** Returns whether a Service's endpoints have names: those of an ExternalName Service have none. */
+/** Returns true if a Service's endpoints have names: those of an ExternalName Service have none. */
 export const hasHosts = (service: ServiceEntry): boolean => service.externalName === null;
 
 /** Reads a Service; null: it has no name. Invalid addresses are left out. */

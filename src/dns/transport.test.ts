@@ -98,23 +98,23 @@ describe('sizes of answers', () => {
 });
 
 describe('EDNS', () => {
-  test('DO is echoed', () =>
+  test('the bit DO is copied to the answer', () =>
     withServer(async (server) => {
       const message = await ask(server, 'udp', `${WEB} A`, { udpSize: 4096, version: 0, dnssecOk: true });
       assert.ok(message.edns?.dnssecOk);
     }));
-  test('a version other than 0 is BADVERS', () =>
+  test('an EDNS version other than 0 is BADVERS', () =>
     withServer(async (server) => {
       const message = await ask(server, 'udp', `${WEB} A`, { udpSize: 4096, version: 1, dnssecOk: false });
       assert.equal(message.rcode, RCODE.BADVERS);
     }));
-  test('no EDNS in the question, none in the answer', () =>
+  test('a query without EDNS gets an answer without EDNS', () =>
     withServer(async (server) => {
       assert.equal((await ask(server, 'udp', `${WEB} A`)).edns, null);
     }));
 });
 
-test('A and AAAA asked on one socket at once are both answered', () =>
+test('concurrent queries for A and AAAA on one socket are both answered', () =>
   withServer(async (server) => {
     const socket = createSocket('udp4');
     const seen = new Map<number, number>();
@@ -136,14 +136,14 @@ test('A and AAAA asked on one socket at once are both answered', () =>
     assert.deepEqual([seen.get(1), seen.get(2)], [TYPE.A, TYPE.AAAA]);
   }));
 
-/** Resolves when a socket has closed, by an end or by a reset. */
+/** Resolves when a socket has been closed, by FIN or reset. */
 function closed(socket: Socket): Promise<void> {
   socket.on('error', () => {});
   return new Promise((resolve) => socket.once('close', () => resolve()));
 }
 
 describe('TCP', () => {
-  test('many queries on one connection, sent at once and in single bytes', () =>
+  test('many queries on one connection, sent together and in single bytes', () =>
     withServer(async (server) => {
       const queries = Array.from({ length: 500 }, (_, id) => queryBytes(`${WEB} A`, { id }));
       const answers = await exchangeTcp(server, ...queries);
@@ -173,7 +173,7 @@ describe('TCP', () => {
       { idleMs: 50 },
     ));
 
-  test('a client that drips a query byte by byte is cut off', () =>
+  test('a client that sends a query byte by byte is disconnected', () =>
     withServer(
       async (server) => {
         const socket = connect(server.port, server.address);
@@ -214,7 +214,7 @@ describe('TCP', () => {
       { maxConnectionsPerClient: 3 },
     ));
 
-  test('a client that never reads is not read from', () =>
+  test('the server stops reading from a client that never reads', () =>
     withServer(
       async (server, zone) => {
         crowd(zone, 2000);
@@ -234,7 +234,7 @@ describe('TCP', () => {
       { maxUnsentBytes: 64 << 10 },
     ));
 
-  test('what is not DNS is hung up on', () =>
+  test('connections without DNS are closed', () =>
     withServer(async (server) => {
       const socket = connect(server.port, server.address);
       socket.on('error', () => {});
@@ -243,7 +243,7 @@ describe('TCP', () => {
     }));
 });
 
-describe('what is not a plain query', () => {
+describe('unusual messages', () => {
   const base = queryBytes(`${WEB} A`);
   const change = (edit: (bytes: Buffer) => Buffer | undefined) => {
     const copy = Buffer.from(base);
@@ -258,13 +258,13 @@ describe('what is not a plain query', () => {
     { what: 'two questions', bytes: change((b) => void b.set([2], 5)), rcode: RCODE.FORMERR },
     { what: 'an unknown operation', bytes: change((b) => void b.set([0x29], 2)), rcode: RCODE.NOTIMP },
     {
-      what: 'a name that points at itself',
+      what: 'a name that points to itself',
       bytes: change((b) => void b.set([0xc0, 12], 12)),
       rcode: RCODE.FORMERR,
     },
     { what: 'a label of unknown kind', bytes: change((b) => void b.set([0x80], 12)), rcode: RCODE.FORMERR },
     {
-      what: 'additional records that are not there',
+      what: 'missing additional records',
       bytes: change((b) => void b.set([3], 11)),
       rcode: RCODE.FORMERR,
     },
@@ -294,7 +294,7 @@ test('answers rotate among endpoints', async () => {
   assert.equal(firsts.size, 4);
 });
 
-test('an address that is taken, and one that the host does not have, are named in the error', () =>
+test('an address in use, and one that the host does not have, are named in the error', () =>
   withServer(async (server) => {
     await assert.rejects(() => withServer(async () => {}, {}, { listeners: [server] }), {
       code: 'EADDRINUSE',
@@ -319,7 +319,7 @@ test('IPv6 listeners answer', () =>
     { listeners: [{ address: '::1', port: 0 }] },
   ));
 
-test('sockets that were opened elsewhere, in another namespace say, are taken over', async () => {
+test('the server uses sockets opened by the caller, for example in another namespace', async () => {
   const tcpFd = listenTcpIn(null, '127.0.0.1', 0);
   const port = localPort(tcpFd);
   const listener = { udpFd: bindUdpIn(null, '127.0.0.1', port), tcpFd, family: 'ipv4' } as const;

@@ -28,7 +28,7 @@ export function listenUdp(binding: UdpBinding, respond: Responder, logger: Logge
     maxAnswerBytes: MAX_UDP_BYTES,
     receiveBufferBytes: RECEIVE_BUFFER_BYTES,
     answer: (bytes) => respond(bytes, 'udp', binding.family),
-    // Errors of a client that has gone (ICMP) or is unreachable affect only its own answer.
+    // Errors of a client that has exited (ICMP) or is unreachable affect only its own answer.
     onError: (error) => logger.debug({ error: error.message }, 'UDP socket'),
   });
   return { port, close: () => server.close() };

@@ -35,12 +35,12 @@ export interface GroupContext {
 
 /** A group of equivalent name servers. */
 export interface UpstreamGroup {
-  /** Resolves to the first usable reply, else to the last reply, or rejects with the last error. */
+  /** Resolves to the first usable reply, otherwise to the last reply, or rejects with the last error. */
   ask(query: OutgoingQuery): Promise<Message>;
   close(): void;
 }
 
-/** Throws FairleadError "bad-config" for an invalid address. */
+/** Creates a group. Throws FairleadError "bad-config" for an invalid address. */
 export function createUpstreamGroup(addresses: readonly string[], context: GroupContext): UpstreamGroup {
   const { clock, random, logger, metrics } = context;
   const upstreams: Upstream[] = addresses.map((text) => {
@@ -78,7 +78,10 @@ export function createUpstreamGroup(addresses: readonly string[], context: Group
     });
   }
 
-  /** Returns the servers that are up, in random order; if none is, all of them, since a try is better than a failure. */
+  /**
+   * Returns the servers that are up, in random order; if none is, all of them, since a try is better than a
+   * failure.
+   */
   function candidates(): Upstream[] {
     const up = upstreams.filter((upstream) => upstream.cancelProbe === null);
     if (up.length === 0 && upstreams.length > 0) metrics?.allUpstreamsDown();

@@ -24,7 +24,7 @@ export interface ZoneView {
   readonly serverAddresses: readonly string[];
   readonly random: () => number;
   service(namespace: string, name: string): ServiceEntry | null;
-  /** A namespace is known if it has a Service. */
+  /** Returns true if a namespace is known, that is, if it has a Service. */
   hasNamespace(namespace: string): boolean;
   hosts(service: ServiceEntry): HostView;
   servicesAt(address: string): readonly ServiceEntry[];
@@ -70,7 +70,10 @@ export function answerZone(
   }
 }
 
-/** Answers a reverse name; null: it is outside the cluster's networks and no Service has the address. */
+/**
+ * Answers a reverse name; returns null if it is outside the cluster's networks and no Service has the
+ * address.
+ */
 export function answerReverse(
   view: ZoneView,
   synced: boolean,
@@ -128,7 +131,10 @@ function serverRecords(view: ZoneView, name: Name): ResourceRecord[] {
   return view.serverAddresses.flatMap((address) => addressRecords(view, name, [address]));
 }
 
-/** `labels` before "svc": [namespace], [service, namespace], [x, service, namespace] or one more. */
+/**
+ * Answers a name below "svc". `labels` before "svc": [namespace], [service, namespace], [x, service,
+ * namespace] or one more.
+ */
 function answerServices(lookup: Lookup, labels: readonly string[]): ZoneAnswer {
   const { view } = lookup;
   if (labels.length === 0) return noData(lookup);
@@ -160,7 +166,8 @@ function answerService(lookup: Lookup, service: ServiceEntry): ZoneAnswer {
     return { ...found([alias]), alias: type === TYPE.CNAME ? null : service.externalName };
   }
   if (service.headless && view.hosts(service).hosts.length === 0) return noSuchName(lookup);
-  // The specification names ports in SRV queries; peer finders in use ask for the Service's name alone, as CoreDNS answers.
+  // The specification names ports in SRV queries; existing peer finders query only the Service's name,
+  // which CoreDNS answers too.
   if (type === TYPE.SRV) return answerPort(lookup, service, null, null);
   const records = service.headless
     ? hostRecords(lookup, view.hosts(service).hosts)
@@ -168,7 +175,10 @@ function answerService(lookup: Lookup, service: ServiceEntry): ZoneAnswer {
   return foundOrNoData(lookup, records);
 }
 
-/** "_tcp.web.shop.svc": has no records, but exists while there is a named port of this protocol. */
+/**
+ * Answers "_tcp.web.shop.svc", which has no records, but exists while there is a named port of this
+ * protocol.
+ */
 function answerProtocol(lookup: Lookup, service: ServiceEntry, label: string): ZoneAnswer {
   const exists = portsOf(lookup.view, service).some((port) => port.name && label === `_${port.protocol}`);
   return exists ? noData(lookup) : noSuchName(lookup);
@@ -181,7 +191,7 @@ function answerHost(lookup: Lookup, service: ServiceEntry, label: string): ZoneA
   return hosts ? foundOrNoData(lookup, hostRecords(lookup, hosts)) : noSuchName(lookup);
 }
 
-/** SRV records of the ports with this name and protocol; null for all of them. */
+/** Returns the SRV records of the ports with this name and protocol; null for all of them. */
 function answerPort(
   lookup: Lookup,
   service: ServiceEntry,
@@ -216,7 +226,7 @@ function answerPort(
   return found(answers, addresses);
 }
 
-/** `labels` before "pod": [namespace] or [address, namespace]. */
+/** Answers a name below "pod". `labels` before "pod": [namespace] or [address, namespace]. */
 function answerPods(lookup: Lookup, labels: readonly string[]): ZoneAnswer {
   const { view } = lookup;
   if (view.podMode === 'disabled' || labels.length > 2) return noSuchName(lookup);
@@ -239,7 +249,7 @@ function portsOf(view: ZoneView, service: ServiceEntry): readonly NamedPort[] {
   return service.headless ? view.hosts(service).hosts.flatMap((host) => host.ports) : service.ports;
 }
 
-/** One record per distinct address: an address may be listed under several host names. */
+/** Returns one record per distinct address: an address may be listed under several host names. */
 function hostRecords(lookup: Lookup, hosts: readonly Host[]): ResourceRecord[] {
   const { view, type, asked } = lookup;
   const length = type === TYPE.A ? 4 : type === TYPE.AAAA ? 16 : 0;

@@ -9,7 +9,7 @@ import { createZone, type Zone } from './zone.ts';
 const NAMES = ['a', 'b', 'c', 'd'];
 const OPTIONS = { reverseCidrs: ['10.0.0.0/8', 'fd00::/16'], random: () => 0, now: () => 0 };
 
-/** Every answer that the objects of this test can lead to. */
+/** Returns every answer that the objects of this test can produce. */
 function everything(zone: Zone): string[] {
   const questions: [string, number][] = [];
   for (const name of NAMES) {
@@ -27,7 +27,7 @@ function everything(zone: Zone): string[] {
   });
 }
 
-test('after any sequence of edits the zone answers as one made from the final objects', () => {
+test('after any sequence of edits the zone answers like a new one with the final objects', () => {
   let state = 42;
   const below = (limit: number) => {
     state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
@@ -89,7 +89,7 @@ test('after any sequence of edits the zone answers as one made from the final ob
   }
 });
 
-test('a slice that changes its Service leaves the old one', () => {
+test('a slice that changes its Service no longer belongs to the old one', () => {
   const zone = createZone(OPTIONS);
   zone.setSynced(true);
   zone.setService(service('a', { clusterIP: 'None' }));
@@ -103,7 +103,7 @@ test('a slice that changes its Service leaves the old one', () => {
   assert.equal(zone.lookup('b.shop.svc.cluster.local', TYPE.A)?.answers.length, 1);
 });
 
-test('objects with broken fields do no harm', () => {
+test('objects with invalid fields do not affect others', () => {
   const zone = createZone(OPTIONS);
   zone.setSynced(true);
   zone.setService({});
@@ -120,12 +120,12 @@ test('objects with broken fields do no harm', () => {
   assert.equal(zone.lookup('c.shop.svc.cluster.local', TYPE.A)?.answers.length, 1);
 });
 
-test('options that cannot be are refused by name', () => {
+test('invalid options are refused by name', () => {
   for (const ttl of [-1, 3601, 1.5]) assert.throws(() => createZone({ ttl }), /ttl/);
   assert.throws(() => createZone({ reverseCidrs: ['10.0.0.0'] }), /reverseCidrs.*10\.0\.0\.0/);
 });
 
-test('pods behind a Service with a cluster IP have names, and their addresses lead to these', () => {
+test('pods behind a Service with a cluster IP have names and reverse names', () => {
   const zone = createZone(OPTIONS);
   zone.setSynced(true);
   const web = service('web', { clusterIP: '10.8.0.1', ports: [{ port: 80 }] });

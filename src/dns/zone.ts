@@ -54,13 +54,18 @@ export interface Zone {
   deleteService(namespace: string, name: string): void;
   setSlice(slice: EndpointSliceObject): void;
   deleteSlice(namespace: string, name: string): void;
-  /** For `podMode: verified`: sets all addresses of a pod. */
+  /** Sets all addresses of a pod, for `podMode: verified`. */
   setPod(namespace: string, name: string, addresses: readonly string[]): void;
   deletePod(namespace: string, name: string): void;
-  /** True once Services and EndpointSlices have been listed; until then every name of the zone is SERVFAIL. */
+  /**
+   * Sets whether Services and EndpointSlices have been listed; until then every name of the zone is
+   * SERVFAIL.
+   */
   setSynced(synced: boolean): void;
   readonly synced: boolean;
-  /** Answers a name in lower case; null: the name is outside the zone and its reverse networks. */
+  /**
+   * Answers a name in lower case; returns null if the name is outside the zone and its reverse networks.
+   */
   lookup(name: Name, type: number, asked?: Name): ZoneAnswer | null;
 }
 

@@ -38,7 +38,7 @@ export function queryBytes(ask: string, options: { edns?: Edns; class?: number; 
   });
 }
 
-/** Sends bytes over UDP and waits for one answer; null when none comes within `timeoutMs`. */
+/** Sends bytes over UDP and waits for one answer; null if none arrives within `timeoutMs`. */
 export function exchangeUdp(
   server: ServerAddress,
   bytes: Uint8Array,

@@ -27,7 +27,9 @@ export function slice(
   };
 }
 
-/** A zone with one Service of each kind in namespace "shop"; the tables of the tests refer to it. */
+/**
+ * Returns a zone with one Service of each kind in namespace "shop"; the tables of the tests refer to it.
+ */
 export function shopZone(options: ZoneOptions = {}): Zone {
   const zone = createZone({
     reverseCidrs: ['10.96.0.0/16', '10.244.0.0/16', 'fd00:96::/108', 'fd00:244::/48'],

@@ -2,7 +2,10 @@ import { encodeMessage } from '../encode.ts';
 import { CLASS_IN, type ResourceRecord, TYPE } from '../message.ts';
 import { queryBytes } from './client.ts';
 
-/** Yields DNS messages with random bytes changed, cut off and turned into pointers, deterministic for a seed. */
+/**
+ * Yields DNS messages with random bytes changed, truncated and turned into pointers, deterministic for a
+ * seed.
+ */
 export function malformedPackets(seed: number): () => Buffer {
   const edns = { udpSize: 1232, version: 0, dnssecOk: true };
   const record = (name: string, type: number, data: ResourceRecord['data']) => {
@@ -40,7 +43,7 @@ export function malformedPackets(seed: number): () => Buffer {
   return () => mutate(seeds[next++ % seeds.length] ?? Buffer.alloc(0), random);
 }
 
-/** A small generator (mulberry32). */
+/** Returns a small random number generator (mulberry32). */
 function generator(seed: number): () => number {
   let state = seed;
   return () => {

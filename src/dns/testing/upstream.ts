@@ -13,8 +13,10 @@ export interface FakeUpstream {
   close(): Promise<void>;
 }
 
-/** A name server on loopback with the given answers; null: no answer, 'truncated' sets TC; FORMERR is sent without EDNS,
- * as from older servers. */
+/**
+ * Starts a name server on loopback with the given answers; null: no answer, 'truncated' sets TC; FORMERR is
+ * sent without EDNS, as from older servers.
+ */
 export async function startUpstream(
   answer: (query: Query, transport: Transport) => Answer | 'truncated' | null,
 ): Promise<FakeUpstream> {
