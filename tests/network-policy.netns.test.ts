@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { JUDGED_DSCP } from '../src/kernel/dscp.ts';
+import { CHECKED_DSCP } from '../src/kernel/dscp.ts';
 import type { NetworkPolicy } from '../src/kube/types.ts';
 import { keyOf } from '../src/kube/types.ts';
 import { systemClock } from '../src/lib/clock.ts';
@@ -222,8 +222,8 @@ test("traffic of another node's proxy passes, other traffic of that node does no
   const [node] = nodes;
   const [other, pod] = [places.get('node-2'), places.get('z/c')];
   assert.ok(node && other && pod);
-  places.set('proxy', { ...other, dscp: JUDGED_DSCP });
-  places.set('forger', { ...pod, dscp: JUDGED_DSCP });
+  places.set('proxy', { ...other, dscp: CHECKED_DSCP });
+  places.set('forger', { ...pod, dscp: CHECKED_DSCP });
   const packets = (isAllowed: boolean) => [
     { text: 'proxy → x/b:80/TCP', isAllowed },
     { text: 'proxy → x/b:53/UDP', isAllowed },

@@ -12,7 +12,7 @@ export interface AgentOptions {
   readonly version: string;
   /** The command line's flags by name, for /flagz. */
   readonly flags: Readonly<Record<string, string>>;
-  /** Programs Services although kube-proxy runs on this node, and keeps its rules. */
+  /** Programs Services even if kube-proxy runs on this node, and keeps its rules. */
   readonly beside: boolean;
   readonly clock: Clock;
   /** 0 ≤ n < 1 */
@@ -42,7 +42,7 @@ export interface AgentContext extends AgentOptions {
   onClose(close: () => Promise<void> | void): void;
 }
 
-/** The addresses that a node's kubelet reports, primary first. */
+/** Returns the addresses that a node's kubelet reports, primary first. */
 export function addressesOf(node: Node): string[] {
   return (node.status?.addresses ?? []).filter((one) => one.type === 'InternalIP').map((one) => one.address);
 }

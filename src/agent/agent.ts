@@ -15,7 +15,7 @@ import { startLoadBalancer } from './load-balancer-part.ts';
 import { podGateways } from './name-servers.ts';
 import { startNetwork } from './network-part.ts';
 import { registerNode } from './node-registration.ts';
-import { nodeWhen, ownNodeOrStandIn } from './own-node.ts';
+import { nodeWhen, ownNodeOrSubstitute } from './own-node.ts';
 import { startPods } from './pods-part.ts';
 import { mayReadPolicies, type PolicyPart, removeLeftPolicies, startPolicies } from './policy-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
@@ -76,7 +76,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       addressesOf(one).length > 0 && (!network || (one.spec?.podCIDRs ?? []).length > 0);
     const isAlone = proxied !== null && !network && !pods && !dns && !loadBalancer;
     const node = isAlone
-      ? await ownNodeOrStandIn({ ...own, address: configuration.nodeAddress, clock, logger })
+      ? await ownNodeOrSubstitute({ ...own, address: configuration.nodeAddress, clock, logger })
       : await nodeWhen(own, isReady);
     const onProblem = (problem: string | null) => registration?.setNetworkProblem(problem);
     const policies = await startPolicyPart(context);

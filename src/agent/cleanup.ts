@@ -86,13 +86,13 @@ function removeDnsAddresses(file: string): void {
 async function removeMode(
   mode: Mode,
   cgroupParent: string | null,
-  isBeside: boolean,
+  isKubeProxyRunning: boolean,
   logger: Logger,
 ): Promise<void> {
   try {
     const dataplane = await openDataplane(mode, {
       families: FAMILIES,
-      isBeside,
+      isKubeProxyRunning,
       logger,
       onForeignChange() {},
       onOutcome() {},

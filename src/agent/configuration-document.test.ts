@@ -6,7 +6,7 @@ import { readAgent } from './configuration.ts';
 import { configurationDocument, FIELD_MEANINGS } from './configuration-document.ts';
 import { recordFields } from './field-recorder.ts';
 
-test('every field of the configuration has a meaning, and no other', () => {
+test('every field of the configuration, and no other, has a description', () => {
   assert.deepEqual(
     Object.keys(FIELD_MEANINGS).sort(),
     recordFields(readAgent)
@@ -15,7 +15,7 @@ test('every field of the configuration has a meaning, and no other', () => {
   );
 });
 
-test('docs/configuration.md is what the reader of the configuration reads', () => {
+test('docs/configuration.md equals the fields of the configuration reader', () => {
   const file = join(import.meta.dirname, '..', '..', 'docs', 'configuration.md');
   assert.equal(readFileSync(file, 'utf8'), configurationDocument());
 });

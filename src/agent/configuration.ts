@@ -13,7 +13,10 @@ import { type PoolConfiguration, readPools } from './load-balancer-pools.ts';
 
 export const MODES: readonly Mode[] = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
 
-/** The configuration of one node's agent. Each part is enabled separately, so that it can run beside other software. */
+/**
+ * The configuration of one node's agent. Each part is enabled separately, so that it can run alongside
+ * other software.
+ */
 export interface AgentConfiguration {
   readonly nodeName: string;
   /** The node's primary address; null: from the Node object. */
@@ -48,7 +51,7 @@ export interface AgentConfiguration {
 
 export interface ProxyConfiguration {
   readonly mode: Mode;
-  /** CIDRs and the words "primary", "localhost", "all". */
+  /** CIDRs and the keywords "primary", "localhost", "all". */
   readonly nodePortAddresses: readonly string[];
   readonly detectLocalMode: 'ClusterCIDR' | 'NodeCIDR' | 'BridgeInterface' | 'InterfaceNamePrefix';
   readonly clusterCidrs: readonly Cidr[];
@@ -59,7 +62,7 @@ export interface ProxyConfiguration {
   readonly localhostNodePorts: boolean;
   /** Used while no ServiceCIDR object exists. */
   readonly serviceCidrs: readonly Cidr[];
-  /** For Services without their own. */
+  /** The scheduler of Services that do not set one. */
   readonly ipvsScheduler: string;
   /** Seconds after which IPVS expires idle connections; 0: the kernel's value. */
   readonly ipvsTimeouts: IpvsTimeouts;
@@ -74,7 +77,10 @@ export interface NetworkConfiguration {
   readonly overlay: 'routes' | 'vxlan';
   /** The interface towards the other nodes. */
   readonly uplink: string;
-  /** Whether traffic from pods to addresses outside the cluster is masqueraded; else other hosts need routes to the pods. */
+  /**
+   * Whether traffic from pods to addresses outside the cluster is masqueraded; otherwise other hosts need
+   * routes to the pods.
+   */
   readonly masquerade: boolean;
   /** The folders in which container runtimes look for plugins and network configurations; null: no CNI plugin is installed. */
   readonly cni: { readonly binDir: string; readonly confDir: string } | null;

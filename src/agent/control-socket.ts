@@ -28,8 +28,9 @@ export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.soc
 const MAX_BODY = 1 << 20;
 
 /**
- * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON.
- * GET /state; GET /flows, a FlowLine or FlowsLost a line for as long as one reads; POST /mode {mode}; POST /explain ExplainBody; POST /decide {packets}; POST /verify.
+ * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON. GET
+ * /state; GET /flows, one FlowLine or FlowsLost per line until the reader disconnects; POST /mode {mode};
+ * POST /explain ExplainBody; POST /decide {packets}; POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
   const path = controlSocketPath(context.configuration.stateDir);

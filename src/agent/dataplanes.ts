@@ -12,13 +12,16 @@ import { readControlGroups } from '../runtime/control-groups.ts';
 export interface DataplaneSettings {
   readonly families: readonly IPFamily[];
   readonly logger: Logger;
-  /** Whether kube-proxy runs on this node: state with its names is then kept when a mode is removed. */
-  readonly isBeside?: boolean;
+  /** Whether kube-proxy runs on this node: removing a mode then keeps state with kube-proxy's names. */
+  readonly isKubeProxyRunning?: boolean;
   /** Called when another program has changed the mode's state, which must be verified and repaired. */
   readonly onForeignChange: () => void;
   /** Called by modes that observe the outcome of connections to endpoints themselves. */
   readonly onOutcome: (outcome: Outcome) => void;
-  /** Whether network policies let a client connect to an endpoint, in a mode that opens connections itself. */
+  /**
+   * Returns true if network policies let a client connect to an endpoint, in a mode that opens connections
+   * itself.
+   */
   readonly admits?: (
     client: string,
     endpoint: { readonly ip: string; readonly port: number },

@@ -5,7 +5,7 @@ import { API_VERSION, readConfiguration } from './configuration.ts';
 const read = (dns: object) =>
   readConfiguration({ apiVersion: API_VERSION, kind: 'AgentConfiguration', nodeName: 'node-1', dns }).dns;
 
-test('name servers of domains are read, in every way to write an address', () => {
+test('name servers of domains are read, with addresses in every notation', () => {
   const stubDomains = {
     'corp.example': ['10.1.0.53', '10.2.0.53:5353'],
     'lab.example.': ['[fd00::53]:53', 'fd00::54'],
@@ -13,9 +13,10 @@ test('name servers of domains are read, in every way to write an address', () =>
   assert.deepEqual(read({ stubDomains })?.stubDomains, stubDomains);
 });
 
-test('without any, all names outside go the same way', () => assert.deepEqual(read({})?.stubDomains, {}));
+test('without any, all names outside use the same name servers', () =>
+  assert.deepEqual(read({})?.stubDomains, {}));
 
-test('the kernel’s limits are lifted only where somebody asks for it', () => {
+test('the kernel’s limits are lifted only if configured', () => {
   assert.equal(read({})?.refuseAtOnce, false);
   assert.equal(read({ refuseAtOnce: true })?.refuseAtOnce, true);
 });
@@ -27,12 +28,12 @@ const refused: { name: string; dns: object; says: RegExp }[] = [
     says: /dns\.stubDomains\.corp\.example\[0\]: "ns1"/,
   },
   {
-    name: 'no list',
+    name: 'not a list',
     dns: { stubDomains: { 'corp.example': '10.1.0.53' } },
     says: /dns\.stubDomains\.corp\.example: must be a list/,
   },
   {
-    name: 'a domain that is none',
+    name: 'an invalid domain',
     dns: { stubDomains: { 'corp..example': [] } },
     says: /corp\.\.example: is not a domain name/,
   },
@@ -43,7 +44,7 @@ const refused: { name: string; dns: object; says: RegExp }[] = [
     says: /dns\.upstreams\[0\]: "10\.1\.0\.53:0"/,
   },
   {
-    name: 'a flag that is none',
+    name: 'an invalid flag',
     dns: { refuseAtOnce: 'yes' },
     says: /dns\.refuseAtOnce: /,
   },

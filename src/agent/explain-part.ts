@@ -14,7 +14,9 @@ export interface ExplainBody extends ExplainRequest {
   readonly facts: readonly Fact[];
 }
 
-/** Explains a flow by this node's tables and the objects that the agent knows. Throws as `explain` does. */
+/**
+ * Explains a flow by this node's tables and the objects in the agent's informers. Throws as `explain` does.
+ */
 export async function answerExplain(
   context: AgentContext,
   sources: ControlSources,
@@ -33,7 +35,7 @@ async function explainView(
   hosts: readonly LinkHost[],
   facts: readonly Fact[],
 ): Promise<ExplainView> {
-  // The agent watches only its own node's pods; a list per question is cheap enough.
+  // The agent watches only its own node's pods; listing them for each question is cheap enough.
   const [pods, leases] = await Promise.all([
     client.list(RESOURCES.pods).then(({ items }) => items),
     client

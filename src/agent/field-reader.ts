@@ -11,31 +11,37 @@ export interface FieldReader {
   number(field: string, fallback: number, min: number, max: number): number;
   optionalNumber(field: string, min: number, max: number): number | null;
   choice<T extends string>(field: string, choices: readonly T[], fallback: T): T;
-  /** `check` returns the problem of an item, or null. */
+  /** Reads a list of strings. `check` returns the problem of an item, or null. */
   texts(field: string, fallback: readonly string[], check?: (item: string) => string | null): string[];
-  /** An object of lists, such as {"corp.example": ["10.0.0.53"]}; `check` returns the problem of an item, or null. */
+  /**
+   * Reads an object of lists, such as {"corp.example": ["10.0.0.53"]}; `check` returns the problem of an
+   * item, or null.
+   */
   listsByName(
     field: string,
     checkName: (name: string) => string | null,
     check: (item: string) => string | null,
   ): Record<string, string[]>;
-  /** An object of strings, such as labels. */
+  /** Reads an object of strings, such as labels. */
   textsByName(field: string): Record<string, string>;
-  /** An object of objects, by name. An entry that is a list stands for an object with this list in `listField`. */
+  /**
+   * Reads an object of objects, by name. An entry that is a list is equivalent to an object with this list
+   * in `listField`.
+   */
   objectsByName<T>(
     field: string,
     listField: string,
     read: (reader: FieldReader, name: string) => T,
   ): Record<string, T>;
-  /** A list of objects. */
+  /** Reads a list of objects. */
   objects<T>(field: string, read: (reader: FieldReader) => T): T[];
   object<T>(field: string, read: (reader: FieldReader) => T): T;
   optionalObject<T>(field: string, read: (reader: FieldReader) => T): T | null;
-  /** A duration such as "30s" or "1m30s" (Go's notation), in milliseconds. */
+  /** Reads a duration such as "30s" or "1m30s" (Go's notation), in milliseconds. */
   duration(field: string, fallbackMs: number): number;
   /** Marks fields as known, with any value. */
   ignore(...fields: string[]): void;
-  /** The fields that were neither read nor ignored, nested ones too: "iptables.foo". */
+  /** Returns the fields that were neither read nor ignored, including nested ones: "iptables.foo". */
   unknownFields(): string[];
   /** Makes `finish` ignore unknown fields. */
   ignoreUnknown(): void;
@@ -227,7 +233,7 @@ const UNITS: Readonly<Record<string, number>> = {
   h: 3_600_000,
 };
 
-/** Parses a duration in Go's notation ("1h2m3.5s") to milliseconds; null: invalid. */
+/** Parses a duration in Go's notation ("1h2m3.5s") to milliseconds; returns null if it is invalid. */
 export function parseDuration(text: string): number | null {
   if (text === '0') return 0;
   if (!/^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$/.test(text)) return null;

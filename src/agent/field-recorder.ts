@@ -6,7 +6,7 @@ export interface FieldDescription {
   readonly path: string;
   /** "string", "boolean", "integer from 0 to 31", "one of a, b", "list of strings", "duration", "object" … */
   readonly type: string;
-  /** The default as it would be written; null: none, and the field is unset. */
+  /** The default in the notation of the document; null: none, and the field is unset. */
   readonly fallback: string | null;
 }
 

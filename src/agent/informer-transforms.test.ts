@@ -5,7 +5,7 @@ import { createSliceTransform, trimNode, trimService } from './informer-transfor
 
 const managedFields = [{ manager: 'kubectl', operation: 'Apply' }];
 
-test('a Service is kept without its field owners and what kubectl applied', () => {
+test('a Service is kept without its field owners and kubectl’s copy of the manifest', () => {
   const annotations = { 'kubectl.kubernetes.io/last-applied-configuration': '{…}', note: 'kept' };
   const service = { metadata: { name: 'web', managedFields, annotations }, spec: { clusterIP: '10.96.0.1' } };
   assert.deepEqual(trimService(service as Service), {
@@ -42,7 +42,7 @@ describe('an EndpointSlice', () => {
       ...fields,
     }) as EndpointSlice;
 
-  test('keeps what forwarding, names and explanations are made from', () => {
+  test('keeps the fields that forwarding, DNS and explain use', () => {
     const hints = { forZones: [{ name: 'a' }] };
     const kept = createSliceTransform()(
       slice({
@@ -100,16 +100,16 @@ describe('an EndpointSlice', () => {
     'fields of the wrong type': {
       endpoints: [{ addresses: 'a', conditions: 'ready', nodeName: 7, zone: {}, targetRef: 'pod', hints: 1 }],
     },
-    'conditions that are not flags': {
+    'conditions that are not booleans': {
       endpoints: [{ addresses: [], conditions: { ready: 'yes', serving: null } }],
     },
     'labels and annotations of the wrong type': {
       metadata: { name: 'a', namespace: 'b', labels: { 'kubernetes.io/service-name': 7 } },
     },
-    'a name that is none': { metadata: { name: 7, namespace: null, extra: true } },
+    'an invalid name': { metadata: { name: 7, namespace: null, extra: true } },
   };
   for (const [mistake, fields] of Object.entries(mistakes)) {
-    test(`passes as it is for its readers to complain: ${mistake}`, () => {
+    test(`is kept unchanged, so that its readers report it: ${mistake}`, () => {
       const wrong = slice(fields);
       assert.deepEqual(createSliceTransform()(wrong), wrong);
     });

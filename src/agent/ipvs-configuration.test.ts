@@ -23,12 +23,12 @@ const READ: [what: string, document: object, expected: Partial<ProxyConfiguratio
     { ipvsScheduler: 'mh', ipvsTimeouts: { tcp: 900, tcpFin: 90, udp: 1 }, syncPeriodMs: 60_000 },
   ],
   [
-    'kube-proxy’s section ipvs as it is written out by default',
+    'kube-proxy’s section ipvs with written defaults',
     kubeProxy({ scheduler: '', tcpTimeout: '0s', strictARP: true, excludeCIDRs: ['10.0.0.0/8'] }),
     { ipvsScheduler: 'rr', ipvsTimeouts: { tcp: 0, tcpFin: 0, udp: 0 }, syncPeriodMs: 30_000 },
   ],
   [
-    'Fairlead’s own fields',
+    'the fields of AgentConfiguration',
     own({ mode: 'ipvs', ipvsScheduler: 'wlc', ipvsTimeouts: { udp: 60 } }),
     { ipvsScheduler: 'wlc', ipvsTimeouts: { tcp: 0, tcpFin: 0, udp: 60 } },
   ],

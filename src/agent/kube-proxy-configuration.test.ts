@@ -14,7 +14,7 @@ const read = (yaml: string, environment: NodeJS.ProcessEnv = {}): AgentConfigura
     environment,
   );
 
-/** The ConfigMap kube-proxy that kubeadm 1.36 writes. */
+/** kube-proxy's ConfigMap as written by kubeadm 1.36. */
 const KUBEADM = `
 bindAddress: 0.0.0.0
 bindAddressHardFail: false
@@ -40,7 +40,7 @@ showHiddenMetricsForVersion: ""
 winkernel: {enableDSR: false, forwardHealthCheckVip: false, networkName: "", rootHnsEndpointName: "", sourceVip: ""}
 `;
 
-test("kubeadm's own file means kube-proxy's defaults, without a warning", () => {
+test("the file of kubeadm yields kube-proxy's defaults, without a warning", () => {
   const configuration = read(KUBEADM, { NODE_NAME: 'Worker-1' });
   const { proxy } = configuration;
   assert.deepEqual(configuration.warnings, []);
@@ -108,7 +108,7 @@ const MEANT: readonly [
     ['unknown configuration fields: foo, iptables.bar'],
   ],
   [
-    'what /configz answers',
+    'the response of /configz',
     'mode: nftables',
     (c) => (c.configz['kubeproxy.config.k8s.io'] as { nftables: unknown }).nftables,
     { masqueradeBit: 14, masqueradeAll: false, syncPeriod: '30s', minSyncPeriod: '1s' },
@@ -116,10 +116,10 @@ const MEANT: readonly [
 ];
 
 for (const [what, yaml, meaning, expected] of MEANT) {
-  test(`${what}: read as kube-proxy reads it`, () => assert.deepEqual(meaning(read(yaml)), expected));
+  test(`${what}: read as by kube-proxy`, () => assert.deepEqual(meaning(read(yaml)), expected));
 }
 
-/** Files that kube-proxy 1.36 refuses at its start. */
+/** Files that kube-proxy 1.36 rejects at startup. */
 const REFUSED: readonly [yaml: string, message: RegExp][] = [
   ['iptables: {masqueradeBit: 40}', /iptables\.masqueradeBit: must be an integer from 0 to 31/],
   ['iptables: {masqueradeBit: -1}', /iptables\.masqueradeBit/],
@@ -167,7 +167,7 @@ for (const [yaml, message] of REFUSED) {
 const NAMES: readonly [what: string, configured: string, environment: NodeJS.ProcessEnv, expected: string][] =
   [
     ['the configured name', ' Node-7 ', { NODE_NAME: 'other' }, 'node-7'],
-    ['NODE_NAME where none is configured', '', { NODE_NAME: 'Node-8' }, 'node-8'],
+    ['NODE_NAME if none is configured', '', { NODE_NAME: 'Node-8' }, 'node-8'],
   ];
 
 for (const [what, configured, environment, expected] of NAMES) {

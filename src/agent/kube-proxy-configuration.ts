@@ -17,10 +17,10 @@ const MAX_INT32 = 2 ** 31 - 1;
 export const DEBUG_VERBOSITY = 4;
 
 /**
- * Reads kube-proxy's own configuration (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration), so that a node's
- * existing file works: only the proxy is enabled. Defaults and bounds are those of Kubernetes 1.36. As in kube-proxy,
- * an unknown field causes a warning; so does a field without effect here. `environment` may have NODE_NAME.
- * Throws FairleadError that names every wrong field.
+ * Reads kube-proxy's configuration (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration), so that a
+ * node's existing file works: only the proxy is enabled. Defaults and bounds are those of Kubernetes 1.36.
+ * As in kube-proxy, an unknown field causes a warning; so does a field without effect here. `environment`
+ * may have NODE_NAME. Throws FairleadError that names every wrong field.
  */
 export function readKubeProxyConfiguration(
   document: unknown,
@@ -123,7 +123,10 @@ export function readKubeProxyConfiguration(
   };
 }
 
-/** Returns the name of this machine's Node object: the configured one, else the variable NODE_NAME, else the host name. */
+/**
+ * Returns the name of this machine's Node object: the configured one, otherwise the variable NODE_NAME,
+ * otherwise the host name.
+ */
 export function nodeNameOf(configured: string, environment: NodeJS.ProcessEnv): string {
   return (configured.trim() || environment['NODE_NAME']?.trim() || hostname()).toLowerCase();
 }

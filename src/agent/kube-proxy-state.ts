@@ -172,7 +172,7 @@ function hasIpvsDevice(): boolean {
   }
 }
 
-/** Returns whether any state was found. */
+/** Returns true if any state was found. */
 export const isAnyLeft = ({ iptables, nftables, ipvs }: KubeProxyState): boolean =>
   iptables.length > 0 || nftables.length > 0 || ipvs;
 

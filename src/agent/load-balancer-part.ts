@@ -129,7 +129,7 @@ export async function startLoadBalancer(
   return speaker;
 }
 
-/** The same conflict is reported once in this time. */
+/** The same conflict is reported at most once in this time. */
 const CONFLICT_MS = 60_000;
 
 /** Returns the interface of this name; without a name, the interface with the node's address. */

@@ -57,10 +57,10 @@ const WRONG: readonly [what: string, pools: unknown, message: RegExp][] = [
     { a: { serviceAllocation: { serviceSelectors: [{ matchLabels: { x: 1 } }] } } },
     /x: must be a string/,
   ],
-  ['a text', 'all', /pools: must be an object/],
+  ['a string', 'all', /pools: must be an object/],
 ];
 for (const [what, pools, message] of WRONG) {
-  test(`${what} that is wrong is rejected with its path`, () => {
+  test(`an invalid value is rejected with its path: ${what}`, () => {
     assert.throws(() => read(pools), message);
   });
 }

@@ -3,7 +3,9 @@ import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import { addressRange } from './address-fields.ts';
 import type { FieldReader } from './field-reader.ts';
 
-/** A pool of load-balancer addresses, as the configuration has it; the fields are those of MetalLB's IPAddressPool. */
+/**
+ * A pool of load-balancer addresses in the configuration; the fields are those of MetalLB's IPAddressPool.
+ */
 export interface PoolConfiguration {
   readonly addresses: readonly string[];
   readonly autoAssign: boolean;

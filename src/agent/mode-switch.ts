@@ -59,7 +59,7 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
     try {
       replaceFile(file, mode);
     } catch (error) {
-      // The switch has happened: without the file, only a later agent does not know what to remove.
+      // The switch has happened: without the file, only a later agent does not know which mode to remove.
       logger.error({ err: error }, `failed to save the proxy mode: ${messageOf(error)}`);
     }
   };
@@ -124,7 +124,7 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
   };
 }
 
-/** The mode in a node's annotation; null: none, or not an available one. */
+/** Returns the mode in a node's annotation; null: none, or not an available one. */
 export function modeOf(node: Node): Mode | null {
   const wanted = (node.metadata?.annotations as Record<string, string> | undefined)?.[MODE_ANNOTATION];
   return availableModes().find((mode) => mode === wanted) ?? null;

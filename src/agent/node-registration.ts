@@ -35,13 +35,13 @@ export interface Registration {
 
 interface NetworkState {
   readonly problem: string | null;
-  /** When it began, or ended. */
+  /** When the problem began, or ended. */
   readonly since: string;
 }
 
 /**
- * Creates or updates this node's object, and starts its Lease. If the API server cannot write, for example because its
- * disk is full, a node that exists starts nevertheless, and its status is written later.
+ * Creates or updates this node's object, and starts its Lease. If the API server cannot write, for example
+ * because its disk is full, an existing node starts nevertheless, and its status is written later.
  */
 export async function registerNode(options: RegistrationOptions): Promise<Registration> {
   const { client, nodeName, clock, signal, logger } = options;
@@ -123,7 +123,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
   };
 }
 
-/** Tells whether the server answered that it cannot write now, rather than that the request is wrong. */
+/** Returns true if the server answered that it cannot write now, rather than that the request is wrong. */
 function isServerFault(error: unknown): boolean {
   return error instanceof ApiError && error.status >= 500;
 }

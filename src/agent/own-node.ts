@@ -24,7 +24,7 @@ const PATIENCE_MS = 3000;
  * substitute with the configured name, so that Services work as far as possible, and logs the problem. Rejects
  * when the signal aborts.
  */
-export async function ownNodeOrStandIn(options: OwnNodeOptions): Promise<Node> {
+export async function ownNodeOrSubstitute(options: OwnNodeOptions): Promise<Node> {
   const { nodes, name, address, clock, logger } = options;
   await nodes.synced;
   const found = nodeWhen(options, (node) => nodeProblem(node, name, address) === null);
@@ -51,7 +51,7 @@ export function nodeProblem(node: Node | undefined, name: string, address: strin
   return isKnown ? null : `Node ${name} has neither an InternalIP nor an ExternalIP`;
 }
 
-/** Returns the Node with `address` before its own addresses; null: unchanged. */
+/** Returns the Node with `address` before the addresses in its status; null: unchanged. */
 export function withAddress(node: Node, address: string | null): Node {
   if (address === null) return node;
   const own = (node.status?.addresses ?? []).filter((one) => one.address !== address);

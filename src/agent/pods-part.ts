@@ -25,7 +25,7 @@ export async function startPods(
     cgroupParent: pods.cgroupParent,
     network,
     clusterDns: dns?.addresses ?? [],
-    // The set of nodes changes.
+    // A getter, since the set of nodes changes.
     get fallbackDns() {
       return fallbackNameServers(dns?.addresses ?? [], configuration.nodeName, nodes.list());
     },
@@ -52,7 +52,7 @@ export async function startPods(
   await kubelet.ready;
 }
 
-/** Returns whether a slice lists one of the addresses as an endpoint for new connections. */
+/** Returns true if a slice lists one of the addresses as an endpoint for new connections. */
 function isReadyEndpoint(slices: readonly EndpointSlice[], addresses: readonly string[]): boolean {
   return slices.some(({ endpoints }) =>
     (endpoints ?? []).some(

@@ -13,7 +13,7 @@ import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
 import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
 import type { AgentContext } from './agent-context.ts';
 
-/** How long the start of a pod waits for its policies; then it fails, and is retried. */
+/** Time that the start of a pod waits for its policies; then it fails, and is retried. */
 const ADMISSION_MS = 10_000;
 /** The labels of DNS pods in other clusters, by which policies allow DNS. */
 const DNS_POD = { namespace: 'kube-system', name: 'kube-dns', labels: { 'k8s-app': 'kube-dns' } } as const;
@@ -32,7 +32,7 @@ export interface PolicyPart {
   setProxies(addresses: readonly string[] | null): void;
   /** See `mayBeDenied` of src/policy. */
   mayBeDenied(connection: Omit<UnansweredConnection, 'node'>): boolean;
-  /** Returns whether policies allow a client's address to connect to an endpoint. */
+  /** Returns true if policies allow a client's address to connect to an endpoint. */
   admits(
     client: string,
     endpoint: { readonly ip: string; readonly port: number },
@@ -250,7 +250,7 @@ const isOwnAddress = (address: string): boolean =>
 /** Removes the rules of an earlier agent, if policies are not enforced. */
 export const removeLeftPolicies = (): Promise<void> => removePolicies();
 
-/** Returns whether this agent may read policies: an older cluster role may not allow it. */
+/** Returns true if this agent may read policies: an older cluster role may not allow it. */
 export async function mayReadPolicies({ client, logger }: AgentContext): Promise<boolean> {
   try {
     await client.list(RESOURCES.networkPolicies, { limit: 1 });

@@ -29,7 +29,7 @@ test('a node with usual settings has nothing to fix', () => {
 });
 
 for (const [what, changed, level, fix] of ROWS) {
-  test(`${what}: said with the fix`, () => {
+  test(`${what}: reported with the fix`, () => {
     const found = checkSettings((path) => (path in changed ? (changed[path] ?? null) : (GOOD[path] ?? null)));
     const wrong = found.filter((one) => one.level !== 'ok');
     assert.equal(wrong.length, 1);

@@ -14,7 +14,7 @@ export interface Finding {
   readonly fix: string | null;
 }
 
-/** Reads a file of /proc; null: it does not exist. */
+/** Reads a file of /proc; returns null if it does not exist. */
 export type ReadFile = (path: string) => string | null;
 
 const NFPROTO_IPV4 = 2;

@@ -28,7 +28,7 @@ import { takeOver } from './kube-proxy-state.ts';
 import { createModeSwitch, modeOf } from './mode-switch.ts';
 import { familiesOf, nodeProblem, withAddress } from './own-node.ts';
 import type { PolicyPart } from './policy-part.ts';
-import { findRunningKubeProxy, refuseBeside } from './running-kube-proxy.ts';
+import { findRunningKubeProxy, refuseToRunAlongside } from './running-kube-proxy.ts';
 import { serviceNetworks } from './service-networks.ts';
 
 /** The proxy of one node: loop, events, health checks, failover, connection tracking. */
@@ -68,7 +68,7 @@ export async function startProxyPart(
     host: configuration.nodeName,
   });
   const evidence = await findRunningKubeProxy();
-  if (evidence !== null && !context.beside) refuseBeside(evidence);
+  if (evidence !== null && !context.beside) refuseToRunAlongside(evidence);
   if (evidence !== null)
     logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
   const families = familiesOf(node);
@@ -280,5 +280,8 @@ function ownConnections(
   return dataplane.endConnections.bind(dataplane);
 }
 
-/** Returns whether the proxy on this node accepts connections to Services and opens connections to endpoints itself. */
+/**
+ * Returns true if the proxy on this node accepts connections to Services and opens connections to endpoints
+ * itself.
+ */
 const isProxy = (mode: Mode): boolean => mode === 'userspace';

@@ -4,7 +4,7 @@ import { basename } from 'node:path';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { SERVER_HEADER } from '../proxy/status-servers.ts';
 
-/** The evidence of a running kube-proxy: "process 123", "it answers on port 10256". */
+/** Evidence of a running kube-proxy: "process 123", "it answers on port 10256". */
 export type Evidence = string;
 
 const ANSWER_MS = 1000;
@@ -27,7 +27,7 @@ export async function findRunningKubeProxy(): Promise<Evidence | null> {
 }
 
 /** Throws FairleadError "other-proxy" with a hint if kube-proxy is running. */
-export function refuseBeside(evidence: Evidence): never {
+export function refuseToRunAlongside(evidence: Evidence): never {
   throw new FairleadError(
     `kube-proxy is running on this node (${evidence}): both would program the same Services`,
     {
@@ -69,7 +69,7 @@ function answersAsKubeProxy(port: number, path: string): Promise<boolean> {
       response.on('error', () => resolve(false));
     });
     request.on('timeout', () => request.destroy());
-    // No process listens on it, or it uses another protocol.
+    // No process listens on the port, or it uses another protocol.
     request.on('error', () => resolve(false));
   });
 }

@@ -5,7 +5,7 @@ import { serviceNetworks } from './service-networks.ts';
 
 const object = (name: string, ...cidrs: string[]): ServiceCidr => ({ metadata: { name }, spec: { cidrs } });
 const rows: readonly [what: string, objects: ServiceCidr[], networks: string[] | null][] = [
-  ['without objects the configuration is asked', [], null],
+  ['without objects the configuration is used', [], null],
   [
     'both families of one object',
     [object('kubernetes', '10.96.0.0/16', 'fd00::/112')],
@@ -16,7 +16,7 @@ const rows: readonly [what: string, objects: ServiceCidr[], networks: string[] |
     [object('a', '10.0.0.0/24'), object('b', '10.1.0.0/24', '10.0.0.0/24')],
     ['10.0.0.0/24', '10.1.0.0/24'],
   ],
-  ['a text that is not a network is left out', [object('a', 'x')], null],
+  ['an invalid network is left out', [object('a', 'x')], null],
 ];
 for (const [what, objects, networks] of rows) {
   test(what, () => assert.deepEqual(serviceNetworks(objects)?.map(({ text }) => text) ?? null, networks));

@@ -11,7 +11,7 @@ const IPV6_TCLASS = 67;
  * The code point of connections that a node's proxy opens after it has checked the client against the
  * network policies. Of pool 2, which is for local use (RFC 2474, section 6).
  */
-export const JUDGED_DSCP = 43;
+export const CHECKED_DSCP = 43;
 
 /** Sets the differentiated services code point of packets that a socket sends. Throws SystemError. */
 export function setSocketDscp(fd: number, family: IPFamily, dscp: number): void {

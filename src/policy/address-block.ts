@@ -2,7 +2,10 @@ import { addressBytes, type IPFamily, parseCidr } from '../lib/address.ts';
 import { type AddressRange, mergeRanges, rangeOf, successor } from '../nft/ranges.ts';
 import type { AddressBlock } from './model.ts';
 
-/** Reads an ipBlock; null where the network is malformed. Exceptions of the other family, or malformed, are left out. */
+/**
+ * Reads an ipBlock; returns null if the network is malformed. Exceptions of the other family, or malformed
+ * ones, are left out.
+ */
 export function readAddressBlock(cidr: string, except: readonly string[]): AddressBlock | null {
   const network = parseCidr(cidr);
   if (!network) return null;
@@ -19,14 +22,14 @@ export function blockContains({ ranges }: AddressBlock, address: string): boolea
   return bytes !== null && ranges.some((range) => rangeHas(range, bytes));
 }
 
-/** The ranges of several blocks that are of a family, joined. */
+/** Returns the merged ranges of several blocks that belong to a family. */
 export const blockRanges = (blocks: readonly AddressBlock[], family: IPFamily): AddressRange[] =>
   mergeRanges(blocks.flatMap((block) => (block.family === family ? block.ranges : [])));
 
 const rangeHas = ({ first, last }: AddressRange, bytes: Uint8Array): boolean =>
   bytes.length === first.length && Buffer.compare(first, bytes) <= 0 && Buffer.compare(bytes, last) <= 0;
 
-/** What remains of a range without holes, which are in order and do not touch. */
+/** Returns the rest of a range without holes, which are sorted and not adjacent. */
 function without(range: AddressRange, holes: readonly AddressRange[]): AddressRange[] {
   const left: AddressRange[] = [];
   let from: Uint8Array | null = range.first;

@@ -6,7 +6,7 @@ import { mayBeDenied } from './silence.ts';
 import { ALL, fill, namespace, pod, policy, withLabels } from './testing/policy-objects.ts';
 import { NAMESPACES, PODS, POLICY_ROWS, rowPacket } from './testing/policy-rows.ts';
 
-/** Addresses outside of pods, by family. */
+/** Addresses that do not belong to pods, by family. */
 const PLACES: Readonly<Record<string, readonly string[]>> = {
   'node-1': ['172.30.9.11', 'fd00:172:30:9::11'],
   'node-2': ['172.30.9.12', 'fd00:172:30:9::12'],
@@ -40,13 +40,13 @@ describe('policies allow and deny', () => {
   }
 });
 
-describe('pods that policies know', () => {
+describe('pods that policies apply to', () => {
   const deny = policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] });
   const rows: [name: string, extra: Partial<Parameters<typeof pod>[0]>, isAllowed: boolean][] = [
     ['a running pod is isolated', {}, false],
     ['a pod that is being deleted is still isolated', { deleted: true }, false],
-    ['a pod of its node’s network is not isolated', { hostNetwork: true }, true],
-    ['a pod that has ended has given its address back', { phase: 'Succeeded' }, true],
+    ['a pod in its node’s network is not isolated', { hostNetwork: true }, true],
+    ['a pod that has ended has released its address', { phase: 'Succeeded' }, true],
   ];
   for (const [name, extra, isAllowed] of rows) {
     test(name, () => {
@@ -79,7 +79,7 @@ test('a verdict names the policy, the rule and the peer', () => {
   });
 });
 
-describe('an unanswered connection that policies may deny says nothing about its endpoint', () => {
+describe('an unanswered connection that policies may deny is ignored for its endpoint', () => {
   const only = policy('p', {
     podSelector: withLabels('tier=web'),
     ingress: [{ from: [{ podSelector: withLabels('app=a') }] }],
@@ -101,7 +101,7 @@ describe('an unanswered connection that policies may deny says nothing about its
   }
 });
 
-describe('changes reach the verdict', () => {
+describe('changes affect the verdict', () => {
   const only = policy('p', {
     podSelector: withLabels('app=b'),
     ingress: [{ from: [{ namespaceSelector: withLabels('team=green') }] }],
@@ -109,7 +109,7 @@ describe('changes reach the verdict', () => {
   const sent = packet('y/a → x/b:80/TCP', 0);
   const rows: [name: string, change: (table: PolicyTable) => void, isAllowed: boolean][] = [
     ['a namespace gets a label', (table) => table.setNamespace(namespace('y', 'team=green')), true],
-    ['the policy goes', (table) => table.deletePolicy('x/p'), true],
+    ['the policy is deleted', (table) => table.deletePolicy('x/p'), true],
     [
       'the pod loses the label that selects it',
       (table) => table.setPod(pod({ key: 'x/b', ips: ['10.244.1.12'] })),
@@ -120,7 +120,7 @@ describe('changes reach the verdict', () => {
       (table) => table.setPod(pod({ key: 'z/d', labels: 'app=d', ips: ['10.244.1.12'] })),
       true,
     ],
-    ['nothing changes', () => {}, false],
+    ['no object changes', () => {}, false],
   ];
   for (const [name, change, isAllowed] of rows) {
     test(name, () => {

@@ -12,32 +12,32 @@ import type {
   Protocol,
 } from './model.ts';
 
-/** The first packet of a flow, as it passes between the pods: after destination NAT, before source NAT. */
+/** The first packet of a flow on its way between the pods: after destination NAT, before source NAT. */
 export interface PolicyPacket {
   readonly source: string;
   readonly destination: string;
   /** Another protocol, such as ICMP: no rule with ports allows it. */
   readonly protocol: Protocol | 'other';
   readonly port: number;
-  /** The source that the receiver's node sees, where another one rewrites it on the way. Default: `source`. */
+  /** The source that the receiver's node sees, if it is rewritten on the way. Default: `source`. */
   readonly seenFrom?: string;
-  /** The node whose own process sent the packet; absent: it comes from a pod or from outside. */
+  /** The node whose process sent the packet; absent: it comes from a pod or from outside. */
   readonly fromNode?: string;
 }
 
 export type PolicyReason =
-  /** The address is not one of a pod that is subject to policies. */
+  /** The address does not belong to a pod that is subject to policies. */
   | { readonly kind: 'no-pod' }
   | { readonly kind: 'not-isolated' }
   | { readonly kind: 'itself' }
-  /** Probes of the kubelet, and all else that comes from the pod's own node. */
+  /** Probes of the kubelet, and all other traffic from the pod's node. */
   | { readonly kind: 'own-node' }
-  /** `peer`: its index in the rule; null: the rule names none. */
+  /** `peer`: its index in the rule; null: the rule has no peers. */
   | { readonly kind: 'rule'; readonly policy: string; readonly rule: number; readonly peer: number | null }
   /** The policies that isolate the pod; none of their rules allows the packet. */
   | { readonly kind: 'no-rule'; readonly policies: readonly string[] };
 
-/** What is decided at one end of a flow. */
+/** The decision at one end of a flow. */
 export interface EndVerdict {
   readonly direction: Direction;
   /** "namespace/name"; null: no pod. */
@@ -53,9 +53,10 @@ export interface PolicyVerdict {
 }
 
 /**
- * Decides whether the policies of a cluster let a packet pass, and names the rule: the oracle of every mode. A packet
- * passes if its sender's policies for egress and its receiver's for ingress allow it. Pods reach themselves, and a
- * node reaches its own pods, whatever the policies say (NetworkPolicySpec in networking.k8s.io/v1).
+ * Decides whether the policies of a cluster allow a packet, and names the rule: the reference for every
+ * mode. A packet passes if its sender's policies for egress and its receiver's for ingress allow it. Pods
+ * reach themselves, and a node reaches its pods, regardless of policies (NetworkPolicySpec in
+ * networking.k8s.io/v1).
  */
 export function allows(map: PolicyMap, packet: PolicyPacket): PolicyVerdict {
   const egress = decideEnd(map, packet, 'egress');
@@ -91,7 +92,7 @@ function decideEnd(map: PolicyMap, packet: PolicyPacket, direction: Direction): 
   return verdict(false, { kind: 'no-rule', policies: policies.map(({ key }) => key) });
 }
 
-/** The policies that isolate a pod in a direction, by name. */
+/** Returns the policies that isolate a pod in a direction, by name. */
 export const isolating = (map: PolicyMap, pod: PolicyPod, direction: Direction): Policy[] =>
   map
     .policiesIn(pod.namespace)
@@ -108,7 +109,10 @@ function matchesPeer(map: PolicyMap, peer: PolicyPeer, pod: PolicyPod | null, ad
     : pod !== null && inGroup(peer.group, pod, map.namespaceLabels(pod.namespace));
 }
 
-/** `labels` of the pod's namespace; null: not known, and then no selector selects it. */
+/**
+ * Returns true if a group contains a pod. `labels` of the pod's namespace; null: not known; then no
+ * selector selects it.
+ */
 export const inGroup = (
   group: PodGroup,
   pod: PolicyPod,

@@ -21,16 +21,19 @@ import {
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const FIRST_RETRY_MS = 200;
 const MAX_RETRY_MS = 30_000;
-/** How often the kernel is compared with what it should hold. */
+/** Interval at which the kernel is compared with the expected state. */
 const VERIFY_MS = 60_000;
-/** Unreferenced chains stay until their number exceeds the others by this; then the table is rewritten. */
+/**
+ * Unreferenced chains stay until their number exceeds that of the others by this; then the table is
+ * rewritten.
+ */
 const SPARE_CHAINS = 64;
 
-/** What one programming did. */
+/** The result of programming policies. */
 export interface PolicyProgramming {
-  /** Messages and elements. */
+  /** Number of messages and elements. */
   readonly operations: number;
-  /** From the first change that it carries out until the kernel has it. */
+  /** From the first change that it contains until the kernel has it. */
   readonly latencyMs: number;
 }
 
@@ -45,19 +48,27 @@ export interface EnforcementOptions {
   readonly onFailure?: (error: unknown) => void;
 }
 
-/** Keeps a node's nf_tables in sync with its policies. The tables stay when it is closed; the next agent adopts them. */
+/**
+ * Keeps a node's nf_tables in sync with its policies. The tables stay after it is closed; the next agent
+ * adopts them.
+ */
 export interface Enforcement {
-  /** The table of policies may have changes. */
+  /** Announces that the table of policies may have changed. */
   changed(): void;
-  /** Something that is not in the table of policies has changed: all is written again. */
+  /** Announces that an input other than the table of policies has changed: everything is rewritten. */
   rewrite(): void;
-  /** The addresses of the other nodes' proxies have changed; that there are any has not. */
+  /**
+   * Announces that the addresses of the other nodes' proxies have changed, but not whether there are any.
+   */
   proxiesChanged(): void;
-  /** Resolves when the kernel has everything that was in the table of policies when it was called. */
+  /** Resolves when the kernel has the state of the table of policies at the time of the call. */
   programmed(): Promise<void>;
-  /** Elements in the kernel's sets. */
+  /** Returns the number of elements in the kernel's sets. */
   elements(): number;
-  /** Packets that were dropped since the first programming; those of a table that an earlier agent left count too. */
+  /**
+   * Returns the number of packets dropped since the first programming, including those counted in a table
+   * that an earlier agent left.
+   */
   denied(family: IPFamily, direction: Direction): number;
   /** Stops after the write in progress. */
   close(): Promise<void>;
@@ -85,7 +96,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   let isClosed = false;
   let retryMs = FIRST_RETRY_MS;
   let cancelRetry = () => {};
-  /** Work that has been asked for, and that has been done. */
+  /** The numbers of the last requested and the last completed work. */
   let [asked, done] = [0, 0];
   const waiting: { readonly until: number; readonly resolve: () => void }[] = [];
 
@@ -106,7 +117,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
 
   function start(): void {
     if (isClosed || running) return;
-    // Changes that come together are written together.
+    // Changes in the same turn are written together.
     running = new Promise<void>((resolve) => setImmediate(resolve)).then(work).finally(() => {
       running = null;
       if (asked > done && retryMs === FIRST_RETRY_MS) start();
@@ -181,7 +192,10 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     return operations;
   }
 
-  /** By chain and family: what the counter in the kernel showed last, and the sum of those that are gone. */
+  /**
+   * By chain and family: the last value of the counter in the kernel, and the sum of the counters in
+   * earlier tables.
+   */
   const counts = new Map<string, { last: number; before: number }>();
 
   function countDenied(table: Table): void {
@@ -190,7 +204,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       const count = counts.get(key) ?? { last: 0, before: 0 };
       counts.set(key, count);
       const shown = table.packets(DENIED[direction]);
-      // A table that was replaced counts anew.
+      // A replaced table starts its counters at zero.
       if (shown < count.last) count.before += count.last;
       count.last = shown;
     }

@@ -2,18 +2,21 @@ import type { LabelSelector } from '../kube/types.ts';
 
 type Labels = Readonly<Record<string, string>>;
 
-/** "key=value" of a label that every object which the selector selects has; '': there is none. */
+/** Returns "key=value" of a label that every selected object has; '': there is none. */
 export function labelOf({ matchLabels }: LabelSelector): string {
   for (const key in matchLabels) return `${key}=${matchLabels[key]}`;
   return '';
 }
 
-/** Values by a label and a namespace: what may belong to a selector or to an object is found without a look at all. */
+/**
+ * Values by a label and a namespace, which finds the candidates for a selector or an object without a
+ * search of all values.
+ */
 export interface LabelIndex<T> {
   add(namespace: string, label: string, value: T): void;
   delete(namespace: string, label: string, value: T): void;
   get(namespace: string, label: string): Iterable<T>;
-  /** All that stand under a label of an object, or under ''. */
+  /** Returns all values indexed by a label of an object, or by ''. */
   of(namespace: string, labels: Labels): Iterable<T>;
   deleteNamespace(namespace: string): void;
 }

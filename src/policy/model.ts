@@ -6,7 +6,7 @@ export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 export type Direction = 'ingress' | 'egress';
 export const DIRECTIONS: readonly Direction[] = ['ingress', 'egress'];
 
-/** A port of a container that has a name. */
+/** A named port of a container. */
 export interface NamedPort {
   readonly name: string;
   readonly protocol: Protocol;
@@ -30,7 +30,7 @@ export interface PolicyPod {
 export interface PodGroup {
   readonly id: string;
   readonly pods: LabelSelector;
-  /** A namespace's name, or a selector of namespaces. */
+  /** The name of a namespace, or a selector of namespaces. */
   readonly namespaces: string | LabelSelector;
 }
 
@@ -64,7 +64,7 @@ export interface Policy {
   readonly key: string;
   readonly namespace: string;
   readonly name: string;
-  /** Of the pods in its namespace that it isolates. */
+  /** Selects the pods in its namespace that it isolates. */
   readonly selector: LabelSelector;
   /** Null: the policy does not isolate the pods in this direction. */
   readonly ingress: readonly PolicyRule[] | null;
@@ -77,8 +77,8 @@ export interface Policy {
 export interface PolicyMap {
   /** Returns the pod with this address. */
   podAt(address: string): PolicyPod | null;
-  /** The policies of a namespace, by name. */
+  /** Returns the policies of a namespace, by name. */
   policiesIn(namespace: string): readonly Policy[];
-  /** Null: the namespace is not known. */
+  /** Returns the labels of a namespace; null: the namespace is not known. */
   namespaceLabels(namespace: string): Readonly<Record<string, string>> | null;
 }

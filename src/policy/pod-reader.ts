@@ -4,9 +4,9 @@ import { canonicalAddress } from '../lib/address.ts';
 import type { NamedPort, PolicyPod, Protocol } from './model.ts';
 
 /**
- * Reads a pod; null for one that policies do not know: it uses its node's network, or has ended and given its
- * addresses back. A pod that is being deleted counts until it has ended. `plugged`: the addresses that the node gave
- * it, which its status may not show yet.
+ * Reads a pod; returns null if policies do not apply to it: it uses its node's network, or has ended and
+ * released its addresses. A pod being deleted counts until it has ended. `plugged`: the addresses that the
+ * node assigned to it, which its status may not contain yet.
  */
 export function readPod(object: Pod, plugged: readonly string[] | null = null): PolicyPod | null {
   const { metadata, spec, status } = object;
@@ -34,7 +34,7 @@ export function readPod(object: Pod, plugged: readonly string[] | null = null): 
 
 const isProtocol = (text: string): text is Protocol => text === 'TCP' || text === 'UDP' || text === 'SCTP';
 
-/** Drops what policies do not read, before an informer keeps a pod. */
+/** Drops fields that policies do not use before an informer stores a pod. */
 export function trimPod({ metadata, spec, status }: Pod): Pod {
   const { name, namespace, uid, resourceVersion, labels } = metadata ?? {};
   const containers = (list: NonNullable<Pod['spec']>['containers'] | undefined) =>

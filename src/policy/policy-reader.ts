@@ -18,8 +18,8 @@ interface ApiPort {
 const MAX_PORT = 65535;
 
 /**
- * Reads a networking.k8s.io/v1 NetworkPolicy. A peer or port that is malformed allows nothing. Without policyTypes a
- * policy isolates for ingress, and for egress where it has egress rules.
+ * Reads a networking.k8s.io/v1 NetworkPolicy. A malformed peer or port allows no traffic. Without
+ * policyTypes a policy isolates for ingress, and for egress if it has egress rules.
  */
 export function readPolicy(object: NetworkPolicy): Policy {
   const { namespace = '', name = '' } = object.metadata ?? {};

@@ -16,7 +16,7 @@ const print = (table: PolicyTable): string => {
   return spec ? printTable(spec) : '';
 };
 
-/** Owners' groups as they are kept from change to change, which a fresh rendering must equal. */
+/** Returns owners' groups as updated from change to change, which a new rendering must equal. */
 function patched(table: PolicyTable) {
   const rendering = createPolicyRendering(table, { family: 'ipv4' });
   const groups = new Map<string, string>();
@@ -34,11 +34,11 @@ function patched(table: PolicyTable) {
   };
 }
 
-test('increments give what a fresh table of the same objects gives', () => {
+test('incremental changes yield the same result as a new table of the same objects', () => {
   for (let seed = 1; seed <= CLUSTERS; seed++) {
     const random = generator(seed);
     const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
-    /** The objects that there are, each by a call that puts it into a table. */
+    /** The existing objects, each as a call that adds it to a table. */
     const objects = new Map<string, (table: PolicyTable) => void>();
     const table = createPolicyTable('node-1');
     const kept = patched(table);
@@ -94,7 +94,7 @@ test('increments give what a fresh table of the same objects gives', () => {
   }
 });
 
-/** The order of a group's elements does not count. */
+/** Ignores the order of a group's elements. */
 const sorted = (groups: ReadonlyMap<string, string>): [string, unknown[]][] =>
   [...groups]
     .map(([owner, text]): [string, unknown[]] => [

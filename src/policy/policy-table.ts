@@ -16,26 +16,27 @@ import {
 import { readPod } from './pod-reader.ts';
 import { readPolicy } from './policy-reader.ts';
 
-/** What has changed since the last commit: keys of pods and policies, which may be gone. */
+/** Changes since the last commit: keys of pods and policies, which may have been deleted. */
 export interface PolicyChange {
   readonly pods: ReadonlySet<string>;
   readonly policies: ReadonlySet<string>;
 }
 
-/** A pod as one node has to program it. */
+/** The part of a pod that one node has to program. */
 export interface ProgrammedPod {
-  /** Addresses that belong to it and to no later pod. */
+  /** Addresses that belong to it and not to a later pod. */
   readonly addresses: readonly string[];
   readonly pod: PolicyPod;
-  /** Ids of the groups in use that it is in. */
+  /** Ids of the groups in use that contain it. */
   readonly groups: ReadonlySet<string>;
   /** Keys of the policies that isolate it, if it runs on this node; by name. */
   readonly isolatedBy: Readonly<Record<Direction, readonly string[]>>;
 }
 
 /**
- * The policies of a cluster, its pods and namespaces, kept as one node needs them. A change costs what it touches: a
- * pod its own groups and policies; a policy the pods that it and its peers select.
+ * The policies of a cluster, its pods and namespaces, indexed for one node. The cost of a change is
+ * proportional to its effect: for a pod, its groups and policies; for a policy, the pods that it and its
+ * peers select.
  */
 export interface PolicyTable extends PolicyMap {
   setPolicy(object: NetworkPolicy): void;
@@ -44,36 +45,41 @@ export interface PolicyTable extends PolicyMap {
   deleteNamespace(name: string): void;
   setPod(object: Pod): void;
   deletePod(key: string): void;
-  /** The node has given a pod these addresses: they count until `unplug`, whatever its object says. */
+  /**
+   * Records that the node has assigned these addresses to a pod: they count until `unplug`, regardless of
+   * the pod's object.
+   */
   plugIn(key: string, owner: string, addresses: readonly string[]): void;
-  /** The pod's network is gone; another `owner` than the last one that was plugged in changes nothing. */
+  /**
+   * Records that the pod's network was removed; ignored if `owner` is not the one that was plugged in last.
+   */
   unplug(key: string, owner: string): void;
   commit(): PolicyChange;
   readonly hasChanges: boolean;
   readonly policyCount: number;
-  /** The policy, if it isolates a pod of this node. */
+  /** Returns the policy if it isolates a pod of this node. */
   activePolicy(key: string): Policy | null;
-  /** Every key of a pod or policy that may have to be programmed. */
+  /** Returns every key of a pod or policy that may have to be programmed. */
   all(): PolicyChange;
   programmed(podKey: string): ProgrammedPod | null;
-  /** Whether rules in use name this port ("name/protocol"). */
+  /** Returns true if rules in use name this port ("name/protocol"). */
   usesPortName(port: string): boolean;
-  /** Whether a pod of this node that has an address of the family is isolated. */
+  /** Returns true if a pod of this node with an address of the family is isolated. */
   isolatesPods(family: IPFamily): boolean;
 }
 
-/** One object for a pod as long as the table knows it. */
+/** The state of a pod; the same object as long as the table contains the pod. */
 interface PodEntry {
   pod: PolicyPod;
   readonly groups: Set<string>;
   isolatedBy: Record<Direction, readonly string[]>;
-  /** The generation of changes that has the pod's key already. */
+  /** The generation of changes that already includes the pod's key. */
   changedIn: number;
 }
 
 interface GroupEntry {
   readonly group: PodGroup;
-  /** Active policies that name it, one for each mention. */
+  /** Number of references by active policies. */
   users: number;
 }
 
@@ -81,26 +87,26 @@ export function createPolicyTable(node: string): PolicyTable {
   const policies = new Map<string, Policy>();
   /** Policies by namespace, in the order of their names. */
   const sorted = new Map<string, Policy[]>();
-  /** The pods of this node that a policy isolates: no policy without any. */
+  /** The pods of this node that a policy isolates; policies without such pods are absent. */
   const isolated = new Map<string, Set<PodEntry>>();
   const namespaces = new Map<string, Readonly<Record<string, string>>>();
   const objects = new Map<string, Pod>();
-  /** Pods whose objects are gone while their networks are still there. */
+  /** Pods whose objects were deleted while their networks still exist. */
   const leaving = new Set<string>();
   const plugged = new Map<string, { readonly owner: string; readonly addresses: readonly string[] }>();
   const pods = new Map<string, PodEntry>();
-  /** The pods of this node that some policy isolates. */
+  /** The pods of this node that are isolated by a policy. */
   const isolatedPods = new Set<PodEntry>();
-  /** Pods, under '' and under each of their labels. */
+  /** Pods, indexed by '' and by each of their labels. */
   const podIndex = createLabelIndex<PodEntry>();
   /** This node's pods. */
   const ownPods = createLabelIndex<PodEntry>();
-  /** Who claims an address; the latest has it. */
+  /** The pods that claim an address; the latest one has it. */
   const claims = new Map<string, string[]>();
   const groups = new Map<string, GroupEntry>();
-  /** The groups in use that cover a namespace, under a label that their pods have. */
+  /** The groups in use that cover a namespace, by a label that their pods have. */
   const groupIndex = createLabelIndex<GroupEntry>();
-  /** Namespaces that `groupIndex` knows: those of which a pod was looked at. */
+  /** Namespaces in `groupIndex`: those with a pod that was matched. */
   const indexed = new Set<string>();
   const portNames = new Map<string, number>();
   let dirtyPods = new Set<string>();
@@ -108,7 +114,7 @@ export function createPolicyTable(node: string): PolicyTable {
   let generation = 0;
 
   function podChanged(entry: PodEntry): void {
-    // Each of a cold start's hundreds of thousands of memberships comes by here.
+    // Called for each of a cold start's hundreds of thousands of memberships.
     if (entry.changedIn === generation) return;
     entry.changedIn = generation;
     dirtyPods.add(entry.pod.key);
@@ -127,7 +133,7 @@ export function createPolicyTable(node: string): PolicyTable {
   };
   const ownerOf = (address: string): string | null => claims.get(address)?.at(-1) ?? null;
 
-  /** The groups that may select a pod: all others do not. */
+  /** Returns the groups that may select a pod; all others do not. */
   function candidates({ namespace, labels }: PolicyPod): Iterable<GroupEntry> {
     if (!indexed.has(namespace)) {
       indexed.add(namespace);
@@ -177,7 +183,7 @@ export function createPolicyTable(node: string): PolicyTable {
     });
   }
 
-  /** A port name that is first or last used concerns the pods that have it. */
+  /** Counts the use of a port name; its first and last use affects the pods that have it. */
   function countPortName(port: string, by: 1 | -1): void {
     const before = portNames.get(port) ?? 0;
     if (before + by > 0) portNames.set(port, before + by);
@@ -188,7 +194,10 @@ export function createPolicyTable(node: string): PolicyTable {
     }
   }
 
-  /** The first pod that a policy isolates makes it active, and the last one ends that. */
+  /**
+   * Counts an isolated pod of a policy: the first one makes the policy active, the last one makes it
+   * inactive.
+   */
   function countIsolated(key: string, entry: PodEntry, isIsolated: boolean): void {
     const of = isolated.get(key);
     if (isIsolated) {
@@ -211,7 +220,7 @@ export function createPolicyTable(node: string): PolicyTable {
     for (const port of ports) countPortName(port, isIsolated ? 1 : -1);
   }
 
-  /** Makes the policies of a pod equal to those that select it. */
+  /** Updates a pod's policies to those that select it. */
   function refreshPolicies(entry: PodEntry): void {
     const selecting =
       entry.pod.node === node
@@ -263,7 +272,7 @@ export function createPolicyTable(node: string): PolicyTable {
     else claims.delete(address);
   }
 
-  /** Looks at a pod again, after its object or its network has changed. */
+  /** Updates a pod after its object or its network has changed. */
   function refreshPod(key: string): void {
     const object = objects.get(key);
     const isHere = object?.spec?.nodeName === node;
@@ -319,7 +328,7 @@ export function createPolicyTable(node: string): PolicyTable {
     podChanged(entry);
   }
 
-  /** Looks at the pods of this node again that a policy selects or selected; null: it is gone. */
+  /** Updates the pods of this node that a policy selects or selected; null: the policy was deleted. */
   function refreshIsolation(namespace: string, policyKey: string, policy: Policy | null): void {
     const concerned = new Set(isolated.get(policyKey));
     if (policy) for (const entry of ownPods.get(namespace, labelOf(policy.selector))) concerned.add(entry);
@@ -341,7 +350,7 @@ export function createPolicyTable(node: string): PolicyTable {
     const namespace = (next ?? before)?.namespace ?? '';
     const wasActive = isActive(key);
     if (next && before && wasActive) {
-      // The peers of both versions are kept until the new one is in place.
+      // The peers of both versions are kept until the new version is complete.
       const [old, fresh] = [mentions(before), mentions(next)];
       for (const group of fresh.pods) retainGroup(group);
       for (const port of fresh.ports) countPortName(port, 1);
@@ -354,7 +363,7 @@ export function createPolicyTable(node: string): PolicyTable {
     sorted.delete(namespace);
     refreshIsolation(namespace, key, next);
     if (next) return;
-    // Until here it was known, so that its mentions were released.
+    // Kept until here, so that its references could be released.
     policies.delete(key);
     sorted.delete(namespace);
     if (wasActive) dirtyPolicies.add(key);
@@ -384,7 +393,7 @@ export function createPolicyTable(node: string): PolicyTable {
       refreshPod(key);
     },
     deletePod(key) {
-      // Its processes may outlive its object: it stays isolated until its network is gone.
+      // The pod's processes may outlive its object: it stays isolated until its network is removed.
       if (plugged.has(key)) {
         leaving.add(key);
         return;
@@ -444,7 +453,7 @@ export function createPolicyTable(node: string): PolicyTable {
 const labelsIn = ({ labels }: PolicyPod): string[] =>
   Object.entries(labels).map(([key, value]) => `${key}=${value}`);
 
-/** "name/protocol" */
+/** Returns "name/protocol". */
 export const portKey = (name: string, protocol: string): string => `${name}/${protocol}`;
 
 const areEqual = (a: readonly string[], b: readonly string[]): boolean =>
@@ -453,7 +462,7 @@ const areEqual = (a: readonly string[], b: readonly string[]): boolean =>
 const union = ({ ingress, egress }: Readonly<Record<Direction, readonly string[]>>): Set<string> =>
   new Set([...ingress, ...egress]);
 
-/** The groups and port names that a policy's rules name, one for each mention. */
+/** Returns the groups and port names that a policy's rules refer to, once for each reference. */
 function mentions({ ingress, egress }: Policy): { pods: PodGroup[]; ports: string[] } {
   const rules = [...(ingress ?? []), ...(egress ?? [])];
   return {

@@ -27,7 +27,7 @@ const POLICIES = [
     ],
     egress: [{ to: [{ namespaceSelector: withLabels('team=blue') }], ports: [{ port: 'http' }] }],
   }),
-  // It selects no pod of this node: nothing of it is rendered.
+  // It selects no pod of this node, so it is not rendered.
   policy('elsewhere', { podSelector: ALL, ingress: [{ from: [{ podSelector: ALL }] }] }, 'z'),
 ];
 
@@ -39,21 +39,21 @@ function table(policies = POLICIES) {
 
 /** `node --test --test-update-snapshots FILE` updates the files. */
 for (const family of ['ipv4', 'ipv6'] as const) {
-  test(`the ${family} table is as golden/${family}.nft shows`, (t) => {
+  test(`the ${family} table equals golden/${family}.nft`, (t) => {
     const spec = createPolicyRendering(table(), { family }).table();
     const file = join(import.meta.dirname, 'golden', `${family}.nft`);
     t.assert.fileSnapshot(spec && printTable(spec), file, { serializers: [String] });
   });
 }
 
-test('without a policy that isolates a pod of the node there is no table', () => {
+test('there is no table without a policy that isolates a pod of the node', () => {
   const of = (policies: typeof POLICIES) =>
     createPolicyRendering(table(policies), { family: 'ipv4' }).table();
   assert.equal(of([]), null);
   assert.equal(of(POLICIES.slice(2)), null);
 });
 
-describe('a change concerns no more than it must', () => {
+describe('a change affects only the necessary parts', () => {
   const rows: [
     what: string,
     change: (one: ReturnType<typeof table>) => void,
@@ -61,22 +61,22 @@ describe('a change concerns no more than it must', () => {
     policies: string[],
   ][] = [
     [
-      'a pod that a peer selects comes',
+      'a pod selected by a peer is created',
       (one) => one.setPod(pod({ key: 'x/new', labels: 'app=a', node: 'node-2', ips: ['10.244.2.50'] })),
       ['x/new'],
       [],
     ],
     [
-      'a pod gets a label that nothing selects',
+      'a pod gets a label that no selector uses',
       (one) =>
         one.setPod(pod({ key: 'x/a', labels: 'app=a,extra=1', ips: PODS[0]?.ips ?? [], ports: ['http=80'] })),
       [],
       [],
     ],
-    ['a pod goes', (one) => one.deletePod('z/c'), ['z/c'], []],
-    ['a policy goes', (one) => one.deletePolicy('x/deny'), ['x/a', 'x/b'], ['x/deny']],
+    ['a pod is deleted', (one) => one.deletePod('z/c'), ['z/c'], []],
+    ['a policy is deleted', (one) => one.deletePolicy('x/deny'), ['x/a', 'x/b'], ['x/deny']],
     [
-      'a policy comes that selects pods of other nodes alone',
+      'a policy that selects only pods of other nodes is created',
       (one) => one.setPolicy(policy('more', { podSelector: ALL }, 'z')),
       [],
       [],

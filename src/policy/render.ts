@@ -1,4 +1,4 @@
-import { JUDGED_DSCP } from '../kernel/dscp.ts';
+import { CHECKED_DSCP } from '../kernel/dscp.ts';
 import { DATA_TYPE } from '../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../lib/address.ts';
@@ -47,11 +47,14 @@ import {
 import { hashOf } from './policy-reader.ts';
 import { type PolicyTable, portKey } from './policy-table.ts';
 
-/** The table of each family (`ip` and `ip6`); there is one while some pod of the node is isolated. */
+/** The table of each family (`ip` and `ip6`); it exists while a pod of the node is isolated. */
 export const POLICY_TABLE = 'fairlead-policy';
 
 const FILTER = 0;
-/** ip_vs takes packets to Services off the input hook at 98 and 99 (ip_vs_core.c), and the input chain is behind it. */
+/**
+ * ip_vs takes packets to Services off the input hook at 98 and 99 (ip_vs_core.c); the input chain has a
+ * later priority.
+ */
 const BEHIND_IPVS = 110;
 /** NF_CT_STATE_BIT: established, related. */
 const KNOWN_FLOW = 2 | 4;
@@ -64,23 +67,27 @@ const MAX_LABEL = 200;
 export interface PolicyRenderOptions {
   readonly family: IPFamily;
   /**
-   * Packets to Services go to proxies on the nodes, which ask the policies themselves (userspace mode): the addresses of
-   * the other nodes. Null (default): there are none, which a rendering takes for granted once it is made.
+   * Returns the addresses of the other nodes if packets to Services go to proxies on the nodes, which check
+   * the policies themselves (userspace mode). Null (default): there are no proxies; a rendering does not
+   * expect this to change.
    */
   readonly proxies?: (() => readonly string[] | null) | undefined;
 }
 
-/** Renders what one node enforces for one family. Fragments are kept, so that equal ones are the same object. */
+/**
+ * Renders the policies that one node enforces, for one family. Fragments are kept, so that equal ones are
+ * the same object.
+ */
 export interface PolicyRendering {
-  /** Null: no pod of this node that has an address of the family is isolated. */
+  /** Renders the table; null: no pod of this node with an address of the family is isolated. */
   table(): TableSpec | null;
-  /** The elements of a pod; null: none. */
+  /** Renders the elements of a pod; null: none. */
   pod(key: string): ElementGroup | null;
-  /** The elements of a policy, which its chains need; null: it isolates no pod of this node. */
+  /** Renders the elements of a policy, which its chains need; null: it isolates no pod of this node. */
   policy(key: string): ElementGroup | null;
-  /** The elements of the other nodes' proxies; null: none. */
+  /** Renders the elements of the other nodes' proxies; null: none. */
   proxies(): ElementGroup | null;
-  /** Forgets fragments; the whole table has to be written next. */
+  /** Drops all fragments; the whole table has to be written next. */
   reset(): void;
 }
 
@@ -92,10 +99,10 @@ const MAP_OF: Readonly<Record<Direction, string>> = {
   egress: 'isolated-egress',
 };
 
-/** Addresses of the nodes whose proxies ask the policies about their clients before they connect. */
+/** Addresses of the nodes whose proxies check the policies for their clients before they connect. */
 const PROXIES = 'proxies';
 export const PROXIES_OWNER = 'proxies';
-/** Chains that count what is dropped. */
+/** Chains that count dropped packets. */
 export const DENIED: Readonly<Record<Direction, string>> = {
   ingress: 'denied-ingress',
   egress: 'denied-egress',
@@ -112,7 +119,7 @@ export function createPolicyRendering(
   const isProxied = proxies() !== null;
   const fragments = new Map<string, Fragment>();
 
-  /** One object for each name: what is named alike is alike. */
+  /** Returns one object per name: fragments with the same name are identical. */
   const fragment = (name: string, make: () => Pick<Fragment, 'chains' | 'sets'>): Fragment => {
     const known = fragments.get(name);
     if (known) return known;
@@ -120,7 +127,7 @@ export function createPolicyRendering(
     fragments.set(name, made);
     return made;
   };
-  /** The sets of groups, which hold most elements. */
+  /** The sets of groups, which contain most elements. */
   const groupSets = new Map<string, Fragment>();
   const groupFragment = (id: string): Fragment => {
     const known = groupSets.get(id);
@@ -158,7 +165,7 @@ export function createPolicyRendering(
               const peers = rule.peers ? peerMatches(rule.peers, direction, name) : [[]];
               const ports = rule.ports ? portMatches(rule.ports, name) : [[]];
               const end = direction === 'egress' ? goto('ingress') : accept;
-              // A port is compared faster than an address is looked up.
+              // Comparing a port is faster than looking up an address.
               return peers.flatMap((peer) => ports.map((port): Rule => [...port, ...peer, end]));
             }),
           },
@@ -178,7 +185,7 @@ export function createPolicyRendering(
     ];
   }
 
-  /** What a packet's other end is compared with: one of these holds. */
+  /** Returns alternatives for a packet's other end; one of them must match. */
   function peerMatches(peers: readonly PolicyPeer[], direction: Direction, name: string): Statement[][] {
     const field = direction === 'ingress' ? source : destination;
     const ids = new Set(peers.flatMap((peer) => (peer.kind === 'pods' ? [peer.group.id] : [])));
@@ -203,15 +210,15 @@ export function createPolicyRendering(
     ];
   }
 
-  /** The chain of pods that these policies isolate: drops packets that none of them allows. */
+  /** Returns the chain of pods that these policies isolate: it drops packets that none of them allows. */
   const isolation = (direction: Direction, list: readonly Policy[]): { name: string; needs: Fragment[] } => {
     const name = `${direction}-of-${hashOf(list.map((policy) => [policy.key, policy.hash]))}`;
     const rules: Rule[] = [
       ...list.map((policy) => [jump(chainOf(policy, direction))]),
-      // Last: what policies allow need not be compared.
+      // Last: packets that policies allow need no lookup.
       [inSet(ITSELF, source, destination), accept],
       ...(direction === 'ingress' && isProxied
-        ? [[hasDscp(JUDGED_DSCP, family), inSet(PROXIES, source), accept]]
+        ? [[hasDscp(CHECKED_DSCP, family), inSet(PROXIES, source), accept]]
         : []),
       [goto(DENIED[direction])],
     ];
@@ -247,7 +254,7 @@ export function createPolicyRendering(
       const { pod, groups, isolatedBy } = programmed;
       const needs: Fragment[] = [];
       const list: Elements[] = [];
-      // Several containers of a pod may use a name, for several ports or the same.
+      // Several containers of a pod may use a port name, for different ports or the same.
       const named = new Map(
         pod.ports
           .filter(({ name, protocol }) => policies.usesPortName(portKey(name, protocol)))
@@ -317,17 +324,21 @@ export function createPolicyRendering(
   return rendering;
 }
 
-/** Every packet that a pod of the node sends or receives passes one of the three hooks, with the pod's own address. */
+/**
+ * Every packet that a pod of the node sends or receives passes one of the three hooks with the pod's
+ * address.
+ */
 function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
   const { source, destination } = addressFields(family);
   const known: Rule = [hasAny('ct.state', KNOWN_FLOW), accept];
   const base = (hook: 'forward' | 'input' | 'output', priority: number) =>
     ({ type: 'filter', hook, priority }) as const;
-  // What no pod's policies concern costs two lookups; all else is in the chains that these lead to.
+  // Packets that no policy affects cost two lookups; the rest of the rules is in the chains that these lead
+  // to.
   const isolation: Rule[] = [[vmap(MAP_OF.egress, source)], [vmap(MAP_OF.ingress, destination)]];
   return [
     { name: 'forward', base: base('forward', FILTER), rules: [known, ...isolation] },
-    // To processes of the node. Only a pod's own egress is decided here.
+    // Packets to processes of the node. Only a pod's egress is decided here.
     {
       name: 'input',
       base: base('input', BEHIND_IPVS),
@@ -338,20 +349,20 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
         ...isolation,
       ],
     },
-    // A node reaches its pods (probes); ip_vs sends packets of others from here.
+    // A node reaches its pods (probes); ip_vs sends packets of other sources from here.
     {
       name: 'output',
       base: base('output', FILTER),
       rules: [known, [sourceIsLocal, accept], ...isolation],
     },
-    // Behind a rule that allows what a pod sends.
+    // After a rule that allows packets sent by pods.
     { name: 'ingress', rules: [[vmap(MAP_OF.ingress, destination)], [accept]] },
     ...DIRECTIONS.map((direction) => ({ name: DENIED[direction], rules: [[counter, drop]] })),
   ];
 }
 
 const label = ({ key }: Policy) => key.slice(0, MAX_LABEL);
-/** `explain` and `nft list` show it. */
+/** `explain` and `nft list` show this name. */
 export const chainOf = (policy: Policy, direction: Direction): string =>
   `${direction}-${label(policy)}-${policy.hash}`;
 const ruleName = (policy: Policy, direction: Direction, rule: number) =>
@@ -362,7 +373,7 @@ const blocksOf = (peers: readonly PolicyPeer[] | null): AddressBlock[] =>
 
 const ranges = (ports: readonly PolicyPort[]) => ports.filter((port) => port.kind === 'range');
 
-/** One port is compared; more need a set. */
+/** A single port is compared; several need a set. */
 function needsRangeSet(ports: readonly PolicyPort[]): boolean {
   const [first, second] = ranges(ports);
   return second !== undefined || (first !== undefined && first.first !== first.last);
@@ -370,7 +381,7 @@ function needsRangeSet(ports: readonly PolicyPort[]): boolean {
 
 const portBytes = (port: number): Uint8Array => Uint8Array.of(port >> 8, port & 0xff);
 
-/** Ranges of each protocol, joined: intervals of a set must not overlap. */
+/** Returns the merged ranges of each protocol: intervals of a set must not overlap. */
 function portElements(set: string, ports: readonly PolicyPort[]): Elements {
   const merged: { protocol: number; first: number; last: number }[] = [];
   const sorted = ranges(ports)

@@ -6,13 +6,14 @@ export interface UnansweredConnection {
   readonly client: string | null;
   readonly endpoint: { readonly ip: string; readonly port: number };
   readonly protocol: Protocol;
-  /** The node on which it was seen. */
+  /** The node on which the connection was observed. */
   readonly node: string;
 }
 
 /**
- * Returns whether policies may be the reason for an unanswered connection, which is then ignored for the endpoint's
- * health: they deny it, or the endpoint is isolated and its node sees a node's address, which rules rarely allow.
+ * Returns true if policies may be the reason for an unanswered connection, which is then ignored for the
+ * endpoint's health: they deny it, or the endpoint is isolated and its node sees a node's address, which
+ * rules rarely allow.
  */
 export function mayBeDenied(
   map: PolicyMap,

@@ -18,13 +18,13 @@ function reach(policies: Parameters<typeof fill>[1]['policies'], key: string, po
   return { table, target, found: whoCan(table, pods, { pod: target, port, protocol: 'TCP' }) };
 }
 
-test('a pod that no policy isolates is reached by all', () => {
+test('a pod that no policy isolates is reachable by all', () => {
   const { found } = reach([], 'x/b', 80);
   assert.deepEqual(found.isolatedBy, []);
   assert.deepEqual(found.allowed, ['x/a', 'y/a', 'z/c']);
 });
 
-test('rules are named by their peers, and only those for the port', () => {
+test('lists rules for the port with their peers', () => {
   const { found } = reach(
     [
       policy('p', {
@@ -58,13 +58,13 @@ test('rules are named by their peers, and only those for the port', () => {
   assert.deepEqual(found.allowed, ['x/a']);
 });
 
-test('a sender whose own policies deny it is told apart', () => {
+test('a sender denied by its own policies is listed separately', () => {
   const { found } = reach([policy('out', { podSelector: ALL, policyTypes: ['Egress'] })], 'x/b', 80);
   assert.deepEqual(found.allowed, ['y/a', 'z/c']);
   assert.deepEqual(found.deniedBySender, [{ pod: 'x/a', policies: ['x/out'] }]);
 });
 
-describe('the pods that are listed are those that the oracle admits', () => {
+describe('the listed pods are those that the oracle admits', () => {
   const places = PODS.map(({ key }) => key);
   const rows = [
     ...POLICY_ROWS.map(({ name, policies }) => [name, policies] as const),

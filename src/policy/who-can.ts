@@ -111,7 +111,7 @@ function peerText(peer: PolicyPeer): string {
   return `${what} in ${spaces === '' ? 'all namespaces' : `namespaces with ${spaces}`}`;
 }
 
-/** "app=a, tier in (x, y), !old"; '': it selects everything. */
+/** Returns "app=a, tier in (x, y), !old"; '': it selects all pods. */
 function selectorText(selector: {
   readonly matchLabels?: Readonly<Record<string, string>>;
   readonly matchExpressions?: readonly {

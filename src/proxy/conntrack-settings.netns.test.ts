@@ -7,7 +7,7 @@ import { applyConntrackSettings, DEFAULT_CONNTRACK } from './conntrack-settings.
 
 const NODE = 'fl-conntrack-settings';
 
-test('a node remembers half-closed connections as long as the configuration says', () => {
+test('a node keeps half-closed connections for the configured time', () => {
   createNetns(NODE);
   after(() => removeNetns(NODE));
   applyConntrackSettings({ ...DEFAULT_CONNTRACK, tcpCloseWaitTimeoutMs: 1_800_000 }, 2, silentLogger, NODE);

@@ -17,12 +17,12 @@ const rows: readonly [what: string, change: Partial<ConntrackSettings>, sysctls:
     },
   ],
   [
-    'zero leaves a timeout as it is, parts of a second count as one',
+    'zero keeps a timeout, fractions of a second are rounded up',
     { tcpEstablishedTimeoutMs: 0, tcpCloseWaitTimeoutMs: 1500, udpTimeoutMs: 250 },
     { 'net.netfilter.nf_conntrack_tcp_timeout_close_wait': 2, 'net.netfilter.nf_conntrack_udp_timeout': 1 },
   ],
   [
-    'segments outside the window are accepted when asked for',
+    'segments outside the window are accepted if configured',
     { tcpEstablishedTimeoutMs: 0, tcpCloseWaitTimeoutMs: 0, tcpBeLiberal: true },
     { 'net.netfilter.nf_conntrack_tcp_be_liberal': 1 },
   ],

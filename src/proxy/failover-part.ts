@@ -30,7 +30,7 @@ export interface FailoverPartOptions {
 export interface FailoverPart {
   /** Reports an outcome that the mode itself observed. */
   report(outcome: Outcome): void;
-  /** Call after a change was programmed. */
+  /** Must be called after a change was programmed. */
   follow(change: Change): void;
   close(): void;
 }
@@ -61,7 +61,7 @@ export function startFailoverPart(options: FailoverPartOptions): FailoverPart {
       events.event(service, type, reason, sentence(nodeName, verdict), RESOURCES.services);
     },
     onUnanswered: (count) => metrics.unanswered(count),
-    onOverrun: () => metrics.attemptsLost(),
+    onOverrun: () => metrics.pendingEventsLost(),
   });
 }
 

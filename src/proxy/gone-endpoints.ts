@@ -15,7 +15,7 @@ export interface GoneEndpointsOptions {
   readonly nodes: Informer<Node>;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Returns those of the endpoints to which clients may be connected. */
+  /** Returns the endpoints to which clients may be connected. */
   readonly connected: (endpoints: readonly GoneEndpoint[]) => readonly GoneEndpoint[];
   /** Connects to an endpoint; null: the attempt was not possible. */
   readonly dial: (endpoint: GoneEndpoint) => Promise<Outcome['kind'] | null>;
@@ -46,7 +46,7 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
     const conditions = nodes.get(node)?.status?.conditions;
     return nodes.hasSynced && !conditions?.some(({ type, status }) => type === 'Ready' && status === 'True');
   };
-  /** Returns whether an endpoint neither serves nor drains, and its node is not ready. */
+  /** Returns true if an endpoint neither serves nor drains, and its node is not ready. */
   const isLost = ({ conditions, nodeName }: SliceEndpoint): boolean =>
     conditions?.ready === false && conditions.serving === false && isDead(nodeName);
 

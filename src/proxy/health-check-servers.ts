@@ -7,7 +7,7 @@ import type { HealthCheck, NodeView } from '../service/model.ts';
 
 export interface HealthCheckServersOptions {
   readonly logger: Logger;
-  /** False while the node's rules are out of date: load balancers should then use other nodes. */
+  /** Returns false while the node's rules are out of date: load balancers should then use other nodes. */
   readonly isProxyHealthy: () => boolean;
   /** Called when a port could not be opened; once per Service and port. */
   readonly onFailure: (check: HealthCheck, error: Error) => void;
@@ -99,7 +99,7 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
   };
 }
 
-/** Returns the addresses of node ports: all, or this node's own ones inside the configured networks. */
+/** Returns the addresses of node ports: all, or this node's addresses inside the configured networks. */
 function listenAddresses(node: NodeView): string[] {
   const own = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
   const families: [IPFamily, string][] = [

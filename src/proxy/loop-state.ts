@@ -18,7 +18,7 @@ export interface LoopState {
   /** The delay after the next failure or rejection. */
   readonly backoffMs: number;
   readonly lastAppliedAt: number | null;
-  /** Since when a change has been waiting. */
+  /** The time since which a change has been waiting. */
   readonly pendingSince: number | null;
 }
 

@@ -14,7 +14,10 @@ import { createServiceTable, type ServiceTable } from '../service/service-table.
 import { testNode } from '../service/testing/test-node.ts';
 import { type Applied, type ServiceProxy, startProxy } from './proxy-loop.ts';
 
-/** Tests the proxy of a node when its kernel refuses, stalls and recovers: the real one, with faults put in. */
+/**
+ * Tests the proxy of a node when its kernel refuses, stalls and recovers: the real proxy, with injected
+ * faults.
+ */
 
 let netns: string;
 let clock: ManualClock;
@@ -25,10 +28,10 @@ let log: string[];
 let applied: Applied[];
 let failures: number;
 let refusals: string[];
-/** Calls of the dataplane so far; and what happens to the next ones instead. */
+/** Calls of the dataplane so far, and the faults for the next ones. */
 let calls: ('sync' | 'apply')[];
 let faults: Error[];
-/** Frontends that the kernel is said to refuse, by key. */
+/** Frontends that the simulated kernel refuses, by key. */
 let refuse: Map<string, Error>;
 let gate: Promise<void> | null;
 let atWork = 0;
@@ -40,7 +43,7 @@ const kernelError = (code: string, object = 'elements of endpoints-3') =>
     object,
   });
 
-/** The nftables mode, disturbed as the test says. */
+/** The nftables mode with the injected faults. */
 function disturbed(dataplane: Dataplane): Dataplane {
   const call = async (how: 'sync' | 'apply', work: () => ReturnType<Dataplane['sync']>) => {
     calls.push(how);
@@ -126,10 +129,10 @@ function set(n: number, endpoints: number): void {
 }
 
 const keyOf = (n: number) => `ipv4/10.96.0.${n}/TCP/80`;
-/** Everything that is due is done; `ms`: later. */
+/** Runs everything that is due; `ms`: after advancing the clock. */
 async function pass(ms = 0): Promise<void> {
   clock.advance(ms);
-  // What large transactions wait for is another thread, which no turn of the event loop stands for.
+  // Large transactions wait for another thread, for which turns of the event loop are not enough.
   for (let i = 0; i < 4000; i++) {
     await new Promise((resolve) => setImmediate(resolve));
     clock.advance(0);
@@ -142,7 +145,7 @@ const inKernel = () =>
   [...nft('list', 'map', 'ip', 'fairlead', 'services').matchAll(/10\.96\.0\.(\d+)/g)].length;
 
 for (const code of ['ENOSPC', 'EEXIST', 'EBUSY', 'ENOMEM']) {
-  test(`${code} of a whole programming: logged, tried again with growing pauses, and healthy when it is done`, async () => {
+  test(`${code} during a full sync: logged, retried with increasing delays, and healthy when it succeeds`, async () => {
     faults = [kernelError(code), kernelError(code), kernelError(code)];
     set(1, 3);
     await pass();
@@ -150,7 +153,7 @@ for (const code of ['ENOSPC', 'EEXIST', 'EBUSY', 'ENOMEM']) {
     assert.match(log.join('\n'), new RegExp(`elements of endpoints-3: ${code}`));
     const since = proxy.pendingSince;
     assert.equal(since, 1_000_000);
-    // Changes that come meanwhile do not try the sooner.
+    // Changes in the meantime do not trigger an earlier retry.
     set(2, 2);
     await pass(99);
     assert.equal(calls.length, 1);
@@ -166,14 +169,14 @@ for (const code of ['ENOSPC', 'EEXIST', 'EBUSY', 'ENOMEM']) {
     assert.deepEqual([proxy.pendingSince, proxy.lastAppliedAt, inKernel()], [null, clock.now(), 2]);
     assert.deepEqual(await real.verify(), []);
     await proxy.programmed;
-    // And as if nothing had been.
+    // Afterwards changes work normally.
     set(3, 1);
     await pass();
     assert.deepEqual([calls.at(-1), inKernel()], ['apply', 3]);
   });
 }
 
-test('an error in a change: everything is programmed again, with what came meanwhile', async () => {
+test('an error in a change: everything is programmed again, including later changes', async () => {
   set(1, 3);
   await pass();
   faults = [kernelError('EBUSY')];
@@ -189,7 +192,7 @@ test('an error in a change: everything is programmed again, with what came meanw
   assert.deepEqual(await real.verify(), []);
 });
 
-test('a frontend that is refused: its Service is named once, all else works at once, and it is tried again', async () => {
+test('a refused frontend: its Service is reported once, all others work at once, and it is retried', async () => {
   refuse.set(keyOf(2), kernelError('EEXIST', `the frontend ${keyOf(2)}`));
   set(1, 3);
   set(2, 2);
@@ -198,7 +201,7 @@ test('a frontend that is refused: its Service is named once, all else works at o
   assert.deepEqual(refusals, [keyOf(2)]);
   assert.equal(log.filter((line) => line.includes('"service":"shop/web-2"')).length, 1);
   assert.deepEqual([applied.length, failures, proxy.pendingSince], [1, 1, null]);
-  // Other Services change at once, and cost what changes cost.
+  // Other Services change at once, at the usual cost of a change.
   set(3, 1);
   await pass();
   assert.deepEqual(calls, ['sync', 'apply']);
@@ -218,7 +221,7 @@ test('a frontend that is refused: its Service is named once, all else works at o
   assert.equal(calls.length, 5);
 });
 
-test('what a mode cannot carry at all is said once and not tried again', async () => {
+test('an unsupported frontend is reported once and not retried', async () => {
   refuse.set(keyOf(2), new FairleadError('SCTP', { op: 'open listener', code: 'unsupported' }));
   set(1, 3);
   set(2, 2);
@@ -228,7 +231,7 @@ test('what a mode cannot carry at all is said once and not tried again', async (
   assert.deepEqual([calls, failures, refusals], [['sync', 'apply'], 0, [keyOf(2)]]);
 });
 
-test('a Service that is deleted, and recreated, while it is being programmed', async () => {
+test('a Service is deleted, and recreated, while it is being programmed', async () => {
   set(1, 3);
   await pass();
   const opened = Promise.withResolvers<void>();
@@ -254,7 +257,7 @@ test('a Service that is deleted, and recreated, while it is being programmed', a
   assert.deepEqual(await real.verify(), []);
 });
 
-test('a mode that cannot be switched to: the previous one carries on, with what changed meanwhile', async () => {
+test('a failed mode switch: the previous mode continues, including later changes', async () => {
   set(1, 3);
   await pass();
   const next: Dataplane = {

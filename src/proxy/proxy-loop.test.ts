@@ -57,7 +57,7 @@ function change(ip = '10.96.0.1'): void {
   proxy.notify();
 }
 
-/** Lets time pass, and everything that is due then run. */
+/** Advances the clock, and runs everything that is then due. */
 async function pass(ms = 0): Promise<void> {
   clock.advance(ms);
   for (let i = 0; i < 20; i++) {
@@ -72,7 +72,7 @@ describe('programming', () => {
     assert.deepEqual(dataplane.calls, []);
   });
 
-  test('many changes in one turn are one programming; the first is of everything', async () => {
+  test('many changes in one turn are programmed together; the first time is a full sync', async () => {
     for (let i = 1; i < 50; i++) change(`10.96.0.${i}`);
     await pass();
     await proxy.programmed;
@@ -80,7 +80,7 @@ describe('programming', () => {
     assert.equal(proxy.map?.frontends.size, 49);
   });
 
-  test('changes between two programmings wait, together, for the minimum time', async () => {
+  test('changes after a programming wait together for the minimum time', async () => {
     change();
     await pass();
     change('10.96.0.2');
@@ -118,7 +118,7 @@ describe('programming', () => {
 });
 
 describe('failures', () => {
-  test('everything is programmed again after growing pauses, whatever changes meanwhile', async () => {
+  test('full syncs are retried with increasing delays, regardless of changes', async () => {
     change();
     await pass();
     dataplane.faults.push(new Error('no memory'), new Error('no memory'));
@@ -138,7 +138,7 @@ describe('failures', () => {
     assert.equal(proxy.pendingSince, null);
   });
 
-  test('a refused frontend is reported once, and tried again with everything', async () => {
+  test('a refused frontend is reported once, and retried with the next full sync', async () => {
     dataplane.refused.set(KEY, new Error('exists'));
     change();
     await pass();
@@ -168,7 +168,7 @@ describe('failures', () => {
     assert.equal(events.filter((event) => event.startsWith('refused')).length, 1);
   });
 
-  test('what the mode does not support is reported and not tried again', async () => {
+  test('an unsupported frontend is reported and not retried', async () => {
     dataplane.refused.set(KEY, new FairleadError('SCTP', { op: 'open listener', code: 'unsupported' }));
     change();
     await pass(SYNC_PERIOD_MS - 1);
@@ -177,7 +177,7 @@ describe('failures', () => {
 });
 
 describe('drift', () => {
-  test('the kernel is compared after a period without work, and left alone when it is equal', async () => {
+  test('the kernel is compared after a period without work, and not written if it is equal', async () => {
     change();
     await pass();
     await pass(SYNC_PERIOD_MS);
@@ -241,7 +241,7 @@ describe('a mode switch', () => {
     assert.deepEqual(next.calls, ['sync', 'apply']);
   });
 
-  test('a mode that cannot be programmed: the previous one carries on and gets everything again', async () => {
+  test('a mode that cannot be programmed: the previous one continues after a full sync', async () => {
     change();
     await pass();
     const next = fakeDataplane('iptables');
@@ -252,7 +252,7 @@ describe('a mode switch', () => {
     assert.deepEqual([proxy.dataplane.mode, dataplane.calls], ['nftables', ['sync', 'sync']]);
   });
 
-  test('a previous mode that cannot be removed: it is complete again before the switch fails', async () => {
+  test('a previous mode that cannot be removed: it is programmed completely before the switch fails', async () => {
     change();
     await pass();
     const next = fakeDataplane('iptables');
@@ -273,7 +273,7 @@ describe('a mode switch', () => {
     assert.deepEqual([dataplane.calls, next.calls], [['sync', 'remove', 'close'], ['sync']]);
   });
 
-  test('closing rejects what still waits for its turn', async () => {
+  test('closing rejects waiting calls', async () => {
     const { promise, resolve } = Promise.withResolvers<void>();
     dataplane.gate = promise;
     change();

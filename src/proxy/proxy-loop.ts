@@ -46,11 +46,11 @@ export interface ServiceProxy {
   /** Compares the kernel with the programmed map, without repairing it. */
   drifts(): Promise<readonly Drift[]>;
   /**
-   * Programs another mode, then removes the current one: at any time one of the two handles new connections. Rejects if
-   * the current mode stays; the caller then removes the state of `next`.
+   * Programs another mode, then removes the current one: one of the two always handles new connections.
+   * Rejects if the current mode stays; the caller then removes the state of `next`.
    */
   switchTo(next: Dataplane): Promise<void>;
-  /** Like `Dataplane.listening`, for the current mode and previous ones that still drain. */
+  /** Works like `Dataplane.listening`, for the current mode and previous ones that still drain. */
   listening(at: SocketAddress): boolean;
   /** Resolves after the first update: the kernel has all Services except rejected ones. */
   readonly programmed: Promise<void>;
@@ -59,7 +59,7 @@ export interface ServiceProxy {
   readonly lastAppliedAt: number | null;
   /** The last programmed map, valid until the next update. */
   readonly map: ServiceMap | null;
-  /** Since when a change has been waiting; null: none. */
+  /** The time since which a change has been waiting; null: none. */
   readonly pendingSince: number | null;
   /** Ends the loop and releases the dataplane; the kernel's state stays. */
   close(): Promise<void>;

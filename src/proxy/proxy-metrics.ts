@@ -8,10 +8,13 @@ import { portsWithoutLocalEndpoints } from './local-policies.ts';
 /** The proxy's metrics, with kube-proxy's names where they exist, so that its dashboards and alerts work. */
 export interface ProxyMetrics {
   serviceChanged(): void;
-  /** `triggeredAt`: the time of the cause (annotation of the slice), in milliseconds; null: unknown. */
+  /**
+   * Counts a change of endpoints. `triggeredAt`: the time of the cause (annotation of the slice), in
+   * milliseconds; null: unknown.
+   */
   endpointsChanged(triggeredAt: number | null): void;
   programmed(report: ApplyReport, whole: boolean, seconds: number): void;
-  /** `whole`: a full sync, not a change. */
+  /** Counts a failure. `whole`: in a full sync, not in a change. */
   failed(whole: boolean): void;
   drifted(drifts: readonly Drift[]): void;
   conntrackPass(family: IPFamily, seconds: number, deleted: number): void;
@@ -23,7 +26,7 @@ export interface ProxyMetrics {
   /** Counts unanswered connections whose entries were deleted. */
   unanswered(count: number): void;
   /** Counts overruns of connection tracking events. */
-  attemptsLost(): void;
+  pendingEventsLost(): void;
 }
 
 /** 1 ms, doubled 14 times. */
@@ -166,7 +169,7 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
     endpointVerdict: (kind, cause) => verdicts[kind].inc({ cause }),
     ejectedNow: (count) => ejected.set(count),
     unanswered: (count) => unanswered.inc(count),
-    attemptsLost: () => lost.inc(),
+    pendingEventsLost: () => lost.inc(),
     serviceChanged() {
       queued();
       services.inc();

@@ -34,7 +34,7 @@ export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock
   /** Default "auto": the variant of the machine's `iptables`. */
   readonly variant?: Variant;
   /** Whether kube-proxy runs on this node too: `remove` then keeps chains with its names. */
-  readonly isBeside?: boolean;
+  readonly isKubeProxyRunning?: boolean;
 }
 
 /** The delay before another attempt to remove sets that were in use. */
@@ -52,7 +52,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
     variant = 'auto',
     logger = silentLogger,
     onForeignChange,
-    isBeside = false,
+    isKubeProxyRunning = false,
   } = options;
   const tools = new Map(
     families.map((family): [IPFamily, Tool] => [
@@ -318,7 +318,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
         for (const tool of tools.values()) {
           for (;;) {
             const live = await readTables(tool);
-            if (isBeside) for (const table of TABLES) keepUnique(live[table]);
+            if (isKubeProxyRunning) for (const table of TABLES) keepUnique(live[table]);
             guarded ||= [...live.filter.chains.values()].flat().some((line) => line.includes('127.0.0.0/8'));
             const staged = (table: Table) => divided(keeping(removal(live[table]), live[table]), () => true);
             const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
@@ -331,7 +331,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
           }
         }
         if (openSets()) await destroySets(ownSets());
-        loopback.remove({ succeeded: succeeded || isBeside, guarded });
+        loopback.remove({ succeeded: succeeded || isKubeProxyRunning, guarded });
         rulesets.clear();
         current = null;
       });

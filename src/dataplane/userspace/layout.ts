@@ -1,4 +1,4 @@
-import { JUDGED_DSCP } from '../../kernel/dscp.ts';
+import { CHECKED_DSCP } from '../../kernel/dscp.ts';
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
@@ -105,7 +105,7 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
         [
           hasAny('ct.state', CT_NEW),
           hasNone('meta.mark', 1 << node.masqueradeBit),
-          hasDscp(JUDGED_DSCP, family),
+          hasDscp(CHECKED_DSCP, family),
           setDscp(0),
         ],
       ],

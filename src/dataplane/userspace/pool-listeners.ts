@@ -114,7 +114,11 @@ export function createPoolListeners({
       family,
       balancer,
       open: () =>
-        (protocol === 'TCP' ? openTcp : openUdp)(family, { netns, mark, isJudged: admits !== undefined }),
+        (protocol === 'TCP' ? openTcp : openUdp)(family, {
+          netns,
+          mark,
+          isPolicyChecked: admits !== undefined,
+        }),
       clock,
       ...(admits
         ? { admits: (client: string, endpoint: Endpoint) => admits(client, endpoint, protocol) }

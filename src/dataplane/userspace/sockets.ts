@@ -1,5 +1,5 @@
 import { closeSync } from 'node:fs';
-import { JUDGED_DSCP, setSocketDscp } from '../../kernel/dscp.ts';
+import { CHECKED_DSCP, setSocketDscp } from '../../kernel/dscp.ts';
 import { libc, systemError } from '../../kernel/libc.ts';
 import { bindUdpIn, type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
@@ -18,7 +18,7 @@ export interface SocketOptions {
    * Whether the network policies are checked before: a mark tells this to the endpoint's node, which does
    * not see the client.
    */
-  readonly isJudged: boolean;
+  readonly isPolicyChecked: boolean;
 }
 
 /** Opens an unconnected TCP socket for a connection to an endpoint. */
@@ -31,13 +31,13 @@ export function openUdp(family: IPFamily, options: SocketOptions): number {
   return marked(bindUdpIn(options.netns ?? null, family === 'ipv4' ? '0.0.0.0' : '::', 0), family, options);
 }
 
-function marked(fd: number, family: IPFamily, { mark, isJudged }: SocketOptions): number {
+function marked(fd: number, family: IPFamily, { mark, isPolicyChecked }: SocketOptions): number {
   const value = new Uint8Array(4);
   new DataView(value.buffer).setUint32(0, mark, true);
   try {
     if (libc().setsockopt(fd, SOL_SOCKET, SO_MARK, value, value.length) !== 0)
       throw systemError('mark socket', undefined, 'marking needs CAP_NET_ADMIN');
-    if (isJudged) setSocketDscp(fd, family, JUDGED_DSCP);
+    if (isPolicyChecked) setSocketDscp(fd, family, CHECKED_DSCP);
     return fd;
   } catch (error) {
     closeSync(fd);

@@ -10,17 +10,17 @@ import type { RowPacket } from './policy-rows.ts';
 /** Ports that every pod and place listens on. */
 const TCP_PORTS = [80, 81, 82];
 const UDP_PORTS = [53, 80];
-/** How long a packet that has to be dropped may take to arrive all the same. */
+/** Maximum time after which a packet that must be dropped could still arrive. */
 const DROPPED_MS = 400;
-/** How long an answer may take that has to come, on a busy machine. */
+/** Maximum time of an expected answer on a busy machine. */
 const ANSWERED_MS = 10_000;
 
-/** Something that sends and receives packets: a pod, a node, a host outside. */
+/** A sender and receiver of packets: a pod, a node, a host outside. */
 export interface Place {
   readonly netns: NetnsRef;
-  /** Of IPv4 and of IPv6. */
+  /** Addresses of IPv4 and of IPv6. */
   readonly ips: readonly string[];
-  /** The differentiated services code point of what it sends. Default: 0. */
+  /** The differentiated services code point of sent packets. Default: 0. */
   readonly dscp?: number;
 }
 
@@ -56,8 +56,9 @@ export async function listenEverywhere(places: Iterable<Place>): Promise<() => v
 }
 
 /**
- * Sends the first packet of a flow, and tells whether it is answered. `isExpected`: whether it has to be, which decides
- * how long to wait. `sourcePort` of UDP: one that no earlier call had, since its flow would still be open.
+ * Sends the first packet of a flow. Resolves to true if it is answered. `isExpected`: whether an answer is
+ * expected, which decides how long to wait. `sourcePort` of UDP: one that no earlier call used, since its
+ * flow would still be open.
  */
 export function arrives(
   places: ReadonlyMap<string, Place>,
@@ -118,7 +119,7 @@ async function answers(
   }
 }
 
-/** Routes from a namespace to networks through a node. */
+/** Adds routes from a namespace to networks through a node. */
 export function routeBy(netns: string, networks: readonly string[], gateways: readonly string[]): void {
   for (const network of networks) {
     const isV6 = network.includes(':');

@@ -3,13 +3,13 @@ import type { PolicyTable } from '../policy-table.ts';
 
 type Spec = NonNullable<NetworkPolicy['spec']>;
 
-/** A NetworkPolicy in namespace "x" unless told otherwise. */
+/** Returns a NetworkPolicy, by default in namespace "x". */
 export const policy = (name: string, spec: Spec, namespace = 'x'): NetworkPolicy => ({
   metadata: { name, namespace },
   spec,
 });
 
-/** "a=1,b=2" as labels. */
+/** Returns "a=1,b=2" as labels. */
 export const labels = (text: string): Record<string, string> =>
   Object.fromEntries(
     text
@@ -19,7 +19,7 @@ export const labels = (text: string): Record<string, string> =>
   );
 
 export const withLabels = (text: string): LabelSelector => ({ matchLabels: labels(text) });
-/** Selects everything. */
+/** Selects all pods. */
 export const ALL: LabelSelector = {};
 
 export const namespace = (name: string, more = ''): Namespace => ({

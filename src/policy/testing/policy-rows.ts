@@ -12,7 +12,7 @@ export const NAMESPACES = [
 export interface PolicyRow {
   readonly name: string;
   readonly policies: readonly NetworkPolicy[];
-  /** "x/a → x/b:80/TCP"; a row holds for both families. */
+  /** "x/a → x/b:80/TCP"; a row applies to both families. */
   readonly allowed?: readonly string[];
   readonly denied?: readonly string[];
 }
@@ -48,15 +48,18 @@ export const PODS: readonly TestPod[] = [
   },
 ];
 
-/** What each policy allows and denies. A client is a pod, "node-1" or "node-2" (a process there), or "outside". */
+/**
+ * The packets that each policy allows and denies. A client is a pod, "node-1" or "node-2" (a process
+ * there), or "outside".
+ */
 export const POLICY_ROWS: readonly PolicyRow[] = [
   {
-    name: 'without a policy all is allowed',
+    name: 'without a policy all packets are allowed',
     policies: [],
     allowed: ['x/a → x/b:80/TCP', 'outside → x/b:80/TCP', 'x/b → z/c:53/UDP'],
   },
   {
-    name: 'an ingress policy without rules denies all but the own node and the pod itself',
+    name: 'an ingress policy without rules denies all except the pod’s node and the pod itself',
     policies: [policy('deny', isolate(['Ingress']))],
     allowed: ['x/a → y/a:80/TCP', 'node-1 → x/b:80/TCP', 'x/b → x/b:80/TCP'],
     denied: [
@@ -68,7 +71,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     ],
   },
   {
-    name: 'an egress policy without rules denies all that its pods send',
+    name: 'an egress policy without rules denies all packets sent by its pods',
     policies: [policy('deny', isolate(['Egress']))],
     allowed: ['y/a → x/b:80/TCP', 'outside → x/a:80/TCP', 'x/a → x/a:80/TCP'],
     denied: [
@@ -85,7 +88,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     allowed: ['x/a → x/b:80/TCP', 'outside → x/b:81/TCP', 'x/a → outside:80/TCP', 'x/b → z/c:53/UDP'],
   },
   {
-    name: 'a podSelector selects pods of the own namespace',
+    name: 'a podSelector selects pods of the policy’s namespace',
     policies: [policy('p', ingressTo('b', [{ from: [{ podSelector: withLabels('app=a') }] }]))],
     allowed: ['x/a → x/b:80/TCP', 'x/a → x/b:53/UDP'],
     denied: ['y/a → x/b:80/TCP', 'z/c → x/b:80/TCP'],
@@ -97,7 +100,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['y/a → x/b:80/TCP'],
   },
   {
-    name: 'both selectors in one peer must hold',
+    name: 'both selectors of one peer must match',
     policies: [
       policy(
         'p',
@@ -110,7 +113,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['x/a → x/b:80/TCP', 'y/a → x/b:80/TCP'],
   },
   {
-    name: 'two peers add up',
+    name: 'two peers are alternatives',
     policies: [
       policy(
         'p',
@@ -123,7 +126,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['z/c → x/b:80/TCP'],
   },
   {
-    name: 'expressions of selectors count',
+    name: 'matchExpressions of selectors are used',
     policies: [
       policy(
         'p',
@@ -162,7 +165,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['z/c → x/b:80/TCP', 'outside → x/b:80/TCP'],
   },
   {
-    name: 'an ipBlock for egress reaches what is outside',
+    name: 'an ipBlock for egress allows addresses outside',
     policies: [
       policy(
         'p',
@@ -175,7 +178,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['x/a → x/b:80/TCP', 'x/a → z/c:80/TCP', 'x/a → node-1:80/TCP'],
   },
   {
-    name: 'a port allows its protocol alone',
+    name: 'a port allows only its protocol',
     policies: [policy('p', ingressTo('b', [{ ports: [{ protocol: 'TCP', port: 80 }] }]))],
     allowed: ['x/a → x/b:80/TCP', 'outside → x/b:80/TCP'],
     denied: ['x/a → x/b:81/TCP', 'x/a → x/b:80/UDP'],
@@ -187,7 +190,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['x/a → x/b:80/TCP'],
   },
   {
-    name: 'endPort makes a range, and ports add up',
+    name: 'endPort makes a range, and ports are alternatives',
     policies: [
       policy(
         'p',
@@ -205,13 +208,13 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['x/a → x/b:82/TCP', 'x/a → x/b:80/UDP'],
   },
   {
-    name: 'a port by name is the port that the selected pod calls so',
+    name: 'a port name is resolved for the selected pod',
     policies: [policy('p', { ...isolate(['Ingress']), ingress: [{ ports: [{ port: 'alt' }] }] })],
     allowed: ['y/a → x/b:81/TCP'],
     denied: ['y/a → x/b:80/TCP', 'y/a → x/a:81/TCP', 'y/a → x/a:80/TCP'],
   },
   {
-    name: 'for egress, a port by name is the port that the receiver calls so',
+    name: 'for egress, a port name is resolved for the receiver',
     policies: [
       policy('p', egressFrom('a', [{ to: [{ namespaceSelector: ALL }], ports: [{ port: 'http' }] }])),
     ],
@@ -219,7 +222,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['x/a → x/b:81/TCP', 'x/a → y/a:80/TCP', 'x/a → z/c:80/TCP', 'x/a → outside:80/TCP'],
   },
   {
-    name: 'a rule with ports and peers needs both',
+    name: 'a rule with ports and peers requires both',
     policies: [
       policy('p', ingressTo('b', [{ from: [{ podSelector: withLabels('app=a') }], ports: [{ port: 80 }] }])),
     ],
@@ -227,7 +230,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['x/a → x/b:81/TCP', 'y/a → x/b:80/TCP'],
   },
   {
-    name: 'policies add up',
+    name: 'policies are additive',
     policies: [
       policy('deny', isolate(['Ingress'])),
       policy('p1', ingressTo('b', [{ from: [{ podSelector: withLabels('app=a') }] }])),
@@ -257,7 +260,7 @@ export const POLICY_ROWS: readonly PolicyRow[] = [
     denied: ['x/a → y/a:80/TCP', 'y/a → x/a:80/TCP'],
   },
   {
-    name: 'policies of another namespace do not concern a pod',
+    name: 'policies of another namespace do not affect a pod',
     policies: [policy('deny', isolate(['Ingress', 'Egress']), 'y')],
     allowed: ['x/a → x/b:80/TCP', 'z/c → x/a:80/TCP'],
     denied: ['x/a → y/a:80/TCP', 'y/a → x/a:80/TCP'],

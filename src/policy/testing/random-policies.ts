@@ -20,7 +20,7 @@ const TEAMS: readonly LabelSelector[] = [
   withLabels('team=blue'),
   { matchExpressions: [{ key: 'team', operator: 'NotIn', values: ['blue'] }] },
 ];
-/** Blocks come in pairs, so that both families decide alike. */
+/** Blocks come in pairs, so that both families have the same result. */
 const BLOCKS: readonly Peer[][] = [
   [{ ipBlock: { cidr: '10.244.1.0/24' } }, { ipBlock: { cidr: 'fd00:10:244:1::/64' } }],
   [
@@ -38,7 +38,7 @@ const PORTS: readonly Port[] = [
   { protocol: 'UDP', port: 'dns' },
 ];
 
-/** Policies of a seed, and packets between places ("x/a → x/b:80/TCP"). */
+/** Returns policies for a seed, and packets between places ("x/a → x/b:80/TCP"). */
 export function randomPolicies(
   seed: number,
   places: readonly string[],
@@ -63,7 +63,7 @@ export function randomPolicies(
   const policies = Array.from({ length: 1 + Math.floor(random() * 5) }, (_, i) =>
     policy(`p${i}`, spec(), pick(NAMESPACES)),
   );
-  // A host outside reaches pods without translation, and pods reach it by their node's address.
+  // A host outside reaches pods without translation, and pods reach it with their node's address.
   const pods = places.filter((place) => place.includes('/'));
   const packets = Array.from({ length: PACKETS }, () => {
     const from = pick([...pods, ...pods, ...places]);
@@ -80,7 +80,7 @@ export function randomPolicies(
   return { policies, packets };
 }
 
-/** Mulberry32: numbers from 0 up to below 1, the same for the same seed. */
+/** Returns a Mulberry32 generator: numbers in [0, 1), the same for the same seed. */
 export function generator(seed: number): () => number {
   let state = seed;
   return () => {

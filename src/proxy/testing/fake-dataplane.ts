@@ -1,6 +1,6 @@
 import type { ApplyReport, Dataplane, Drift, Mode } from '../../dataplane/dataplane.ts';
 
-/** A dataplane without a kernel: it records the calls, and does what the test says. */
+/** A dataplane without a kernel: it records the calls, with results that the test configures. */
 export interface FakeDataplane extends Dataplane {
   readonly calls: string[];
   /** Errors of the next calls of `sync` and `apply`, in order. */
