@@ -69,7 +69,13 @@ test('a file that is not there is refused', () => {
 test('the example is accepted by up', async () => {
   const { command } = await import('./up.ts');
   const example = resolve(import.meta.dirname, '..', '..', 'examples', 'fairlead.yaml');
-  const output = { out() {}, err() {}, interactive: false, unread: new AbortController().signal };
+  const output = {
+    out() {},
+    err() {},
+    interactive: false,
+    columns: null,
+    unread: new AbortController().signal,
+  };
   // A wrong option after the file is read: nothing is started.
   await assert.rejects(
     command.run(['--config', example, '--name', 'Not A Name'], output),

@@ -19,6 +19,7 @@ async function run(...words: string[]): Promise<{ status: number; out: string; e
       err += text;
     },
     interactive: false,
+    columns: null,
     unread: new AbortController().signal,
   });
   return { status, out, err };

@@ -11,6 +11,7 @@ async function scriptFor(shell: string): Promise<string> {
     },
     err() {},
     interactive: false,
+    columns: null,
     unread: new AbortController().signal,
   };
   assert.equal(await command.run([shell], output), 0);

@@ -21,6 +21,7 @@ async function request(...words: readonly string[]) {
     },
     err: () => {},
     interactive: false,
+    columns: null,
     unread: new AbortController().signal,
   });
   return { status, ms: performance.now() - begin, ...(JSON.parse(out) as Record<string, unknown>) };

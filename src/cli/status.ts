@@ -11,6 +11,7 @@ import { httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
 import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
+import { wrap } from './help-text.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { processProblems, processTable, processViews } from './process-view.ts';
 
@@ -98,28 +99,34 @@ export const command = defineCommand({
       output.out(processTable(processes));
       output.out('\n');
       output.out(
-        formatTable([
-          ['NODE', 'ADDRESS', 'MODE', 'STATUS', 'PODS'],
-          ...nodes.map((node) => [
-            node.name,
-            node.addresses.join(' '),
-            node.mode,
-            node.ready ? 'Ready' : 'NotReady',
-            String(node.pods),
-          ]),
-        ]),
+        formatTable(
+          [
+            ['NODE', 'MODE', 'STATUS', 'PODS', 'ADDRESSES'],
+            ...nodes.map((node) => [
+              node.name,
+              node.mode,
+              node.ready ? 'Ready' : 'NotReady',
+              String(node.pods),
+              node.addresses.join(' '),
+            ]),
+          ],
+          output.columns,
+        ),
       );
       output.out('\n');
       output.out(
-        formatTable([
-          ['SERVICE', 'TYPE', 'FRONTENDS', 'ENDPOINTS'],
-          ...services.map((one) => [
-            `${one.namespace}/${one.name}`,
-            one.type,
-            one.frontends.join(' ') || '-',
-            one.summary,
-          ]),
-        ]),
+        formatTable(
+          [
+            ['SERVICE', 'TYPE', 'ENDPOINTS', 'FRONTENDS'],
+            ...services.map((one) => [
+              `${one.namespace}/${one.name}`,
+              one.type,
+              one.summary,
+              one.frontends.join(' ') || '-',
+            ]),
+          ],
+          output.columns,
+        ),
       );
       const balanced = services.flatMap((one) =>
         one.loadBalancer.map(({ address, node }) => [
@@ -135,12 +142,17 @@ export const command = defineCommand({
       output.out(
         problems.length === 0
           ? '\neverything is healthy\n'
-          : `\nunhealthy:\n${problems.map((text) => `  ${text}\n`).join('')}`,
+          : `\nunhealthy:\n${problems.map((text) => `${problemText(text, output.columns)}\n`).join('')}`,
       );
     }
     return problems.length === 0 ? 0 : 1;
   },
 });
+
+/** A problem in the list, whose further lines are indented. */
+function problemText(text: string, columns: number | null): string {
+  return columns === null ? `  ${text}` : `  ${wrap(text, columns, 4).trimStart()}`;
+}
 
 async function look(name: string) {
   const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));
