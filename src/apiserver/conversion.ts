@@ -46,6 +46,6 @@ export async function present(kind: Kind, object: ApiObject): Promise<ApiObject>
 }
 
 export function presentedJson(kind: Kind, stored: StoredObject): string {
-  const asKept = !kind.view && !kind.shown && stored.object.apiVersion === apiVersionOf(kind);
-  return asKept ? stored.json : JSON.stringify(presented(kind, stored.object));
+  const asStored = !kind.view && !kind.shown && stored.object.apiVersion === apiVersionOf(kind);
+  return asStored ? stored.json : JSON.stringify(presented(kind, stored.object));
 }

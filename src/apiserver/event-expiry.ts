@@ -5,7 +5,7 @@ import type { Store } from './store.ts';
 
 /** How long an Event is stored after its last write: kube-apiserver's --event-ttl. */
 export const EVENT_TTL_MS = 3_600_000;
-const LOOK_MS = 60_000;
+const CHECK_MS = 60_000;
 const EVENTS = 'events';
 
 /**
@@ -25,8 +25,8 @@ export function expireEvents(options: {
     written.delete(last.key);
     if (after) written.set(last.key, clock.now());
   });
-  const look = () => {
-    cancel = clock.after(LOOK_MS, look);
+  const check = () => {
+    cancel = clock.after(CHECK_MS, check);
     for (const [key, time] of written) {
       if (time + EVENT_TTL_MS > clock.now()) return;
       try {
@@ -37,7 +37,7 @@ export function expireEvents(options: {
       }
     }
   };
-  let cancel = clock.after(LOOK_MS, look);
+  let cancel = clock.after(CHECK_MS, check);
   return () => {
     cancel();
     endListening();

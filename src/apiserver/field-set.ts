@@ -98,13 +98,13 @@ export function members(set: FieldSet, path: FieldPath = []): string[][] {
 }
 
 /** Reports whether the field is a member of the set. */
-export function holds(set: FieldSet, path: FieldPath): boolean {
+export function hasField(set: FieldSet, path: FieldPath): boolean {
   const node = nodeAt(set, path);
   return node !== undefined && (node['.'] !== undefined || Object.keys(node).length === 0);
 }
 
 /** Reports whether the set contains the field or a field below it. */
-export function reaches(set: FieldSet, path: FieldPath): boolean {
+export function hasFieldAtOrBelow(set: FieldSet, path: FieldPath): boolean {
   return nodeAt(set, path) !== undefined;
 }
 

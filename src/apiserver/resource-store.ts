@@ -334,7 +334,7 @@ export class ResourceStore {
     }
   }
 
-  /** Deletes an object or begins its deletion; the result tells which. */
+  /** Deletes an object or begins its deletion; the result shows which. */
   delete(
     kind: Kind,
     namespace: string,

@@ -4,14 +4,14 @@ import {
   type FieldPath,
   type FieldSet,
   fieldSetOf,
-  holds,
+  hasField,
+  hasFieldAtOrBelow,
   insert,
   isUnmanaged,
   keyElement,
   listMerge,
   members,
   pathText,
-  reaches,
   remove,
   removeValue,
   valueAt,
@@ -78,7 +78,8 @@ export function applyServerSide(
   if (previous) {
     // An item precedes its fields, so that its key fields still identify it.
     for (const path of members(previous.fieldsV1)) {
-      const stillOwned = reaches(own, path) || others.some((entry) => reaches(entry.fieldsV1, path));
+      const stillOwned =
+        hasFieldAtOrBelow(own, path) || others.some((entry) => hasFieldAtOrBelow(entry.fieldsV1, path));
       if (!stillOwned) removeValue(object as JsonObject, path);
     }
   }
@@ -151,7 +152,7 @@ function findConflicts(
     (path) => !equal(valueAt(config, path), valueAt(current as JsonObject | null, path)),
   );
   return others.flatMap((entry) =>
-    differing.filter((path) => holds(entry.fieldsV1, path)).map((path) => ({ entry, path })),
+    differing.filter((path) => hasField(entry.fieldsV1, path)).map((path) => ({ entry, path })),
   );
 }
 

@@ -59,19 +59,19 @@ export class ServiceAllocator {
   allocate(service: ApiObject, before: ApiObject | null): Allocation {
     const errors: FieldError[] = [];
     const owner = ownerOf(service);
-    const takenPorts: string[] = [];
+    const usedPorts: string[] = [];
     const reserved: string[] = [];
     const takePort: TakePort = (port) => {
       const holder = this.#ports.get(port);
       if (holder !== undefined && holder !== owner) return false;
       if (holder === undefined) {
         this.#ports.set(port, owner);
-        takenPorts.push(port);
+        usedPorts.push(port);
       }
       return true;
     };
     const release = () => {
-      for (const port of takenPorts) this.#ports.delete(port);
+      for (const port of usedPorts) this.#ports.delete(port);
       for (const address of reserved) this.#addresses.unreserve(address);
     };
     const spec = isObject(service['spec']) ? service['spec'] : {};

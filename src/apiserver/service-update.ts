@@ -71,7 +71,7 @@ function dropUnneeded(spec: JsonObject, old: JsonObject): void {
   if (isReachable(old) && !isReachable(spec)) dropUnchanged('externalTrafficPolicy');
 }
 
-/** A Service that changes to a single family keeps the first one. */
+/** Removes the second family of a Service that changes to a single stack; the first one is kept. */
 function trimToSingleStack(spec: JsonObject, old: JsonObject): void {
   if (spec['ipFamilyPolicy'] !== 'SingleStack' || old['ipFamilyPolicy'] === 'SingleStack') return;
   for (const field of ['ipFamilies', 'clusterIPs']) {

@@ -85,7 +85,7 @@ export async function resumeCluster(
     writeLauncher(existing);
   }
   const count = nodeCount ?? existing.nodes.length;
-  const state = stay(addNodes(existing, count), count);
+  const state = keepNodes(addNodes(existing, count), count);
   writeCluster(state);
   const stopped = [
     ...(isStopped ? ['wire'] : []),
@@ -93,7 +93,7 @@ export async function resumeCluster(
     ...existing.nodes.slice(0, count).flatMap((node) => (isRunning(node.agent) ? [] : [node.name])),
   ];
   const added = state.nodes.slice(existing.nodes.length).map((node) => node.name);
-  await hurrySupervisor(state);
+  await wakeSupervisor(state);
   const said = [
     ...(stopped.length > 0 ? [`restarted: ${stopped.join(', ')}`] : []),
     ...(added.length > 0 ? [`added: ${added.join(', ')}`] : []),
@@ -114,7 +114,7 @@ export async function resumeCluster(
 }
 
 /** Clears the marks of interrupted removals. */
-function stay(state: ClusterState, count: number): ClusterState {
+function keepNodes(state: ClusterState, count: number): ClusterState {
   const nodes = state.nodes.map(({ isLeaving, ...node }, i) =>
     i >= count && isLeaving === true ? { ...node, isLeaving } : node,
   );
@@ -122,7 +122,7 @@ function stay(state: ClusterState, count: number): ClusterState {
 }
 
 /** Makes the supervisor start missing processes immediately; starts a supervisor if none is running. */
-async function hurrySupervisor(state: ClusterState): Promise<void> {
+async function wakeSupervisor(state: ClusterState): Promise<void> {
   const connection = await connectToRole('supervisor', state.name);
   if (!connection) {
     startSupervisor(state);

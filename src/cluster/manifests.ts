@@ -180,7 +180,7 @@ function unknownKind({ object, source }: ManifestObject): FairleadError {
   });
 }
 
-/** A webhook with failurePolicy Fail could not be called: its pods may still be starting. */
+/** Reports whether a webhook with failurePolicy Fail could not be called: its pods may still be starting. */
 function isWebhookUnreached(error: unknown): boolean {
   return hasReason(error, 'InternalError') && error.message.includes('failed calling webhook');
 }

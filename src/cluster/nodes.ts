@@ -13,7 +13,7 @@ import { cgroupParent, endProcesses } from './processes.ts';
 import { type ClusterState, clusterPaths, type NodeState, writeCluster } from './state.ts';
 
 const PATIENCE_MS = 5000;
-const LOOK_MS = 50;
+const POLL_MS = 50;
 
 /** Adds nodes to a cluster up to `count`, without starting their agents. */
 export function addNodes(state: ClusterState, count: number): ClusterState {
@@ -82,7 +82,7 @@ async function drain(client: Client, node: NodeState, deadline: AbortSignal): Pr
   }
   // Without a running agent, the pods are ended here.
   while (isRunning(node.agent) && !deadline.aborted && (await running()).length > 0)
-    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
 }
 
 async function ignoreMissing(call: Promise<unknown>): Promise<void> {

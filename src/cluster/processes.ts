@@ -89,7 +89,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
   };
 }
 
-/** The control group below which a node's containers are. */
+/** Returns the control group below which a node's containers are. */
 export function cgroupParent(cluster: string, node?: string): string {
   return node === undefined ? `/fairlead-${cluster}` : `/fairlead-${cluster}/${node}`;
 }

@@ -210,23 +210,23 @@ export function startCronJobs(context: ControllerContext): void {
     const { namespace, name } = splitKey(key);
     const cronJob = cronJobs.get(namespace, name);
     if (!cronJob) return;
-    const say = (type: 'Normal' | 'Warning', reason: string, message: string) =>
+    const recordEvent = (type: 'Normal' | 'Warning', reason: string, message: string) =>
       events.event(cronJob, type, reason, message, RESOURCES.cronJobs);
     const plan = reconcileCronJob({
       cronJob,
       jobs: jobs.controlledBy(cronJob.metadata?.uid ?? ''),
       now: clock.now(),
     });
-    for (const { type, reason, message } of plan.events) say(type, reason, message);
+    for (const { type, reason, message } of plan.events) recordEvent(type, reason, message);
     await all(
       [...plan.replace, ...plan.outdated].map(async (job) => {
         await jobs.delete(job, { propagationPolicy: 'Background' });
-        say('Normal', 'SuccessfulDelete', `Deleted job ${job.metadata?.name}`);
+        recordEvent('Normal', 'SuccessfulDelete', `Deleted job ${job.metadata?.name}`);
       }),
     );
     let { status } = plan;
     if (plan.create) {
-      const created = await createJob(cronJob, plan.create, say);
+      const created = await createJob(cronJob, plan.create, recordEvent);
       const { name: jobName = '', uid = '', resourceVersion = '' } = created.metadata ?? {};
       const reference = {
         kind: 'Job',
@@ -244,11 +244,11 @@ export function startCronJobs(context: ControllerContext): void {
   const createJob = async (
     cronJob: CronJob,
     job: Job,
-    say: (type: 'Normal' | 'Warning', reason: string, message: string) => void,
+    recordEvent: (type: 'Normal' | 'Warning', reason: string, message: string) => void,
   ): Promise<Job> => {
     try {
       const created = await jobs.create(job);
-      say('Normal', 'SuccessfulCreate', `Created job ${created.metadata?.name}`);
+      recordEvent('Normal', 'SuccessfulCreate', `Created job ${created.metadata?.name}`);
       return created;
     } catch (error) {
       // Created by a previous reconcile whose status write failed.
@@ -257,7 +257,7 @@ export function startCronJobs(context: ControllerContext): void {
         const existing = await context.client.get(RESOURCES.jobs, name, namespace);
         if (controllerOf(existing)?.uid === cronJob.metadata?.uid) return existing;
       }
-      say('Warning', 'FailedCreate', `Error creating job: ${messageOf(error)}`);
+      recordEvent('Warning', 'FailedCreate', `Error creating job: ${messageOf(error)}`);
       throw error;
     }
   };

@@ -220,7 +220,7 @@ export function startDeployments(context: ControllerContext): void {
   const { caches, clock } = context;
   const { deployments, replicaSets, pods } = caches;
   const events = recorderFor(context, 'deployment-controller');
-  const say = (deployment: Deployment, reason: string, message: string) =>
+  const recordEvent = (deployment: Deployment, reason: string, message: string) =>
     events.event(deployment, 'Normal', reason, message, RESOURCES.deployments);
 
   const viewOf = (deployment: Deployment): DeploymentView => {
@@ -250,7 +250,7 @@ export function startDeployments(context: ControllerContext): void {
         if (from === to) return;
         const way = to > from ? 'up' : 'down';
         const text = `Scaled ${way} replica set ${set.metadata?.name} from ${from} to ${to}`;
-        say(deployment, 'ScalingReplicaSet', text);
+        recordEvent(deployment, 'ScalingReplicaSet', text);
       }),
       (async () => {
         if (!plan.create) return;
@@ -268,7 +268,11 @@ export function startDeployments(context: ControllerContext): void {
     try {
       const created = await replicaSets.create(set);
       const name = created.metadata?.name ?? '';
-      say(deployment, 'ScalingReplicaSet', `Scaled up replica set ${name} from 0 to ${replicasOf(created)}`);
+      recordEvent(
+        deployment,
+        'ScalingReplicaSet',
+        `Scaled up replica set ${name} from 0 to ${replicasOf(created)}`,
+      );
       return name;
     } catch (error) {
       if (!hasReason(error, 'AlreadyExists')) {

@@ -311,16 +311,16 @@ test('manually created Endpoints become slices of their families', () => {
   );
 });
 
-const handMade = { metadata: { name: 'web', labels: {} as Record<string, string> } };
+const manual = { metadata: { name: 'web', labels: {} as Record<string, string> } };
 const MIRRORED: readonly [
   name: string,
-  endpoints: typeof handMade,
+  endpoints: typeof manual,
   service: Service | undefined,
   mirrored: boolean,
 ][] = [
-  ['hand-made', handMade, service({ selector: {} }), true],
-  ['of a Service with a selector', handMade, service(), false],
-  ['without a Service', handMade, undefined, false],
+  ['hand-made', manual, service({ selector: {} }), true],
+  ['of a Service with a selector', manual, service(), false],
+  ['without a Service', manual, undefined, false],
   [
     'with skip-mirror',
     { metadata: { name: 'web', labels: { 'endpointslice.kubernetes.io/skip-mirror': 'true' } } },

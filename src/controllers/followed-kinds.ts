@@ -21,7 +21,7 @@ const DEFINITIONS: Resource = {
   namespaced: false,
 };
 /** Kinds whose objects own nothing and are too numerous. */
-const LEFT_OUT = new Set(['events']);
+const IGNORED_KINDS = new Set(['events']);
 /** Kinds of other API servers appear without an event. */
 const REDISCOVER_MS = 30_000;
 
@@ -54,7 +54,7 @@ export function followKinds(
     queue.addAfter('all', REDISCOVER_MS);
     const served = (await servedKinds(client, signal, 'skip')).filter(
       ({ plural, verbs }) =>
-        !LEFT_OUT.has(plural) && ['list', 'watch', 'delete'].every((verb) => verbs.includes(verb)),
+        !IGNORED_KINDS.has(plural) && ['list', 'watch', 'delete'].every((verb) => verbs.includes(verb)),
     );
     const present = new Map(served.map((kind) => [keyOfKind(kind), kind]));
     for (const [key, stop] of stops) {

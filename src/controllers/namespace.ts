@@ -9,7 +9,7 @@ import { type ServedKind, servedKinds } from './discovery.ts';
 const FINALIZER = 'kubernetes';
 
 /** The remaining content of a namespace that is being deleted: the number of objects of each kind, and errors. */
-export interface NamespaceRest {
+export interface NamespaceContent {
   readonly counts: ReadonlyMap<string, number>;
   /** Finalizers that block deletion, with the number of objects. */
   readonly finalizers: ReadonlyMap<string, number>;
@@ -19,7 +19,7 @@ export interface NamespaceRest {
 /**
  * Builds the conditions that explain why a namespace is not deleted yet (upstream's NamespaceConditionUpdater). Pure.
  */
-export function namespaceConditions(namespace: Namespace, rest: NamespaceRest, now: number) {
+export function namespaceConditions(namespace: Namespace, rest: NamespaceContent, now: number) {
   const list = (counts: ReadonlyMap<string, number>, unit: string) =>
     [...counts].map(([name, count]) => `${name} ${unit} ${count} resource instances`).join(', ');
   const rows = [
@@ -69,7 +69,7 @@ export function startNamespaces(context: ControllerContext): void {
   const { client, caches, clock, signal } = context;
   const { namespaces, pods } = caches;
 
-  const empty = async (namespace: string): Promise<NamespaceRest> => {
+  const empty = async (namespace: string): Promise<NamespaceContent> => {
     const counts = new Map<string, number>();
     const finalizers = new Map<string, number>();
     const failures: string[] = [];

@@ -18,8 +18,8 @@ export interface PodGarbageView {
  * and pods on a node that is marked out of service (upstream's PodGC). Pure.
  */
 export function garbagePods({ pods, nodes, maxFinished }: PodGarbageView): Pod[] {
-  const isGoing = (pod: Pod) => pod.metadata?.deletionTimestamp !== undefined;
-  const unscheduled = pods.filter((pod) => isGoing(pod) && !pod.spec?.nodeName);
+  const isDeleting = (pod: Pod) => pod.metadata?.deletionTimestamp !== undefined;
+  const unscheduled = pods.filter((pod) => isDeleting(pod) && !pod.spec?.nodeName);
   const lost = new Set(
     nodes
       .filter(
@@ -29,9 +29,9 @@ export function garbagePods({ pods, nodes, maxFinished }: PodGarbageView): Pod[]
       )
       .map(({ metadata }) => metadata?.name),
   );
-  const stranded = pods.filter((pod) => isGoing(pod) && lost.has(pod.spec?.nodeName));
+  const stranded = pods.filter((pod) => isDeleting(pod) && lost.has(pod.spec?.nodeName));
   const finished = pods
-    .filter((pod) => isFinished(pod) && !isGoing(pod))
+    .filter((pod) => isFinished(pod) && !isDeleting(pod))
     .sort((a, b) => timeOf(a.metadata?.creationTimestamp) - timeOf(b.metadata?.creationTimestamp));
   return [...unscheduled, ...stranded, ...finished.slice(0, Math.max(0, finished.length - maxFinished))];
 }

@@ -52,7 +52,7 @@ function preemptionOn(
   refuse: NodeRefusal,
 ): Preemption | null {
   const isLower = (other: Pod) => priorityOf(other) < priorityOf(pod);
-  const isGoing = (other: Pod) => other.metadata?.deletionTimestamp !== undefined;
+  const isDeleting = (other: Pod) => other.metadata?.deletionTimestamp !== undefined;
   const node = load.node.metadata?.name ?? '';
   // Rules about other nodes' pods see the whole cluster.
   const fitsBeside = (pods: readonly Pod[]) => {
@@ -69,7 +69,7 @@ function preemptionOn(
   if (lower.length === 0 || !fitsBeside(staying)) return null;
   // Order of reprieve: protected pods, then the most important and oldest; pods already being deleted are excluded.
   const ordered = lower
-    .filter((other) => !isGoing(other))
+    .filter((other) => !isDeleting(other))
     .toSorted(
       (a, b) =>
         Number(isProtected(b)) - Number(isProtected(a)) ||

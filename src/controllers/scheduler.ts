@@ -51,7 +51,7 @@ export function startScheduler(context: ControllerContext): void {
     if (here) here.set(pod.metadata?.uid ?? '', pod);
     else placed.set(node, new Map([[pod.metadata?.uid ?? '', pod]]));
   };
-  const unplace = (node: string | undefined, pod: Pod) => {
+  const removePlacement = (node: string | undefined, pod: Pod) => {
     if (node !== undefined) placed.get(node)?.delete(pod.metadata?.uid ?? '');
   };
   const isOurs = (pod: Pod) =>
@@ -150,7 +150,7 @@ export function startScheduler(context: ControllerContext): void {
     if (decision.volumes) queue.addAfter(key, BIND_TIMEOUT_MS);
   });
   const forget = ({ node, pod }: Assumed) => {
-    unplace(node, pod);
+    removePlacement(node, pod);
     assumed.delete(pod.metadata?.uid ?? '');
   };
   const bind = async ({ pod, node }: Assumed) => {
@@ -262,9 +262,9 @@ export function startScheduler(context: ControllerContext): void {
     const node = pod.spec?.nodeName;
     const decided = assumed.get(uid);
     if (node) {
-      if (decided && decided.node !== node) unplace(decided.node, pod);
+      if (decided && decided.node !== node) removePlacement(decided.node, pod);
       assumed.delete(uid);
-      if (isFinished(pod)) unplace(node, pod);
+      if (isFinished(pod)) removePlacement(node, pod);
       else place(node, pod);
     } else if (!decided && !waiting.has(keyOf(pod)) && isOurs(pod)) queue.add(keyOf(pod));
   };
@@ -282,8 +282,8 @@ export function startScheduler(context: ControllerContext): void {
     },
     onDelete(pod) {
       const uid = pod.metadata?.uid ?? '';
-      unplace(assumed.get(uid)?.node, pod);
-      unplace(pod.spec?.nodeName, pod);
+      removePlacement(assumed.get(uid)?.node, pod);
+      removePlacement(pod.spec?.nodeName, pod);
       assumed.delete(uid);
       waiting.delete(keyOf(pod));
       retryWaiting();

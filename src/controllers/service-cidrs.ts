@@ -72,8 +72,8 @@ export function startServiceCidrs(context: ControllerContext): void {
   const queue = controllerQueue(context, 'service-cidrs', async (name) => {
     const cidr = serviceCidrs.get(undefined, name);
     if (!cidr) return;
-    const isGoing = cidr.metadata?.deletionTimestamp !== undefined;
-    const addresses = isGoing ? (await client.list(IP_ADDRESSES, { signal })).items : [];
+    const isDeleting = cidr.metadata?.deletionTimestamp !== undefined;
+    const addresses = isDeleting ? (await client.list(IP_ADDRESSES, { signal })).items : [];
     const others = serviceCidrs.informer.list().filter((other) => keyOf(other) !== name);
     const plan = reconcileServiceCidr(
       cidr,
@@ -85,14 +85,14 @@ export function startServiceCidrs(context: ControllerContext): void {
     let current = cidr;
     if (!same(cidr.status?.conditions, plan.conditions)) {
       current = await serviceCidrs.updateStatus({ ...cidr, status: { conditions: plan.conditions } });
-      const reason = isGoing ? 'KubernetesServiceCIDRTerminating' : 'KubernetesServiceCIDRReady';
+      const reason = isDeleting ? 'KubernetesServiceCIDRTerminating' : 'KubernetesServiceCIDRReady';
       events.event(cidr, 'Normal', reason, condition?.message ?? '', RESOURCES.serviceCidrs);
     }
     if (!same(cidr.metadata?.finalizers ?? [], plan.finalizers)) {
       const { uid, resourceVersion } = current.metadata ?? {};
       const metadata = { uid, resourceVersion, finalizers: plan.finalizers };
       await serviceCidrs.patch(current, 'merge', { metadata });
-    } else if (isGoing) queue.addAfter(name, RECHECK_MS);
+    } else if (isDeleting) queue.addAfter(name, RECHECK_MS);
   });
   serviceCidrs.informer.handle({
     onAdd: (cidr) => queue.add(keyOf(cidr)),

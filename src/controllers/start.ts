@@ -138,7 +138,7 @@ function dropManagedFields<T extends KubeObject>(object: T): T {
   return { ...object, metadata };
 }
 
-/** For kinds of which only names and owners are read here. */
+/** Reduces objects to their metadata, for kinds of which only names and owners are read here. */
 function metadataOnly<T extends KubeObject>(object: T): T {
   const { apiVersion, kind, metadata } = object;
   return dropManagedFields({ apiVersion, kind, metadata } as T);

@@ -87,13 +87,13 @@ function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; 
   const minReady = set.spec?.minReadySeconds ?? 0;
   const byOrdinal = new Map(pods.map((pod) => [ordinalOf(name, pod) ?? -1, pod]));
   const plan: { create: Pod[]; delete: Pod[] } = { create: [], delete: [] };
-  const isGoing = (pod: Pod) => pod.metadata?.deletionTimestamp !== undefined;
-  const isHealthy = (pod: Pod) => !isGoing(pod) && availableIn(pod, minReady, now) === 0;
+  const isDeleting = (pod: Pod) => pod.metadata?.deletionTimestamp !== undefined;
+  const isHealthy = (pod: Pod) => !isDeleting(pod) && availableIn(pod, minReady, now) === 0;
 
   for (let ordinal = start; ordinal < end; ordinal++) {
     const pod = byOrdinal.get(ordinal);
     if (!pod) plan.create.push(podAt(view, ordinal));
-    else if (!isGoing(pod) && isFinished(pod)) {
+    else if (!isDeleting(pod) && isFinished(pod)) {
       if ((view.pauseOf?.(pod) ?? 0) === 0) plan.delete.push(pod);
     } else if (isHealthy(pod)) continue;
     // The next pod waits until this one is ready.
@@ -107,7 +107,7 @@ function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; 
   // otherwise this code is not reached.
   const firstUnhealthy = condemned.findLast((pod) => !isHealthy(pod));
   for (const pod of condemned) {
-    if (!isGoing(pod) && (!ordered || isHealthy(pod) || pod === firstUnhealthy)) plan.delete.push(pod);
+    if (!isDeleting(pod) && (!ordered || isHealthy(pod) || pod === firstUnhealthy)) plan.delete.push(pod);
     if (ordered) return plan;
   }
   if (set.spec?.updateStrategy?.type === 'OnDelete' || plan.create.length + plan.delete.length > 0)
@@ -120,7 +120,7 @@ function stepsOf(view: StatefulSetView, pods: readonly Pod[]): { create: Pod[]; 
     const pod = byOrdinal.get(ordinal);
     if (!pod) return plan;
     if (revisionLabel(pod) !== view.update.name) {
-      if (!isGoing(pod)) plan.delete.push(pod);
+      if (!isDeleting(pod)) plan.delete.push(pod);
       unavailable++;
     } else if (!isHealthy(pod)) unavailable++;
     if (unavailable >= limit) return plan;

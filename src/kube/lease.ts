@@ -54,7 +54,7 @@ export interface ElectionOptions extends LeaseOptions {
 /**
  * Takes part in an election until the signal aborts, then releases the lease. The holder stops after two thirds of the
  * duration without a renewal, and others wait for the whole duration after the last change that they saw, by their own
- * clock: clocks need not agree, and never do two hold it (client-go leaderelection).
+ * clocks: clocks need not agree, and two processes never hold it at the same time (client-go leaderelection).
  */
 export async function holdLease(options: ElectionOptions): Promise<void> {
   const { client, namespace, name, identity, clock, signal, logger } = options;

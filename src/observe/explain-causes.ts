@@ -181,7 +181,7 @@ function noService(view: ExplainView, { destination, port, protocol }: Packet): 
   return [];
 }
 
-/** The Service of a port, or null. */
+/** Returns the Service of a port, or null. */
 export function serviceOf(view: ExplainView, { namespace, name }: PortRef): Service | null {
   for (const service of view.services()) {
     if (service.metadata?.namespace === namespace && service.metadata.name === name) return service;

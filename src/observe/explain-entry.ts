@@ -31,7 +31,7 @@ export function enter(view: ExplainView, origin: Origin, address: string): Enter
   const isOwn = isLoopback(address) || origin.addresses.includes(address);
   if (place && origin.kind !== 'node' && isOwn) return { kind: 'itself', place, label, steps: [] };
   if (origin.kind === 'node' && origin.node !== null) return { kind: 'node', node: origin.node, steps: [] };
-  if (!place) return withoutPlace(view, address);
+  if (!place) return enterFromUnknown(view, address);
   const route = view.facts.route(place, address);
   if (route === undefined) return stopped('unknown', `the route of ${label} to ${address} is not known`, []);
   if (route === null) {
@@ -60,8 +60,8 @@ function stopped(verdict: ExplainVerdict, reason: string, causes: readonly Cause
   return { kind: 'stopped', verdict, reason, steps: [], causes };
 }
 
-/** An unknown host: its packets enter through the node of the destination, or the node that announces it. */
-function withoutPlace(view: ExplainView, address: string): Entered {
+/** Lets packets of an unknown host enter through the node of the destination, or the node that announces it. */
+function enterFromUnknown(view: ExplainView, address: string): Entered {
   const silence = silenceCauses(view, address);
   if (silence.length > 0) return stopped('dropped', `no node announces ${address} on the link`, silence);
   const owner = nodeAt(view, address);

@@ -55,14 +55,14 @@ export function renderShort(explanation: Explanation): string {
       lines.push(`  the server sees ${clientSeen}`);
     }
   } else {
-    const fix = cause.fix === null ? [] : wrapped('fix: ', whereTo(cause), 2);
+    const fix = cause.fix === null ? [] : wrapped('fix: ', fixText(cause), 2);
     lines.push(...wrapped('because ', cause.text, room - fix.length), ...fix);
   }
   return `${lines.slice(0, SHORT_LINES).map(cut).join('\n')}\n`;
 }
 
 /** Returns the fix and the object and field to change. */
-function whereTo({ fix, object, field }: Cause): string {
+function fixText({ fix, object, field }: Cause): string {
   const at = [object, field !== null && !fix?.includes(field) ? field : null].filter((part) => part !== null);
   return at.length > 0 ? `${fix} (${at.join(' ')})` : `${fix}`;
 }

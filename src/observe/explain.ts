@@ -185,7 +185,7 @@ function withoutOwnRoute(
 }
 
 /** The maximum number of endpoints of a Service whose sockets are checked. */
-const MAX_LOOKED_AT = 100;
+const MAX_CHECKED_ENDPOINTS = 100;
 
 type Base = Pick<Body, 'packet' | 'steps' | 'endpoints' | 'clientSeen' | 'causes'>;
 
@@ -208,7 +208,7 @@ function forwarded(
     return { address: endpoint.ip, port: endpoint.port, node: endpoint.nodeName, isRewritten: masquerade };
   });
   const policies = explainPolicies(view, origin, map, packet, ends, true);
-  const arrivals = candidates.slice(0, MAX_LOOKED_AT).map(({ endpoint }, index): Arrived => {
+  const arrivals = candidates.slice(0, MAX_CHECKED_ENDPOINTS).map(({ endpoint }, index): Arrived => {
     const end = { address: endpoint.ip, port: endpoint.port, protocol: packet.protocol, service, portIndex };
     return afterPolicies(policies.verdicts[index], () => arriveFrom(view, map.node.name, end));
   });

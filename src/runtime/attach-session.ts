@@ -51,7 +51,7 @@ export async function runAttachSession(
   const sizes = async () => {
     for await (const { width, height } of remote.resizes) {
       // conmon(8): message 1 on its control pipe sets the terminal's size.
-      if (container.tty) tellConmon(container.bundle, `1 ${height} ${width}\n`);
+      if (container.tty) controlConmon(container.bundle, `1 ${height} ${width}\n`);
     }
   };
   // A disconnected client is reported by `closed`.
@@ -93,7 +93,7 @@ async function sendPacket(fd: number, data: Uint8Array, closed: AbortSignal): Pr
   }
 }
 
-function tellConmon(bundle: string, message: string): void {
+function controlConmon(bundle: string, message: string): void {
   try {
     const pipe = openSync(join(bundle, 'ctl'), constants.O_WRONLY | constants.O_NONBLOCK);
     writeSync(pipe, message);

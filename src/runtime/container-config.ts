@@ -21,7 +21,7 @@ export interface Launch {
 }
 
 /** The environment of one run of a container. */
-export interface RunPlace {
+export interface RunContext {
   /** The folder of the run. */
   readonly bundle: string;
   readonly cgroupsPath: string;
@@ -37,7 +37,7 @@ export function containerConfig(
   launch: Launch,
   environment: EnvironmentSources,
   image: Image,
-  { bundle, ...place }: RunPlace,
+  { bundle, ...place }: RunContext,
 ): { readonly config: object; readonly user: ProcessUser } {
   const { container, pod } = launch;
   const env = containerEnvironment(container, image.env, environment);

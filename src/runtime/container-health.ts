@@ -15,7 +15,7 @@ export interface HealthEvents {
 export class ContainerHealth {
   #started = false;
   #ready = false;
-  #complaint: string | null = null;
+  #failureMessage: string | null = null;
   #probing: AbortController | null = null;
   /** Ends only the startup and liveness probes. */
   #living: AbortController | null = null;
@@ -29,8 +29,8 @@ export class ContainerHealth {
   }
 
   /** The message of the failed probe that stops the run. */
-  get complaint(): string | null {
-    return this.#complaint;
+  get failureMessage(): string | null {
+    return this.#failureMessage;
   }
 
   /** Treats a container as ready until a probe fails: a restart of the agent does not remove its endpoints. */
@@ -43,7 +43,7 @@ export class ContainerHealth {
   begin(): void {
     this.#started = false;
     this.#ready = false;
-    this.#complaint = null;
+    this.#failureMessage = null;
   }
 
   watch(container: Container, target: ProbeTarget, clock: Clock, events: HealthEvents): void {
@@ -62,7 +62,7 @@ export class ContainerHealth {
         events.changed();
       },
       onUnhealthy: (kind, message, probe) => {
-        this.#complaint = message;
+        this.#failureMessage = message;
         events.unhealthy(kind, probe);
       },
       onFailure: events.failed,

@@ -237,7 +237,7 @@ export class ContainerRunner {
   }
 
   /** Checks whether the container has exited. */
-  nudge(): void {
+  checkExit(): void {
     this.#notice();
   }
 
@@ -258,7 +258,7 @@ export class ContainerRunner {
   async abandon(): Promise<void> {
     if (!this.isRunning || !this.#process) return;
     signalProcess(this.#process, 'SIGKILL');
-    await this.#exit?.seen();
+    await this.#exit?.detected();
   }
 
   /** Removes everything except the logs' folder of the pod. */
@@ -487,7 +487,7 @@ export class ContainerRunner {
     if (wait > 0) await this.#exit?.within(wait, this.#context.deadline);
     if (this.isRunning && this.#process) {
       signalProcess(this.#process, 'SIGKILL');
-      await this.#exit?.seen();
+      await this.#exit?.detected();
     }
   }
 
@@ -504,7 +504,7 @@ export class ContainerRunner {
 
   #terminationMessage(code: number): string {
     return (
-      this.#health.complaint ??
+      this.#health.failureMessage ??
       terminationMessage(
         this.#folder.bundle(this.#state.attempt),
         this.#folder.log(this.#state.attempt),

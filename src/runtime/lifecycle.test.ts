@@ -28,7 +28,7 @@ const REFUSED: ContainerEvent = { type: 'refused', reason: 'ErrImagePull', messa
 const after = (...events: readonly ContainerEvent[]): ContainerState =>
   events.reduce(nextContainerState, NEW_CONTAINER);
 /** A state in a few words. */
-const told = (state: ContainerState): string => {
+const stateText = (state: ContainerState): string => {
   const { phase } = state;
   const what =
     phase.kind === 'waiting'
@@ -78,7 +78,8 @@ describe('a container', () => {
       'waiting ContainerCreating, run 0, 0 restarts',
     ],
   ];
-  for (const [what, events, state] of rows) test(what, () => assert.equal(told(after(...events)), state));
+  for (const [what, events, state] of rows)
+    test(what, () => assert.equal(stateText(after(...events)), state));
 });
 
 describe("a container's next step", () => {

@@ -191,9 +191,9 @@ async function conmon(args: readonly string[]): Promise<{ pid: number; message: 
   } finally {
     for (const pipe of [errors, sync]) pipe.close();
   }
-  let complaint = '';
+  let errorOutput = '';
   errors.stream.setEncoding('utf8').on('data', (text: string) => {
-    complaint += text;
+    errorOutput += text;
   });
   errors.stream.on('error', () => {});
   try {
@@ -206,9 +206,9 @@ async function conmon(args: readonly string[]): Promise<{ pid: number; message: 
         data?: number;
         message?: string;
       };
-      return { pid: data, message: message || complaint };
+      return { pid: data, message: message || errorOutput };
     }
-    return { pid: -1, message: complaint || 'conmon ended without an answer' };
+    return { pid: -1, message: errorOutput || 'conmon ended without an answer' };
   } finally {
     for (const { stream } of [errors, sync]) stream.destroy();
   }

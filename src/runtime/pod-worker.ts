@@ -112,7 +112,7 @@ export class PodWorker {
   wake(): void {
     if (this.#done) return;
     this.#dirty = true;
-    for (const runner of this.#containers.values()) runner.nudge();
+    for (const runner of this.#containers.values()) runner.checkExit();
     // While the pod is being stopped, containers that become unready or end are reported immediately.
     if (this.#terminating) this.#publish();
     // Deferred: a step's own events call this too, and must find the step running.

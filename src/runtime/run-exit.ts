@@ -3,13 +3,13 @@ import type { Clock } from '../lib/clock.ts';
 /** The end of one run of a container, for its waiters. */
 export class RunExit {
   readonly #clock: Clock;
-  readonly #look: () => boolean;
+  readonly #isRunning: () => boolean;
   readonly #ended = Promise.withResolvers<null>();
 
-  /** `look`: checks whether the container still runs; may detect its end. */
-  constructor(clock: Clock, look: () => boolean) {
+  /** `isRunning`: checks whether the container still runs; may detect its end. */
+  constructor(clock: Clock, isRunning: () => boolean) {
     this.#clock = clock;
-    this.#look = look;
+    this.#isRunning = isRunning;
   }
 
   /** Records the run's end. */
@@ -36,7 +36,7 @@ export class RunExit {
    */
   async within(ms: number, deadline: () => number): Promise<void> {
     const until = this.#clock.now() + ms;
-    while (this.#look()) {
+    while (this.#isRunning()) {
       const left = Math.min(until, Math.max(deadline(), 0)) - this.#clock.now();
       if (left <= 0) return;
       await this.#pause(Math.min(left, 250));
@@ -44,8 +44,8 @@ export class RunExit {
   }
 
   /** Resolves at the run's end, which must be imminent. */
-  async seen(): Promise<void> {
-    while (this.#look()) await this.#pause(20);
+  async detected(): Promise<void> {
+    while (this.#isRunning()) await this.#pause(20);
   }
 
   async #pause(ms: number): Promise<void> {

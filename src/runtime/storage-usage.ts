@@ -6,7 +6,7 @@ import type { Clock } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
 
 /** The minimum interval between two measurements of a pod's files; measuring takes at most a twentieth of the time. */
-const LOOK_MS = 2000;
+const MIN_INTERVAL_MS = 2000;
 
 /** The folders of a pod's files that count. */
 export interface StorageFolders {
@@ -69,7 +69,7 @@ export interface StorageWatch {
 
 /** Measures repeatedly whether the pod's files exceed their limits. */
 export function watchStorage(pod: () => Pod, folders: StorageFolders, watch: StorageWatch): void {
-  const look = async () => {
+  const measure = async () => {
     const begun = watch.clock.now();
     let excess: string | null = null;
     try {
@@ -79,9 +79,9 @@ export function watchStorage(pod: () => Pod, folders: StorageFolders, watch: Sto
     }
     if (!watch.isActive()) return;
     if (excess !== null) watch.exceeded(excess);
-    else watch.after(Math.max(LOOK_MS, 20 * (watch.clock.now() - begun)), () => void look());
+    else watch.after(Math.max(MIN_INTERVAL_MS, 20 * (watch.clock.now() - begun)), () => void measure());
   };
-  watch.after(LOOK_MS, () => void look());
+  watch.after(MIN_INTERVAL_MS, () => void measure());
 }
 
 /**

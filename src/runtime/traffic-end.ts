@@ -3,7 +3,7 @@ import { type Clock, pause } from '../lib/clock.ts';
 
 /** The maximum wait for a pod to leave the EndpointSlices; never more than half of the grace period. */
 const MAX_WAIT_MS = 2000;
-const LOOK_MS = 20;
+const POLL_MS = 20;
 /** Other nodes receive the change at about the same time, and their proxies program it. */
 const SETTLE_MS = 250;
 
@@ -27,6 +27,6 @@ export async function untilTrafficEnds(options: {
   const limit = Math.min(MAX_WAIT_MS, options.graceMs / 2);
   if (!needsWait || limit <= 0 || !receivesTraffic()) return;
   const deadline = clock.now() + limit;
-  while (receivesTraffic() && !isUrgent() && clock.now() < deadline) await pause(clock, LOOK_MS);
+  while (receivesTraffic() && !isUrgent() && clock.now() < deadline) await pause(clock, POLL_MS);
   if (!isUrgent()) await pause(clock, Math.max(0, Math.min(SETTLE_MS, deadline - clock.now())));
 }

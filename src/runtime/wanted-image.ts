@@ -24,7 +24,7 @@ export class WantedImage {
   }
 
   /** Returns the image if it is present; otherwise starts a pull and returns null. */
-  find({ container, pod }: Launch, told: ImageEvents): Image | null {
+  find({ container, pod }: Launch, listener: ImageEvents): Image | null {
     const { images, client, events } = this.#context;
     if (this.#pulling) return null;
     const name = JSON.stringify(container.image ?? '');
@@ -33,7 +33,7 @@ export class WantedImage {
       this.#pulled = null;
       if (image) return image;
     } catch (error) {
-      told.failed(reasonOf(error, 'ImageInspectError'), messageOf(error));
+      listener.failed(reasonOf(error, 'ImageInspectError'), messageOf(error));
       return null;
     }
     this.#pulling = true;
@@ -45,11 +45,11 @@ export class WantedImage {
           this.#pulled = image;
           events.event(pod, 'Normal', 'Pulled', `Successfully pulled image ${name}`);
         },
-        (error: unknown) => told.failed('ErrImagePull', messageOf(error)),
+        (error: unknown) => listener.failed('ErrImagePull', messageOf(error)),
       )
       .finally(() => {
         this.#pulling = false;
-        told.changed();
+        listener.changed();
       });
     return null;
   }

@@ -53,7 +53,7 @@ export function requestVariables(
  * Evaluates match conditions: returns true if all are true, false if any is false. Throws CelError for the first that
  * failed if none is false.
  */
-export async function conditionsHold(
+export async function conditionsMatch(
   conditions: readonly JsonObject[],
   programs: RequestPrograms,
   variables: Readonly<Record<string, unknown>>,

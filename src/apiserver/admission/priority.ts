@@ -71,7 +71,7 @@ function setPriority(attributes: AdmissionAttributes, pod: ApiObject, view: Obje
   spec['preemptionPolicy'] = policy;
 }
 
-/** An update that omits the values set by admission keeps them. */
+/** Keeps the values set by admission if an update omits them. */
 function keepPriority(pod: ApiObject, before: ApiObject): void {
   const [spec, old] = [pod['spec'], before['spec']];
   if (!isObject(spec) || !isObject(old)) return;

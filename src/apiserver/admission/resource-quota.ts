@@ -104,7 +104,7 @@ function checkQuota(attributes: AdmissionAttributes, quota: ApiObject, delta: Am
 
 const POD_RESOURCES = ['cpu', 'memory', 'requests.cpu', 'requests.memory', 'limits.cpu', 'limits.memory'];
 
-/** A quota of compute resources requires every container to specify them. */
+/** Throws StatusError 403 if a container does not specify the compute resources that a quota limits. */
 function checkRequired(
   attributes: AdmissionAttributes,
   pod: ApiObject,

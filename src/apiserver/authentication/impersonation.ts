@@ -12,7 +12,7 @@ const NODE = /^system:node:(.+)$/;
 type Headers = Readonly<Record<string, string | undefined>>;
 
 /** The user that a request impersonates. */
-interface Wanted {
+interface ImpersonatedUser {
   readonly name: string;
   readonly uid: string;
   readonly groups: readonly string[];
@@ -45,7 +45,7 @@ export function createImpersonator(authorizer: Authorizer): Impersonator {
  * Returns null if the request does not impersonate a user. Throws StatusError 400 for groups, uid or extra without a
  * user.
  */
-function readHeaders(headers: Headers): Wanted | null {
+function readHeaders(headers: Headers): ImpersonatedUser | null {
   const extra: Record<string, string[]> = {};
   for (const [header, value] of Object.entries(headers)) {
     if (!header.startsWith(EXTRA_PREFIX) || value === undefined) continue;
@@ -73,7 +73,7 @@ function decoded(key: string): string {
 }
 
 /** Formats the user in Go's notation, as in upstream's refusal. */
-function goUser({ name, uid, groups, extra }: Wanted): string {
+function goUser({ name, uid, groups, extra }: ImpersonatedUser): string {
   const list = (items: readonly string[]) =>
     `[]string{${items.map((item) => JSON.stringify(item)).join(', ')}}`;
   const keys = Object.entries(extra).map(([key, items]) => `${JSON.stringify(key)}:${list(items)}`);
@@ -101,7 +101,7 @@ const check = (user: User, verb: string, subject: Subject): AuthorizationAttribu
 });
 
 /** Returns the subjects that the user must be allowed to impersonate: the user, its groups, uid and extra fields. */
-function subjects(wanted: Wanted, apiGroup: string): Subject[] {
+function subjects(wanted: ImpersonatedUser, apiGroup: string): Subject[] {
   const plain = (resource: string, name: string, group = apiGroup): Subject => ({
     apiGroup: group,
     resource,
@@ -122,7 +122,7 @@ function subjects(wanted: Wanted, apiGroup: string): Subject[] {
   ];
 }
 
-const legacyChecks = (user: User, wanted: Wanted) =>
+const legacyChecks = (user: User, wanted: ImpersonatedUser) =>
   subjects(wanted, '').map((subject) => check(user, 'impersonate', subject));
 
 /**
@@ -130,7 +130,7 @@ const legacyChecks = (user: User, wanted: Wanted) =>
  */
 function constrainedChecks(
   user: User,
-  wanted: Wanted,
+  wanted: ImpersonatedUser,
   request: AuthorizationAttributes,
 ): AuthorizationAttributes[] | null {
   const node = NODE.exec(wanted.name);
@@ -160,7 +160,7 @@ async function firstRefusal(
   return null;
 }
 
-function impersonated({ name, uid, groups, extra }: Wanted): User {
+function impersonated({ name, uid, groups, extra }: ImpersonatedUser): User {
   const account = ACCOUNT.exec(name);
   const own =
     account && groups.length === 0

@@ -24,7 +24,7 @@ export function createEscalationCheck(view: ObjectView, rbac: Rbac, authorizer: 
     const missing = uncovered(rules, wanted);
     if (missing.length > 0) throw escalation(attributes, missing, errors);
   };
-  const holds = async (
+  const hasVerb = async (
     user: User,
     verb: string,
     resource: string,
@@ -59,7 +59,7 @@ export function createEscalationCheck(view: ObjectView, rbac: Rbac, authorizer: 
       switch (resource.resource) {
         case 'roles':
         case 'clusterroles': {
-          if (await holds(user, 'escalate', resource.resource, namespace, name)) return;
+          if (await hasVerb(user, 'escalate', resource.resource, namespace, name)) return;
           if (
             isObject(object['aggregationRule']) &&
             !equal(object['aggregationRule'], oldObject?.['aggregationRule'])
@@ -77,7 +77,7 @@ export function createEscalationCheck(view: ObjectView, rbac: Rbac, authorizer: 
           const reference = object['roleRef'];
           const clusterRole = textAt(reference, 'kind') === 'ClusterRole';
           const roleResource = clusterRole ? 'clusterroles' : 'roles';
-          if (await holds(user, 'bind', roleResource, namespace, textAt(reference, 'name'))) return;
+          if (await hasVerb(user, 'bind', roleResource, namespace, textAt(reference, 'name'))) return;
           const { rules, error } = resolveRole(view, reference, namespace);
           if (error !== null) throw missingRole(attributes, reference);
           confirm(attributes, rules, namespace);
@@ -87,7 +87,10 @@ export function createEscalationCheck(view: ObjectView, rbac: Rbac, authorizer: 
   };
 }
 
-/** The garbage collector may change owner references and finalizers of roles that it could not grant. */
+/**
+ * Reports whether only owner references and finalizers change: the garbage collector may change these of roles that it
+ * could not grant.
+ */
 function onlyCollectorFieldsChange(object: ApiObject, before: ApiObject): boolean {
   const same = {
     ...object,

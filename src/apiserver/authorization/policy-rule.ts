@@ -54,7 +54,7 @@ function resourceMatches(resources: readonly string[], resource: string, subreso
   );
 }
 
-/** A nonResourceURL covers itself; "/path*" covers all paths that begin with "/path". */
+/** Reports whether a nonResourceURL covers another: itself, or for "/path*" all paths that begin with "/path". */
 function urlCovers(rule: string, path: string): boolean {
   return rule === '*' || rule === path || (rule.endsWith('*') && path.startsWith(rule.slice(0, -1)));
 }

@@ -131,7 +131,7 @@ function customKind(
   return { kind, version, schema, prune, complete };
 }
 
-/** Builds the warning of a deprecated version without a text of its own: it names the best version to use instead. */
+/** Builds the warning of a deprecated version without its own text: it names the best version to use instead. */
 function deprecation({ group, names, versions }: DefinitionSpec, { name }: DefinitionVersion): string {
   const [better] = versions
     .filter((one) => one.served && !one.deprecated && compareVersions(one.name, name) < 0)

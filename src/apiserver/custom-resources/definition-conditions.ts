@@ -13,7 +13,7 @@ export function definitionConditions(
 ): { readonly conditions: Condition[]; readonly acceptedNames: DefinitionNames } {
   const { group, names } = specOf(definition);
   const taken = new Set<string>();
-  const takenKinds = new Set<string>();
+  const usedKinds = new Set<string>();
   for (const other of others) {
     if (other.metadata.name === definition.metadata.name || specOf(other).group !== group) continue;
     const accepted = statusOf(other).acceptedNames;
@@ -21,7 +21,7 @@ export function definitionConditions(
     for (const name of [accepted.plural, accepted.singular, ...(accepted.shortNames ?? [])]) {
       if (name) taken.add(name);
     }
-    for (const kind of [accepted.kind, accepted.listKind]) if (kind) takenKinds.add(kind);
+    for (const kind of [accepted.kind, accepted.listKind]) if (kind) usedKinds.add(kind);
   }
   const before = statusOf(definition).acceptedNames;
   const conflict = (reason: string, name: string) => ({
@@ -44,8 +44,8 @@ export function definitionConditions(
   accept('plural', 'PluralConflict', taken);
   accept('singular', 'SingularConflict', taken);
   accept('shortNames', 'ShortNamesConflict', taken);
-  accept('kind', 'KindConflict', takenKinds);
-  accept('listKind', 'ListKindConflict', takenKinds);
+  accept('kind', 'KindConflict', usedKinds);
+  accept('listKind', 'ListKindConflict', usedKinds);
 
   const clash = problem as { reason: string; message: string } | null;
   const isEstablished =

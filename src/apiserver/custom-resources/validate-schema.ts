@@ -5,7 +5,7 @@ import { validateValue } from './validate-value.ts';
 
 const TYPES = ['array', 'boolean', 'integer', 'number', 'object', 'string'];
 
-export interface SchemaPlace {
+export interface SchemaContext {
   readonly isRoot: boolean;
   /** Within allOf, anyOf, oneOf or not, which allow value checks only. */
   readonly isNested: boolean;
@@ -15,7 +15,7 @@ export interface SchemaPlace {
 export function checkSchema(
   schema: StructuralSchema,
   path: string,
-  { isRoot, isNested }: SchemaPlace,
+  { isRoot, isNested }: SchemaContext,
 ): FieldError[] {
   if (typeof schema !== 'object' || schema === null) return [invalid(path, schema, 'must be an object')];
   const errors: FieldError[] = [];

@@ -212,23 +212,24 @@ function checkCombinations(
   path: string,
   errors: FieldError[],
 ): void {
-  const holds = (one: StructuralSchema): boolean => {
+  const matchesSchema = (one: StructuralSchema): boolean => {
     const found: FieldError[] = [];
     check(one, value, path, false, found);
     return found.length === 0;
   };
   for (const one of schema.allOf ?? []) check(one, value, path, false, errors);
-  if (schema.anyOf && !schema.anyOf.some(holds)) {
+  if (schema.anyOf && !schema.anyOf.some(matchesSchema)) {
     errors.push(inBody(path, value, 'must validate at least one schema (anyOf)'));
   }
   if (schema.oneOf) {
-    const count = schema.oneOf.filter(holds).length;
+    const count = schema.oneOf.filter(matchesSchema).length;
     if (count !== 1) {
       const found = count === 0 ? 'Found none valid' : `Found ${count} valid alternatives`;
       errors.push(inBody(path, value, `must validate one and only one schema (oneOf). ${found}`));
     }
   }
-  if (schema.not && holds(schema.not)) errors.push(inBody(path, value, 'must not validate the schema (not)'));
+  if (schema.not && matchesSchema(schema.not))
+    errors.push(inBody(path, value, 'must not validate the schema (not)'));
 }
 
 /** Items of sets and keys of map-like lists must be unique. */

@@ -4,7 +4,7 @@ type Json = Record<string, unknown>;
 const COMPONENTS = '#/components/schemas/';
 const METHODS = ['get', 'put', 'post', 'delete', 'options', 'head', 'patch'];
 /** Keywords of a schema that OpenAPI 2 also has. */
-const KEPT = [
+const COMMON_KEYWORDS = [
   'description',
   'format',
   'title',
@@ -80,7 +80,7 @@ function sorted(object: Json): Json {
 export function swaggerSchema(schema: Json): Json {
   const { $ref, allOf, oneOf, items, properties, additionalProperties } = schema;
   const result: Json = {};
-  for (const key of KEPT) if (schema[key] !== undefined) result[key] = schema[key];
+  for (const key of COMMON_KEYWORDS) if (schema[key] !== undefined) result[key] = schema[key];
   for (const [key, value] of Object.entries(schema)) if (key.startsWith('x-')) result[key] = value;
   if (typeof $ref === 'string') result['$ref'] = definitionReference($ref);
   // OpenAPI 3 wraps a reference that has its own description.

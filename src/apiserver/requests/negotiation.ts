@@ -130,7 +130,10 @@ function transformOf(
   }
 }
 
-/** As upstream: requested in the query, otherwise used for browsers and command-line tools. */
+/**
+ * Reports whether the response is indented. As upstream: if requested in the query, otherwise for browsers and
+ * command-line tools.
+ */
 function wantsPretty(context: RequestContext): boolean {
   const asked = context.query.get('pretty');
   if (asked) return /^(1|t|true)$/i.test(asked);

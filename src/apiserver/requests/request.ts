@@ -16,7 +16,7 @@ export interface IncomingRequest {
   readonly signal: AbortSignal;
   /** Reads the whole body. Throws StatusError 413 if it is too long, 408 if it arrives too slowly. */
   body(): Promise<Buffer>;
-  /** The body as a stream, for proxies; used instead of `body`. */
+  /** Returns the body as a stream, for proxies; used instead of `body`. */
   stream(): Readable;
   /** The connection of a request for another protocol (WebSocket, SPDY); null for all others. */
   readonly upgrade: Upgrade | null;

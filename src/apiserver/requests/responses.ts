@@ -18,7 +18,7 @@ export function statusResponse(
   return respond(schema, statusForm(context), error.code, error.toJSON(), headers);
 }
 
-/** A client that does not accept a Status in any format receives it as JSON. */
+/** Returns the format of a Status; JSON if the client accepts none. */
 function statusForm(context: RequestContext | null): Representation {
   if (!context) return PLAIN_JSON;
   try {

@@ -6,14 +6,11 @@ export type TypeDefaults = (object: Record<string, unknown>) => void;
 
 /**
  * Converts an object to the form in which the Go types would serialize it: removes unknown fields and nulls, treats
- * zeros
- * of non-pointer fields as absent, adds structs that are always serialized, makes quantities canonical. Sets each
- * type's
- * defaults on the way down: those of the schema, then `defaults`, by type name.
+ * zeros of non-pointer fields as absent, adds structs that are always serialized, makes quantities canonical. Sets each
+ * type's defaults on the way down: those of the schema, then `defaults`, by type name.
  *
  * A client may send a zero for "not set" (every typed client does in Protobuf); without this step, defaults would treat
- * it
- * as a value.
+ * it as a value.
  */
 export function canonicalise(
   types: TypeRegistry,

@@ -314,7 +314,7 @@ function checkGeneratedLabels(labels: Record<string, string>, errors: FieldError
   }
 }
 
-/** A generated selector selects only by the Job's UID. */
+/** Checks that a generated selector selects only by the Job's UID. */
 function validateGenerated(
   job: ApiObject,
   selector: unknown,

@@ -21,7 +21,7 @@ export function validatePod(pod: ApiObject, before: ApiObject | null): FieldErro
   return errors;
 }
 
-/** A token requires a service account. */
+/** Refuses a service account token without a service account. */
 function checkTokens(spec: JsonObject, errors: FieldError[]): void {
   if (spec['serviceAccountName']) return;
   listAt(spec, 'volumes').forEach((volume, i) => {

@@ -101,7 +101,9 @@ export function patchedBy(
   }
 }
 
-/** The merge keys of strategic merge patches belong to Go types, which custom kinds do not have. */
+/**
+ * Returns the supported patch types: custom kinds have no strategic merge patches, whose merge keys belong to Go types.
+ */
 function patchTypes({ kind }: ResourceContext): readonly string[] {
   return kind.isCustom ? PATCHES.filter((type) => type !== STRATEGIC) : PATCHES;
 }

@@ -15,7 +15,7 @@ export function startJobs(context: ControllerContext): void {
   const { caches, clock, client } = context;
   const { jobs, pods } = caches;
   const events = recorderFor(context, 'job-controller');
-  const say = (job: Job, type: 'Normal' | 'Warning', reason: string, message: string) =>
+  const recordEvent = (job: Job, type: 'Normal' | 'Warning', reason: string, message: string) =>
     events.event(job, type, reason, message, RESOURCES.jobs);
 
   const viewOf = (job: Job): JobView => {
@@ -53,7 +53,7 @@ export function startJobs(context: ControllerContext): void {
     // Status first: a pod that it does not count must not be released.
     if (plan.status) {
       await jobs.updateStatus({ ...job, status: plan.status });
-      sayChanges(job, plan.status);
+      recordChanges(job, plan.status);
     }
     await execute(job, plan);
     const current = jobs.get(namespace, name);
@@ -71,7 +71,7 @@ export function startJobs(context: ControllerContext): void {
       ...plan.untrack.map((pod) => untrack(pod)),
       ...plan.delete.map(async (pod) => {
         await pods.delete(pod);
-        say(job, 'Normal', 'SuccessfulDelete', `Deleted pod: ${pod.metadata?.name}`);
+        recordEvent(job, 'Normal', 'SuccessfulDelete', `Deleted pod: ${pod.metadata?.name}`);
       }),
       (async () => {
         // Slow start: a template that the server refuses costs one request, not hundreds.
@@ -84,10 +84,10 @@ export function startJobs(context: ControllerContext): void {
   const createPod = async (job: Job, pod: Pod) => {
     try {
       const made = await pods.create(pod);
-      say(job, 'Normal', 'SuccessfulCreate', `Created pod: ${made.metadata?.name}`);
+      recordEvent(job, 'Normal', 'SuccessfulCreate', `Created pod: ${made.metadata?.name}`);
     } catch (error) {
       if (hasReason(error, 'Forbidden', 'Invalid', 'BadRequest') && !isEnding(error)) {
-        say(job, 'Warning', 'FailedCreate', `Error creating: ${messageOf(error)}`);
+        recordEvent(job, 'Warning', 'FailedCreate', `Error creating: ${messageOf(error)}`);
       }
       throw error;
     }
@@ -100,15 +100,15 @@ export function startJobs(context: ControllerContext): void {
       if (!hasReason(error, 'NotFound')) throw error;
     }
   };
-  const sayChanges = (job: Job, status: NonNullable<Job['status']>) => {
+  const recordChanges = (job: Job, status: NonNullable<Job['status']>) => {
     const isNew = (type: string, value: string) =>
       !job.status?.conditions?.some((one) => one.type === type && one.status === value) &&
       status.conditions?.find((one) => one.type === type && one.status === value);
     const failed = isNew('Failed', 'True');
-    if (failed) say(job, 'Warning', failed.reason ?? '', failed.message ?? '');
-    if (isNew('Complete', 'True')) say(job, 'Normal', 'Completed', 'Job completed');
-    if (isNew('Suspended', 'True')) say(job, 'Normal', 'Suspended', 'Job suspended');
-    if (isNew('Suspended', 'False')) say(job, 'Normal', 'Resumed', 'Job resumed');
+    if (failed) recordEvent(job, 'Warning', failed.reason ?? '', failed.message ?? '');
+    if (isNew('Complete', 'True')) recordEvent(job, 'Normal', 'Completed', 'Job completed');
+    if (isNew('Suspended', 'True')) recordEvent(job, 'Normal', 'Suspended', 'Job suspended');
+    if (isNew('Suspended', 'False')) recordEvent(job, 'Normal', 'Resumed', 'Job resumed');
   };
 
   /** Removes the finalizer of pods whose Job is gone or no longer controls them: no Job counts them. */

@@ -136,7 +136,7 @@ function isActive(pod: Pod): boolean {
   return !hasEnded(pod) && pod.metadata?.deletionTimestamp === undefined;
 }
 
-/** A pod that its node has given up will not report again: only finalizers keep it. */
+/** Reports whether a pod has ended. A pod that its node has given up will not report again: only finalizers keep it. */
 function hasEnded({ metadata, status }: Pod): boolean {
   if (status?.phase === 'Succeeded' || status?.phase === 'Failed') return true;
   return metadata?.deletionTimestamp !== undefined && metadata.deletionGracePeriodSeconds === 0;

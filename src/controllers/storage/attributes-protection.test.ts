@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { PersistentVolume, PersistentVolumeClaim } from '../../kube/types.ts';
-import { finalizersLeft } from './attributes-protection.ts';
+import { remainingFinalizers } from './attributes-protection.ts';
 
 const DELETED = { deletionTimestamp: '2026-01-01T00:00:00Z' };
 const PROTECTION = 'kubernetes.io/vac-protection';
@@ -44,6 +44,6 @@ const ROWS: readonly [
 for (const [name, metadata, volumes, claims, left] of ROWS) {
   test(name, () => {
     const attributes = { metadata: { name: 'gold', ...metadata }, driverName: 'example.com' };
-    assert.deepEqual(finalizersLeft(attributes, volumes, claims), left);
+    assert.deepEqual(remainingFinalizers(attributes, volumes, claims), left);
   });
 }

@@ -15,7 +15,7 @@ export function attributesClassesOf(claim: PersistentVolumeClaim): string[] {
 }
 
 /** Returns the finalizers of a deleted class when no volume or claim uses it any more; null: unchanged. Pure. */
-export function finalizersLeft(
+export function remainingFinalizers(
   attributes: VolumeAttributesClass,
   volumes: readonly PersistentVolume[],
   claims: readonly PersistentVolumeClaim[],
@@ -37,7 +37,7 @@ export function startAttributesProtection(context: ControllerContext): void {
   const queue = controllerQueue(context, 'attributes-protection', async (name) => {
     const attributes = classes.get(undefined, name);
     if (!attributes) return;
-    const finalizers = finalizersLeft(attributes, volumes.informer.list(), claims.informer.list());
+    const finalizers = remainingFinalizers(attributes, volumes.informer.list(), claims.informer.list());
     if (finalizers === null) return;
     const { uid, resourceVersion } = attributes.metadata ?? {};
     await classes.patch(attributes, 'merge', { metadata: { uid, resourceVersion, finalizers } });

@@ -33,7 +33,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
   const { caches, client, clock, random, signal } = context;
   const { persistentVolumes: volumes, persistentVolumeClaims: claims, storageClasses, nodes } = caches;
   const events = recorderFor(context, 'persistentvolume-controller');
-  const sayOfClaim = (
+  const recordClaimEvent = (
     claim: PersistentVolumeClaim,
     type: 'Normal' | 'Warning',
     reason: string,
@@ -51,11 +51,11 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
         await provision(claim, step.storageClass);
         return;
       case 'wait':
-        sayOfClaim(claim, step.type, step.reason, step.message);
+        recordClaimEvent(claim, step.type, step.reason, step.message);
         await setClaimPhase(claim, 'Pending');
         return;
       case 'lose':
-        if (claim.status?.phase !== 'Lost') sayOfClaim(claim, 'Warning', step.reason, step.message);
+        if (claim.status?.phase !== 'Lost') recordClaimEvent(claim, 'Warning', step.reason, step.message);
         await setClaimPhase(claim, 'Lost');
     }
   };
@@ -91,7 +91,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
       return;
     }
     if (provisioner !== LOCAL_PATH || !local) {
-      sayOfClaim(
+      recordClaimEvent(
         claim,
         'Normal',
         'ExternalProvisioning',
@@ -103,14 +103,14 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     const problem = provisioningProblem(claim);
     if (problem !== null) {
       const message = `failed to provision volume with StorageClass "${storageClass.metadata?.name}": ${problem}`;
-      sayOfClaim(claim, 'Warning', 'ProvisioningFailed', message);
+      recordClaimEvent(claim, 'Warning', 'ProvisioningFailed', message);
       return;
     }
     const chosen = claim.metadata?.annotations?.[SELECTED_NODE];
     const node = chosen === undefined ? someNode() : nodes.get(undefined, chosen);
     if (!node) {
       if (chosen === undefined) {
-        sayOfClaim(claim, 'Warning', 'ProvisioningFailed', 'no node is ready for a volume');
+        recordClaimEvent(claim, 'Warning', 'ProvisioningFailed', 'no node is ready for a volume');
         throw new Error('no node is ready for a volume');
       }
       // The scheduler selects a node again.
@@ -124,12 +124,17 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     try {
       await local.create(path);
     } catch (error) {
-      sayOfClaim(claim, 'Warning', 'ProvisioningFailed', `failed to create ${path}: ${messageOf(error)}`);
+      recordClaimEvent(
+        claim,
+        'Warning',
+        'ProvisioningFailed',
+        `failed to create ${path}: ${messageOf(error)}`,
+      );
       throw error;
     }
     const made = await createVolume(volume);
     const message = `Successfully provisioned volume ${made.metadata?.name}`;
-    sayOfClaim(claim, 'Normal', 'ProvisioningSucceeded', message);
+    recordClaimEvent(claim, 'Normal', 'ProvisioningSucceeded', message);
     await bind(claims.informer.get(keyOf(claim)) ?? claim, made);
   };
   const createVolume = async (volume: PersistentVolume): Promise<PersistentVolume> => {
@@ -202,7 +207,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     await setVolumePhase(current, 'Failed', message);
   };
   /** Removes the finalizer of a volume that is being deleted, after its claim is gone and its folder is removed. */
-  const letGo = async (volume: PersistentVolume) => {
+  const releaseVolume = async (volume: PersistentVolume) => {
     if (volume.status?.phase === 'Bound') return;
     const { uid, resourceVersion, name = '', finalizers = [] } = volume.metadata ?? {};
     const ours = ['kubernetes.io/pv-protection', FOLDER_FINALIZER];
@@ -229,7 +234,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
       if (!volume) return;
       await syncVolume(volume);
       const current = volumes.get(undefined, key);
-      if (current?.metadata?.deletionTimestamp !== undefined) await letGo(current);
+      if (current?.metadata?.deletionTimestamp !== undefined) await releaseVolume(current);
     },
     1,
   );

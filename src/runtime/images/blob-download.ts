@@ -18,7 +18,7 @@ const INCOMPLETE = 'incomplete';
  */
 export async function downloadBlob(store: ImageStore, registry: Registry, blob: Descriptor): Promise<void> {
   if (store.hasBlob(blob)) return;
-  const file = takeUp(store, blob.digest);
+  const file = openDownload(store, blob.digest);
   for (let attempt = 1; ; attempt++) {
     try {
       await fetchRest(registry, blob, file);
@@ -74,7 +74,7 @@ async function fetchRest(registry: Registry, blob: Descriptor, file: string): Pr
 }
 
 /** Returns the file of a download: that of a dead process, or a new one. */
-function takeUp(store: ImageStore, digest: string): string {
+function openDownload(store: ImageStore, digest: string): string {
   const mine = store.temporary('blob');
   const named = join(dirname(mine), basename(mine).replace(/\.blob\..*$/, `.blob-${digest.slice(7)}`));
   for (const entry of readdirSync(dirname(mine))) {

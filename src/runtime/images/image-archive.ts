@@ -136,7 +136,7 @@ async function ociImages(store: ImageStore, folder: string, how: 'copy' | 'move'
   }
   for (const { manifest, digest } of images.values()) {
     for (const blob of [manifest.config, ...manifest.layers, { digest, size: -1 }]) {
-      if (!store.hasBlob(blob)) await takeBlob(store, blobFile(blob.digest), how, blob.digest);
+      if (!store.hasBlob(blob)) await storeBlob(store, blobFile(blob.digest), how, blob.digest);
     }
   }
   return [...images.values()];
@@ -157,7 +157,7 @@ async function dockerImages(store: ImageStore, folder: string, how: 'copy' | 'mo
     const known = taken.get(file);
     if (known) return known;
     const { size } = statSync(file);
-    const descriptor = { mediaType, digest: await takeBlob(store, file, how), size };
+    const descriptor = { mediaType, digest: await storeBlob(store, file, how), size };
     taken.set(file, descriptor);
     return descriptor;
   };
@@ -172,13 +172,13 @@ async function dockerImages(store: ImageStore, folder: string, how: 'copy' | 'mo
     };
     const fresh = store.temporary('manifest');
     writeFileSync(fresh, JSON.stringify(manifest), { mode: 0o600 });
-    images.push({ names: RepoTags ?? [], manifest, digest: await takeBlob(store, fresh, 'move') });
+    images.push({ names: RepoTags ?? [], manifest, digest: await storeBlob(store, fresh, 'move') });
   }
   return images;
 }
 
 /** Stores a file under its digest, which must be `expected` if given. */
-async function takeBlob(
+async function storeBlob(
   store: ImageStore,
   file: string,
   how: 'copy' | 'move',

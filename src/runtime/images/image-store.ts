@@ -250,7 +250,7 @@ function sweep(folder: string): void {
   }
 }
 
-/** A container's root file system uses this one. */
+/** Reports whether the root file system of a container uses this one. */
 function isMounted(root: string): boolean {
   return readFileSync('/proc/self/mountinfo', 'utf8').includes(
     `lowerdir=${root.replace(/[\\:,]/g, '\\$&')},`,

@@ -38,7 +38,7 @@ export const MANIFEST_TYPES = [
 
 const ARCHITECTURES: Readonly<Record<string, string>> = { x64: 'amd64', ia32: '386' };
 
-/** The architecture of this machine in image lists. */
+/** Returns the architecture of this machine in image lists. */
 export const machineArchitecture = (): string => ARCHITECTURES[process.arch] ?? process.arch;
 
 /**

@@ -8,7 +8,7 @@ import { messageOf } from '../../lib/errors.ts';
 import type { KubeletOptions } from '../options.ts';
 import { authorizeClient } from './client-authorization.ts';
 import { serveConnect } from './connect-tunnel.ts';
-import { findLogPlace, renderFolder } from './log-files.ts';
+import { findLogContent, renderFolder } from './log-files.ts';
 import { parseLogQuery, sendLog } from './log-request.ts';
 import {
   parseRequestPath,
@@ -68,7 +68,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
     sendLog(found, parseLogQuery(query, options.clock), response, options.signal);
   },
   logs({ pods }, { parts, path }, response) {
-    const place = findLogPlace(pods.list(), parts.slice(1));
+    const place = findLogContent(pods.list(), parts.slice(1));
     if ('file' in place) {
       response.writeHead(200, { 'content-type': 'text/plain; charset=utf-8' });
       createReadStream(place.file)

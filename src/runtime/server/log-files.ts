@@ -5,13 +5,13 @@ import { requestError } from './request-path.ts';
 import type { ServedPod } from './served-pod.ts';
 
 /** The content of /logs/ at a path: a folder's entries ("pods/"), or a file of this machine. */
-export type LogPlace = { readonly entries: readonly string[] } | { readonly file: string };
+export type LogContent = { readonly entries: readonly string[] } | { readonly file: string };
 
 /**
  * Finds the content at a path below a node's /logs/: the containers' logs as in upstream's /var/log,
  * pods/NAMESPACE_NAME_UID/CONTAINER/RUN.log. Other logs of the machine do not belong to the cluster. Throws "NotFound".
  */
-export function findLogPlace(pods: readonly ServedPod[], parts: readonly string[]): LogPlace {
+export function findLogContent(pods: readonly ServedPod[], parts: readonly string[]): LogContent {
   const [top, podName, containerName, fileName, ...rest] = parts.filter((part) => part !== '');
   const none = () => requestError('NotFound', `there is no /logs/${parts.join('/')} on this node`);
   if (rest.length > 0 || (top !== undefined && top !== 'pods')) throw none();

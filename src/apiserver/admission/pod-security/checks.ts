@@ -35,7 +35,7 @@ const isWindows = ({ spec }: PodParts) => textAt(spec, 'os', 'name') === 'window
 const violation = (reason: string, detail: string): Violation => ({ reason, detail });
 
 /** Returns the containers whose setting (their own, or else the pod's) is not allowed. */
-function bad(
+function offenders(
   pod: PodParts,
   isBad: (container: JsonObject) => boolean,
   tell: (containers: readonly JsonObject[]) => Violation,
@@ -122,7 +122,7 @@ export const BASELINE: readonly Check[] = [
       : null;
   },
   (pod) =>
-    bad(
+    offenders(
       pod,
       (container) => capabilities(container, 'add').some((one) => !BASELINE_CAPABILITIES.has(one)),
       (found) => {
@@ -154,7 +154,7 @@ export const BASELINE: readonly Check[] = [
       listAt(container, 'ports').flatMap(({ hostPort }) =>
         typeof hostPort === 'number' && hostPort > 0 ? [hostPort] : [],
       );
-    return bad(
+    return offenders(
       pod,
       (container) => ports(container).length > 0,
       (found) => {
@@ -174,7 +174,7 @@ export const BASELINE: readonly Check[] = [
       ]
         .flatMap((handler) => [textAt(handler, 'httpGet', 'host'), textAt(handler, 'tcpSocket', 'host')])
         .filter((host) => host !== '');
-    return bad(
+    return offenders(
       pod,
       (container) => hosts(container).some((host) => !LOCAL_HOSTS.includes(host)),
       (found) => {
@@ -187,14 +187,14 @@ export const BASELINE: readonly Check[] = [
     );
   },
   (pod) =>
-    bad(
+    offenders(
       pod,
       (container) => securityOf(container)['privileged'] === true,
       (found) =>
         violation('privileged', `${containersText(found)} must not set securityContext.privileged=true`),
     ),
   (pod) =>
-    bad(
+    offenders(
       pod,
       (container) => !['', 'Default'].includes(textAt(securityOf(container), 'procMount')),
       (found) =>
@@ -272,7 +272,7 @@ const ONLY_RESTRICTED: readonly Check[] = [
   (pod) =>
     isWindows(pod)
       ? null
-      : bad(
+      : offenders(
           pod,
           (container) => securityOf(container)['allowPrivilegeEscalation'] !== false,
           (found) =>

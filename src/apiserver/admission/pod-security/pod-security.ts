@@ -50,7 +50,7 @@ export function createPodSecurity(view: ObjectView): AdmissionPlugin {
         // Changes of metadata and status do not check the spec, as upstream.
         if (oldObject && subresource === '' && !imagesChange(object, oldObject)) return;
         checkPod(attributes, object, labels);
-      } else if (subresource === '') warnOfTemplate(attributes, object, TEMPLATES[name] ?? [], labels);
+      } else if (subresource === '') warnAboutTemplate(attributes, object, TEMPLATES[name] ?? [], labels);
     },
   };
 }
@@ -91,7 +91,7 @@ function checkPod(attributes: AdmissionAttributes, pod: ApiObject, labels: Label
     attributes.warn(`would violate PodSecurity "${warn.level}:${warn.version}": ${warned}`);
 }
 
-function warnOfTemplate(
+function warnAboutTemplate(
   attributes: AdmissionAttributes,
   object: ApiObject,
   path: readonly string[],
@@ -105,7 +105,9 @@ function warnOfTemplate(
   if (found !== null) attributes.warn(`would violate PodSecurity "${level}:${version}": ${found}`);
 }
 
-/** Of a pod's spec, only images (and fields that no control inspects) can change. */
+/**
+ * Reports whether the images of a pod's spec change; of its other fields, no control inspects those that can change.
+ */
 function imagesChange(pod: ApiObject, before: ApiObject): boolean {
   const images = (of: ApiObject) =>
     isObject(of['spec'])

@@ -5,7 +5,7 @@ import type { RequestPrograms } from '../../cel/request-program.ts';
 import { type ApiObject, at, equal, listAt } from '../../object.ts';
 import type { SchemaService } from '../../schema-service.ts';
 import { replaceObject, reviewedAs } from '../equivalent-object.ts';
-import { conditionsHold } from '../match-conditions.ts';
+import { conditionsMatch } from '../match-conditions.ts';
 import type { AdmissionAttributes } from '../plugin.ts';
 import { admissionForbidden, joinReasons } from '../refusal.ts';
 import type { ReinvokedPlugin } from '../reinvocation.ts';
@@ -109,7 +109,7 @@ async function carryOut(
     try {
       const { variables } = await variablesWith(params);
       const conditions = listAt(policy, 'spec', 'matchConditions');
-      if (!(await conditionsHold(conditions, options.programs, variables))) continue;
+      if (!(await conditionsMatch(conditions, options.programs, variables))) continue;
     } catch (error) {
       if (!(error instanceof CelError)) throw error;
       problems.push(`failed to evaluate match conditions: ${error.message}`);

@@ -4,7 +4,7 @@ import type { RequestPrograms } from '../../cel/request-program.ts';
 import { type ApiObject, at, type JsonObject, listAt, textAt } from '../../object.ts';
 import { StatusError } from '../../status-error.ts';
 import { reviewedAs } from '../equivalent-object.ts';
-import { conditionsHold } from '../match-conditions.ts';
+import { conditionsMatch } from '../match-conditions.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from '../plugin.ts';
 import { admissionForbidden } from '../refusal.ts';
 import {
@@ -70,7 +70,7 @@ async function failuresOf(
         params,
         variablesIn(policy),
       );
-      if (!(await conditionsHold(listAt(policy, 'spec', 'matchConditions'), programs, variables))) continue;
+      if (!(await conditionsMatch(listAt(policy, 'spec', 'matchConditions'), programs, variables))) continue;
       for (const validation of listAt(policy, 'spec', 'validations')) {
         failures.push(...(await failureOf(programs, validation, variables, failed)));
       }

@@ -9,7 +9,7 @@ import type { ObjectView } from '../../object-view.ts';
 import type { ResourceRegistry } from '../../routes/resource-registry.ts';
 import { badRequest, StatusError } from '../../status-error.ts';
 import { replaceObject, reviewedAs } from '../equivalent-object.ts';
-import { conditionsHold, requestVariables } from '../match-conditions.ts';
+import { conditionsMatch, requestVariables } from '../match-conditions.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from '../plugin.ts';
 import type { ReinvokedPlugin } from '../reinvocation.ts';
 import {
@@ -105,7 +105,7 @@ async function matches(
   const resource = matchingResource(hook.rules, hook.matchPolicy, attributes, registry);
   if (!resource || hook.matchConditions.length === 0) return resource;
   try {
-    const holds = await conditionsHold(
+    const holds = await conditionsMatch(
       hook.matchConditions,
       programs,
       requestVariables(attributes, authorizer),

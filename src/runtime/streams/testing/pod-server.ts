@@ -108,7 +108,8 @@ async function runCommand(
     for await (const size of remote.resizes) sizes.push(size);
   })();
   remote.closed.addEventListener('abort', () => child.kill('SIGKILL'));
-  // A command may end before it has read all its input, or its client before it has read all the output.
+  // Ignores errors: a command may end before it has read all its input, or its client before it has read all the
+  // output.
   const quietly = (way: Promise<void>) => way.catch(() => {});
   const outputs = [
     quietly(pipeline(child.stdout, remote.stdout)),
