@@ -125,7 +125,7 @@ async function settle(flows: readonly Flow[], oracle: Oracle): Promise<void> {
           (wanted[index]?.expected.action === 'forward') !== (action === 'forward'),
       );
       if (unknown < 0) break;
-      // A lasting difference shows in the flows.
+      // A lasting difference will appear in the flows.
       if (Date.now() > until) break;
       await new Promise((resolve) => setTimeout(resolve, 50));
     }

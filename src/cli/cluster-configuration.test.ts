@@ -24,7 +24,7 @@ function words(content: string): string[] {
   return configurationWords(file, OPTIONS, ['nodes', 'ip-family', 'pod-cidr', 'masquerade-all']);
 }
 
-test('fields become options, and manifests are found beside the file', () => {
+test('fields become options, and manifests are relative to the file', () => {
   assert.deepEqual(
     words(
       `${HEAD}nodes: 3\nipFamily: dual\npodCidr: [10.1.0.0/16, "fd00::/56"]\nmasqueradeAll: true\nmanifests: [a.yaml]\n`,
@@ -41,25 +41,21 @@ test('fields become options, and manifests are found beside the file', () => {
 });
 
 const WRONG: readonly [what: string, content: string, message: RegExp][] = [
-  [
-    'a field that is misspelt',
-    `${HEAD}ipFamilly: dual\n`,
-    /unknown field ipFamilly: did you mean ipFamily\?/,
-  ],
-  ['an option that is not of the cluster', `${HEAD}detach: true\n`, /unknown field detach/],
+  ['a misspelt field', `${HEAD}ipFamilly: dual\n`, /unknown field ipFamilly: did you mean ipFamily\?/],
+  ['an option that is not a property of the cluster', `${HEAD}detach: true\n`, /unknown field detach/],
   [
     'another kind',
     'apiVersion: kind.x-k8s.io/v1alpha4\nkind: Cluster\n',
     /must begin with apiVersion: fairlead/,
   ],
-  ['a flag with a text', `${HEAD}masqueradeAll: often\n`, /masqueradeAll must be true or false/],
+  ['a boolean with a string', `${HEAD}masqueradeAll: often\n`, /masqueradeAll must be true or false/],
   ['an object', `${HEAD}nodes: {role: worker}\n`, /nodes must be a string, a number or a list/],
-  ['a text', 'hello', /is not an object/],
+  ['a string', 'hello', /is not an object/],
 ];
 for (const [what, content, message] of WRONG)
   test(`${what} is refused`, () => assert.throws(() => words(content), message));
 
-test('a file that is not there is refused', () => {
+test('a missing file is refused', () => {
   assert.throws(
     () => configurationWords('/nonexistent.yaml', OPTIONS, []),
     /nonexistent.yaml: cannot be read: no such file/,
@@ -76,7 +72,7 @@ test('the example is accepted by up', async () => {
     columns: null,
     unread: new AbortController().signal,
   };
-  // A wrong option after the file is read: nothing is started.
+  // An invalid option after the file was read: no process is started.
   await assert.rejects(
     command.run(['--config', example, '--name', 'Not A Name'], output),
     /invalid cluster name/,

@@ -8,9 +8,9 @@ const API_VERSION = 'fairlead.dev/v1alpha1';
 const KIND = 'Cluster';
 
 /**
- * Reads a cluster's configuration file and returns its fields as words of a command line, which are checked like typed
- * ones. Fields are the options of `up` in camel case ("ipFamily"); `manifests` is a list of files and folders, relative to
- * the configuration file. Throws FairleadError that names the field.
+ * Reads a cluster's configuration file and returns its fields as words of a command line, which are checked
+ * like typed ones. Fields are the options of `up` in camel case ("ipFamily"); `manifests` is a list of
+ * files and folders, relative to the configuration file. Throws FairleadError that names the field.
  */
 export function configurationWords(file: string, options: OptionTable, fields: readonly string[]): string[] {
   const document = readDocument(file);

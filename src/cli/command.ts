@@ -2,7 +2,7 @@ import { usualCluster } from '../cluster/state.ts';
 import { type HelpTexts, helpText, shortSynopsis, wrap } from './help-text.ts';
 import { type OptionTable, type Parsed, parseWords, type Syntax, text } from './options.ts';
 
-/** The output streams of a command; tests pass their own. */
+/** The output streams of a command; tests provide others. */
 export interface Output {
   readonly out: (text: string) => void;
   readonly err: (text: string) => void;

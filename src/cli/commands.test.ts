@@ -38,7 +38,7 @@ test("README's command table equals the commands' option tables", async () => {
 });
 
 for (const { name, summary, load } of COMMANDS) {
-  test(`${name}: its name and summary are those of the overview; its help fits 80 columns`, async () => {
+  test(`${name}: its name and summary equal those in the overview; its help fits 80 columns`, async () => {
     const { command } = await load();
     assert.deepEqual([command.name, command.summary], [name, summary]);
     const lines = command.help.split('\n');

@@ -2,11 +2,11 @@ import type { Command } from './command.ts';
 
 export interface CommandEntry {
   readonly name: string;
-  /** Started by other commands, not by users: not listed in the help and in README. */
+  /** Started by other commands, not by users: absent from the help and README. */
   readonly internal?: boolean;
   /** A separate chunk of the bundle, so that a command loads only its own code. */
   readonly load: () => Promise<{ readonly command: Command }>;
-  /** Equal to the command's own summary; the overview shows it without loading the command. */
+  /** Equal to the summary in the command; the overview shows it without loading the command. */
   readonly summary: string;
 }
 

@@ -1,6 +1,6 @@
 import type { Option, Syntax } from './options.ts';
 
-/** A command as shells complete it. */
+/** The parts of a command that shells complete. */
 export interface CompletedCommand {
   readonly summary: string;
   readonly syntax: Pick<Syntax, 'name' | 'options' | 'arguments'>;

@@ -39,7 +39,7 @@ test('the files below deploy/ equal the output of the generator (node tools/depl
 });
 
 for (const parts of INSTALLATIONS) {
-  test(`${parts}: the agent accepts its configuration, and its nodes only read`, () => {
+  test(`${parts}: the agent accepts its configuration, and its nodes have only read access`, () => {
     const all = objects(parts);
     const text = all.find(({ kind }) => kind === 'ConfigMap')?.data?.['agent.yaml'] ?? '';
     const configuration = readConfiguration(parse(text), { NODE_NAME: 'node-1' });

@@ -2,10 +2,10 @@ import type { Argument, Option, Syntax } from './options.ts';
 
 const COLUMNS = 80;
 
-/** Texts of a command's help besides its options and arguments. */
+/** The texts of a command's help except its options and arguments. */
 export interface HelpTexts {
   readonly summary: string;
-  /** Paragraphs; a line that begins with spaces is kept as it is. */
+  /** Paragraphs; a line that begins with spaces is not wrapped. */
   readonly description: readonly string[];
   /** Command lines, without "fairlead". */
   readonly examples?: readonly string[];
@@ -31,7 +31,10 @@ export function helpText(syntax: Syntax, texts: HelpTexts): string {
   return `${sections.filter((section) => section !== '').join('\n\n')}\n`;
 }
 
-/** The command with its arguments and main options, for one row of a table: "mode MODE [--node NODE]". */
+/**
+ * Returns the command with its arguments and main options, for one row of a table: "mode MODE [--node
+ * NODE]".
+ */
 export function shortSynopsis(syntax: Syntax, texts: HelpTexts): string {
   const main = Object.entries(syntax.options).filter(([, option]) => option.main === true);
   const options = main.map(([long, option]) => `[${shortLabel(long, option)}]`);
@@ -51,7 +54,7 @@ export function wrap(paragraph: string, columns = COLUMNS, indent = 0): string {
   return lines.map((line) => ' '.repeat(indent) + line).join('\n');
 }
 
-/** Terms with their explanations in a second column. */
+/** Formats terms with their explanations in a second column. */
 export function definitions(rows: readonly (readonly [term: string, text: string])[]): string {
   const width = Math.max(0, ...rows.map(([term]) => term.length).filter((length) => length <= 26));
   const indent = width + 4;

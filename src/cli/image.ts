@@ -81,7 +81,7 @@ export const command = defineCommand({
   },
 });
 
-/** The options of each action, besides --name. */
+/** The options of each action in addition to --name. */
 const OPTIONS_OF: Readonly<Record<string, readonly string[]>> = {
   load: ['as', 'json', 'output'],
   pull: ['credentials', 'plain-http', 'json', 'output'],

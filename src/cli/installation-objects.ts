@@ -4,7 +4,7 @@ import { stringify } from 'yaml';
 export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all', 'policy'] as const;
 export type Installation = (typeof INSTALLATIONS)[number];
 
-/** Texts may be placeholders of a template language, such as "{{ .Values.image }}". */
+/** Strings may be placeholders of a template language, such as "{{ .Values.image }}". */
 export interface InstallationOptions {
   readonly parts: Installation;
   readonly namespace: string;
@@ -136,7 +136,7 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
     ...(parts === 'all' ? { network: { overlay: 'vxlan', uplink: options.uplink, cni: {} } } : {}),
     ...(!answersDns(parts) ? {} : { dns: { addresses: [options.dnsAddress] } }),
     ...(options.pool.length > 0 ? { loadBalancer: { pools: { default: options.pool } } } : {}),
-    // Beside kube-proxy, which has the usual ports.
+    // kube-proxy, which runs too, has the usual ports.
     healthzBindAddress: `0.0.0.0:${healthzPort(parts)}`,
     metricsBindAddress: `127.0.0.1:${parts === 'policy' ? 10267 : 10249}`,
   };

@@ -36,7 +36,7 @@ const CARRIED: readonly [line: string, expected: object][] = [
 ];
 
 for (const [line, expected] of CARRIED) {
-  test(`${line} takes effect`, () => {
+  test(`${line} sets its fields`, () => {
     const { apiVersion: _, kind: __, ...document } = flags(line).document;
     assert.deepEqual(document, expected);
   });
@@ -56,7 +56,7 @@ test('an unsupported flag is rejected with the reason', () => {
   assert.throws(() => flags('--log-text-split-stream'), /--log-text-split-stream: the log is one stream/);
 });
 
-test('flags without effect, and flags beside --config, are named in a warning', () => {
+test('flags without effect, and flags in addition to --config, are listed in a warning', () => {
   assert.deepEqual(flags('--docker-only --storage-driver-db=x').warnings, [
     'flags without effect: --docker-only, --storage-driver-db',
   ]);

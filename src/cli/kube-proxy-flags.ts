@@ -230,8 +230,9 @@ export interface ReadFlags {
 }
 
 /**
- * Turns kube-proxy's flags among the options that were `given` into a KubeProxyConfiguration. With a configuration file
- * they are ignored, with a warning. Throws FairleadError "usage" for an unsupported flag, with the reason.
+ * Converts kube-proxy's flags among the options that were `given` into a KubeProxyConfiguration. With a
+ * configuration file they are ignored, with a warning. Throws FairleadError "usage" for an unsupported
+ * flag, with the reason.
  */
 export function readKubeProxyFlags(
   values: Readonly<Record<string, unknown>>,
@@ -269,7 +270,7 @@ export function readKubeProxyFlags(
   };
 }
 
-/** Returns whether one of kube-proxy's flags was given. */
+/** Returns true if one of kube-proxy's flags was given. */
 export function hasKubeProxyFlag(given: ReadonlySet<string>): boolean {
   return Object.keys(FLAGS).some((name) => given.has(name));
 }

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { manualClock } from '../lib/clock.ts';
 import { createLogOutput } from './log-output.ts';
 
-/** A disk whose writes end when the test says so. */
+/** A disk whose writes are completed by the test. */
 function createDisk() {
   let text = '';
   let pending: (() => void) | null = null;
@@ -43,7 +43,7 @@ function createDisk() {
       room = bytes;
     },
     step,
-    /** Lets what is being written end, and what follows from that. */
+    /** Completes the write in progress and the work that follows. */
     run() {
       while (step());
     },
@@ -51,7 +51,7 @@ function createDisk() {
   };
 }
 
-test('lines come in their order, written together while the disk is busy', () => {
+test('lines are written in order, written together while the disk is busy', () => {
   const disk = createDisk();
   for (const line of ['a\n', 'b\n', 'c\n']) disk.output.write(line);
   disk.run();
@@ -73,7 +73,7 @@ test('a full disk loses lines, and the log says how many once there is room', ()
   assert.equal(last, 'c');
 });
 
-test('a line that was cut by a full disk does not run into the next one', () => {
+test('a line truncated by a full disk does not run into the next one', () => {
   const disk = createDisk();
   disk.limit(3);
   disk.output.write('abcdef\n');
@@ -88,7 +88,7 @@ test('a line that was cut by a full disk does not run into the next one', () => 
   assert.deepEqual([lines[0], lines[2]], ['abc', 'next']);
 });
 
-test('a reader that does not read holds up nothing: what is too much is dropped', () => {
+test('a reader that does not read does not block: lines beyond the limit are dropped', () => {
   const disk = createDisk();
   for (let i = 0; i < 100; i++) disk.output.write(`line ${i}\n`);
   disk.run();
@@ -100,7 +100,7 @@ test('a reader that does not read holds up nothing: what is too much is dropped'
   );
 });
 
-test('a pipe that is full for now is tried again', () => {
+test('writing to a full pipe is retried', () => {
   const disk = createDisk();
   disk.fail('EAGAIN');
   disk.output.write('a\n');
@@ -111,7 +111,7 @@ test('a pipe that is full for now is tried again', () => {
   assert.equal(disk.text(), 'a\n');
 });
 
-test('at the end of the process what waits is written at once', () => {
+test('at the end of the process pending lines are written at once', () => {
   const disk = createDisk();
   disk.output.write('a\n');
   disk.output.write('b\n');

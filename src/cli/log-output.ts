@@ -22,7 +22,7 @@ export interface LogOutputOptions {
   readonly maxWaitingBytes?: number;
 }
 
-/** The log output of a descriptor. */
+/** Returns the log output of a descriptor. */
 export function descriptorOutput(fd: number): LogOutput {
   return createLogOutput({
     write: (bytes, done) => write(fd, bytes, done),
@@ -32,9 +32,9 @@ export function descriptorOutput(fd: number): LogOutput {
 }
 
 /**
- * Writes lines in the background, in their order. Neither a full disk nor a reader that has gone or does not read
- * stops the process: lines that cannot be written are dropped and counted, and the count is logged once writing succeeds
- * again.
+ * Writes lines in the background, in order. The process continues on a full disk, and when the reader has
+ * exited or does not read: lines that cannot be written are dropped and counted, and the count is logged
+ * once writing succeeds again.
  */
 export function createLogOutput(options: LogOutputOptions): LogOutput {
   const { clock, maxWaitingBytes = MAX_WAITING_BYTES } = options;

@@ -3,8 +3,8 @@ import type { Logger } from '../lib/log.ts';
 import { descriptorOutput } from './log-output.ts';
 
 /**
- * Creates a logger of JSON lines on standard output, which neither block nor end the process when they cannot be written; FAIRLEAD_LOG sets
- * the level (default: info, or debug with `verbose`).
+ * Creates a logger of JSON lines on standard output, which neither blocks nor ends the process if they
+ * cannot be written; FAIRLEAD_LOG sets the level (default: info, or debug with `verbose`).
  */
 export function createLogger(name: string, { verbose = false } = {}): Logger {
   const output = descriptorOutput(1);
@@ -44,7 +44,7 @@ export function shutdownSignal(): AbortSignal {
   return controller.signal;
 }
 
-/** The log is written in the background: what is logged just before the end gets this time. */
+/** The log is written in the background: the last lines get this much time. */
 const LAST_LINES_MS = 100;
 
 /** Logs an uncaught error or rejection and exits. */

@@ -28,7 +28,7 @@ const DEFAULTS = {
   detach: false,
 };
 
-describe('words are read', () => {
+describe('valid command lines', () => {
   const rows: { words: string; args?: string[]; options?: object; given?: string[] }[] = [
     { words: 'a', args: ['a'] },
     { words: 'a here', args: ['a', 'here'] },
@@ -55,7 +55,7 @@ describe('words are read', () => {
   }
 });
 
-describe('wrong words are named, with the right one where it is known', () => {
+describe('invalid command lines: the error names the wrong argument, and a correction if known', () => {
   const rows: [words: string, message: string][] = [
     ['', 'missing FROM'],
     ['a --cuont 3', 'unknown option --cuont: did you mean --count?'],
@@ -85,7 +85,7 @@ describe('wrong words are named, with the right one where it is known', () => {
 
 describe('a program after "--"', () => {
   const run = { name: 'run', arguments: [{ name: 'POD', help: '' }], program: 'COMMAND…', options: {} };
-  test('keeps its own options', () => {
+  test('keeps its options', () => {
     const { args, program } = parseWords(run, ['web', '--', 'ls', '--help', '--', '-l']);
     assert.deepEqual([args, program], [['web'], ['ls', '--help', '--', '-l']]);
   });

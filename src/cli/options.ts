@@ -35,7 +35,7 @@ export interface Choice<T extends string = string> extends Common {
   readonly value: string;
   readonly choices: readonly T[];
   readonly fallback: T;
-  /** The choice if the option is given without a value; a value then needs "=". */
+  /** The choice if the option is given without a value; an explicit value then needs "=". */
   readonly implied?: T;
 }
 export type Option = Flag | Text | Texts | WholeNumber | Choice;

@@ -20,7 +20,7 @@ const killed: ProcessRecord = {
   startAt: NOW + 5000,
 };
 
-// What `status` reads of the state.
+// The fields of the state that `status` uses.
 const state = { name: 'demo', mode: 'nftables', nodes: [{ name: 'node-1' }] } as unknown as ClusterState;
 
 function problems(supervision: Partial<Supervision>, of = state): string[] {
@@ -31,7 +31,7 @@ function problems(supervision: Partial<Supervision>, of = state): string[] {
 describe('status names the processes that do not run', () => {
   const rows: { name: string; supervision: Partial<Supervision>; mode?: string; says: string[] }[] = [
     {
-      name: 'none: all run',
+      name: 'none: all of them run',
       supervision: { processes: { [CONTROL_PLANE]: running, 'node-1': running } },
       says: [],
     },
@@ -56,7 +56,7 @@ describe('status names the processes that do not run', () => {
       says: ['the control plane is not running (killed by SIGKILL); restarts in 5 s'],
     },
     {
-      name: 'the supervisor, and what is not restarted without it',
+      name: 'the supervisor, and processes that are not restarted without it',
       supervision: {
         supervisor: dead,
         processes: { [CONTROL_PLANE]: { ...running, identity: dead }, 'node-1': running },
@@ -74,7 +74,7 @@ describe('status names the processes that do not run', () => {
   }
 });
 
-test('the table tells since when each runs, how often it was restarted and why', () => {
+test('the table shows uptime, number of restarts and reason of each process', () => {
   const supervision: Supervision = {
     supervisor: identity,
     standby: null,

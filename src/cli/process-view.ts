@@ -3,16 +3,16 @@ import { type ClusterState, readSupervision } from '../cluster/state.ts';
 import { CONTROL_PLANE, NEW_RECORD, type Supervision } from '../cluster/supervision.ts';
 import { formatTable } from './command.ts';
 
-/** One process of a cluster as `status` shows it. */
+/** One process of a cluster in the output of `status`. */
 export interface ProcessView {
   readonly name: string;
   readonly pid: number | null;
   /** ISO time of the last start; null: never, or not recorded. */
   readonly since: string | null;
   readonly restarts: number;
-  /** Why and when (ISO time) it last exited. */
+  /** Reason and time (ISO) of its last exit. */
   readonly lastExit: { readonly at: string; readonly reason: string } | null;
-  /** Seconds since the last start while it runs, else until the next; null: unknown. */
+  /** Seconds since the last start while it runs, otherwise until the next one; null: unknown. */
   readonly seconds: number | null;
 }
 
@@ -23,7 +23,7 @@ export function processViews(state: ClusterState, now: number): ProcessView[] {
   return viewsOf(state, readSupervision(state.name), now, isRunning);
 }
 
-/** Like `processViews`, from state that was already read. */
+/** Works like `processViews`, with a state that was already read. */
 export function viewsOf(
   state: ClusterState,
   { supervisor, processes }: Supervision,

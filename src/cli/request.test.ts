@@ -30,7 +30,7 @@ async function request(...words: readonly string[]) {
 const ROWS = [
   ['one request', [], 1, 0],
   ['more requests than concurrent ones', ['--count', '20', '--concurrency', '4'], 20, 0],
-  // The fifth request begins at 4 × 20 ms or later, although the others are answered at once.
+  // The fifth request is sent after 4 × 20 ms or later, although the others are answered at once.
   ['at a limited rate', ['--count', '5', '--rate', '50'], 5, 75],
 ] as const;
 for (const [what, words, answers, minMs] of ROWS) {

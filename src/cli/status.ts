@@ -179,7 +179,7 @@ async function look(name: string) {
   }
 }
 
-/** Returns why the API server cannot read or write its objects, in its own words. */
+/** Returns the reason, as reported by the API server, why it cannot read or write its objects, or null. */
 async function storageProblem(transport: Transport): Promise<string[]> {
   const { status, body } = await transport({ method: 'GET', path: '/readyz/etcd-readiness', headers: {} });
   const text = await readBody(body);

@@ -19,7 +19,7 @@ import { defineCommand } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { text } from './options.ts';
 
-/** Not at once: the start of a cluster has the processor first. */
+/** Delayed, since the start of the cluster needs the processor first. */
 const STANDBY_AFTER_MS = 2000;
 const LOOK_FOR_STATE_MS = 10;
 const ROTATE_LOGS_MS = 10_000;
@@ -116,7 +116,10 @@ function repeat(ms: number, task: () => void): () => void {
   return () => cancel();
 }
 
-/** Waits until `up` has made what the processes need; null: `up` has ended before, or the cluster is removed. */
+/**
+ * Waits until `up` has created the parts that the processes need; null: `up` has ended before, or the
+ * cluster was removed.
+ */
 async function createdCluster(name: string, signal: AbortSignal): Promise<ClusterState | null> {
   while (!signal.aborted) {
     const state = readCluster(name);
@@ -135,7 +138,10 @@ interface Standbys {
   start(state: ClusterState): void;
 }
 
-/** The processes that are connected to this supervisor: a standby, and `up` when it asks for haste. */
+/**
+ * Manages the processes connected to this supervisor: a standby, and `up` when it requests an immediate
+ * restart.
+ */
 function createStandbys(): Standbys {
   const identities = new Set<ProcessIdentity>();
   let changed = () => {};
@@ -164,7 +170,7 @@ function createStandbys(): Standbys {
       hurry = call;
     },
     start(state) {
-      // One that was started a moment ago has not connected yet.
+      // A standby that was just started has not connected yet.
       if (systemClock.now() - startedAt < 5000) return;
       startedAt = systemClock.now();
       startSupervisor(state);

@@ -80,7 +80,7 @@ const OPTIONS = {
   timeout: wholeNumber('S', [60, 1, 86_400], 'the timeout of readiness, in seconds'),
 } as const satisfies OptionTable;
 
-/** The options that a configuration file may set: what the cluster is, not what this command does. */
+/** The options that a configuration file may set: properties of the cluster, not of the command. */
 const CONFIGURABLE = [
   ...['name', 'nodes', 'mode', 'ip-family', 'overlay', 'pod-cidr', 'service-cidr', 'masquerade-all'],
   ...['no-local-detection', 'lb-pool', 'host-access', 'authorization'],
@@ -125,7 +125,7 @@ export const command = defineCommand({
   },
 });
 
-/** Adds what the file of --config sets; options that are typed take precedence. */
+/** Adds the settings of the --config file; typed options take precedence. */
 function withConfiguration(typed: Parsed<typeof OPTIONS>): Pick<Parsed<typeof OPTIONS>, 'options' | 'given'> {
   const { config } = typed.options;
   if (config === null) return typed;
@@ -199,7 +199,8 @@ async function startCluster(
 }
 
 /**
- * Reports restarts until Ctrl-C, which removes a cluster that this command started; one that ran before keeps running.
+ * Reports restarts until Ctrl-C, which removes a cluster started by this command; a cluster that ran before
+ * keeps running.
  */
 async function stayAttached(state: ClusterState, isNew: boolean, output: Output): Promise<void> {
   const { name } = state;

@@ -19,13 +19,13 @@ const READ: [string, string[] | null][] = [
 ];
 
 for (const [text, cidrs] of READ) {
-  test(`${JSON.stringify(text)} is ${cidrs === null ? 'no range' : cidrs.join(' ')}`, () => {
+  test(`${JSON.stringify(text)} is ${cidrs === null ? 'not a range' : cidrs.join(' ')}`, () => {
     const range = parseAddressRange(text);
     assert.deepEqual(range && rangeCidrs(range).map((cidr) => cidr.text), cidrs);
   });
 }
 
-test('a range holds its ends and what lies between, of its family', () => {
+test('a range contains its ends and the addresses between them, of its family', () => {
   const range = parseAddressRange('10.0.0.1-10.0.0.3');
   assert.ok(range);
   const held = ['10.0.0.0', '10.0.0.1', '10.0.0.2', '10.0.0.3', '10.0.0.4', '::a00:1', 'x'].filter(

@@ -5,13 +5,16 @@ export interface AddressRange {
   readonly family: IPFamily;
   readonly first: bigint;
   readonly last: bigint;
-  /** As it was written. */
+  /** The original text. */
   readonly text: string;
-  /** Whether it was written as a network: then its ends may be the network's own and broadcast addresses. */
+  /** Whether it was written as a network, whose ends may then be its network and broadcast addresses. */
   readonly isNetwork: boolean;
 }
 
-/** Reads a network ("10.0.0.0/28"), a range ("10.0.0.1-10.0.0.9") or one address; null when it is none of them. */
+/**
+ * Reads a network ("10.0.0.0/28"), a range ("10.0.0.1-10.0.0.9") or one address; returns null for other
+ * text.
+ */
 export function parseAddressRange(text: string): AddressRange | null {
   const trimmed = text.trim();
   if (trimmed.includes('/')) {
@@ -31,7 +34,7 @@ export function parseAddressRange(text: string): AddressRange | null {
   return { family: low.length === 4 ? 'ipv4' : 'ipv6', first, last, text: trimmed, isNetwork: false };
 }
 
-/** True when the address lies in the range. */
+/** Returns true if the range contains the address. */
 export function rangeContains(range: AddressRange, address: string): boolean {
   const bytes = addressBytes(address);
   if (!bytes || (bytes.length === 4) !== (range.family === 'ipv4')) return false;
@@ -39,7 +42,7 @@ export function rangeContains(range: AddressRange, address: string): boolean {
   return value >= range.first && value <= range.last;
 }
 
-/** The address that is this number in a family. */
+/** Returns the address with this number in a family. */
 export function addressFromNumber(family: IPFamily, value: bigint): string {
   const bytes = new Uint8Array(family === 'ipv4' ? 4 : 16);
   let rest = value;
@@ -50,19 +53,19 @@ export function addressFromNumber(family: IPFamily, value: bigint): string {
   return formatAddress(bytes);
 }
 
-/** The number that an address is; null when `text` is not an address. */
+/** Returns the number of an address; null if `text` is not an address. */
 export function addressToNumber(text: string): bigint | null {
   const bytes = addressBytes(text);
   return bytes && toNumber(bytes);
 }
 
-/** The fewest networks that together are exactly the range: for routes. */
+/** Returns the smallest set of networks that exactly covers the range, for routes. */
 export function rangeCidrs(range: AddressRange): Cidr[] {
   const bits = range.family === 'ipv4' ? 32 : 128;
   const cidrs: Cidr[] = [];
   for (let at = range.first; at <= range.last; ) {
     let free = 0;
-    // Larger as long as the network begins here and does not reach behind the range.
+    // Larger as long as the network begins here and does not exceed the range.
     while (
       free < bits &&
       (at & (1n << BigInt(free))) === 0n &&

@@ -46,7 +46,7 @@ test('addresses of old objects may have white space and leading zeros', () => {
   assert.equal(sloppyCidr(' 010.000.0.0/8')?.text, '10.0.0.0/8');
 });
 
-test('networks clear their host bits and refuse nonsense', () => {
+test('networks clear their host bits; invalid text is refused', () => {
   assert.equal(parseCidr('10.1.2.3/8')?.text, '10.0.0.0/8');
   assert.equal(parseCidr('fd00:1::5/31')?.text, 'fd00::/31');
   for (const bad of ['10.0.0.0', '10.0.0.0/33', '10.0.0.0/-1', '10.0.0.0/08', 'fd00::/129', 'x/8', '/8']) {

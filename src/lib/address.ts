@@ -15,31 +15,34 @@ export interface SocketAddress {
   readonly port: number;
 }
 
-/** "10.0.0.1:80", "[fd00::1]:80". */
+/** Returns "10.0.0.1:80", "[fd00::1]:80". */
 export function hostPort({ ip, port }: SocketAddress): string {
   return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
 }
 
-/** The bytes of an address in network order (4 or 16), or null when `text` is none. Zones ("%eth0") are refused. */
+/**
+ * Returns the bytes of an address in network order (4 or 16), or null if `text` is not an address. Zones
+ * ("%eth0") are refused.
+ */
 export function addressBytes(text: string): Uint8Array | null {
   return text.includes(':') ? ipv6Bytes(text) : ipv4Bytes(text, false);
 }
 
-/** The family of an address, or null when `text` is not an address. */
+/** Returns the family of an address, or null if `text` is not an address. */
 export function familyOf(text: string): IPFamily | null {
   const bytes = addressBytes(text);
   if (!bytes) return null;
   return bytes.length === 4 ? 'ipv4' : 'ipv6';
 }
 
-/** Canonical text of an address (RFC 5952 for IPv6), or null when `text` is not an address. */
+/** Returns the canonical text of an address (RFC 5952 for IPv6), or null if `text` is not an address. */
 export function canonicalAddress(text: string): string | null {
   const bytes = addressBytes(text);
   return bytes && formatAddress(bytes);
 }
 
 /**
- * Reads an address as Kubernetes reads those of old objects: surrounding white space and leading zeros
+ * Reads an address as Kubernetes reads addresses of old objects: surrounding white space and leading zeros
  * (decimal, never octal: CVE-2021-29923) are accepted. Returns canonical text, or null.
  */
 export function sloppyAddress(text: string): string | null {
@@ -48,7 +51,7 @@ export function sloppyAddress(text: string): string | null {
   return bytes && formatAddress(bytes);
 }
 
-/** Text of 4 or 16 address bytes in network order; IPv6 by RFC 5952. */
+/** Returns the text of 4 or 16 address bytes in network order; IPv6 by RFC 5952. */
 export function formatAddress(bytes: Uint8Array): string {
   if (bytes.length === 4) return `${bytes[0]}.${bytes[1]}.${bytes[2]}.${bytes[3]}`;
   if (bytes.length !== 16) throw new RangeError(`an address has 4 or 16 bytes, not ${bytes.length}`);
@@ -73,12 +76,12 @@ export function formatAddress(bytes: Uint8Array): string {
   return `${hex(groups.slice(0, runStart))}::${hex(groups.slice(runStart + runLength))}`;
 }
 
-/** Reads "address/prefix"; host bits are cleared. Null when malformed. */
+/** Reads "address/prefix"; host bits are cleared. Returns null if it is malformed. */
 export function parseCidr(text: string): Cidr | null {
   return readCidr(text, addressBytes);
 }
 
-/** As `parseCidr`, with the leniency of `sloppyAddress`. */
+/** Works like `parseCidr`, as lenient as `sloppyAddress`. */
 export function sloppyCidr(text: string): Cidr | null {
   return readCidr(text.trim(), (address) => {
     const canonical = sloppyAddress(address);
@@ -86,29 +89,29 @@ export function sloppyCidr(text: string): Cidr | null {
   });
 }
 
-/** The network of one address: /32 or /128. Null when `text` is not an address. */
+/** Returns the network of one address: /32 or /128. Null if `text` is not an address. */
 export function hostCidr(text: string): Cidr | null {
   const bytes = addressBytes(text);
   return bytes && makeCidr(bytes, bytes.length * 8);
 }
 
-/** True when the address (text or bytes) lies in the network; false across families. */
+/** Returns true if the network contains the address (text or bytes); false across families. */
 export function cidrContains(cidr: Cidr, address: string | Uint8Array): boolean {
   const bytes = typeof address === 'string' ? addressBytes(address) : address;
   return bytes !== null && bytes.length === cidr.bytes.length && samePrefix(bytes, cidr.bytes, cidr.prefix);
 }
 
-/** True when the two networks share an address. */
+/** Returns true if the two networks overlap. */
 export function cidrsOverlap(a: Cidr, b: Cidr): boolean {
   return a.family === b.family && samePrefix(a.bytes, b.bytes, Math.min(a.prefix, b.prefix));
 }
 
-/** How many addresses a network has. */
+/** Returns the number of addresses in a network. */
 export function cidrSize(cidr: Cidr): bigint {
   return 1n << BigInt(cidr.bytes.length * 8 - cidr.prefix);
 }
 
-/** The address at `index` (0 = the base). Throws RangeError outside the network. */
+/** Returns the address at `index` (0 = the base). Throws RangeError outside the network. */
 export function addressAt(cidr: Cidr, index: bigint | number): string {
   const offset = BigInt(index);
   if (offset < 0n || offset >= cidrSize(cidr))
@@ -116,14 +119,18 @@ export function addressAt(cidr: Cidr, index: bigint | number): string {
   return formatAddress(toBytes(toInteger(cidr.bytes) + offset, cidr.bytes.length));
 }
 
-/** Where an address lies in a network, counted from its base, or null when it lies outside. */
+/**
+ * Returns the index of an address in a network, from its base, or null if the network does not contain it.
+ */
 export function indexInCidr(cidr: Cidr, address: string): bigint | null {
   const bytes = addressBytes(address);
   if (!bytes || !cidrContains(cidr, bytes)) return null;
   return toInteger(bytes) - toInteger(cidr.bytes);
 }
 
-/** The `index`-th network of length `prefix` inside `cidr`. Throws RangeError when there is none. */
+/**
+ * Returns the `index`-th network of length `prefix` inside `cidr`. Throws RangeError if it does not exist.
+ */
 export function subnetAt(cidr: Cidr, prefix: number, index: number): Cidr {
   const bits = cidr.bytes.length * 8;
   if (prefix < cidr.prefix || prefix > bits) throw new RangeError(`${cidr.text} has no /${prefix} inside`);
@@ -134,7 +141,7 @@ export function subnetAt(cidr: Cidr, prefix: number, index: number): Cidr {
   return makeCidr(toBytes(base, cidr.bytes.length), prefix);
 }
 
-/** Orders addresses by family, then by value. */
+/** Compares addresses by family, then by value. */
 export function compareAddresses(a: string, b: string): number {
   const left = addressBytes(a);
   const right = addressBytes(b);
@@ -192,7 +199,7 @@ function ipv4Bytes(text: string, leadingZeros: boolean): Uint8Array | null {
   return leadingZeros ? looseIpv4Bytes(text) : strictIpv4Bytes(text);
 }
 
-/** By characters: addresses are parsed by the hundred thousand. */
+/** Character by character: a cluster has hundreds of thousands of addresses. */
 function strictIpv4Bytes(text: string): Uint8Array | null {
   const bytes = new Uint8Array(4);
   let part = 0;
@@ -201,7 +208,7 @@ function strictIpv4Bytes(text: string): Uint8Array | null {
   for (let i = 0; i < text.length; i++) {
     const digit = text.charCodeAt(i) - ZERO;
     if (digit >= 0 && digit <= 9) {
-      // A zero stands alone.
+      // A leading zero is only allowed in the number 0.
       if (digits > 0 && value === 0) return null;
       value = value * 10 + digit;
       if (++digits > 3 || value > 255) return null;

@@ -9,7 +9,7 @@ import { parseCertificateRequest } from './certificate-request.ts';
 const folder = mkdtempSync(join(tmpdir(), 'certificate-request-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
-/** Makes a request as a user would, with the openssl command. */
+/** Makes a request with the openssl command, as a user would. */
 function request(subject: string, key: readonly string[], names?: string): string {
   const args = [
     'req',
@@ -46,7 +46,7 @@ for (const [name, key] of ROWS) {
   });
 }
 
-test('a request that was changed after it was signed is refused', () => {
+test('a request modified after signing is refused', () => {
   const pem = request('/CN=me', ROWS[0]?.[1] ?? []);
   const der = Buffer.from(pem.replace(/-----[^-]+-----|\s/g, ''), 'base64');
   const at = der.indexOf('me');

@@ -25,7 +25,10 @@ const OID_COMMON_NAME = '550403';
 const OID_ORGANIZATION = '55040a';
 const OID_EXTENSION_REQUEST = '2a864886f70d01090e';
 const OID_SUBJECT_ALT_NAME = '551d11';
-/** Hash functions of signature algorithms by their object identifiers; null: the algorithm has its own (Ed25519). */
+/**
+ * Hash functions of signature algorithms by their object identifiers; null: the algorithm includes one
+ * (Ed25519).
+ */
 const HASHES: Readonly<Record<string, string | null>> = {
   '2a864886f70d010105': 'sha1',
   '2a864886f70d01010b': 'sha256',
@@ -44,7 +47,10 @@ interface Element {
   readonly bytes: Buffer;
 }
 
-/** Reads a PEM "CERTIFICATE REQUEST". Throws Error where it is malformed or its signature is not of its key. */
+/**
+ * Reads a PEM "CERTIFICATE REQUEST". Throws Error if it is malformed or its signature does not match its
+ * key.
+ */
 export function parseCertificateRequest(pem: string): ParsedCertificateRequest {
   const block = /-----BEGIN (?:NEW )?CERTIFICATE REQUEST-----([\s\S]+?)-----END/.exec(pem);
   if (!block) throw malformed('PEM block type must be CERTIFICATE REQUEST');
@@ -79,7 +85,7 @@ function nameParts(subject: Element, oid: string): string[] {
     .map((part) => children(part)[1]?.content.toString('utf8') ?? '');
 }
 
-/** The list of names in the requested extension subjectAltName. */
+/** Returns the list of names in the requested extension subjectAltName. */
 function alternativeNames(attributes: Element | undefined): Element | undefined {
   for (const attribute of children(attributes)) {
     const [type, values] = children(attribute);
@@ -96,7 +102,7 @@ function alternativeNames(attributes: Element | undefined): Element | undefined 
 const hex = (element: Element | undefined): string => element?.content.toString('hex') ?? '';
 const children = (element: Element | undefined): Element[] => (element ? elements(element.content) : []);
 
-/** Splits DER (ITU-T X.690) into its elements. Throws Error where lengths do not fit. */
+/** Splits DER (ITU-T X.690) into its elements. Throws Error if lengths are inconsistent. */
 function elements(der: Buffer): Element[] {
   const found: Element[] = [];
   let at = 0;

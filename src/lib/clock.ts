@@ -1,6 +1,6 @@
-/** Time as the code sees it; tests pass one that they move by hand. */
+/** A source of time; tests pass one that they advance manually. */
 export interface Clock {
-  /** Milliseconds since 1970, as `Date.now()`. */
+  /** Returns milliseconds since 1970, like `Date.now()`. */
   now(): number;
   /** Calls `run` once after `ms` milliseconds; the result cancels it. */
   after(ms: number, run: () => void): () => void;
@@ -14,7 +14,7 @@ export const systemClock: Clock = {
   },
 };
 
-/** Resolves after `ms` milliseconds, or at once when `signal` aborts; never rejects. */
+/** Resolves after `ms` milliseconds, or at once if `signal` aborts; never rejects. */
 export function pause(clock: Clock, ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal?.aborted) return resolve();
@@ -28,7 +28,7 @@ export function pause(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
   });
 }
 
-/** A clock that stands still until `advance` moves it, running what falls due, in order. */
+/** A clock that advances only by `advance`, which runs due timers in order. */
 export interface ManualClock extends Clock {
   advance(ms: number): void;
 }

@@ -1,6 +1,6 @@
 /**
- * Returns the name that a mistyped one most likely stands for: at most two edits away (one for names of up to four
- * letters), or the only one that it begins. Null: none.
+ * Returns the most likely name for a mistyped one: at most two edits away (one for names of up to four
+ * letters), or the only one that it is a prefix of. Null: none.
  */
 export function closestName(typed: string, names: readonly string[]): string | null {
   const limit = typed.length <= 4 ? 1 : 2;

@@ -1,7 +1,9 @@
 import { FairleadError } from './errors.ts';
 /** The times of a cron expression. */
 export interface CronSchedule {
-  /** The first time after `after`; both in milliseconds since 1970. Null: none within five years. */
+  /**
+   * Returns the first time after `after`; both in milliseconds since 1970. Null: none within five years.
+   */
   next(after: number): number | null;
 }
 
@@ -41,9 +43,10 @@ const DAY_MS = 86_400_000;
 const MAX_DAYS = 5 * 366;
 
 /**
- * Parses a schedule as CronJobs have it (robfig/cron v3, standard form): five fields with lists, ranges, steps and
- * names, a descriptor such as "@daily", or "@every 1h30m". Times are those of the clocks in `zone`, an IANA name: one
- * that the clocks skip does not come, one that they show twice comes twice. Throws an Error with the reason.
+ * Parses a schedule of a CronJob (robfig/cron v3, standard form): five fields with lists, ranges, steps and
+ * names, a descriptor such as "@daily", or "@every 1h30m". Times are those of the clocks in `zone`, an IANA
+ * name: a time that the clocks skip does not occur, and one that they show twice occurs twice. Throws an
+ * Error with the reason.
  */
 export function parseCron(text: string, zone = 'UTC'): CronSchedule {
   const expression = text.trim();
@@ -64,14 +67,14 @@ export function parseCron(text: string, zone = 'UTC'): CronSchedule {
   const isDay = (day: Date) => {
     if (!months.values.has(day.getUTCMonth() + 1)) return false;
     const [byDate, byWeekday] = [days.values.has(day.getUTCDate()), weekdays.values.has(day.getUTCDay())];
-    // Vixie cron: where both are restricted, either is enough.
+    // As in Vixie cron: if both are restricted, either one is enough.
     return days.any || weekdays.any ? byDate && byWeekday : byDate || byWeekday;
   };
   return {
     next(after) {
       const local = after + offsetAt(after);
       const first = Math.floor(local / DAY_MS) * DAY_MS;
-      // From the day before, since clocks that are put back show an hour of it once more.
+      // Starts with the previous day, since clocks that are set back repeat an hour of it.
       for (let day = first - DAY_MS; day <= first + MAX_DAYS * DAY_MS; day += DAY_MS) {
         if (!isDay(new Date(day))) continue;
         const found = firstOfDay(day, after, hours.values, minutes.values, offsetAt);
@@ -82,7 +85,7 @@ export function parseCron(text: string, zone = 'UTC'): CronSchedule {
   };
 }
 
-/** True for a time zone that this system knows. */
+/** Returns true for a time zone that this system knows. */
 export function isTimeZone(zone: string): boolean {
   try {
     new Intl.DateTimeFormat('en', { timeZone: zone });
@@ -93,7 +96,7 @@ export function isTimeZone(zone: string): boolean {
   }
 }
 
-/** "2026-03-01T10:00:00+01:00": a moment as the clocks of a zone show it (RFC 3339). */
+/** Returns a moment in the local time of a zone (RFC 3339): "2026-03-01T10:00:00+01:00". */
 export function zonedTimestamp(time: number, zone: string): string {
   const offset = zoneOffset(zone)(time);
   const text = new Date(time + offset).toISOString().slice(0, 19);
@@ -139,7 +142,7 @@ function number(text: string, part: string): number {
   return Number(text);
 }
 
-/** "1h30m" from whole second to whole second. */
+/** Returns times for intervals such as "1h30m", from whole second to whole second. */
 function everyInterval(text: string): CronSchedule {
   const units: Readonly<Record<string, number>> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
   const parts = [...text.matchAll(/([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)/g)];
@@ -151,7 +154,7 @@ function everyInterval(text: string): CronSchedule {
   return { next: (after) => Math.floor(after / 1000) * 1000 + interval };
 }
 
-/** How far the clocks of a zone are ahead of UTC at a moment, in milliseconds. */
+/** Returns the offset of a zone's clocks from UTC at a moment, in milliseconds. */
 function zoneOffset(zone: string): (time: number) => number {
   if (zone === 'UTC' || zone === 'Etc/UTC') return () => 0;
   const format = new Intl.DateTimeFormat('en-US', {
@@ -173,7 +176,10 @@ function zoneOffset(zone: string): (time: number) => number {
   };
 }
 
-/** The first matching time after `after` on the day that begins at `day` by the zone's clocks; null for none. */
+/**
+ * Returns the first matching time after `after` on the day that begins at `day` by the zone's clocks; null
+ * for none.
+ */
 function firstOfDay(
   day: number,
   after: number,
@@ -181,7 +187,7 @@ function firstOfDay(
   minutes: ReadonlySet<number>,
   offsetAt: (time: number) => number,
 ): number | null {
-  // The offsets that hold on that day: two where the clocks are changed.
+  // The offsets on that day: two if the clocks change.
   const offsets = new Set([offsetAt(day - DAY_MS / 2), offsetAt(day + DAY_MS + DAY_MS / 2)]);
   let found: number | null = null;
   for (const offset of offsets) {

@@ -1,6 +1,6 @@
 import type { constants } from 'node:os';
 
-/** Fairlead's own error codes, each with its meaning. Errors of the kernel have the names of errno(3). */
+/** Fairlead's error codes, each with its meaning. Errors of the kernel have the names of errno(3). */
 export const ERROR_CODES = {
   // Input
   usage: 'the command line is wrong',
@@ -14,7 +14,7 @@ export const ERROR_CODES = {
   'bad-request': 'a request to the control socket of an agent is malformed',
   'bad-upgrade': 'a request to switch a connection to another protocol is malformed',
   'streams-missing': 'a client of exec or attach did not open all streams',
-  // What is named and does not exist
+  // Missing objects
   'no-address': 'a pod has no address yet',
   'no-cluster': 'there is no cluster of this name',
   'no-container': 'the pod has no container of this name',
@@ -59,7 +59,7 @@ export const ERROR_CODES = {
   NotFound: 'there is nothing at the path',
   Forbidden: 'the client may not do this',
   Unauthorized: 'the request has no valid credentials',
-  // Reasons of waiting containers and of pod events, as kubelet names them
+  // Reasons of waiting containers and of pod events, with kubelet's names
   CreateContainerConfigError: 'the configuration of a container cannot be made',
   ErrImageNeverPull: 'the image is not present and its pull policy is Never',
   ErrImagePull: 'the image cannot be pulled',
@@ -71,12 +71,18 @@ export const ERROR_CODES = {
   RunContainerError: 'a container cannot be started',
 } as const;
 
-/** Names of errno(3), where ERESTART is missing in Node.js, and numbers without a name, such as ipset's own. */
+/**
+ * Names of errno(3), where ERESTART is missing in Node.js, and numbers without a name, such as those of
+ * ipset.
+ */
 export type ErrnoName = keyof typeof constants.errno | 'ERESTART' | `errno ${number}`;
 
 export type ErrorCode = keyof typeof ERROR_CODES | ErrnoName;
 
-/** Returns a code that came as text, such as the name of an errno or the code of another process; EIO if unknown. */
+/**
+ * Returns a code received as text, such as the name of an errno or the code of another process; EIO if
+ * unknown.
+ */
 export function errorCode(text: unknown): ErrorCode {
   const isKnown =
     typeof text === 'string' && (Object.hasOwn(ERROR_CODES, text) || /^(E[A-Z0-9]+|errno \d+)$/.test(text));

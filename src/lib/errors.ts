@@ -1,19 +1,19 @@
 import type { ErrorCode } from './error-codes.ts';
 
-/** What an error carries besides its message. */
+/** Details of an error in addition to its message. */
 export interface ErrorDetails {
   /** The operation that failed: "open netlink socket", "load image". */
   readonly op: string;
-  /** A stable code: an errno name ("EEXIST"), or one of Fairlead's own ("not-root", "bad-config"). */
+  /** A stable code: an errno name ("EEXIST"), or one of Fairlead's codes ("not-root", "bad-config"). */
   readonly code: ErrorCode;
-  /** What the user can do or change. */
+  /** A possible fix for the user. */
   readonly hint?: string;
-  /** What was being written or read when it failed: an object's name, a field path, a message. */
+  /** The object of the failed operation: an object's name, a field path, a message. */
   readonly object?: string;
   readonly cause?: unknown;
 }
 
-/** An error that names the operation, the reason and what to do. */
+/** An error that names the operation, the reason and a possible fix. */
 export class FairleadError extends Error {
   override readonly name = 'FairleadError';
   readonly op: string;
@@ -30,13 +30,13 @@ export class FairleadError extends Error {
   }
 }
 
-/** Tells whether `error` is a FairleadError or a Node.js system error with one of these codes. */
+/** Returns true if `error` is a FairleadError or a Node.js system error with one of these codes. */
 export function hasCode(error: unknown, ...codes: string[]): boolean {
   const code = (error as { code?: unknown } | null)?.code;
   return typeof code === 'string' && codes.includes(code);
 }
 
-/** Tells whether a write failed because the disk, or the user's part of it, is full. */
+/** Returns true if a write failed because the disk, or the user's quota, is full. */
 export function isDiskFull(error: unknown): boolean {
   return hasCode(error, 'ENOSPC', 'EDQUOT');
 }
@@ -48,15 +48,15 @@ const FILE_PROBLEMS: Readonly<Record<string, string>> = {
   ENOTDIR: 'part of the path is not a folder',
 };
 
-/** Describes why a file cannot be read, without the path that Node.js repeats in its message. */
+/** Returns the reason why a file cannot be read, without the path that Node.js repeats in its message. */
 export function fileProblem(error: unknown): string {
   const code = (error as { code?: unknown } | null)?.code;
   return (typeof code === 'string' && FILE_PROBLEMS[code]) || messageOf(error);
 }
 
-/** Returns the message of anything thrown. */
+/** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
-  // A connection that was tried at several addresses has the messages in its parts only.
+  // A connection attempt at several addresses has messages only in its parts.
   if (error instanceof AggregateError && error.message === '') return error.errors.map(messageOf).join('; ');
   return error instanceof Error ? error.message : String(error);
 }

@@ -7,7 +7,7 @@ export interface Logger {
   child(fields: object): Logger;
 }
 
-/** For tests and for callers that do not want a log. */
+/** A logger without output, for tests and for callers that do not need a log. */
 export const silentLogger: Logger = {
   debug() {},
   info() {},

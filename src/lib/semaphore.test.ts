@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createSemaphore } from './semaphore.ts';
 
-test('two tasks run at once, the others in the order they came, also after failures', async () => {
+test('two tasks run at once, the others in order of arrival, even after failures', async () => {
   const semaphore = createSemaphore(2);
   const begun: number[] = [];
   const ends: PromiseWithResolvers<void>[] = [];

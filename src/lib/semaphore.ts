@@ -1,12 +1,12 @@
-/** Limits how many tasks run at once; the others wait, first come, first served. */
+/** Limits how many tasks run concurrently; the others wait in order of arrival. */
 export interface Semaphore {
-  /** A task is running. */
+  /** Whether a task is running. */
   readonly busy: boolean;
-  /** Runs the task as soon as there is room for it, and settles as it does. */
+  /** Runs the task as soon as there is room for it, and settles with its result. */
   run<T>(task: () => Promise<T>): Promise<T>;
 }
 
-/** `limit`: tasks that may run at the same time. */
+/** Creates a semaphore. `limit`: number of tasks that may run concurrently. */
 export function createSemaphore(limit: number): Semaphore {
   let running = 0;
   const waiting: (() => void)[] = [];
@@ -20,7 +20,7 @@ export function createSemaphore(limit: number): Semaphore {
       try {
         return await task();
       } finally {
-        // The place goes to the next task directly, so that none that comes meanwhile overtakes it.
+        // The slot passes directly to the next task, so that no later task overtakes it.
         const next = waiting.shift();
         if (next) next();
         else running--;
@@ -29,5 +29,5 @@ export function createSemaphore(limit: number): Semaphore {
   };
 }
 
-/** Runs one task at a time. */
+/** Creates a mutex: one task runs at a time. */
 export const createMutex = (): Semaphore => createSemaphore(1);

@@ -12,7 +12,7 @@ function setUp(process: WorkQueueOptions['process'], more: Partial<WorkQueueOpti
 
 const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-test('a burst of additions is worked on once', async () => {
+test('a burst of additions is processed once', async () => {
   const seen: string[] = [];
   const { queue } = setUp(async (key) => void seen.push(key));
   for (const key of ['a', 'b', 'a', 'a']) queue.add(key);
@@ -20,7 +20,7 @@ test('a burst of additions is worked on once', async () => {
   assert.deepEqual(seen, ['a', 'b']);
 });
 
-test('a key added while it is worked on is worked on once more, never twice at a time', async () => {
+test('a key added while it is processed is processed once more, never concurrently', async () => {
   let active = 0;
   let most = 0;
   let runs = 0;
@@ -38,7 +38,7 @@ test('a key added while it is worked on is worked on once more, never twice at a
   assert.deepEqual({ most, runs }, { most: 1, runs: 2 });
 });
 
-test('no more keys than allowed are worked on at once', async () => {
+test('no more keys than allowed are processed concurrently', async () => {
   let active = 0;
   let most = 0;
   const { queue } = setUp(
@@ -54,7 +54,7 @@ test('no more keys than allowed are worked on at once', async () => {
   assert.equal(most, 3);
 });
 
-test('a failure is tried again after a pause that doubles, and success resets it', async () => {
+test('a failure is retried after a delay that doubles, and success resets it', async () => {
   const at: number[] = [];
   const attempts: number[] = [];
   const { queue, clock } = setUp(
@@ -79,7 +79,7 @@ test('a failure is tried again after a pause that doubles, and success resets it
   assert.deepEqual(attempts, [1, 2, 3, 1]);
 });
 
-test('of several delays for a key the earliest counts', async () => {
+test('of several delays for a key the shortest applies', async () => {
   let runs = 0;
   const { queue, clock } = setUp(async () => void runs++);
   queue.addAfter('a', 100);
@@ -93,7 +93,7 @@ test('of several delays for a key the earliest counts', async () => {
   assert.equal(runs, 1);
 });
 
-test('after an abort nothing new begins, and idle waits for what runs', async () => {
+test('after an abort no key is started, and idle waits for the running ones', async () => {
   const gate = Promise.withResolvers<void>();
   const seen: string[] = [];
   const { queue, ending } = setUp(

@@ -1,34 +1,36 @@
 import type { Clock } from './clock.ts';
 
 export interface WorkQueueOptions {
-  /** Brings what the key names into its wanted state. A rejection puts the key back after a pause. */
+  /**
+   * Reconciles the state that the key identifies. After a rejection the key is added again with a delay.
+   */
   readonly process: (key: string) => Promise<void>;
-  /** How many keys are worked on at once. Default 16. */
+  /** Number of keys processed concurrently. Default 16. */
   readonly concurrency?: number;
   readonly clock: Clock;
   /** 0 ≤ n < 1; spreads retries. */
   readonly random: () => number;
-  /** No key is begun after it aborts. */
+  /** After it aborts, no key is started. */
   readonly signal: AbortSignal;
-  /** Called for each rejection, before the key is put back. `attempt` counts from 1. */
+  /** Called for each rejection, before the key is added again. `attempt` counts from 1. */
   readonly onError?: (key: string, error: unknown, attempt: number) => void;
-  /** First pause after a rejection; each further one doubles it. Default 5 ms. */
+  /** First delay after a rejection; it doubles with each further one. Default 5 ms. */
   readonly firstBackoffMs?: number;
-  /** Longest pause. Default 30 s. */
+  /** Longest delay. Default 30 s. */
   readonly maxBackoffMs?: number;
 }
 
 /**
- * Keys that wait to be worked on. A key that is added many times while it waits is worked on once; one that is added
- * while it is worked on is worked on once more afterwards, never twice at the same time.
+ * A queue of keys to process. A key that is added several times while it waits is processed once; a key
+ * that is added while it is processed is processed once more afterwards, never concurrently.
  */
 export interface WorkQueue {
   add(key: string): void;
-  /** Adds the key after `ms`; of several delays for a key the earliest counts. */
+  /** Adds the key after `ms`; of several delays for a key the shortest applies. */
   addAfter(key: string, ms: number): void;
-  /** Keys that wait or are worked on, without those that a timer holds. */
+  /** Number of keys that wait or are processed, without delayed ones. */
   readonly size: number;
-  /** Resolves as soon as nothing waits and nothing is worked on; after an abort, when the last has finished. */
+  /** Resolves when no key waits or is processed; after an abort, when the last one has finished. */
   idle(): Promise<void>;
 }
 
@@ -37,7 +39,7 @@ export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
   const { firstBackoffMs = 5, maxBackoffMs = 30_000 } = options;
   const waiting = new Set<string>();
   const active = new Set<string>();
-  /** Added again while being worked on. */
+  /** Keys added again while being processed. */
   const again = new Set<string>();
   const failures = new Map<string, number>();
   const timers = new Map<string, { at: number; cancel: () => void }>();
@@ -79,7 +81,8 @@ export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
     }
     settle();
   };
-  // Not in the same turn of the event loop: the rest of a burst of events is added before the work begins.
+  // Deferred to a later turn of the event loop: the rest of a burst of events is added before the work
+  // begins.
   const schedule = () => {
     if (scheduled || waiting.size === 0 || signal.aborted) return;
     scheduled = true;

@@ -2,8 +2,9 @@ const FIRST_PAUSE_MS = 5;
 const MAX_PAUSE_MS = 50;
 
 /**
- * Calls `look` until its value satisfies `holds` (by default: until it is neither undefined, null nor false) and returns
- * that value. Throws with the last value after `ms` milliseconds, which are meant for a busy machine.
+ * Calls `look` until its value satisfies `holds` (by default: until it is neither undefined, null nor
+ * false) and returns that value. Throws with the last value after `ms` milliseconds, a generous limit for a
+ * busy machine.
  */
 export function eventually<T>(look: () => T | Promise<T>): Promise<Exclude<T, undefined | null | false>>;
 export function eventually<T>(
