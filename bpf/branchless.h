@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Decisions without a branch, of which the verifier would explore both outcomes to the end of the program. */
+/*
+ * Decisions without branches, since the verifier would explore both outcomes to the end of the
+ * program.
+ */
 #pragma once
 #include <linux/types.h>
 
-/* All ones when the highest bit is set, else 0. The empty asm keeps the compiler from turning the mask into a branch. */
+/*
+ * Returns all ones if the highest bit is set, else 0. The empty asm keeps the compiler from turning
+ * the mask into a branch.
+ */
 static __always_inline __u32 mask_of(__u32 value)
 {
 	asm volatile("" : "+r"(value));
 	return -(value >> 31);
 }
 
-/* The lesser of two numbers, both below 2^31. */
+/* Returns the lesser of two numbers, both below 2^31. */
 static __always_inline __u32 lesser(__u32 a, __u32 b)
 {
 	__u32 is_less = mask_of(a - b);

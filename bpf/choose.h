@@ -43,9 +43,10 @@ static __always_inline void begin_probe(__u32 backend, __u64 now)
 }
 
 /*
- * Returns the endpoint at `start` if it is neither ejected nor `avoid`, else another one that is neither. Where more than
- * half are ejected the cause is likely to be elsewhere, and the rest would be overloaded, so that ejections are ignored
- * then; but a caller with something to avoid gets one that is not ejected if there is any.
+ * Returns the endpoint at `start` if it is neither ejected nor `avoid`, else another one that is
+ * neither. If more than half are ejected, the cause is likely to be elsewhere and the rest would be
+ * overloaded, so ejections are ignored; but a caller with an endpoint to avoid gets one that is not
+ * ejected if there is any.
  */
 static __always_inline struct endpoint *choose(const struct frontend *frontend, const struct route *route, __u32 start,
 					       __u64 now, __u32 avoid)
@@ -88,8 +89,9 @@ static __always_inline struct endpoint *choose(const struct frontend *frontend, 
 			continue;
 		good++;
 		/*
-		 * All good ones share the ejected one's connections (reservoir sampling), except that a Maglev client's
-		 * next endpoint is always the same. No comparison of `good` here: the verifier would learn its value.
+		 * All good endpoints share the ejected one's connections (reservoir sampling), except that a
+		 * Maglev client's next endpoint is always the same. No comparison of `good` here: the verifier
+		 * would learn its value.
 		 */
 		if (balance == MAGLEV || bpf_get_prandom_u32() % good == 0)
 			pick = at;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * Outlier ejection: new connections avoid an endpoint that refused one, or that left several sockets without an answer
- * some time apart with no answer to any in between. A machine that pauses causes many timeouts at once, followed by
- * answers: that is not a reason. src/failover/ejection-rules.ts has the whole policy, the agent's part too.
+ * Outlier ejection: new connections avoid an endpoint that refused one, or that left several
+ * sockets without an answer some time apart, with no answer to any in between. A machine that
+ * pauses causes many timeouts at once, followed by answers, which must not eject.
+ * src/failover/ejection-rules.ts has the whole policy, including the agent's part.
  */
 #pragma once
 #include "ejection-rules.h"
@@ -10,12 +11,15 @@
 
 #define NS_PER_MS 1000000ull
 
-/* Returns for how many milliseconds the endpoint is ejected from now on; 0 when it was ejected already. */
+/*
+ * Returns the duration of the ejection from now on, in milliseconds; 0 if the endpoint was ejected
+ * already.
+ */
 static __always_inline __u32 eject(struct backend *backend, __u64 now)
 {
 	__u32 millis = FIRST_EJECTION_MS;
 
-	/* Failures of connections that were pending when it was ejected say nothing new. */
+	/* Failures of connections that were pending at the ejection contain no new information. */
 	if (backend->ejected_until > now && !backend->probing)
 		return 0;
 	/* More doublings than the maximum has bits would shift everything out. */
@@ -36,14 +40,20 @@ static __always_inline void record_failure(enum event_kind kind, __u32 number, _
 	struct backend *backend;
 	__u32 millis;
 
-	/* Without ejection no backend has this number. Another branch here would double what the verifier explores. */
+	/*
+	 * Without ejection no backend has this number. Another branch here would double the verifier's
+	 * work.
+	 */
 	number |= settings->ejection - 1;
 	backend = bpf_map_lookup_elem(&backends, &number);
 	emit_event(kind, now, flow, service, service_port, endpoint, endpoint_port, 0);
 	if (!backend)
 		return;
 	set_flag(FAILURES);
-	/* PROGRAM_TIMEOUTS: the first is stored, the second ejects. An ICMP error may concern one client only, so that it counts like a timeout. */
+	/*
+	 * PROGRAM_TIMEOUTS: the first is stored, the second ejects. An ICMP error may concern only one
+	 * client, so it counts like a timeout.
+	 */
 	if (kind != RESET && !backend->ejections) {
 		if (!backend->failed_at || now - backend->failed_at > FAILURE_WINDOW_MS * NS_PER_MS) {
 			backend->failed_at = now;

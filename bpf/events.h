@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Events for the agent: failures always, every connection while it subscribes to them. */
+/*
+ * Events for the agent: failures always, other events of connections only while it subscribes to
+ * them.
+ */
 #pragma once
 #include "maps.h"
 
@@ -68,7 +71,7 @@ static __always_inline __u32 micros_since(__u64 started, __u64 now)
 	return micros > 0xffffffff ? 0xffffffff : micros;
 }
 
-/* The client is that of `flow`. */
+/* Emits an event. The client is that of `flow`. */
 static __always_inline void emit_event(enum event_kind kind, __u64 now, const struct flow *flow,
 				       const struct address *service, __be16 service_port,
 				       const struct address *endpoint, __be16 endpoint_port, __u32 micros)

@@ -50,7 +50,7 @@ static __always_inline void on_connect(const struct flow *flow, struct peer *pee
 		peer->started = now;
 	if (!settings->reroute || (peer->flags & PEER_NO_FAILOVER))
 		return;
-	/* An earlier connection from the same port may have left one. */
+	/* An earlier connection from the same port may have left an entry. */
 	if (test_flag(REROUTES))
 		delete_reroute(flow);
 	add_pending(&pending, now);
@@ -79,7 +79,7 @@ static __always_inline void on_syn_timeout(const struct flow *flow, const struct
 		pending->ignored_timeouts = pending->reroutes;
 }
 
-/* Returns 1 when the program must see the socket close too. */
+/* Returns 1 if the program must see the socket close too. */
 static __always_inline int on_established(const struct flow *flow, struct peer *peer, const struct config *settings)
 {
 	struct address address = flow->server;
@@ -157,7 +157,7 @@ static __always_inline void on_close(const struct flow *flow, struct peer *peer,
 	case BPF_TCP_FIN_WAIT2:
 	case BPF_TCP_CLOSING:
 	case BPF_TCP_TIME_WAIT:
-		/* The side that closes first still answers packets after the socket is gone. */
+		/* The side that closes first still answers packets after the socket has been closed. */
 		set_reroute_expiry(flow, now + TIME_WAIT_NS);
 		break;
 	default:
@@ -203,7 +203,7 @@ int fl_sock_ops(struct bpf_sock_ops *ctx)
 		return 1;
 	}
 	flow = flow_of(ctx, peer);
-	/* Callbacks for every state change are costly: only sockets whose close matters get them. */
+	/* Callbacks for every state change are costly, so only sockets whose close matters get them. */
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 		bpf_sock_ops_cb_flags_set(ctx, settings->subscribers ? RTO_AND_STATE : RTO_ONLY);
@@ -253,7 +253,10 @@ static __always_inline int read_datagram(struct __sk_buff *skb, struct flow *flo
 	return 1;
 }
 
-/* Reroutes the flow of a connected socket whose endpoint left its Service, starting with this datagram. */
+/*
+ * Reroutes the flow of a connected socket whose endpoint was removed from its Service, starting
+ * with this datagram.
+ */
 static __always_inline void leave_removed_backend(const struct flow *flow, const struct peer *peer)
 {
 	struct frontend_key service = { .address = peer->service, .port = peer->service_port, .protocol = UDP };
@@ -279,8 +282,8 @@ static __always_inline void report_udp_session(struct udp_sessions *sessions, co
 }
 
 /*
- * Datagrams as sockets send them. A connected socket does not call the programs at sendmsg, so that the flow of one whose
- * endpoint left its Service is rerouted here.
+ * Processes datagrams as sockets send them. A connected socket does not call the programs at
+ * sendmsg, so its flow is rerouted here if its endpoint was removed from the Service.
  */
 SEC("cgroup_skb/egress")
 int fl_egress_udp(struct __sk_buff *skb)
@@ -318,7 +321,10 @@ int fl_egress_udp(struct __sk_buff *skb)
 	return 1;
 }
 
-/* Sends a packet of the client to the flow's current endpoint. Returns 1 when the packet was rewritten. */
+/*
+ * Sends a packet of the client to the flow's current endpoint. Returns 1 if the packet was
+ * rewritten.
+ */
 static __always_inline int rewrite_request(struct __sk_buff *skb, const struct packet *packet,
 					   enum source_class source_class)
 {
@@ -342,7 +348,10 @@ static __always_inline int rewrite_request(struct __sk_buff *skb, const struct p
 	return 1;
 }
 
-/* Gives a packet to the client the address of the endpoint that its socket is connected to. */
+/*
+ * Replaces the source of a packet to the client by the endpoint that the client's socket is
+ * connected to.
+ */
 static __always_inline int rewrite_answer(struct __sk_buff *skb, const struct packet *packet,
 					  enum source_class source_class)
 {
@@ -391,7 +400,7 @@ static __always_inline int rewrite_answer(struct __sk_buff *skb, const struct pa
 				       settings, &opened, &service.address, service.port, &flow.server,
 				       flow.server_port);
 			if (reroute_pending(&opened, pending, now)) {
-				/* The next timeout is the first endpoint's: nothing was sent to the new one yet. */
+				/* The next timeout belongs to the first endpoint: no packet was sent to the new one yet. */
 				pending->ignored_timeouts = pending->reroutes;
 				return DROP;
 			}

@@ -46,7 +46,10 @@ struct route {
 
 enum source_class { POD = 0, NODE = 1 };
 
-/* How an endpoint is chosen, with NO_FAILOVER beside it: the Service wants its endpoints tried even after failures. */
+/*
+ * How an endpoint is chosen. NO_FAILOVER may be added: the Service wants its endpoints tried even
+ * after failures.
+ */
 enum balance {
 	RANDOM = 0,
 	LEAST_CONNECTIONS = 1,
@@ -80,7 +83,7 @@ struct config {
 	__u32 zero;
 };
 
-/* ---- State that the programs keep ---- */
+/* ---- State of the programs ---- */
 
 struct affinity_key {
 	__u64 client; /* cookie of the client's network namespace: a pod, or the node */
@@ -96,7 +99,10 @@ struct affinity {
 	__u32 also_zero;
 };
 
-/* An endpoint of a run, for frontends with affinity: tells whether a client's earlier endpoint still serves. */
+/*
+ * An endpoint of a run, for frontends with affinity: shows whether a client's earlier endpoint
+ * still serves.
+ */
 struct member {
 	__u32 first; /* of the run */
 	struct address address;
@@ -112,7 +118,10 @@ enum peer_flag {
 	PEER_COUNTED = 16,    /* counted among its endpoint's open connections (least-connections) */
 };
 
-/* The Service that a connected socket's process sees, and the endpoint that the socket is connected to. */
+/*
+ * The Service that a connected socket's process sees, and the endpoint that the socket is connected
+ * to.
+ */
 struct peer {
 	__u64 started;
 	struct address service;
@@ -139,7 +148,7 @@ struct udp_sessions {
 	__u32 reported; /* one bit for each session whose event was emitted */
 };
 
-/* A connection, or a flow of datagrams, as its client's socket sees it. */
+/* A connection, or a flow of datagrams, from the view of its client's socket. */
 struct flow {
 	struct address client;
 	struct address server;
@@ -149,7 +158,7 @@ struct flow {
 	__u8 zero[3];
 };
 
-/* A pending connection to a Service: connect() was called, nothing has answered. */
+/* A pending connection to a Service: connect() was called, but there is no answer yet. */
 struct pending {
 	struct flow flow;
 	struct frontend_key service;
@@ -162,8 +171,9 @@ struct pending {
 #define PENDING_WAYS 4
 #define PENDING_SETS 1024
 /*
- * A set-associative table: pending connections whose flows have the same hash modulo PENDING_SETS. Every connection
- * through a Service is entered here and removed a moment later; an LRU hash map would take three times as long.
+ * A set-associative table: pending connections whose flows have the same hash modulo PENDING_SETS.
+ * Every connection through a Service is entered here and removed soon after; an LRU hash map would
+ * take three times as long.
  */
 struct pending_set {
 	__u64 tags[PENDING_WAYS]; /* 0: free; else the flow's whole hash, and the time of the last change (time_units) */
@@ -177,8 +187,8 @@ struct reroute {
 	__u8 direction;
 	__u8 source_class; /* of the client: at which side of a device its packets are seen */
 	/*
-	 * The endpoint has answered. Until then, its packets may belong to a connection of the client's own to the
-	 * endpoint, which happens to have the same port.
+	 * The endpoint has answered. Until then, its packets may belong to a direct connection between the
+	 * client and the endpoint that happens to have the same port.
 	 */
 	__u32 answered;
 	__u64 until; /* monotonic ns; 0: as long as the connection lives */
@@ -186,7 +196,7 @@ struct reroute {
 #define TO_ENDPOINT 0   /* replace the destination */
 #define FROM_ENDPOINT 1 /* restore the source */
 
-/* An endpoint that left its Service while sockets were connected to it. */
+/* An endpoint that was removed from its Service while sockets were connected to it. */
 struct removed_backend_key {
 	struct address address;
 	__be16 port;
@@ -205,7 +215,7 @@ struct backend {
 	__u32 probing;    /* one connection is testing whether it is back */
 };
 
-/* Set when there is anything to look up, so that the common case costs one array access. */
+/* Set if the map has entries, so that the common case costs one array access. */
 enum flag {
 	REROUTES = 0, /* in the map of that name */
 	FAILURES = 1, /* in `backends` */
@@ -227,7 +237,7 @@ struct flag_value {
 
 #define STORAGE(map_name, value_type) MAP(BPF_MAP_TYPE_SK_STORAGE, map_name, int, value_type, 0, BPF_F_NO_PREALLOC)
 
-/* Capacity chosen by the agent: these grow with the cluster. */
+/* The agent chooses the capacity: these maps grow with the cluster. */
 #define GROWS 1
 
 MAP(BPF_MAP_TYPE_HASH, frontends, struct frontend_key, struct frontend, GROWS, BPF_F_NO_PREALLOC);

@@ -42,7 +42,7 @@ static __always_inline int is_refusal(const struct tcphdr *tcp)
 	return tcp->rst && tcp->ack && !tcp->seq;
 }
 
-/* A cheap test that nearly all packets fail. */
+/* A cheap test that excludes nearly all packets. */
 static __always_inline int may_be_refusal(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -60,7 +60,7 @@ static __always_inline int may_be_refusal(struct __sk_buff *skb)
 	return (void *)(tcp + 1) <= end && (ip6->nexthdr == TCP ? is_refusal(tcp) : ip6->nexthdr == IPPROTO_ICMPV6);
 }
 
-/* Parses the packet that an ICMP error quotes behind its eight bytes of header. */
+/* Parses the packet that an ICMP error quotes after its header of eight bytes. */
 static __always_inline int parse_error(void *message, void *end, struct packet *packet)
 {
 	struct iphdr *ip4 = message + 8;
@@ -92,7 +92,10 @@ static __always_inline int parse_error(void *message, void *end, struct packet *
 	return 1;
 }
 
-/* Returns 0 for what is neither a whole TCP or UDP packet without IP options nor an ICMP error about one. */
+/*
+ * Returns 0 for packets that are neither complete TCP or UDP packets without IP options nor ICMP
+ * errors about one.
+ */
 static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -189,7 +192,7 @@ static __always_inline void rewrite(struct __sk_buff *skb, const struct packet *
 	bpf_skb_store_bytes(skb, packet->transport + (is_source ? 0 : sizeof(port)), &port, sizeof(port), 0);
 }
 
-/* Routes a packet of the node itself anew after its destination was replaced. */
+/* Routes a packet of the node itself again after its destination was replaced. */
 static __always_inline int redirect(struct __sk_buff *skb, int is_ipv6)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

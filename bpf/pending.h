@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The table of pending connections. A connection is not entered, and therefore not rerouted, when its set is full, when
- * another processor takes the same way of the set at the same moment, or when another flow has the same whole hash.
+ * The table of pending connections. A connection is not entered, and therefore not rerouted, if its
+ * set is full, if another processor takes the same way of the set at the same moment, or if another
+ * flow has the same complete hash.
  */
 #pragma once
 #include "branchless.h"
@@ -10,7 +11,7 @@
 /* An entry without a change for this long is stale (units: see time_units). */
 #define PENDING_UNITS 16
 
-/* Never 0. */
+/* Returns the hash of a flow, never 0. */
 static __always_inline __u32 hash_of(const struct flow *flow)
 {
 	__u32 hash = ((__u32)flow->client_port << 16) | flow->server_port;
@@ -66,7 +67,10 @@ static __always_inline void add_pending(const struct pending *pending, __u64 now
 
 	if (!set)
 		return;
-	/* A free or stale way, or better that of an earlier connection from the same port that was never removed. */
+	/*
+	 * A free or stale way, or preferably that of an earlier connection from the same port that was
+	 * never removed.
+	 */
 #pragma unroll
 	for (__u32 i = 0; i < PENDING_WAYS; i++) {
 		tag = set->tags[i];
@@ -90,7 +94,7 @@ static __always_inline void add_pending(const struct pending *pending, __u64 now
 	set->pending[way] = *pending;
 }
 
-/* Null: not entered, or removed. */
+/* Returns the entry of a flow. Null: not entered, or removed. */
 static __always_inline struct pending *find_pending(const struct flow *flow)
 {
 	__u32 hash = hash_of(flow), way;

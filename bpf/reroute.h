@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Rerouted flows: their packets go to another endpoint than the one that the socket is connected to. */
+/*
+ * Rerouted flows: their packets go to an endpoint other than the one that the socket is connected
+ * to.
+ */
 #pragma once
 #include "choose.h"
 #include "events.h"
 
-/* A rerouted flow of datagrams ends after this long without one. */
+/* A rerouted flow of datagrams ends after this time without a datagram. */
 #define IDLE_NS 180000000000ull
 
 /*
- * Sends a flow of a Service to another endpoint than `avoid`, starting with its next packet. Returns the endpoint's index
- * in `backends`, or NO_BACKEND.
+ * Sends a flow of a Service to an endpoint other than `avoid`, starting with its next packet.
+ * Returns the endpoint's index in `backends`, or NO_BACKEND.
  */
 static __always_inline __u32 reroute(const struct flow *flow, const struct frontend_key *service,
 				     enum source_class source_class, __u32 avoid, __u64 now)
@@ -41,7 +44,7 @@ static __always_inline __u32 reroute(const struct flow *flow, const struct front
 	}
 	back.server = to.address;
 	back.server_port = to.port;
-	/* Back at the first one: nothing to rewrite. */
+	/* Back at the first endpoint: no rewriting needed. */
 	if (to.port == flow->server_port && same_address(&to.address, &flow->server)) {
 		bpf_map_delete_elem(&reroutes, flow);
 		return to.backend;
@@ -62,7 +65,7 @@ static __always_inline __u32 reroute(const struct flow *flow, const struct front
 	return to.backend;
 }
 
-/* The same for a pending connection. Returns 1 when there was another endpoint. */
+/* Does the same for a pending connection. Returns 1 if there was another endpoint. */
 static __always_inline int reroute_pending(const struct flow *flow, struct pending *pending, __u64 now)
 {
 	struct frontend_key service = pending->service;
@@ -88,7 +91,7 @@ static __always_inline void target_of(const struct flow *flow, struct address *a
 	*port = is_rerouted ? to->port : flow->server_port;
 }
 
-/* Sets when both directions of a rerouted flow expire; 0: never. */
+/* Sets the expiry of both directions of a rerouted flow; 0: never. */
 static __always_inline void set_reroute_expiry(const struct flow *flow, __u64 until)
 {
 	struct flow back = *flow;

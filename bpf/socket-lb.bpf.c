@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 /*
- * Load balancing at the socket: a connect() or sendto() to a Service's address goes to one of its endpoints, while
- * getpeername() and recvmsg() keep showing the Service's address. Packets of such flows are never translated.
+ * Load balancing at the socket: a connect() or sendto() to a Service's address goes to one of its
+ * endpoints, while getpeername() and recvmsg() keep showing the Service's address. Packets of such
+ * flows are never translated.
  *
- * What these programs let pass goes to the Service's address and is translated by nf_tables.
+ * Calls that these programs pass go to the Service's address, and nf_tables translates their
+ * packets.
  */
 #include "choose.h"
 
@@ -77,14 +79,14 @@ static __always_inline void save_peer(struct bpf_sock_addr *ctx, const struct fr
 		      ((frontend->balance & BALANCE_MASK) == LEAST_CONNECTIONS ? PEER_COUNTED : 0);
 }
 
-/* A socket may be connected again. */
+/* A socket may be connected more than once. */
 static __always_inline void delete_peer(struct bpf_sock_addr *ctx)
 {
 	if (ctx->sk)
 		bpf_sk_storage_delete(&peers, ctx->sk);
 }
 
-/* Picks an endpoint and writes its address and port over those of the Service. */
+/* Chooses an endpoint and replaces the Service's address and port by the endpoint's. */
 static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct address *address, int is_message)
 {
 	struct frontend_key key = { .address = *address, .port = (__be16)ctx->user_port, .protocol = ctx->protocol };

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/failover.bpf.c; do not edit.
-export const SOURCE_HASH = '70b6a04e5784c93863101a2af136e5bae539c9841886a6af5192a5c578969049';
+export const SOURCE_HASH = '0c401727fd51d368dcda35e1b1a1b0b2791316c9b46eed7b5537bdc2b5aba6c8';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAFgZAQAAAAAAAAAAAEAAAAAAAEAAEAABAL8YAAAAAAAAYYEA' +

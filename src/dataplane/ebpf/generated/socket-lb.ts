@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = '91b6cf587a03a4ad2a55f656cbbaebcdb6196f53c90179da450d992c198581de';
+export const SOURCE_HASH = 'bbb25bddae6cd2f13c11f4ca2fe190d7218f8db847685aa47493783a4097101c';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAADCKAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +
