@@ -51,7 +51,7 @@ function service(i: number): Service {
   };
 }
 
-/** As the controller writes it for a Deployment's pods. */
+/** Returns a slice as the controller writes it for a Deployment's pods. */
 function slice(i: number, owner: Service, pods: readonly number[]): EndpointSlice {
   return {
     metadata: {
@@ -96,12 +96,12 @@ const now = () => `${new Date().toISOString().slice(0, 19)}Z`;
 
 interface AgentProcess {
   readonly pid: number;
-  /** Milliseconds from the command to the kernel having every Service. */
+  /** Milliseconds from the command until the kernel has every Service. */
   readonly readyMs: number;
   stop(): Promise<void>;
 }
 
-/** The agent as a node's service manager starts it. */
+/** Starts the agent as a node's service manager does. */
 async function startAgent(api: ApiFixture, part: string): Promise<AgentProcess> {
   const config = api.file(
     `${part}.yaml`,
@@ -145,21 +145,21 @@ async function startAgent(api: ApiFixture, part: string): Promise<AgentProcess> 
   };
 }
 
-/** Resident memory of a process now, and the most that it ever had; bytes. */
+/** Returns the resident memory of a process now, and its maximum; bytes. */
 function residentMemory(pid: number): { now: number; peak: number } {
   const text = readFileSync(`/proc/${pid}/status`, 'utf8');
   const kib = (field: string) => Number(new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(text)?.[1]);
   return { now: kib('VmRSS') * 1024, peak: kib('VmHWM') * 1024 };
 }
 
-/** Processor time that a process has used, seconds. */
+/** Returns the processor time that a process has used, seconds. */
 function processorTime(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
   // proc(5): utime and stime, in ticks of 10 ms.
   return (Number(fields[11]) + Number(fields[12])) / 100;
 }
 
-/** Sum and count of a histogram of the agent's. */
+/** Returns sum and count of a histogram of the agent. */
 async function histogram(metric: string): Promise<{ sum: number; count: number }> {
   const text = await (await fetch('http://127.0.0.1:10249/metrics')).text();
   const value = (suffix: string) => Number(new RegExp(`^${metric}_${suffix} (\\S+)`, 'm').exec(text)?.[1]);
@@ -203,14 +203,14 @@ async function observe(
     const i = (k * 7919) % SERVICES;
     const owner = owners[i];
     if (!owner) throw new RangeError();
-    // One endpoint more, then one less.
+    // Adds an endpoint, then removes it.
     for (const wanted of [[...pods(i), SERVICES * ENDPOINTS + k], pods(i)]) {
       const changed = slice(i, owner, wanted);
       const committed = new Promise<number>((resolve) => {
         onCommit = () => resolve(performance.now());
       });
       await client.update(RESOURCES.endpointSlices, changed);
-      // The API server has it from now on, and tells its watchers.
+      // From here on the API server has the change, and notifies its watchers.
       const told = performance.now();
       latencies.push((await committed) - told);
       await sleep(25);
@@ -248,7 +248,7 @@ const HEADER = [
   'of it programming, mean',
 ];
 
-/** Inside the namespace: the API server, and one agent after the other. */
+/** Runs inside the namespace: the API server, and one agent after the other. */
 async function runInside(): Promise<void> {
   const api = await startApi({ serviceCidrs: ['10.96.0.0/12'] });
   try {

@@ -12,7 +12,7 @@ import { parse } from 'yaml';
 const TICKS = 100;
 const SETTINGS = { initialWindowSize: 16 * 1024 * 1024 };
 
-/** An API server in processes of its own, to be measured. */
+/** An API server in separate processes, to be measured. */
 export interface ApiServer {
   readonly name: string;
   readonly pids: readonly number[];
@@ -21,7 +21,7 @@ export interface ApiServer {
   stop(): Promise<void>;
 }
 
-/** Resident memory of processes, in MB. */
+/** Returns the resident memory of processes, in MB. */
 export function residentMegabytes(pids: readonly number[]): number {
   const kilobytes = pids.map((pid) =>
     Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0),
@@ -29,7 +29,7 @@ export function residentMegabytes(pids: readonly number[]): number {
   return kilobytes.reduce((sum, one) => sum + one, 0) / 1024;
 }
 
-/** User and system time that processes have taken, in seconds. */
+/** Returns the user and system time of processes, in seconds. */
 export function processorSeconds(pids: readonly number[]): number {
   let ticks = 0;
   for (const pid of pids) {
@@ -40,7 +40,7 @@ export function processorSeconds(pids: readonly number[]): number {
   return ticks / TICKS;
 }
 
-/** Fairlead's API server, without anything around it. */
+/** Starts Fairlead's API server alone. */
 export async function startFairlead(): Promise<ApiServer> {
   const child = spawn(process.execPath, [join(import.meta.dirname, 'watch-server.ts')], {
     stdio: ['ignore', 'pipe', 'inherit'],
@@ -59,7 +59,7 @@ export async function startFairlead(): Promise<ApiServer> {
   };
 }
 
-/** kube-apiserver with etcd, of a folder with both. Resolves when their first work is done. */
+/** Starts kube-apiserver with etcd, from a folder with both. Resolves when their initial work is done. */
 export async function startKubeApiserver(assets: string): Promise<ApiServer> {
   const folder = mkdtempSync(join(tmpdir(), 'fairlead-bench-'));
   const file = (name: string) => join(folder, name);
@@ -110,11 +110,11 @@ export async function startKubeApiserver(assets: string): Promise<ApiServer> {
       session.close();
       if (status === 200) break;
     } catch {
-      // Not up yet.
+      // Not ready yet.
     }
     await sleep(300);
   }
-  // The work of the first seconds (controllers, first lists) is not the watches'.
+  // The work of the first seconds (controllers, first lists) does not belong to the watches.
   await sleep(10_000);
   return {
     name: 'kube-apiserver + etcd',
@@ -131,12 +131,12 @@ export async function startKubeApiserver(assets: string): Promise<ApiServer> {
 
 async function stopped(child: ChildProcess): Promise<void> {
   const exit = once(child, 'exit');
-  // kube-apiserver waits a minute for open watches when it is asked politely.
+  // On SIGTERM kube-apiserver waits a minute for open watches.
   child.kill('SIGKILL');
   await exit;
 }
 
-/** Sends a request on an HTTP/2 connection and reads the answer whole. */
+/** Sends a request on an HTTP/2 connection and reads the complete answer. */
 export async function request(
   session: ClientHttp2Session,
   headers: Record<string, string>,

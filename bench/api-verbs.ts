@@ -27,7 +27,7 @@ interface Cost {
   readonly wall: number;
 }
 
-/** What a piece of work costs a server; its own last work is over after a pause. */
+/** Measures a piece of work of a server; the server's remaining work is done after a pause. */
 async function costOf(server: ApiServer, work: string, run: () => Promise<void>): Promise<Cost> {
   const before = processorSeconds(server.pids);
   const began = performance.now();

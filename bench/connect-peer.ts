@@ -1,25 +1,25 @@
-// A client or a server of bench/connect.ts, in a separate process and network namespace: plain blocking system
-// calls, in turn, so that what is measured is the kernel's way and not an event loop's.
+// A client or a server of bench/connect.ts, in a separate process and network namespace: plain blocking
+// system calls, one after the other, so that the kernel is measured and not an event loop.
 import { createRequire } from 'node:module';
 import { socketAddress } from '../src/kernel/netns.ts';
 
-/** What the client is asked to do, over IPC. */
+/** The client's task, received over IPC. */
 export interface Task {
   /**
    * `connect`: open a connection and reset it; `request`: open one, send a byte, wait for its answer, reset it;
    * `open`: bytes and answers on one connection.
    */
   readonly what: 'connect' | 'request' | 'open';
-  /** Taken in turns; `open` uses the first. */
+  /** Used in turn; `open` uses the first. */
   readonly targets: readonly (readonly [address: string, port: number])[];
   readonly times: number;
 }
 
 /** Microseconds. */
 export interface Timing {
-  /** Of each connection from socket() to close() or, on an open connection, of each request. */
+  /** For each connection from socket() to close() or, on an open connection, for each request. */
   readonly each: readonly number[];
-  /** Of each connect(). */
+  /** For each connect(). */
   readonly waits: readonly number[];
 }
 
@@ -45,7 +45,7 @@ const setsockopt = library.func(
   'int setsockopt(int fd, int level, int option, const uint8_t *value, uint32_t length)',
 );
 const one = Uint8Array.of(1, 0, 0, 0);
-/** On, no seconds: close() resets, so that neither side keeps the port for a minute. */
+/** On, with a timeout of zero: close() resets, so that neither side keeps the port for a minute. */
 const resetAtClose = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 const byte = new Uint8Array(1);
 

@@ -25,7 +25,7 @@ import { printTable } from './print-table.ts';
 import { type RoutedPods, routePods } from './routed-pods.ts';
 import { iptablesRestore, nftTable } from './upstream-layout.ts';
 
-/** Services that connections go to, spread over all. */
+/** Services that connections go to, distributed over all. */
 const TARGETS = 500;
 const CONNECTS = 500;
 const REQUESTS = 1000;
@@ -48,9 +48,9 @@ interface Place {
 
 interface Subject {
   readonly title: string;
-  /** More Services than this take minutes, or are more than it can do. */
+  /** With more Services than this, programming takes minutes or is impossible. */
   readonly most?: number;
-  /** Programs N Services of one endpoint each; the result takes that back. */
+  /** Programs N Services of one endpoint each; the result reverts that. */
   program(place: Place, services: number): Promise<() => Promise<void>>;
 }
 
@@ -86,7 +86,8 @@ const numbered = (n: number) => Array.from({ length: n }, (_, index) => ({ index
 const SLOW = Number(options['slow-up-to']);
 const families = ['ipv4'] as const;
 
-// Each loads what it needs: a mode that does not load here does not keep the others from being measured.
+// Each subject loads its modules: a mode that cannot be loaded does not prevent the others from being
+// measured.
 const SUBJECTS: Readonly<Record<string, Subject>> = {
   none: { title: 'no rules at all', program: async () => async () => {} },
   nftables: {
@@ -114,7 +115,7 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
   'iptables-nft': { title: 'iptables (nft)', most: SLOW, program: iptables('nft') },
   userspace: {
     title: 'userspace',
-    // A listener for each Service, and processes may have this many files.
+    // A listener for each Service; this is the limit of open files of a process.
     most: 10_000,
     program: mode(async ({ netns }) => {
       const { createUserspace } = await import('../src/dataplane/userspace/userspace.ts');
@@ -182,7 +183,7 @@ async function compare(pods: RoutedPods, services: number, viaService: boolean):
   const waits = { service: [] as number[], pod: [] as number[] };
   for (let round = -1; round < ROUNDS; round++) {
     for (const what of ['connect', 'request', 'open'] as const) {
-      // Who goes first changes, since the first of a turn finds cold caches.
+      // The order alternates, since the first of a turn finds cold caches.
       for (const side of round % 2 === 0 ? (['service', 'pod'] as const) : (['pod', 'service'] as const)) {
         const times = what === 'open' ? REQUESTS : CONNECTS;
         const timing = await pods.ask({ what, targets: side === 'service' ? via : targets.pod, times });
@@ -233,7 +234,7 @@ async function measure(key: string, subject: Subject, services: number): Promise
   }
 }
 
-/** Processes that were killed leave their group a moment later. */
+/** Killed processes leave their group shortly afterwards. */
 async function removeGroup(group: string): Promise<void> {
   for (let tries = 0; ; tries++) {
     try {

@@ -93,7 +93,7 @@ function names(name: (i: number) => string): string[] {
   return Array.from({ length: 1000 }, (_, i) => name(i));
 }
 
-/** What a process of this name server's needs: time of one processor for a query, and the latency that clients see. */
+/** The cost of a process of this name server: processor time per query, and the latency of clients. */
 interface Row {
   readonly what: string;
   readonly over: string;
@@ -130,7 +130,7 @@ async function measure(what: string, over: string, lines: readonly string[]): Pr
   };
 }
 
-/** Packets that no client means, straight into the server's answering function: none may throw, or leave anything behind. */
+/** Passes invalid packets directly to the server's answering function: none may throw or leak memory. */
 function measureMalformed(count: number): void {
   const respond = createResponder({
     resolve: createResolver(zone, null),

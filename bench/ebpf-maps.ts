@@ -12,7 +12,7 @@ import { makeTestGroup, removeTestGroup } from '../src/dataplane/ebpf/testing/cl
 import { openEbpf } from '../src/dataplane/testing/open-ebpf.ts';
 import { systemClock } from '../src/lib/clock.ts';
 
-/** The eBPF mode with a control group and pins of its own, removed when it is closed. */
+/** Opens the eBPF mode with a separate control group and pins, removed when it is closed. */
 export function ebpfMode(netns: string): Dataplane {
   const cgroup = makeTestGroup();
   const pinPath = `/run/flb-${randomBytes(3).toString('hex')}-bpf`;
@@ -27,7 +27,7 @@ export function ebpfMode(netns: string): Dataplane {
   };
 }
 
-/** Measures how long the mode takes to create and fill its maps, and to write one change. */
+/** Measures the time in which the mode creates and fills its maps, and writes one change. */
 export function ebpfMaps(): Dataplane {
   let maps: Maps | null = null;
   let table: ForwardingTable | null = null;

@@ -26,14 +26,14 @@ const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const ENDPOINTS: readonly Place[] = ['pod2', 'pod3', 'far', 'outside'];
 const VICTIM: Place = 'pod2';
 const TARGET = 8080;
-/** A second before the death, and four after. */
+/** A second before the failure, and four after. */
 const BEFORE_MS = 1000;
 const LOAD_MS = 5000;
 const PATIENCE_MS = 10_000;
-/** Slower than this, a connection was noticed by its user. */
+/** A user notices a connection slower than this. */
 const SLOW_MS = 250;
 const MAX_PER_SECOND = 2000;
-/** The columns that watchMachine() fills: of the machine's processors, and its mean and highest load. */
+/** The columns of watchMachine(): of the machine's processors, and its mean and maximum load. */
 const BUSY = ['busy', 'load', 'most'];
 
 interface Settings {
@@ -66,7 +66,7 @@ const DEATHS = ['none', 'address gone', 'port closed'] as const;
 interface Connection {
   /** Milliseconds since 1970. */
   readonly at: number;
-  /** Until the answer's first byte. */
+  /** Milliseconds until the answer's first byte. */
   readonly ms: number;
   readonly failure: string | null;
 }
@@ -162,9 +162,9 @@ async function measure(
 }
 
 /**
- * Whether a connection was reset because its server was killed. The kernel resets a dead process's connections, including
- * those that it has accepted for it. A reset is ECONNRESET for an established connection and ECONNREFUSED otherwise
- * (tcp_reset() in the kernel).
+ * Returns true if a connection was reset because its server was killed. The kernel resets a dead process's
+ * connections, including those that it has accepted for it. A reset is ECONNRESET for an established
+ * connection and ECONNREFUSED otherwise (tcp_reset() in the kernel).
  */
 function wasCutOff({ failure, at }: Connection, diedAt: number): boolean {
   return failure === 'ECONNRESET' && at <= diedAt;
@@ -172,7 +172,7 @@ function wasCutOff({ failure, at }: Connection, diedAt: number): boolean {
 
 async function soak(mode: string, how: string[]): Promise<string[]> {
   await using stage = await setUp(mode, true, 'pod1');
-  // At the lowest priority: the machine is never idle, and other processes are not slowed down.
+  // At the lowest priority: the machine is never idle, but other processes are not slowed down.
   const burners = [1, 2].map(() => fork(import.meta.filename, ['child-burn']));
   for (const { pid = 0 } of burners) setPriority(pid, constants.priority.PRIORITY_LOW);
   const machine = watchMachine();
@@ -197,7 +197,10 @@ async function soak(mode: string, how: string[]): Promise<string[]> {
   }
 }
 
-/** Until it is asked: the share of time that the machine's processors were busy, its mean and its highest load. */
+/**
+ * Measures until the result is called: the share of time that the machine's processors were busy, its mean
+ * and its maximum load.
+ */
 function watchMachine(): () => string[] {
   const ticks = () => {
     let idle = 0;
@@ -220,7 +223,7 @@ function watchMachine(): () => string[] {
   };
 }
 
-/** A topology with servers in separate processes, carried by a mode. */
+/** Creates a topology with servers in separate processes, programmed by a mode. */
 async function setUp(mode: string, failover: boolean, from: Place) {
   const topology = createTopology();
   const name = `flt-${randomBytes(3).toString('hex')}`;
@@ -251,7 +254,7 @@ async function setUp(mode: string, failover: boolean, from: Place) {
   return {
     scene,
     servers,
-    /** Begins the load in a separate process; `done`: everything it did. */
+    /** Begins the load in a separate process; `done` resolves to all its connections. */
     async load(how: string[]): Promise<{ readonly done: Promise<Connection[]> }> {
       const child = await start('child-load', topology.namespace(from), ...how);
       writeFileSync(join(cgroup, 'cgroup.procs'), String(child.pid));

@@ -1,6 +1,6 @@
 import { spawnInNetns } from '../src/kernel/netns.ts';
 
-/** Runs a command inside a namespace with text as its input. Rejects with what it complains of. */
+/** Runs a command inside a namespace with text as its input. Rejects with its error output. */
 export function feedCommand(
   netns: string,
   file: string,

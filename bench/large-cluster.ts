@@ -1,6 +1,6 @@
 import type { EndpointSliceObject, ServiceObject } from '../src/service/objects.ts';
 
-/** Nodes that the endpoints of a large cluster are spread over; this one is "node-0". */
+/** Number of nodes of the endpoints of a large cluster; this node is "node-0". */
 const NODES = 100;
 
 export interface LargeCluster {
@@ -8,14 +8,14 @@ export interface LargeCluster {
   readonly slices: readonly EndpointSliceObject[];
 }
 
-/** Cluster IP of the `i`-th Service: 11.0.0.0/8 has room for millions. */
+/** Returns the cluster IP of the `i`-th Service: 11.0.0.0/8 has room for millions. */
 export const clusterIP = (i: number): string => address(11, i + 1);
-/** Address of the `i`-th pod. */
+/** Returns the address of the `i`-th pod. */
 export const podAddress = (i: number): string => address(10, i + 1);
 
 const address = (net: number, i: number) => `${net}.${(i >> 16) & 255}.${(i >> 8) & 255}.${i & 255}`;
 
-/** ClusterIP Services of one TCP port, each with `perService` endpoints of its own in one slice. */
+/** Returns ClusterIP Services of one TCP port, each with `perService` distinct endpoints in one slice. */
 export function largeCluster(services: number, perService: number): LargeCluster {
   const numbers = Array.from({ length: services }, (_, i) => i);
   return {
@@ -45,7 +45,7 @@ export function largeService(i: number): ServiceObject {
   };
 }
 
-/** The slice of the `i`-th Service with these pods. */
+/** Returns the slice of the `i`-th Service with these pods. */
 export function largeSlice(i: number, pods: readonly number[]): EndpointSliceObject {
   return {
     metadata: {

@@ -93,7 +93,7 @@ function netns(): string {
   return name;
 }
 
-/** What is there without any pod network: two namespaces and a pair of devices. */
+/** Creates a path without a pod network: two namespaces and a pair of devices. */
 function bareVeth(): Path {
   const [client, server] = [netns(), netns()];
   const ip = (...args: string[]) => execFileSync('ip', args);
@@ -106,7 +106,7 @@ function bareVeth(): Path {
   return { name: 'bare veth', mtu: 1500, client, server, addresses: ['10.0.0.2', 'fd00::2'] };
 }
 
-/** Two nodes on a wire with two pods on the first and one on the second. */
+/** Creates two nodes on a wire with two pods on the first and one on the second. */
 async function pods(overlay: 'routes' | 'vxlan'): Promise<Path[]> {
   const cluster = `flt${randomBytes(3).toString('hex')}`;
   const nodes = [1, 2].map((n) => ({
@@ -162,7 +162,7 @@ async function pods(overlay: 'routes' | 'vxlan'): Promise<Path[]> {
   return [path('pods of one node', neighbour), path(`pods of two nodes, ${overlay}`, far)];
 }
 
-/** Bits per second of one TCP connection. */
+/** Measures the bits per second of one TCP connection. */
 async function throughput(path: Path, family: (typeof FAMILIES)[number]): Promise<number> {
   const address = path.addresses[FAMILIES.indexOf(family)] ?? '';
   const server = spawn('ip', ['netns', 'exec', path.server, 'iperf3', '-s', '-1', '--forceflush'], {
@@ -177,7 +177,7 @@ async function throughput(path: Path, family: (typeof FAMILIES)[number]): Promis
   return report.end.sum_received.bits_per_second;
 }
 
-/** How often a second one byte goes over and comes back, on one connection, in turn. */
+/** Measures the round trips per second of one byte on one connection, one after the other. */
 async function roundTrips(path: Path, family: (typeof FAMILIES)[number]): Promise<number> {
   const address = path.addresses[FAMILIES.indexOf(family)] ?? '';
   const server = spawn('ip', ['netns', 'exec', path.server, process.execPath, '-e', ECHO_ONE], {

@@ -1,8 +1,8 @@
 /**
- * Starts and stops 200 pods on one node, all at once, again and again, and shows what a pod takes. After every round
- * nothing of them may be left: no process, network device, mount, control group, file, or address; and no address may
- * have been two pods' at once. Needs root. Run: node bench/pods.ts [pods] [rounds] (default 200 and 3).
- * Results: bench/results/pods.md.
+ * Starts and stops 200 pods on one node, all at once, repeatedly, and shows the time per pod. After every
+ * round no state of them may remain: no process, network device, mount, control group, file, or address;
+ * and no address may have been two pods' at once. Needs root. Run: node bench/pods.ts [pods] [rounds]
+ * (default 200 and 3). Results: bench/results/pods.md.
  */
 import { cpus, release } from 'node:os';
 import { churnPods, podLeftovers } from '../tests/testing/pod-churn.ts';

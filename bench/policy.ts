@@ -54,7 +54,7 @@ const podObject = (index: number, ip = addressOf(index)): Pod => ({
   status: { phase: 'Running', podIPs: [{ ip }] },
 });
 
-/** Each names its peers by its own selector, so that no two share a set. */
+/** Each policy selects its peers by a different selector, so that no two share a set. */
 const policyObject = (index: number): NetworkPolicy => ({
   metadata: { name: `policy-${index}`, namespace: 'bench' },
   spec: {
@@ -84,7 +84,7 @@ interface Pair {
   readonly clientNetns: string;
 }
 
-/** Connects pods to a node's network; the result plugs in pairs of them, of which one listens. */
+/** Connects pods to a node's network; the result attaches pairs of them, one of which listens. */
 function startNode(number: number, netns: string, masquerade: boolean): () => Promise<Pair> {
   const podCidrs = [`10.100.${number}.0/24`];
   const network = new NodeNetwork({
@@ -125,7 +125,8 @@ async function main(): Promise<void> {
   const [isolated, open] = [await plugHere(), await plugHere()];
   const none = await startNode(2, netnsOf(topology, 2), true)();
   const untracked = await startNode(3, netnsOf(topology, 3), false)();
-  // Pod 0 is isolated by policies that all name the groups of others; the last client is in one that they name.
+  // Pod 0 is isolated by policies that all select the groups of other pods; the last client is in one of
+  // these groups.
   const clientIndex = groupCount * Math.ceil(LOCAL_PODS / groupCount);
   const addressAt = (index: number) =>
     index === 0 ? isolated.server : index === clientIndex ? isolated.client : addressOf(index + 1000);
@@ -137,7 +138,7 @@ async function main(): Promise<void> {
   const writing: number[] = [];
   const whole: number[] = [];
   let elements = 0;
-  /** As an agent does: policies are read first, then pods. */
+  /** In the order of an agent: policies are read first, then pods. */
   const start = async () => {
     const started = performance.now();
     const table = createPolicyTable(NODE);
@@ -220,7 +221,10 @@ async function measurePods(
   return { added, removed };
 }
 
-/** Milliseconds from connect to connected, the pairs in turns, so that other work on the machine touches all alike. */
+/**
+ * Measures milliseconds from connect to connected, the pairs in turn, so that other work on the machine
+ * affects all alike.
+ */
 async function measureConnections<K extends string>(pairs: Record<K, Pair>): Promise<Record<K, number[]>> {
   const names = Object.keys(pairs) as K[];
   const times = Object.fromEntries(names.map((name) => [name, [] as number[]])) as Record<K, number[]>;

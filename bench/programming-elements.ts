@@ -10,10 +10,10 @@ import {
   type Step,
 } from './programming-measurement.ts';
 
-/** A cold start is repeated so often; the fastest counts. */
+/** Number of cold starts; the fastest counts. */
 const REPEATS = 6;
 
-/** The same elements in two maps, from arrays of numbers: the prototype's load. */
+/** Measures the same elements in two maps, from arrays of numbers: the load of the prototype. */
 export async function measureElements(netns: string, n: number): Promise<Measurement> {
   const { ipv4Address, protocol, port, mark } = DATA_TYPE;
   const room = (count: number) => 2 ** Math.ceil(Math.log2(count * 1.5));

@@ -2,28 +2,31 @@ import { readFileSync } from 'node:fs';
 
 /** Endpoints of a Service. */
 export const PER_SERVICE = 10;
-/** Medians are of this many changes, or of as many as fit into the time. */
+/** Number of changes for medians, or fewer if they exceed the time. */
 const CHANGES = 300;
 const CHANGES_MS = 3000;
 
 /** Milliseconds. */
 export interface Step {
-  /** From API object to committed; for kube-proxy's layouts from text to committed. */
+  /** From API object until committed; for kube-proxy's layouts from text until committed. */
   readonly total: number;
   readonly encode: number;
   readonly kernel: number;
-  /** Processor time of this process meanwhile, which other work on the machine does not add to; null: not its own. */
+  /**
+   * Processor time of this process, which excludes other work on the machine; null: another process does
+   * the work.
+   */
   readonly processor: number | null;
 }
 
 export interface Measurement {
-  /** API objects to ServiceMap. */
+  /** From API objects to ServiceMap. */
   readonly compile: number | null;
-  /** In a process that has just started; null where that makes no difference. */
+  /** In a newly started process; null if that makes no difference. */
   readonly first: Step | null;
-  /** From no table to a full one: the fastest of several, where one takes no more than moments. */
+  /** From an empty table to a full one: the fastest of several, unless one takes long. */
   readonly cold: Step;
-  /** In place of the table that is there. */
+  /** Replacing the existing table. */
   readonly again: Step | null;
   readonly endpointAdded: Step | null;
   readonly endpointRemoved: Step | null;
@@ -36,7 +39,7 @@ export interface Measurement {
   readonly kernelMemory: number;
 }
 
-/** Medians of doing and undoing, in turns. The first tenth warms up. */
+/** Returns medians of doing and undoing, in turn. The first tenth warms up. */
 export async function alternate(
   make: (k: number) => Promise<Step>,
   undo: (k: number) => Promise<Step>,
@@ -62,13 +65,13 @@ function medians(steps: readonly Step[]): Step {
   };
 }
 
-/** Milliseconds, of all threads. */
+/** Returns milliseconds, of all threads. */
 export function processorSince(before: NodeJS.CpuUsage): number {
   const { user, system } = process.cpuUsage(before);
   return (user + system) / 1000;
 }
 
-/** Of the whole machine: other work on it shows. Bytes. */
+/** Returns bytes of the whole machine, including other work on it. */
 export function kernelMemory(): number {
   const text = readFileSync('/proc/meminfo', 'utf8');
   const kib = (name: string) => Number(new RegExp(`^${name}: +(\\d+)`, 'm').exec(text)?.[1] ?? 0);

@@ -15,7 +15,7 @@ import {
 const REPEATED_MS = 3000;
 const REPEATS = 6;
 
-/** A mode of Fairlead: from objects of the API to the kernel. Closes it. */
+/** Measures a mode of Fairlead: from API objects to the kernel. Closes it. */
 export async function measureMode(dataplane: Dataplane, n: number): Promise<Measurement> {
   const cluster = largeCluster(n, PER_SERVICE);
   const node = testNode({

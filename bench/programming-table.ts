@@ -1,7 +1,10 @@
 import { printTable } from './print-table.ts';
 import { type Measurement, PER_SERVICE } from './programming-measurement.ts';
 
-/** What the prototype of the nftables design took (kernel 6.18, two cores): encode and kernel, milliseconds. */
+/**
+ * The times of the prototype of the nftables design (kernel 6.18, two cores): encoding and kernel,
+ * milliseconds.
+ */
 const PROTOTYPE: Readonly<Record<number, string>> = {
   1000: '5 + 7.6 ms cold, 0.01 ms an endpoint, 1.2 MB',
   10000: '33 + 94 ms cold, 0.013 ms an endpoint, 13.3 MB',
@@ -15,7 +18,7 @@ const mb = (value: number | null): string => (value === null ? '' : (value / 2 *
 const ratio = (value: number | undefined, base: number | undefined): string =>
   value === undefined || !base ? '' : `${(value / base).toPrecision(3).replace(/\.0+$/, '')}x`;
 
-/** One row a subject, by its title; ratios are to Fairlead's nftables mode. */
+/** Prints one row per subject, by its title; ratios are to Fairlead's nftables mode. */
 export function printMeasurements(
   services: number,
   results: ReadonlyMap<string, Measurement>,

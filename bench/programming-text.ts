@@ -20,7 +20,7 @@ const numbered = (n: number): NumberedService[] =>
     pods: Array.from({ length: PER_SERVICE }, (_, e) => index * PER_SERVICE + e),
   }));
 
-/** kube-proxy's nftables layout, by `nft -f`. */
+/** Measures kube-proxy's nftables layout with `nft -f`. */
 export async function measureNftText(netns: string, n: number): Promise<Measurement> {
   const services = numbered(n);
   const more = (k: number) => {
@@ -41,7 +41,7 @@ export async function measureNftText(netns: string, n: number): Promise<Measurem
   );
 }
 
-/** kube-proxy's iptables layout, by one of the tools `iptables-restore`. */
+/** Measures kube-proxy's iptables layout with one of the tools `iptables-restore`. */
 export async function measureRestoreText(tool: string, netns: string, n: number): Promise<Measurement> {
   const services = numbered(n);
   const at = (k: number) => {
@@ -105,7 +105,7 @@ async function measureText(
 
 const lines = (all: readonly string[]): string => `${all.join('\n')}\n`;
 
-/** A command's whole time counts as the kernel's. */
+/** A command's total time counts as the kernel's. */
 async function feed(netns: string, file: string, args: readonly string[], text: () => string): Promise<Step> {
   const started = performance.now();
   const input = text();

@@ -27,7 +27,7 @@ import { measureNftText, measureRestoreText } from './programming-text.ts';
 interface Subject {
   readonly title: string;
   readonly slow: boolean;
-  /** Left out where the kernel lacks it, unless it is named. */
+  /** A subject that the kernel does not support is left out, unless it is selected explicitly. */
   readonly isAvailable?: () => boolean;
   measure(netns: string, services: number): Promise<Measurement>;
 }
@@ -41,7 +41,7 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
   ipvs: {
     title: 'Fairlead, IPVS',
     slow: false,
-    // Few kernels have it: tests/vm/run-in-vm runs this in one that does.
+    // Few kernels support it: tests/vm/run-in-vm runs this in one that does.
     isAvailable: () => existsSync('/proc/net/ip_vs'),
     measure: (netns, n) => measureMode(createIpvs({ families: ['ipv4'], netns }), n),
   },
@@ -99,7 +99,7 @@ async function inProcess(subject: string, services: number): Promise<Measurement
     output += chunk;
   });
   const status = await new Promise<number | null>((resolve) => child.once('close', resolve));
-  // Left behind only by a process that was killed.
+  // Only a killed process leaves its namespace.
   removeNetns(namespaceOf(child.pid ?? 0));
   if (status !== 0) throw new Error(`${subject} with ${services} Services ended with status ${status}`);
   return JSON.parse(output) as Measurement;
@@ -143,7 +143,7 @@ if (args.measure !== undefined) {
       if (known.slow && services > Number(args['slow-up-to'])) continue;
       const measurement = await inProcess(subject, services);
       results.set(subject, measurement);
-      // The table comes when all are through, which may be after an hour.
+      // The table is printed after all subjects, which may be after an hour.
       const { cold, endpointAdded } = measurement;
       console.error(
         `${services} Services, ${known.title}: cold ${ms(cold.total)}, +1 endpoint ${ms(endpointAdded?.total)}`,

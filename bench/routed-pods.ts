@@ -7,14 +7,14 @@ import type { Task, Timing } from './connect-peer.ts';
 
 const SERVER_PORT = 8080;
 
-/** A client's pod, a node, and one pod that has the addresses of all pods, each in a namespace made for it. */
+/** A client's pod, a node, and one pod that has the addresses of all pods, each in a new namespace. */
 export interface RoutedPods {
   /** The node's network namespace. */
   readonly node: string;
   ask(task: Task): Promise<Timing>;
   /**
-   * Processor time that the client and the server have used, in ns. It includes what the kernel does with their packets:
-   * veth devices hand these on in the context of the process that sends.
+   * Returns the processor time that the client and the server have used, in ns. It includes the kernel's
+   * processing of their packets: veth devices do this in the context of the sending process.
    */
   processorTime(): number;
   /** Ends the client and the server, and removes the namespaces. */
@@ -22,8 +22,8 @@ export interface RoutedPods {
 }
 
 /**
- * `nodeAddress`: an address of the node; `group`: the control group that the client's process is in, null: where this
- * process is.
+ * Creates the namespaces. `nodeAddress`: an address of the node; `group`: the control group of the client's
+ * process, null: that of this process.
  */
 export async function routePods(
   prefix: string,
@@ -77,16 +77,16 @@ export async function routePods(
         `route add default via 10.200.0.1 src ${address}`,
       );
     }
-    // The node's own, as its object says.
+    // The address of the node, as in its Node object.
     ip(node, `addr add ${nodeAddress}/32 dev lo`);
     ip(node, 'route add 10.0.0.0/10 via 10.201.0.2 dev pods onlink');
-    // Every address of these networks is the pod's own.
+    // Every address of these networks belongs to the pod.
     ip(pods, 'route add local 10.0.0.0/10 dev lo');
     writeSysctls({ 'net.ipv4.ip_forward': 1 }, node);
     await start(pods, 'server', String(SERVER_PORT));
     const asker = await start(client, 'client');
     if (group !== null) writeFileSync(join(group, 'cgroup.procs'), `${asker.pid}`);
-    // The neighbours are found now, not by the first connection that is measured.
+    // Neighbours are resolved now, not by the first measured connection.
     ip(node, 'route get 10.200.0.2');
     return {
       node,

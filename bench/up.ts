@@ -21,7 +21,7 @@ const CASES = [
 
 const median = (values: number[]) => values.sort((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
 
-// The first run builds the bundle and fills the page cache: it does not stand for later starts.
+// The first run builds the bundle and fills the page cache: it is not representative of later starts.
 await measure({ nodes: '1', family: 'ipv4' });
 console.log(
   `${cpus().length} processors, ${runs} runs each, median, milliseconds since the command was typed\n`,
@@ -39,7 +39,7 @@ for (const one of CASES) {
 const widths = header.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)));
 for (const row of rows) console.log(row.map((cell, column) => cell.padStart(widths[column] ?? 0)).join('  '));
 
-/** Milliseconds of each step, of the whole command, and of `down`. */
+/** Measures milliseconds of each step, of the whole command, and of `down`. */
 async function measure({ nodes, family }: { nodes: string; family: string }): Promise<number[]> {
   const name = ['--name', `bench-${process.pid}`];
   const started = performance.now();
@@ -55,7 +55,7 @@ async function measure({ nodes, family }: { nodes: string; family: string }): Pr
     manifest,
   ]);
   const total = performance.now() - started;
-  // The steps' times count from the program's start; the launcher's own share comes before.
+  // The times of the steps count from the program's start; the launcher's time comes before.
   const inner = Number(/ready in ([0-9.]+) s/.exec(up.stderr)?.[1]) * 1000;
   const steps = STEPS.map((step) => Number(new RegExp(`✓ ${step} +([0-9]+) ms`).exec(up.stderr)?.[1]));
   const before = performance.now();

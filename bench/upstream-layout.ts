@@ -1,8 +1,9 @@
 import { clusterIP, podAddress } from './large-cluster.ts';
 
 /**
- * The rules that kube-proxy writes for ClusterIP Services of one TCP port, in its own layouts: a chain per Service and
- * a chain per endpoint, as text for `nft -f -` and `iptables-restore`. Chains bear numbers in place of hashes.
+ * The rules that kube-proxy writes for ClusterIP Services of one TCP port, in its layouts: a chain per
+ * Service and a chain per endpoint, as text for `nft -f -` and `iptables-restore`. Chains have numbers
+ * instead of hashes.
  */
 
 export interface NumberedService {
@@ -15,7 +16,7 @@ const POD_NETWORK = '10.0.0.0/8';
 const serviceChain = (index: number) => `service-${index}/tcp/http`;
 const endpointChain = (index: number, pod: number) => `endpoint-${index}/tcp/http__${podAddress(pod)}/8080`;
 
-/** The whole table, as the first sync of nftables mode writes it. */
+/** Returns the whole table, as written by the first sync of nftables mode. */
 export function nftTable(services: readonly NumberedService[]): string {
   const lines = [`add table ${TABLE}`];
   for (const [name, type, hook, priority] of [
@@ -63,7 +64,7 @@ export function nftTable(services: readonly NumberedService[]): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** One Service, new or written again; `gone`: an endpoint to remove. */
+/** Returns one Service, new or rewritten; `gone`: an endpoint to remove. */
 export function nftService({ index, pods }: NumberedService, gone?: number): string[] {
   const chain = serviceChain(index);
   const ip = clusterIP(index);
@@ -94,7 +95,7 @@ export function nftService({ index, pods }: NumberedService, gone?: number): str
   return lines;
 }
 
-/** Removes a Service. */
+/** Returns the removal of a Service. */
 export function nftServiceGone({ index, pods }: NumberedService): string[] {
   return [
     `delete element ${TABLE} service-ips { ${clusterIP(index)} . tcp . 80 }`,
@@ -109,8 +110,8 @@ const sep = (index: number, pod: number) => `KUBE-SEP-${index}-${pod}`;
 const comment = (index: number) => `-m comment --comment "team-${index % 50}/service-${index}:http`;
 
 /**
- * Input of `iptables-restore --noflush`: the chain KUBE-SERVICES always as a whole, and of the other chains those of
- * `written`. `hooks`: with the rules that lead there, for the first sync.
+ * Returns the input of `iptables-restore --noflush`: the chain KUBE-SERVICES always completely, and of the
+ * other chains those of `written`. `hooks`: with the rules that jump there, for the first sync.
  */
 export function iptablesRestore(
   services: readonly NumberedService[],

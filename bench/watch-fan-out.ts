@@ -30,7 +30,7 @@ interface Result {
 
 async function measure(subject: ApiServer, accept: string): Promise<Result> {
   const watching = subject.open();
-  // kube-apiserver ends the watches of clients that read slowly: nothing shall wait for a window.
+  // kube-apiserver ends the watches of clients that read slowly: no watch may wait for a window.
   await once(watching, 'connect');
   watching.setLocalWindowSize(WINDOW_BYTES);
   const writing = subject.open();
@@ -51,7 +51,7 @@ async function measure(subject: ApiServer, accept: string): Promise<Result> {
         let tail = Buffer.alloc(0);
         stream.on('data', (data: Buffer) => {
           bytes += data.length;
-          // Every event names its type once, in either form; the word may come in two pieces.
+          // Every event contains its type once, in either format; the word may arrive in two pieces.
           const chunk = Buffer.concat([tail, data]);
           tail = chunk.subarray(-4);
           for (let at = chunk.indexOf('ADDED'); at >= 0; at = chunk.indexOf('ADDED', at + 1)) count++;
@@ -84,7 +84,7 @@ async function measure(subject: ApiServer, accept: string): Promise<Result> {
   await Promise.all(Array.from({ length: CREATORS }, create));
   await Promise.all(seen);
   const wall = (performance.now() - began) / 1000;
-  // Accounting of a process's time is in ticks; the remaining work is done by then.
+  // Process times are counted in ticks; the remaining work is done by then.
   await sleep(300);
   const seconds = processorSeconds(subject.pids) - before;
   watching.destroy();
