@@ -19,7 +19,7 @@ const KIND = {
   enum64: 19,
 };
 
-/** The section of an ELF64 little-endian object with this name. */
+/** Returns the section of an ELF64 little-endian object with this name. */
 function sectionOf(object, name) {
   const at = Number(object.readBigUInt64LE(40));
   const size = object.readUInt16LE(58);
@@ -36,7 +36,7 @@ function sectionOf(object, name) {
 
 const textAt = (bytes, at) => bytes.toString('latin1', at, bytes.indexOf(0, at));
 
-/** All types, by their number; 0 is void. */
+/** Returns all types, by their number; 0 is void. */
 function readTypes(btf) {
   const headerLength = btf.readUInt32LE(4);
   const [typeOffset, typeLength, textOffset] = [8, 12, 16].map((at) => btf.readUInt32LE(at));
@@ -49,7 +49,7 @@ function readTypes(btf) {
     const kind = (info >>> 24) & 0x1f;
     const count = info & 0xffff;
     const isBitfield = info >>> 31 === 1;
-    // `size` for what has one, else the number of the type that this one refers to.
+    // `size` for types that have one, otherwise the number of the type that this one refers to.
     const type = { kind, name: textAt(texts, word(0)), size: word(2), to: word(2) };
     let words = 3;
     if (kind === KIND.array) {
@@ -81,8 +81,9 @@ function readTypes(btf) {
 }
 
 /**
- * What an object says of its maps: each with its kind (a number of enum bpf_map_type), sizes in bytes, capacity and flags;
- * the structures that keys and values are made of, with the offsets of their fields; and the enums among these.
+ * Returns the maps of an object, each with its kind (a number of enum bpf_map_type), sizes in bytes,
+ * capacity and flags; the structures of keys and values, with the offsets of their fields; and the enums
+ * among these.
  */
 export function readMapTypes(object) {
   const types = readTypes(sectionOf(object, '.BTF'));

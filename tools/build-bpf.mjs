@@ -1,4 +1,4 @@
-// Writes what the BPF programs and the agent share, so that neither repeats it by hand:
+// Writes the definitions that the BPF programs and the agent share, so that neither repeats them by hand:
 //   src/dataplane/ebpf/generated/*.ts       bpf/*.bpf.c compiled, as text: only who changes the C sources needs a compiler
 //   src/dataplane/ebpf/generated/layout.ts  the maps: kinds, sizes, offsets of fields, enums, from the objects' BTF
 //   bpf/ejection-rules.h                    the constants of src/failover/ejection-rules.ts
@@ -19,20 +19,23 @@ const sources = join(root, 'bpf');
 const generated = join(root, 'src/dataplane/ebpf/generated');
 const rulesPath = join(sources, 'ejection-rules.h');
 const layoutPath = join(generated, 'layout.ts');
-/** Other versions emit other, equally good instructions: the shipped objects are made by this one. */
+/** Other versions emit other, equally good instructions: this one makes the shipped objects. */
 const CLANG = 'clang-14';
 const FLAGS = ['-O2', '-target', 'bpf', '-mcpu=v3', '-Wall', '-Werror', '-fno-ident'];
-/** Names of enum bpf_map_type as the agent calls them. */
+/** The agent's names for enum bpf_map_type. */
 const MAP_KINDS = { 1: 'hash', 2: 'array', 9: 'lruHash', 24: 'skStorage', 27: 'ringbuf' };
 
-/** Names of the objects: "socket-lb" for bpf/socket-lb.bpf.c. */
+/** Returns the names of the objects: "socket-lb" for bpf/socket-lb.bpf.c. */
 function objectNames() {
   return readdirSync(sources)
     .filter((file) => file.endsWith('.bpf.c'))
     .map((file) => basename(file, '.bpf.c'));
 }
 
-/** A hash of everything that an object is built from: its source, all headers, the compiler's name and flags. */
+/**
+ * Returns a hash of everything that an object is built from: its source, all headers, the compiler's name
+ * and flags.
+ */
 function sourceHash(name) {
   const hash = createHash('sha256').update(JSON.stringify([CLANG, FLAGS]));
   const files = readdirSync(sources).filter((file) => file.endsWith('.h') || file === `${name}.bpf.c`);
@@ -40,7 +43,7 @@ function sourceHash(name) {
   return hash.digest('hex');
 }
 
-/** Whether the compiler of the shipped objects is installed. */
+/** Returns true if the compiler of the shipped objects is installed. */
 function hasCompiler() {
   return spawnSync(CLANG, ['--version'], { stdio: 'ignore' }).status === 0;
 }
@@ -51,7 +54,7 @@ function compile(name, flags = []) {
   try {
     const out = join(folder, `${name}.o`);
     const system = `/usr/include/${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}-linux-gnu`;
-    // In the sources' folder: other paths would become part of the object.
+    // Runs in the sources' folder: other paths would become part of the object.
     execFileSync(CLANG, [...FLAGS, ...flags, '-idirafter', system, '-c', `${name}.bpf.c`, '-o', out], {
       cwd: sources,
       stdio: ['ignore', 'inherit', 'inherit'],
@@ -98,7 +101,7 @@ ${lines.join('\n')}
 `;
 }
 
-/** The module of the maps, from the type information of all objects. */
+/** Returns the module of the maps, from the type information of all objects. */
 function layoutText() {
   const [maps, structs, enums] = [{}, {}, {}];
   const merge = (all, more, what) => {
@@ -145,7 +148,7 @@ ${sorted(enums)
 `;
 }
 
-/** What is wrong with a shipped object, or null. */
+/** Returns the problem of a shipped object, or null. */
 async function check(name) {
   const { SOURCE_HASH, OBJECT } = await import(pathToFileURL(modulePath(name)).href);
   if (SOURCE_HASH !== sourceHash(name)) return `${name} was not rebuilt after its sources changed`;

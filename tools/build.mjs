@@ -1,7 +1,7 @@
-// Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only what it runs,
-// and the CNI plugin, a file by itself.
-// Works while clusters run from dist/: files are replaced, and chunks of earlier builds stay for a day, since running
-// processes load theirs when they first need them.
+// Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only the
+// code that it runs, and the CNI plugin as a separate file. May run while clusters run from dist/: files
+// are replaced, and chunks of earlier builds stay for a day, since running processes load theirs when they
+// first need them.
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,8 +10,8 @@ import { build } from 'esbuild';
 const DAY_MS = 24 * 60 * 60 * 1000;
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const outdir = join(root, 'dist');
-// An ES module's import of node:http reads all that it exports, and so loads its fetch and WebSocket: 55 ms of processor
-// time in every process. As a property of the module object, only what is used is read.
+// An ES module's import of node:http reads all its exports, and so loads its fetch and WebSocket: 55 ms of
+// processor time in every process. As a property of the module object, only used exports are read.
 const lazyHttp = {
   name: 'lazy-http',
   setup({ onResolve, onLoad }) {
@@ -41,7 +41,7 @@ const common = {
 };
 const [{ outputFiles: files }, { outputFiles: plugin }] = await Promise.all([
   build({ ...common, entryPoints: { fairlead: join(root, 'src/cli/main.ts') }, splitting: true }),
-  // One file, which is copied to where container runtimes find it, and as small as can be: each pod waits for it.
+  // One small file, which is copied to the folder of container runtimes' plugins: each pod waits for it.
   build({
     ...common,
     entryPoints: { cni: join(root, 'src/network/cni/plugin.ts') },
@@ -52,7 +52,7 @@ const [{ outputFiles: files }, { outputFiles: plugin }] = await Promise.all([
 ]);
 const outputFiles = [...files, ...plugin];
 mkdirSync(outdir, { recursive: true });
-// The entry last: its time tells whether the bundle is up to date, and it names chunks that must be there.
+// The entry last: its time shows whether the bundle is up to date, and it names chunks that must exist.
 const isEntry = (file) => (basename(file.path) === 'fairlead.mjs' ? 1 : 0);
 for (const file of outputFiles.sort((a, b) => isEntry(a) - isEntry(b))) {
   const fresh = `${file.path}.${process.pid}`;

@@ -35,7 +35,7 @@ const npmArch = arch === 'amd64' ? 'x64' : 'arm64';
 const [, NODE_VERSION] =
   /^NODE_VERSION=(.*)$/m.exec(readFileSync(join(root, 'tools/setup.sh'), 'utf8')) ?? [];
 
-/** What Node.js, koffi and iptables are linked with; iptables' extensions are in its package. */
+/** Libraries that Node.js, koffi and iptables are linked with; iptables' extensions are in its package. */
 const DEBIAN = [
   'libc6',
   'libgcc-s1',
@@ -45,7 +45,7 @@ const DEBIAN = [
   'libip4tc2',
   'libip6tc2',
 ].concat(['libmnl0', 'libnetfilter-conntrack3', 'libnfnetlink0', 'libnftnl11']);
-/** Of the packages above, what no program here reads. */
+/** Files of the packages above that no program here reads. */
 const UNUSED = ['usr/share', 'usr/lib/*/gconv', 'usr/lib/*/audit', 'etc', 'var'];
 
 const out = resolve(values.out);
@@ -71,7 +71,9 @@ function fetchNpm(name) {
   return join(target, 'package');
 }
 
-/** The userland: what Debian's packages put there, and iptables under the names that its alternatives give it. */
+/**
+ * Builds the userland: the files of Debian's packages, and iptables under the names of its alternatives.
+ */
 function buildSystem() {
   const native = run('dpkg', ['--print-architecture']).toString().trim() === arch;
   const apt = native ? [] : foreignIndex();
@@ -89,13 +91,13 @@ function buildSystem() {
   for (const folder of ['etc', 'tmp', 'run', 'var/lib', 'proc', 'sys', 'dev']) {
     mkdirSync(join(system, folder), { recursive: true });
   }
-  // Container runtimes name network namespaces by /var/run/netns.
+  // Container runtimes refer to network namespaces by /var/run/netns.
   symlinkSync('../run', join(system, 'var', 'run'));
   writeFileSync(join(system, 'etc', 'passwd'), 'root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n');
   writeFileSync(join(system, 'etc', 'group'), 'root:x:0:\nnogroup:x:65534:\n');
 }
 
-/** Options of apt-get for an index of the other architecture, away from the machine's own. */
+/** Returns options of apt-get for an index of the other architecture, separate from the machine's. */
 function foreignIndex() {
   const lists = join(work, 'apt');
   mkdirSync(join(lists, 'partial'), { recursive: true });
@@ -112,7 +114,8 @@ function buildProgram() {
   run(process.execPath, [join(root, 'tools/build.mjs')]);
   const dist = join(root, 'dist');
   const entry = readFileSync(join(dist, 'fairlead.mjs'), 'utf8');
-  // dist/ keeps chunks of earlier builds for running processes: only what this build refers to belongs in the image.
+  // dist/ keeps chunks of earlier builds for running processes: only the files of this build belong in the
+  // image.
   const wanted = new Set(['fairlead.mjs', 'cni.mjs']);
   for (const pending = [entry]; pending.length > 0; ) {
     for (const [, name] of pending.pop().matchAll(/["']\.\/([\w.-]+\.mjs)["']/g)) {
@@ -149,7 +152,7 @@ function put(data, mediaType) {
   return { mediaType, digest: `sha256:${digest}`, size: data.length };
 }
 
-/** One layer; equal files make an equal digest. */
+/** Makes one layer; equal files make an equal digest. */
 function layer(folder) {
   const file = join(work, 'layer.tar');
   run('tar', [

@@ -1,5 +1,5 @@
-// Runs packet test files two at a time, each in namespaces of its own (tools/private-node):
-// node tools/run-private-tests.mjs TIMEOUT_MS FILE…
+// Runs packet test files two at a time, each in separate namespaces (tools/private-node): node
+// tools/run-private-tests.mjs TIMEOUT_MS FILE…
 import { compose } from 'node:stream';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';

@@ -1,4 +1,4 @@
-/** A reporter of Node's test runner that says in the end which files took longest. */
+/** A reporter of Node's test runner that finally lists the files that took longest. */
 const MAX_FILES = 12;
 const MIN_MS = 2000;
 
