@@ -69,10 +69,10 @@ const refused: [string, Partial<ClusterRequest>, RegExp][] = [
   ],
   ['pods inside the Services', { podCidr: '10.96.0.0/16' }, /overlaps the Services' network/],
   ['too small for the nodes', { podCidr: '10.20.0.0/23' }, /no room for 3 nodes/],
-  ['Services without room', { serviceCidr: '10.9.0.0/30' }, /too small/],
+  ['a Service network that is too small', { serviceCidr: '10.9.0.0/30' }, /too small/],
   ['the wrong family', { podCidr: 'fd00::/48' }, /one network for each of ipv4/],
   ['one family of two', { ipFamily: 'dual', podCidr: '10.20.0.0/16' }, /one network for each of ipv4, ipv6/],
-  ['a pool that is none', { lbPool: 'here-there' }, /--lb-pool: "here-there" is not a network/],
+  ['an invalid pool', { lbPool: 'here-there' }, /--lb-pool: "here-there" is not a network/],
   ['a pool of another family', { lbPool: 'fd00::/120' }, /is ipv6, which this cluster does not use/],
 ];
 for (const [what, changes, message] of refused) {
