@@ -12,7 +12,7 @@ import {
   startCluster,
 } from './testing/cluster.ts';
 
-/** IPVS is not in every kernel. */
+/** Not every kernel supports IPVS. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 /**

@@ -149,7 +149,7 @@ export const command = defineCommand({
   },
 });
 
-/** A problem in the list, whose further lines are indented. */
+/** Formats a problem in the list, whose further lines are indented. */
 function problemText(text: string, columns: number | null): string {
   return columns === null ? `  ${text}` : `  ${wrap(text, columns, 4).trimStart()}`;
 }

@@ -178,7 +178,7 @@ function createStandbys(): Standbys {
   };
 }
 
-/** Waits, on standby, until the supervisor has ended. */
+/** Waits on standby until the supervisor has ended. */
 async function waitForEnd(name: string, signal: AbortSignal): Promise<void> {
   const connection = await connectToRole('supervisor', name);
   if (!connection) return;

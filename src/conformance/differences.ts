@@ -7,7 +7,7 @@ import type { Flow } from './flows.ts';
 interface Effect {
   readonly id: DifferenceId;
   applies(flow: Flow): boolean;
-  /** The outcome in these modes. */
+  /** Returns the outcome in these modes. */
   instead(expected: Expectation): Expectation;
 }
 

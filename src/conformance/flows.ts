@@ -105,7 +105,9 @@ function expectedOf(layout: Layout, scenario: Scenario, kind: DestinationKind, f
   return expect(scenario, kind, CLASS[from.kind], from.node, layout.servers, layout.configuration);
 }
 
-/** Further cases: a second port, a wrong port, an address without a Service, node ports on loopback. */
+/**
+ * Returns further cases: a second port, a wrong port, an address without a Service, node ports on loopback.
+ */
 function specialFlows(
   layout: Layout,
   scenarios: readonly Scenario[],

@@ -159,7 +159,7 @@ export class Tables {
   }
 }
 
-/** Rendering counts as encoding. */
+/** Renders a table; rendering counts as encoding time. */
 async function rendered(table: Table, render: (family: IPFamily) => TableSpec): Promise<CommitReport> {
   const started = performance.now();
   const spec = render(table.family);

@@ -292,7 +292,10 @@ function verdict(match: Match, route: Route, frontend: Frontend): Rule[] {
   return route.action === 'reject' ? rejectRules(explained, frontend.family) : [rule(explained, '-j DROP')];
 }
 
-/** Source ranges of the frontend's family; undefined for 0.0.0.0/0 and ::/0, which iptables prints without a match. */
+/**
+ * Returns the source ranges of the frontend's family; undefined for 0.0.0.0/0 and ::/0, which iptables
+ * prints without a match.
+ */
 function allowedNetworks({ allowedSources, family }: Frontend): (string | undefined)[] {
   return (allowedSources ?? [])
     .filter((cidr) => cidr.family === family)

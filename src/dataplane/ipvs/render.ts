@@ -137,7 +137,8 @@ function redirectsOf(
 }
 
 /**
- * On loopback addresses the client is always the same: with affinity, so is the endpoint of a node port.
+ * Renders a node port's entry for loopback addresses, where the client is always the same: with affinity,
+ * so is the endpoint.
  */
 function localhostOf(
   frontend: Frontend,
@@ -170,7 +171,9 @@ function verdictOf(order: Order, keying: Keying, scope: Scope): ElementVerdict {
   }
 }
 
-/** Redirected packets return with another destination: accepted here. */
+/**
+ * Returns true if two orders are equal. Redirected packets return with another destination: accepted here.
+ */
 function sameOrder(a: Order, b: Order): boolean {
   const passes = ({ action }: Order) => action === 'pass' || action === 'redirect';
   if (passes(a) && passes(b)) return true;
