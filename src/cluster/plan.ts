@@ -67,7 +67,7 @@ export function planCluster(
   const pods = networks('--pod-cidr', request.podCidr, DEFAULTS.pods, families, occupied);
   const services = networks('--service-cidr', request.serviceCidr, DEFAULTS.services, families, occupied);
   for (const pod of pods) {
-    const problem = roomProblem(pod, request.nodes);
+    const problem = sizeProblem(pod, request.nodes);
     if (problem) throw refusal('--pod-cidr', problem);
     const clash = services.find((service) => cidrsOverlap(pod, service));
     if (clash) throw refusal('--pod-cidr', `${pod.text} overlaps the Services' network ${clash.text}`);
@@ -113,7 +113,7 @@ export function planCluster(
 export function planNodes(state: ClusterState, count: number): NodeState[] {
   for (const text of state.podCidrs) {
     const pods = parseCidr(text);
-    const problem = pods && roomProblem(pods, count);
+    const problem = pods && sizeProblem(pods, count);
     if (problem)
       throw refusal(
         '--nodes',
@@ -154,7 +154,7 @@ function nodeAt(wires: readonly Cidr[], index: number): NodeState {
   return { name: `node-${index + 1}`, addresses, agent: null };
 }
 
-function roomProblem(pods: Cidr, nodes: number): string | null {
+function sizeProblem(pods: Cidr, nodes: number): string | null {
   const room = NODE_PREFIX[pods.family] - pods.prefix;
   if (room >= 0 && 2 ** room >= nodes) return null;
   return `${pods.text} has no room for ${nodes} nodes with a /${NODE_PREFIX[pods.family]} each`;

@@ -44,7 +44,7 @@ async function withPipes(program: string, args: readonly string[], remote: Remot
     child.stdout.destroy();
     child.stderr.destroy();
   });
-  return await exitOf(child);
+  return await exitCodeOf(child);
 }
 
 async function withTerminal(
@@ -71,11 +71,11 @@ async function withTerminal(
   const drained = new Promise<void>((resolve) => {
     stream.on('end', resolve).on('close', resolve);
   });
-  const code = await exitOf(child);
+  const code = await exitCodeOf(child);
   await drained;
   stream.destroy();
-  const late = withoutTimes(messages);
-  if (late !== '') remote.stdout.write(late.endsWith('\n') ? late : `${late}\r\n`);
+  const output = withoutTimestamps(messages);
+  if (output !== '') remote.stdout.write(output.endsWith('\n') ? output : `${output}\r\n`);
   return code;
 }
 
@@ -86,7 +86,7 @@ const PLAIN = '\u001b[0m';
  * Extracts the text of crun's messages: errors, and also terminal output of a command that ended before crun read it.
  * crun puts a time before each piece and a red line end after it.
  */
-function withoutTimes(messages: string): string {
+function withoutTimestamps(messages: string): string {
   return messages
     .replaceAll(RED, '')
     .replaceAll(PLAIN, '')
@@ -102,7 +102,7 @@ const patience = () => new Promise<null>((resolve) => setTimeout(() => resolve(n
 /**
  * Resolves when the process has ended and its output is read. Signals are reported as in shells: 128 plus the number.
  */
-function exitOf(child: ChildProcess): Promise<number> {
+function exitCodeOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.on('error', reject);
     child.on('close', (code) => resolve(code ?? 137));

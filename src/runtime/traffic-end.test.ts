@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Pod } from '../kube/types.ts';
 import { manualClock } from '../lib/clock.ts';
-import { untilTrafficEnds } from './traffic-end.ts';
+import { waitForTrafficEnd } from './traffic-end.ts';
 
 const PRE_STOP = { preStop: { sleep: { seconds: 1 } } };
 const podOf = (...lifecycles: (object | undefined)[]) =>
@@ -18,7 +18,7 @@ async function delayOf(options: {
 }): Promise<number> {
   const clock = manualClock();
   let isOver = false;
-  const waiting = untilTrafficEnds({
+  const waiting = waitForTrafficEnd({
     pod: options.pod ?? podOf(undefined),
     graceMs: options.graceMs ?? 30_000,
     clock,
