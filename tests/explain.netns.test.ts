@@ -1,14 +1,20 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { createFlowExplainer } from '../src/cluster/explain-flow.ts';
+import type { TracedFlow } from '../src/cluster/trace-flow.ts';
 import type { Mode } from '../src/dataplane/dataplane.ts';
+import { inNetns } from '../src/kernel/netns.ts';
+import type { Pod } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
+import { nodeNetns } from '../src/network/topology.ts';
 import { renderExplanation, renderShort, SHORT_COLUMNS, SHORT_LINES } from '../src/observe/explain-text.ts';
 import type { Explanation } from '../src/observe/explain-view.ts';
-import { type Cluster, startCluster } from './testing/cluster.ts';
+import { type Cluster, spawnFairlead, startCluster } from './testing/cluster.ts';
 import { type Asker, type Met, startAsker } from './testing/question-asker.ts';
 import { sceneObjects, UNREADY } from './testing/question-scene.ts';
 import { QUESTIONS, type QuestionRow, type Reality, VARIATIONS } from './testing/questions.ts';
+import { checkWay, TRACED, type TracedRow } from './testing/traced-ways.ts';
 
 /**
  * Compares `explain` with reality: each question is answered by it, and by a client that connects in the
@@ -67,8 +73,39 @@ for (const mode of MODES) {
         await Promise.all(rows.map((row) => t.test(row.name, () => compare(mode, row, addresses))));
       });
     }
+    test('traced packets', { concurrency: 4 }, async (t) => {
+      const pods = JSON.parse(await cluster.ask('get', 'pods', '-A', '-o', 'json')) as { items: Pod[] };
+      const check = (row: TracedRow) => checkWay(cluster.state(), pods.items, mode, row);
+      await Promise.all(TRACED.map((row) => t.test(row.name, () => check(row))));
+    });
   });
 }
+
+test('a trace finds its connection among others, and leaves nothing when it is killed', async () => {
+  const load = cluster.load('client-2', 'http://local');
+  try {
+    const { out } = await cluster.fairlead('trace', 'client', 'svc/local', '--count', '3', '-o', 'json');
+    for (const { trace, agreement } of JSON.parse(out) as TracedFlow[]) {
+      assert.equal(trace?.answer.kind, 'answered', out);
+      assert.equal(trace.legs.filter(({ way, isRelayed }) => way === 'there' && !isRelayed).length, 1, out);
+      assert.ok(
+        agreement?.steps.every(({ isRight }) => isRight !== false),
+        out,
+      );
+    }
+  } finally {
+    await load.stop();
+  }
+  const { name } = cluster;
+  const taps = () => readInNode(nodeNetns(name, 'node-1'), '/proc/thread-self/net/packet').split('\n').length;
+  const before = taps();
+  const child = spawnFairlead(cluster.stateRoot, ['trace', 'client', '10.96.50.250:80', '--name', name]);
+  await eventually(taps, (count) => count > before);
+  child.kill('SIGKILL');
+  await eventually(taps, (count) => count === before);
+});
+
+const readInNode = (netns: string, file: string) => inNetns(netns, () => readFileSync(file, 'utf8'));
 
 async function compare(mode: Mode, row: QuestionRow, loadBalancers: ReadonlyMap<string, string>) {
   const { nodes } = cluster.state();

@@ -50,6 +50,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./trace.ts'),
   },
   {
+    name: 'capture',
+    summary: 'record packets of all devices, as text or as a pcapng file',
+    load: () => import('./capture.ts'),
+  },
+  {
     name: 'check',
     summary: 'send packets through every kind of Service and compare the results',
     load: () => import('./check.ts'),

@@ -1,6 +1,6 @@
 import type { NetnsRef } from '../kernel/netns.ts';
 import { type Link, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import type { Pod } from '../kube/types.ts';
+import type { Pod, Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { isPodPort, podPort } from '../network/pod-network.ts';
 import { nodeNetns, outsideNetns, UPLINK, wireNetns } from '../network/topology.ts';
@@ -37,8 +37,8 @@ export function createPlaceFinder(state: ClusterState, pods: readonly Pod[]): Pl
   };
 }
 
-/** "default/client" */
-export const podName = ({ metadata }: Pod) => `${metadata?.namespace}/${metadata?.name}`;
+/** The name of a pod or Service: "default/client". */
+export const podName = ({ metadata }: Pod | Service) => `${metadata?.namespace}/${metadata?.name}`;
 
 /** The addresses of a pod that has not ended; none if it shares its node's. */
 export function ownAddresses({ spec, status }: Pod): string[] {

@@ -8,6 +8,7 @@ import { FairleadError } from '../lib/errors.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import { type Agreement, compare, onlyEndpoint } from '../trace/agreement.ts';
 import type { Translator, Translators } from '../trace/hops.ts';
+import { TUNNEL_PORT } from '../trace/packet.ts';
 import { MAX_SEQUENCE, type TracedPlace, type TraceResult, trace } from '../trace/trace.ts';
 import { askAgent } from './agent-client.ts';
 import { createFlowExplainer } from './explain-flow.ts';
@@ -33,8 +34,6 @@ export interface TracedFlow {
 
 /** How long an answer may take: a SYN is sent again after one second, and after two more. */
 const PATIENCE_MS = 2500;
-/** Default VXLAN port of the nodes (src/network/node-network.ts). */
-const TUNNEL_PORT = 4789;
 /** The maximum number of endpoints whose pods are observed. */
 const MAX_ENDPOINT_PODS = 64;
 

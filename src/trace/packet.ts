@@ -5,6 +5,9 @@ export const TCP_FLAG = { fin: 1, syn: 2, rst: 4, psh: 8, ack: 16 } as const;
 /** IP protocol numbers. */
 export const IP_PROTOCOL = { icmp: 1, tcp: 6, udp: 17, icmp6: 58 } as const;
 
+/** UDP port of VXLAN (RFC 7348), which nodes of local clusters use. */
+export const TUNNEL_PORT = 4789;
+
 const ETHERNET_BYTES = 14;
 const ETHERTYPE_IPV4 = 0x0800;
 const ETHERTYPE_IPV6 = 0x86dd;

@@ -1,0 +1,170 @@
+import { closeSync, openSync, writeSync } from 'node:fs';
+import { captureNames, findCaptureTarget } from '../cluster/capture-target.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import { RESOURCES } from '../kube/types.ts';
+import { FairleadError, fileProblem } from '../lib/errors.ts';
+import {
+  type Capture,
+  type CapturedFrame,
+  deviceBlock,
+  fileHead,
+  frameBlock,
+  startCapture,
+} from '../trace/capture.ts';
+import { frameText } from '../trace/frame-text.ts';
+import { TUNNEL_PORT } from '../trace/packet.ts';
+import { defineCommand, NAME_OPTION, type Output } from './command.ts';
+import { text, wholeNumber } from './options.ts';
+
+export const command = defineCommand({
+  name: 'capture',
+  summary: 'record packets of all devices, as text or as a pcapng file',
+  description: [
+    'Records packets of every network device of the cluster: one line for each device that a packet passes, or with -w a pcapng file for Wireshark, with a description of each device, names of pods, nodes and Services, and a comment on each TCP packet whose addresses were translated since the previous device. Stops at Ctrl-C. For clusters of "up".',
+    'Pods that start later are seen at the devices of their nodes only.',
+  ],
+  arguments: [
+    {
+      name: 'TARGET',
+      optional: true,
+      help: 'pod/NAME or svc/NAME: packets of its addresses (of a Service, also of its endpoints), everywhere; node/NAME: all packets of the node; all (default)',
+    },
+  ],
+  options: {
+    write: text('FILE', 'write pcapng to this file instead of text', { short: 'w', main: true }),
+    count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N packets; 0: no limit'),
+    duration: wholeNumber('S', [0, 0, 1_000_000], 'stop after S seconds; 0: no limit'),
+    bytes: wholeNumber('N', [16_384, 64, 65_535], 'how much of each packet is kept'),
+    name: NAME_OPTION,
+  },
+  examples: ['capture svc/hello -w hello.pcapng --duration 10', 'capture pod/client --count 20'],
+  async run({ options, args: [target = 'all'] }, output) {
+    requireRoot('capture');
+    const state = requireCluster(options.name);
+    const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+    const [pods, services, slices] = await (async () => {
+      try {
+        const client = createClient(transport, 'fairlead-capture');
+        return await Promise.all([
+          client.list(RESOURCES.pods),
+          client.list(RESOURCES.services),
+          client.list(RESOURCES.endpointSlices),
+        ]);
+      } finally {
+        transport.close();
+      }
+    })();
+    const objects = { pods: pods.items, services: services.items, slices: slices.items };
+    const { places, wants } = findCaptureTarget(state, objects, target);
+    const sink = options.write === null ? textSink(output) : fileSink(options.write, options.bytes);
+    sink.begin(captureNames(state, objects));
+    let count = 0;
+    let capture: Capture | null = null;
+    try {
+      await new Promise<void>((resolve, reject) => {
+        const stop = () => resolve();
+        process.once('SIGINT', stop).once('SIGTERM', stop);
+        output.unread.addEventListener('abort', stop);
+        if (options.duration > 0) setTimeout(stop, options.duration * 1000);
+        capture = startCapture({
+          places,
+          wants,
+          snapBytes: options.bytes,
+          tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
+          onDevice: sink.device,
+          onFrame(frame) {
+            if (options.count > 0 && count === options.count) return;
+            try {
+              sink.frame(frame);
+            } catch (error) {
+              reject(error);
+            }
+            if (++count === options.count) stop();
+          },
+          onError: reject,
+        });
+      });
+      sink.end();
+    } finally {
+      const lost = (capture as Capture | null)?.lost() ?? 0;
+      (capture as Capture | null)?.close();
+      const where = options.write === null ? '' : ` to ${options.write}`;
+      output.err(`fairlead: ${count} packets${where}\n`);
+      if (lost > 0) output.err(`fairlead: ${lost} packets were lost because the machine was too busy\n`);
+    }
+    return 0;
+  },
+});
+
+interface Sink {
+  begin(names: ReadonlyMap<string, string>): void;
+  device(
+    ...described: [place: CapturedFrame['place'], device: CapturedFrame['device'], number: number]
+  ): void;
+  frame(frame: CapturedFrame): void;
+  end(): void;
+}
+
+function textSink(output: Output): Sink {
+  return {
+    begin() {},
+    device() {},
+    frame({ place, device, frame, packet, note }) {
+      const time = new Date(Number(frame.timeNs / 1_000_000n)).toISOString().slice(11, 19);
+      const micros = String(Number((frame.timeNs / 1000n) % 1_000_000n)).padStart(6, '0');
+      const where = `${place.name}  ${frame.direction.padEnd(3)} ${device.text}`;
+      output.out(`${time}.${micros}  ${where}  ${frameText(packet, frame.data)}${note ? `; ${note}` : ''}\n`);
+    },
+    end() {},
+  };
+}
+
+/** How many bytes are collected before they are written. */
+const CHUNK_BYTES = 1 << 18;
+
+function fileSink(file: string, snapBytes: number): Sink {
+  const failed = (error: unknown) =>
+    new FairleadError(`cannot write ${file}: ${fileProblem(error)}`, {
+      op: 'write capture',
+      code: 'EIO',
+      cause: error,
+    });
+  let fd: number;
+  try {
+    fd = openSync(file, 'w');
+  } catch (error) {
+    throw failed(error);
+  }
+  let waiting: Uint8Array[] = [];
+  let bytes = 0;
+  const flush = () => {
+    try {
+      const chunk = Buffer.concat(waiting);
+      for (let at = 0; at < chunk.length; ) at += writeSync(fd, chunk, at);
+    } catch (error) {
+      throw failed(error);
+    }
+    waiting = [];
+    bytes = 0;
+  };
+  const add = (block: Uint8Array) => {
+    waiting.push(block);
+    bytes += block.length;
+    if (bytes >= CHUNK_BYTES) flush();
+  };
+  return {
+    begin(names) {
+      for (const block of fileHead('fairlead', names)) add(block);
+    },
+    device: (place, device) => add(deviceBlock(place, device, snapBytes)),
+    frame: (frame) => add(frameBlock(frame)),
+    end() {
+      flush();
+      closeSync(fd);
+    },
+  };
+}

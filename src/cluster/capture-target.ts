@@ -1,0 +1,121 @@
+import type { EndpointSlice, Pod, Service } from '../kube/types.ts';
+import { canonicalAddress } from '../lib/address.ts';
+import { closestName } from '../lib/closest-name.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { parseTarget } from '../observe/explain-target.ts';
+import { SERVICE_NAME_LABEL } from '../service/objects.ts';
+import type { Packet } from '../trace/packet.ts';
+import type { TracedPlace } from '../trace/trace.ts';
+import { createPlaceFinder, ownAddresses, podName } from './observed-places.ts';
+import type { ClusterState } from './state.ts';
+
+/** The objects that a capture looks up. */
+export interface CaptureObjects {
+  readonly pods: readonly Pod[];
+  readonly services: readonly Service[];
+  readonly slices: readonly EndpointSlice[];
+}
+
+/** What a capture records, and where. */
+export interface CaptureTarget {
+  readonly places: readonly TracedPlace[];
+  /** Whether a frame is recorded; null packet: not IP. */
+  readonly wants: (packet: Packet | null) => boolean;
+}
+
+/**
+ * Finds what to capture: "all", "node/NAME" (all frames there), "pod/NAME" or "svc/NAME" (packets of its addresses,
+ * everywhere). Throws FairleadError "not-found" and "bad-argument".
+ */
+export function findCaptureTarget(state: ClusterState, objects: CaptureObjects, text: string): CaptureTarget {
+  const finder = createPlaceFinder(state, objects.pods);
+  const running = objects.pods.filter(
+    (pod) => pod.status?.phase === 'Running' && ownAddresses(pod).length > 0,
+  );
+  const every = () => [
+    ...state.nodes.map(({ name }) => finder.node(name)),
+    finder.outside(),
+    finder.controlPlane(),
+    ...running.flatMap((pod) => finder.pod(pod) ?? []),
+  ];
+  if (text === 'all') return { places: every(), wants: () => true };
+  const { kind, namespace: given, name } = parseTarget(text);
+  const namespace = given ?? 'default';
+  const named = <T extends Pod | Service>(list: readonly T[], what: string): T => {
+    const isHere = ({ metadata }: T) => metadata?.namespace === namespace;
+    const found = list.find((one) => isHere(one) && one.metadata?.name === name);
+    const begun = list.find(
+      (one) => isHere(one) && what === 'pod' && one.metadata?.name?.startsWith(`${name}-`),
+    );
+    const one = found ?? begun;
+    if (one) return one;
+    throw notFound(what, `${namespace}/${name}`, list.map(podName));
+  };
+  switch (kind) {
+    case 'node': {
+      if (!state.nodes.some((node) => node.name === name))
+        throw notFound(
+          'node',
+          name,
+          state.nodes.map((node) => node.name),
+        );
+      return { places: [finder.node(name)], wants: () => true };
+    }
+    case 'dns':
+    case 'pod':
+      return { places: every(), wants: hasAddress(ownAddresses(named(running, 'pod'))) };
+    case 'service': {
+      const service = named(objects.services, 'Service');
+      return { places: every(), wants: hasAddress(serviceAddresses(service, objects.slices)) };
+    }
+    default:
+      throw new FairleadError(`${JSON.stringify(text)} cannot be captured`, {
+        op: 'capture',
+        code: 'bad-argument',
+        hint: 'use pod/NAME, svc/NAME, node/NAME or all',
+      });
+  }
+}
+
+/** Returns names of addresses: of pods, nodes and Services. */
+export function captureNames(state: ClusterState, { pods, services }: CaptureObjects): Map<string, string> {
+  const names = new Map<string, string>();
+  for (const { name, addresses } of state.nodes) for (const ip of addresses) names.set(ip, name);
+  for (const ip of state.outsideAddresses) names.set(ip, 'outside');
+  for (const ip of state.controlPlaneAddresses) names.set(ip, 'control-plane');
+  for (const pod of pods) for (const ip of ownAddresses(pod)) names.set(ip, `${podName(pod)}.pod`);
+  for (const service of services)
+    for (const ip of frontendAddresses(service)) names.set(ip, `${podName(service)}.svc`);
+  return names;
+}
+
+function hasAddress(addresses: Iterable<string>): CaptureTarget['wants'] {
+  const wanted = new Set(addresses);
+  return (packet) => packet !== null && (wanted.has(packet.source) || wanted.has(packet.destination));
+}
+
+function frontendAddresses({ spec, status }: Service): string[] {
+  const balancers = status?.loadBalancer?.ingress?.flatMap(({ ip }) => ip ?? []) ?? [];
+  const all = [...(spec?.clusterIPs ?? []), ...balancers, ...(spec?.externalIPs ?? [])];
+  return all.flatMap((ip) => canonicalAddress(ip) ?? []);
+}
+
+/** The addresses of a Service and of its endpoints. */
+function serviceAddresses(service: Service, slices: readonly EndpointSlice[]): string[] {
+  const { namespace, name } = service.metadata ?? {};
+  const own = slices.filter(
+    ({ metadata }) => metadata?.namespace === namespace && metadata?.labels?.[SERVICE_NAME_LABEL] === name,
+  );
+  const endpoints = own.flatMap((slice) => (slice.endpoints ?? []).flatMap(({ addresses }) => addresses));
+  return [...frontendAddresses(service), ...endpoints.flatMap((ip) => canonicalAddress(ip) ?? [])];
+}
+
+function notFound(what: string, name: string, known: readonly string[]): FairleadError {
+  const like = closestName(name, known);
+  return new FairleadError(`there is no ${what} ${name}`, {
+    op: 'capture',
+    code: 'not-found',
+    object: `${what} ${name}`,
+    hint: like ? `did you mean ${like}?` : `there are: ${known.slice(0, 5).join(', ') || 'none'}`,
+  });
+}

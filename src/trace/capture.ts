@@ -1,0 +1,104 @@
+import { openPacketTap, type PacketTap, type TappedFrame } from '../kernel/packet-tap.ts';
+import type { FairleadError } from '../lib/errors.ts';
+import { type Packet, readFrame } from './packet.ts';
+import { enhancedPacket, interfaceDescription, nameResolution, sectionHeader } from './pcapng.ts';
+import type { ObservedDevice } from './sighting.ts';
+import type { TracedPlace } from './trace.ts';
+import { createTranslationNotes } from './translation-notes.ts';
+
+/** A frame of a capture. */
+export interface CapturedFrame {
+  readonly place: TracedPlace;
+  readonly device: ObservedDevice;
+  /** Number of the device in the capture, from 0. */
+  readonly number: number;
+  readonly frame: TappedFrame;
+  /** Null: not IP, or unreadable. */
+  readonly packet: Packet | null;
+  /** What was translated since the previous device; null: nothing. */
+  readonly note: string | null;
+}
+
+export interface CaptureOptions {
+  readonly places: readonly TracedPlace[];
+  /** How much of a frame is kept. */
+  readonly snapBytes: number;
+  readonly tunnelPort: number | null;
+  /** Whether a frame is captured. */
+  readonly wants: (packet: Packet | null) => boolean;
+  /** A device that the capture had not described: always before its first frame. */
+  readonly onDevice: (place: TracedPlace, device: ObservedDevice, number: number) => void;
+  readonly onFrame: (frame: CapturedFrame) => void;
+  readonly onError: (error: FairleadError) => void;
+}
+
+export interface Capture {
+  /** Returns how many frames were lost since the previous call, because the machine was too busy. */
+  lost(): number;
+  close(): void;
+}
+
+/** Captures frames of all devices of some places. The kernel ends it with the process. Throws FairleadError. */
+export function startCapture(options: CaptureOptions): Capture {
+  const { places, snapBytes, tunnelPort, wants, onDevice, onFrame, onError } = options;
+  const noteOf = createTranslationNotes();
+  const taps: PacketTap[] = [];
+  let count = 0;
+  const close = () => {
+    for (const tap of taps) tap.close();
+  };
+  try {
+    for (const place of places) {
+      const numbers = new Map<number, { device: ObservedDevice; number: number }>();
+      const describe = (index: number, device: ObservedDevice) => {
+        const described = { device, number: count++ };
+        numbers.set(index, described);
+        onDevice(place, device, described.number);
+        return described;
+      };
+      for (const [index, device] of place.devices) describe(index, device);
+      taps.push(
+        openPacketTap({
+          netns: place.netns,
+          filter: null,
+          snapBytes,
+          onFrame(frame) {
+            const packet = readFrame(frame.data, tunnelPort);
+            if (!wants(packet)) return;
+            const { device, number } =
+              numbers.get(frame.device) ?? describe(frame.device, laterDevice(frame.device));
+            onFrame({ place, device, number, frame, packet, note: packet && noteOf(packet) });
+          },
+          onError(error) {
+            // A device went down; the others continue.
+            if (error.code !== 'ENETDOWN') onError(error);
+          },
+        }),
+      );
+    }
+  } catch (error) {
+    close();
+    throw error;
+  }
+  return { lost: () => taps.reduce((sum, tap) => sum + tap.dropped(), 0), close };
+}
+
+function laterDevice(index: number): ObservedDevice {
+  return { name: `if${index}`, text: `device ${index}, made during the capture`, isPort: false };
+}
+
+/** Renders the beginning of a pcapng file. `names`: of addresses. */
+export function fileHead(application: string, names: Iterable<readonly [string, string]>): Uint8Array[] {
+  return [sectionHeader(application), nameResolution(names)];
+}
+
+/** Renders the description of a device: its name with that of its place, and both in words. */
+export function deviceBlock(place: TracedPlace, device: ObservedDevice, snapBytes: number): Uint8Array {
+  return interfaceDescription(`${place.name} ${device.name}`, `${device.text} in ${place.name}`, snapBytes);
+}
+
+/** Renders a frame, with what was translated as its comment. */
+export function frameBlock({ number, frame, note }: CapturedFrame): Uint8Array {
+  const { timeNs, data, length, direction } = frame;
+  return enhancedPacket({ device: number, timeNs, data, length, direction, comment: note });
+}
