@@ -7,14 +7,7 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError, fileProblem } from '../lib/errors.ts';
-import {
-  type Capture,
-  type CapturedFrame,
-  deviceBlock,
-  fileHead,
-  frameBlock,
-  startCapture,
-} from '../trace/capture.ts';
+import { type CapturedFrame, deviceBlock, fileHead, frameBlock, startCapture } from '../trace/capture.ts';
 import { frameText } from '../trace/frame-text.ts';
 import { TUNNEL_PORT } from '../trace/packet.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
@@ -63,39 +56,38 @@ export const command = defineCommand({
     const sink = options.write === null ? textSink(output) : fileSink(options.write, options.bytes);
     sink.begin(captureNames(state, objects));
     let count = 0;
-    let capture: Capture | null = null;
+    const end = Promise.withResolvers<void>();
+    const stop = () => end.resolve();
+    process.once('SIGINT', stop).once('SIGTERM', stop);
+    output.unread.addEventListener('abort', stop);
+    if (options.duration > 0) setTimeout(stop, options.duration * 1000);
+    const capture = startCapture({
+      places,
+      wants,
+      snapBytes: options.bytes,
+      tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
+      onDevice: sink.device,
+      onFrame(frame) {
+        if (options.count > 0 && count >= options.count) return;
+        if (++count === options.count) stop();
+        try {
+          sink.frame(frame);
+        } catch (error) {
+          end.reject(error);
+        }
+      },
+      onError: end.reject,
+    });
+    let lost = 0;
     try {
-      await new Promise<void>((resolve, reject) => {
-        const stop = () => resolve();
-        process.once('SIGINT', stop).once('SIGTERM', stop);
-        output.unread.addEventListener('abort', stop);
-        if (options.duration > 0) setTimeout(stop, options.duration * 1000);
-        capture = startCapture({
-          places,
-          wants,
-          snapBytes: options.bytes,
-          tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
-          onDevice: sink.device,
-          onFrame(frame) {
-            if (options.count > 0 && count === options.count) return;
-            try {
-              sink.frame(frame);
-            } catch (error) {
-              reject(error);
-            }
-            if (++count === options.count) stop();
-          },
-          onError: reject,
-        });
-      });
-      sink.end();
+      await end.promise;
     } finally {
-      const lost = (capture as Capture | null)?.lost() ?? 0;
-      (capture as Capture | null)?.close();
-      const where = options.write === null ? '' : ` to ${options.write}`;
-      output.err(`fairlead: ${count} packets${where}\n`);
-      if (lost > 0) output.err(`fairlead: ${lost} packets were lost because the machine was too busy\n`);
+      lost = capture.lost();
+      capture.close();
     }
+    sink.end();
+    output.err(`fairlead: ${count} packets${options.write === null ? '' : ` to ${options.write}`}\n`);
+    if (lost > 0) output.err(`fairlead: ${lost} packets were lost because the machine was too busy\n`);
     return 0;
   },
 });

@@ -32,20 +32,38 @@ export interface CaptureOptions {
   readonly onError: (error: FairleadError) => void;
 }
 
+/** How long frames wait for earlier ones of other places. */
+const HOLD_MS = 200;
+
 export interface Capture {
   /** Returns how many frames were lost since the previous call, because the machine was too busy. */
   lost(): number;
+  /** Stops, after it has passed on the frames that wait. */
   close(): void;
 }
 
-/** Captures frames of all devices of some places. The kernel ends it with the process. Throws FairleadError. */
+/**
+ * Captures frames of all devices of some places, in order of time. The kernel ends it with the process. Throws
+ * FairleadError.
+ */
 export function startCapture(options: CaptureOptions): Capture {
   const { places, snapBytes, tunnelPort, wants, onDevice, onFrame, onError } = options;
   const noteOf = createTranslationNotes();
   const taps: PacketTap[] = [];
   let count = 0;
+  let waiting: Omit<CapturedFrame, 'note'>[] = [];
+  const pass = (untilNs: bigint | null) => {
+    const ordered = waiting.sort((a, b) => Number(a.frame.timeNs - b.frame.timeNs));
+    const next = untilNs === null ? -1 : ordered.findIndex(({ frame }) => frame.timeNs > untilNs);
+    waiting = next < 0 ? [] : ordered.slice(next);
+    for (const one of next < 0 ? ordered : ordered.slice(0, next))
+      onFrame({ ...one, note: one.packet && noteOf(one.packet) });
+  };
+  const timer = setInterval(() => pass(BigInt(Date.now() - HOLD_MS) * 1_000_000n), HOLD_MS / 2);
   const close = () => {
+    clearInterval(timer);
     for (const tap of taps) tap.close();
+    pass(null);
   };
   try {
     for (const place of places) {
@@ -67,7 +85,7 @@ export function startCapture(options: CaptureOptions): Capture {
             if (!wants(packet)) return;
             const { device, number } =
               numbers.get(frame.device) ?? describe(frame.device, laterDevice(frame.device));
-            onFrame({ place, device, number, frame, packet, note: packet && noteOf(packet) });
+            waiting.push({ place, device, number, frame, packet });
           },
           onError(error) {
             // A device went down; the others continue.
