@@ -91,7 +91,7 @@ async function main(): Promise<void> {
   const rate = Math.min(MAX_PER_SECOND, Number(values.rate ?? 800));
   if (values.soak !== undefined) {
     const minutes = Number(values.soak);
-    console.log(`${minutes} minutes of load for each mode, healthy endpoints, two busy loops beside\n`);
+    console.log(`${minutes} minutes of load for each mode, healthy endpoints, alongside two busy loops\n`);
     printSoak(['mode', 'connections', 'a second', 'failed', 'max ms', 'ejected', 'unanswered', ...BUSY]);
     const how = (ms: number) =>
       values.rate === undefined ? ['closed', '64', String(ms)] : ['paced', String(rate), String(ms)];

@@ -41,6 +41,8 @@ const RETIRED: readonly (readonly [word: RegExp, instead: string])[] = [
   [/\btells of\b/, 'reports'],
   [/\bgives (load-balancer )?addresses away\b/, 'assigns addresses'],
   [/\bEverything about the\b/, 'name the part'],
+  [/\bwhat others (?:change|remove|made)\b/, 'changes by other programs'],
+  [/\btakes? away\b/, 'removes'],
 ];
 
 const root = resolve(import.meta.dirname, '..');

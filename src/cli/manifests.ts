@@ -11,7 +11,7 @@ export const command = defineCommand({
   name: 'manifests',
   summary: 'print the manifests that install Fairlead on a real cluster',
   description: [
-    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, permissions and configuration. proxy: replaces kube-proxy; proxy-dns: replaces cluster DNS too; all: also provides the pod network (CNI) and network policies; policy: only network policies, beside kube-proxy.',
+    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, permissions and configuration. proxy: replaces kube-proxy; proxy-dns: replaces cluster DNS too; all: also provides the pod network (CNI) and network policies; policy: only network policies, alongside kube-proxy.',
     'docs/install.md describes the installation and the purpose of each permission.',
   ],
   arguments: [],

@@ -18,7 +18,7 @@ export const command = defineCommand({
     const lock = await lockCluster(name, 'fairlead stop');
     await stopCluster(name);
     lock.release();
-    output.out(`cluster ${name} is stopped; to start it again: fairlead up --name ${name}\n`);
+    output.out(`cluster ${name} is stopped; to restart it: fairlead up --name ${name}\n`);
     return 0;
   },
 });

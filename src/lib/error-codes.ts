@@ -4,11 +4,11 @@ import type { constants } from 'node:os';
 export const ERROR_CODES = {
   // Input
   usage: 'the command line is wrong',
-  'bad-argument': 'an argument of explain names nothing that can send or receive packets',
+  'bad-argument': 'an argument of explain is not a sender or receiver of packets',
   'bad-cidr': 'a network is malformed, of the wrong family or too small',
   'bad-config': 'a configuration has wrong fields or cannot be read',
   'bad-credentials': 'a file with registry credentials is malformed or cannot be read',
-  'bad-kubeconfig': 'a kubeconfig is malformed or lacks what it refers to',
+  'bad-kubeconfig': 'a kubeconfig is malformed or refers to missing entries',
   'bad-manifest': 'a manifest cannot be read, or names a kind that is not served',
   'bad-name': 'the name of a cluster is malformed',
   'bad-request': 'a request to the control socket of an agent is malformed',
@@ -40,10 +40,10 @@ export const ERROR_CODES = {
   'missing-kernel-feature': 'the kernel lacks a feature',
   'no-dummy': 'the kernel has no dummy devices',
   'no-ipvs': 'the kernel has no IPVS',
-  'no-ipvs-family': 'IPVS of this kernel does not carry the IP family',
+  'no-ipvs-family': 'IPVS of this kernel does not support the IP family',
   'no-ipvs-setting': 'IPVS of this kernel lacks a setting',
   'no-scheduler': 'the kernel lacks an IPVS scheduler',
-  unsupported: 'the proxy mode does not support this, and trying again does not help',
+  unsupported: 'the proxy mode does not support this, and a retry does not help',
   // Network and images
   'addresses-exhausted': 'all addresses of a pool are in use',
   'bad-archive': 'an image archive is malformed',
@@ -56,7 +56,7 @@ export const ERROR_CODES = {
   InternalError: 'the server failed',
   Invalid: 'the object is invalid',
   MethodNotAllowed: 'the path does not support the method',
-  NotFound: 'there is nothing at the path',
+  NotFound: 'the path does not exist',
   Forbidden: 'the client may not do this',
   Unauthorized: 'the request has no valid credentials',
   // Reasons of waiting containers and of pod events, with kubelet's names

@@ -248,7 +248,11 @@ test('GC removes attachments that are not on the list, of this network only', as
     assert.deepEqual(node.pods.uids().sort(), [`cni/other/${other}/eth0`, `cni/test/${kept}/eth0`].sort());
     assert.equal(ports().length, 2);
   }
-  assert.deepEqual(await node.pods.collect(new Set()), [], 'a kubelet beside it leaves its containers alone');
+  assert.deepEqual(
+    await node.pods.collect(new Set()),
+    [],
+    'a kubelet on the same node leaves its containers alone',
+  );
 });
 
 test('a second interface with another name', async () => {
