@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { createFlowExplainer } from '../src/cluster/explain-flow.ts';
 import type { TracedFlow } from '../src/cluster/trace-flow.ts';
@@ -81,10 +82,11 @@ for (const mode of MODES) {
   });
 }
 
-test('a trace finds its connection among others, and leaves nothing when it is killed', async () => {
-  const load = cluster.load('client-2', 'http://local');
+test('a trace and a capture see their packets among others, and leave nothing when they are killed', async () => {
+  const load = cluster.load('client-2', 'http://local', '--count', '200', '--rate', '200');
+  const file = join(cluster.stateRoot, 'captured.pcapng');
   try {
-    const { out } = await cluster.fairlead('trace', 'client', 'svc/local', '--count', '3', '-o', 'json');
+    const { out } = await cluster.fairlead('trace', 'client', 'svc/local', '--count', '2', '-o', 'json');
     for (const { trace, agreement } of JSON.parse(out) as TracedFlow[]) {
       assert.equal(trace?.answer.kind, 'answered', out);
       assert.equal(trace.legs.filter(({ way, isRelayed }) => way === 'there' && !isRelayed).length, 1, out);
@@ -93,17 +95,35 @@ test('a trace finds its connection among others, and leaves nothing when it is k
         out,
       );
     }
+    const { status, error } = await cluster.fairlead('capture', 'svc/local', '-w', file, '--count', '20');
+    assert.equal(status, 0, error);
   } finally {
     await load.stop();
   }
+  assert.equal(pcapngBlocks(readFileSync(file)).filter((type) => type === PACKET_BLOCK).length, 20);
   const { name } = cluster;
   const taps = () => readInNode(nodeNetns(name, 'node-1'), '/proc/thread-self/net/packet').split('\n').length;
   const before = taps();
-  const child = spawnFairlead(cluster.stateRoot, ['trace', 'client', '10.96.50.250:80', '--name', name]);
+  const child = spawnFairlead(cluster.stateRoot, ['capture', '--name', name]);
   await eventually(taps, (count) => count > before);
   child.kill('SIGKILL');
   await eventually(taps, (count) => count === before);
 });
+
+/** Type of an enhanced packet block. */
+const PACKET_BLOCK = 6;
+
+/** The types of a file's blocks; throws where the lengths at their two ends differ. */
+function pcapngBlocks(file: Buffer): number[] {
+  const types: number[] = [];
+  for (let at = 0; at < file.length; ) {
+    const length = file.readUInt32LE(at + 4);
+    assert.equal(file.readUInt32LE(at + length - 4), length, `block at ${at}`);
+    types.push(file.readUInt32LE(at));
+    at += length;
+  }
+  return types;
+}
 
 const readInNode = (netns: string, file: string) => inNetns(netns, () => readFileSync(file, 'utf8'));
 
