@@ -63,7 +63,7 @@ export interface DataplaneOptions {
 
 /** One step of a packet's path in the kernel, for `explain`. */
 export interface KernelStep {
-  /** In the words of the mode's tool: "nft: table ip fairlead, map svc, element 10.96.0.10 . tcp . 80". */
+  /** As shown by the mode's own tool: "nft: table ip fairlead, map svc, element 10.96.0.10 . tcp . 80". */
   readonly object: string;
   readonly effect: string;
 }

@@ -115,7 +115,7 @@ describe('from IPVS to another mode and back, with open connections', () => {
     open.splice(open.indexOf(before), 1);
   }
 
-  /** Creates a client that keeps its port; it resolves to the first word of the answer. */
+  /** A client that keeps its port; resolves to the first word of the answer. */
   function udpClient() {
     const socket = createSocket('udp4');
     socket.bind({ fd: bindUdpIn(topology.namespace('pod3'), '0.0.0.0', 0), exclusive: true });

@@ -81,7 +81,7 @@ function suite(mode: TranslatingMode): void {
     await reconciler.settled();
   }
 
-  /** Creates a UDP client that keeps its port, so that all its datagrams belong to one flow. */
+  /** A UDP client that keeps its port, so that all its datagrams belong to one flow. */
   async function client(place: Place, address: string, port: number) {
     const v6 = address.includes(':');
     const socket: Socket = createSocket(v6 ? 'udp6' : 'udp4');

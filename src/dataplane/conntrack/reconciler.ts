@@ -36,9 +36,9 @@ export interface ConntrackPass {
  * outside of the programming path, in passes over the table that many changes share.
  */
 export interface ConntrackReconciler {
-  /** Checks all entries after `map` was programmed completely. */
+  /** `map` was programmed completely: checks all entries. */
   sync(map: ServiceMap): void;
-  /** Checks the affected entries after a change was programmed. Returns at once. */
+  /** A change was programmed. Returns at once. */
   apply(change: Change): void;
   /**
    * Ends TCP and SCTP connections to removed endpoints by deleting their entries: the client's next packet
@@ -210,10 +210,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
 const nameOf = ({ source, sourcePort }: Flow['reply']): string => `${source} ${sourcePort}`;
 
-/**
- * Returns true if a change can leave stale entries: a new frontend, or a UDP frontend that lost an endpoint
- * or listener.
- */
+/** Whether a change can leave stale entries: a new frontend, or a UDP frontend that lost an endpoint or listener. */
 function needsPass({ before, after }: Change['frontends'][number]): boolean {
   if (!before) return true;
   if (before.protocol !== 'UDP') return false;

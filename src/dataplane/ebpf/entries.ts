@@ -20,9 +20,9 @@ import {
 } from './generated/layout.ts';
 
 /*
- * Encodes and decodes map entries. generated/layout.ts has the offsets; the kernel's byte order is
- * little-endian on all machines that Fairlead supports, ports and addresses are in network order. Entries
- * for every Service or endpoint are encoded in 32-bit words.
+ * Encodes and decodes map entries. generated/layout.ts has the offsets; the kernel's byte order is little-endian on all
+ * machines that Fairlead supports, ports and addresses are in network order. What is written for every Service or
+ * endpoint is encoded in 32-bit words.
  */
 
 export interface RouteEntry {
@@ -118,7 +118,7 @@ const BALANCES = {
   maglev: BALANCE.MAGLEV,
 } as const;
 
-/** Returns the balancing of a frontend in the encoding of the programs. */
+/** How a frontend's endpoints are chosen, as the programs read it. */
 export const balanceOf = ({ balance, failover }: Pick<ServiceOptions, 'balance' | 'failover'>): number =>
   BALANCES[balance] | (failover ? 0 : BALANCE.NO_FAILOVER);
 
@@ -168,9 +168,7 @@ export function writeSlot(
   out[at + SLOT_BACKEND] = backend;
 }
 
-/**
- * Returns the key (`writeKey`) and the number of the endpoint in a slot of a frontend with this protocol.
- */
+/** The key (`writeKey`) and the number of the endpoint in a slot of a frontend with this protocol. */
 export function readSlot(slot: Uint8Array, protocol: number): { words: Uint32Array; number: number } {
   const words = new Uint32Array(slot.slice().buffer);
   const number = words[SLOT_BACKEND] ?? 0;
@@ -178,7 +176,7 @@ export function readSlot(slot: Uint8Array, protocol: number): { words: Uint32Arr
   return { words: words.subarray(0, FRONTEND_KEY_WORDS), number };
 }
 
-/** Returns the key of an endpoint in the run of slots that begins at `first`. */
+/** Key of an endpoint in the run of slots that begins at `first`. */
 export function memberKey(first: number, address: Uint8Array, port: number): Uint8Array {
   const out = new Uint8Array(MEMBER.size);
   const view = viewOf(out);
@@ -189,9 +187,9 @@ export function memberKey(first: number, address: Uint8Array, port: number): Uin
 }
 
 export interface Settings {
-  /** Cookie of the node's network namespace. */
+  /** Cookie of the node's own network namespace. */
   readonly nodeCookie: bigint;
-  /** Jiffies until a connection's first packet is retransmitted; 0: the kernel's default of one second. */
+  /** Jiffies until a connection's first packet is retransmitted; 0: the kernel's own second. */
   readonly synTimeout: number;
   /** Endpoints that fail are ejected. */
   readonly ejection: boolean;

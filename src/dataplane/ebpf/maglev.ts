@@ -26,7 +26,7 @@ export function maglevTable(endpoints: readonly Endpoint[]): Endpoint[] {
   return table as Endpoint[];
 }
 
-/** Computes FNV-1a with a final step that spreads short names. */
+/** FNV-1a with a finish that spreads short names. */
 function hash(text: string, seed: number): number {
   let value = seed;
   for (let i = 0; i < text.length; i++) value = Math.imul(value ^ text.charCodeAt(i), 0x01000193);

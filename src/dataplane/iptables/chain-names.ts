@@ -82,10 +82,7 @@ export function treeChain(prefix: string, digits: string): string {
 
 const BASE32 = 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567';
 
-/**
- * Hashes a name. Optimised for a cold start with a hundred thousand endpoints: one call for the digest, no
- * loop over bits.
- */
+/** Optimised for a cold start with a hundred thousand endpoints: one call for the digest, no loop over bits. */
 function hash(text: string): string {
   const digest = digestOf('sha256', text, 'buffer');
   let out = '';

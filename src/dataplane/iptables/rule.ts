@@ -37,10 +37,7 @@ function option(name: string, value: string | undefined): string {
   return value.startsWith('! ') ? `! ${name} ${value.slice(2)} ` : `${name} ${value} `;
 }
 
-/**
- * Cleans a comment: xt_comment has room for 256 bytes; quotes and line ends would end the argument or the
- * rule.
- */
+/** xt_comment has room for 256 bytes; quotes and line ends would end the argument or the rule. */
 const commentText = (text: string): string => text.replace(/[^\w .,:/>[\]-]/g, '?').slice(0, 250);
 
 export const jump = (chain: string): string => `-j ${chain}`;

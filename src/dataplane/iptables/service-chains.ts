@@ -292,10 +292,7 @@ function verdict(match: Match, route: Route, frontend: Frontend): Rule[] {
   return route.action === 'reject' ? rejectRules(explained, frontend.family) : [rule(explained, '-j DROP')];
 }
 
-/**
- * Returns the source ranges of the frontend's family; undefined for 0.0.0.0/0 and ::/0, which iptables
- * prints without a match.
- */
+/** Source ranges of the frontend's family; undefined for 0.0.0.0/0 and ::/0, which iptables prints without a match. */
 function allowedNetworks({ allowedSources, family }: Frontend): (string | undefined)[] {
   return (allowedSources ?? [])
     .filter((cidr) => cidr.family === family)

@@ -31,7 +31,7 @@ export interface PlannedServer {
 export type Order =
   /** IPVS selects the virtual server by the packet's address. */
   | { readonly action: 'pass' | 'masquerade' }
-  /** IPVS selects it by this mark, which also shows whether the packet is masqueraded. */
+  /** IPVS selects it by this mark, which also tells whether the packet is masqueraded. */
   | { readonly action: 'steer'; readonly mark: number }
   /** IPVS selects it by this port of the alias address. */
   | { readonly action: 'redirect'; readonly port: number; readonly masquerade: boolean }

@@ -64,7 +64,7 @@ export const PORTS: NumberScheme = {
 export interface NumberScheme {
   of(id: number, masquerade: boolean): number;
   idOf(number: number): number;
-  /** Returns true if the number is valid for a server with, or without, masquerading. */
+  /** Whether the number is valid for a server with, or without, masquerading. */
   fits(number: number, masquerade: boolean): boolean;
   readonly largestId: number;
 }

@@ -416,10 +416,7 @@ function use(state: Programmed, ip: string, by: number): void {
 const isOfFamilies = ({ families }: Kernel, ip: string): boolean =>
   families.includes(ip.includes(':') ? 'ipv6' : 'ipv4');
 
-/**
- * Returns a function that records errors: an error means that the kernel's state has changed; a missing
- * object needs no deletion.
- */
+/** An error means that the kernel's state has changed; an object that is already gone needs no deletion. */
 function reporter(state: Programmed): (owner: FrontendKey | null, error: FairleadError) => void {
   return (owner, error) => {
     if (error.code === 'ENOENT' && owner === null) return;

@@ -137,8 +137,7 @@ function redirectsOf(
 }
 
 /**
- * Renders a node port's entry for loopback addresses, where the client is always the same: with affinity,
- * so is the endpoint.
+ * On loopback addresses the client is always the same: with affinity, so is the endpoint of a node port.
  */
 function localhostOf(
   frontend: Frontend,
@@ -171,9 +170,7 @@ function verdictOf(order: Order, keying: Keying, scope: Scope): ElementVerdict {
   }
 }
 
-/**
- * Returns true if two orders are equal. Redirected packets return with another destination: accepted here.
- */
+/** Redirected packets return with another destination: accepted here. */
 function sameOrder(a: Order, b: Order): boolean {
   const passes = ({ action }: Order) => action === 'pass' || action === 'redirect';
   if (passes(a) && passes(b)) return true;

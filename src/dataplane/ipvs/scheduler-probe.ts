@@ -10,7 +10,7 @@ export interface SchedulerProbe {
   check(name: string): Promise<FairleadError | null>;
 }
 
-/** Creates a probe. `known`: the names of existing schedulers. */
+/** `known`: the names of existing schedulers. */
 export function createSchedulerProbe(
   connection: IpvsConnection,
   families: readonly IPFamily[],

@@ -42,7 +42,7 @@ export interface Layout {
   readonly sets: readonly SetSpec[];
   readonly chains: readonly ChainSpec[];
   pick(pick: Pick): PickTarget;
-  /** Returns the sets and rules of an affinity timeout. */
+  /** The sets and rules of an affinity timeout. */
   timeout(seconds: number): Fragment;
 }
 
@@ -127,7 +127,7 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
   };
 }
 
-/** Renders the chains for one source class; the node's processes use the general rule. */
+/** The chains for one source class; the node's own processes use the general rule. */
 function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' | 'external'): ChainSpec[] {
   const scopes: Scope[] = name === 'node' ? ['any'] : [name, 'any'];
   const look = (keying: Keying, scope: Scope): Statement =>
@@ -162,7 +162,7 @@ function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' |
   ];
 }
 
-/** Renders the sets of frontends with this affinity timeout, and the rules that record their clients. */
+/** The sets of frontends with this affinity timeout, and the rules that record their clients. */
 function timeoutFragment(rules: ServiceRules, seconds: number): Fragment {
   const { family, destination } = rules;
   const { originalSource, originalDestination } = addressFields(family);

@@ -23,7 +23,7 @@ export interface NftablesOptions extends DataplaneOptions {
 }
 
 export interface NftablesDataplane extends Dataplane {
-  /** Calls back when another process has changed the tables. */
+  /** Called when another process has changed the tables. */
   watchDrift(onDrift: () => void): { close(): void };
 }
 

@@ -74,9 +74,7 @@ for (let seed = 1; seed <= 8; seed++) {
   });
 }
 
-/**
- * Asserts that two tables are equal, except that the first may have additional chains without references.
- */
+/** Compared with a fresh start, there may be additional chains without references. */
 function assertSame(kernel: KernelTable, fresh: KernelTable, context: string): void {
   const [ours, wanted] = [contentOf(kernel), contentOf(fresh)];
   assert.deepEqual(new Map([...ours.elements].sort()), new Map([...wanted.elements].sort()), context);

@@ -26,7 +26,7 @@ afterEach(async () => {
   removeNetns(netns);
 });
 
-/** Opens the mode with a table that is not owned, so that the test can change it. */
+/** Not owned, so that the test can change it. */
 function open(owned = false): NftablesDataplane {
   const note = (...parts: unknown[]) => void warnings.push(JSON.stringify(parts));
   const logger = { debug() {}, info() {}, warn: note, error: note, child: () => logger } as unknown as Logger;

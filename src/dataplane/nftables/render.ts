@@ -100,9 +100,8 @@ export function renderFrontend(frontend: Frontend, layout: Layout, words: Endpoi
 const REJECT = { goto: 'reject' };
 
 /**
- * Renders a frontend's routes: the route for the node's processes applies to all source classes with the
- * same route, where pods may be exempt from masquerading; exceptions are in maps that a class looks up
- * first.
+ * Renders a frontend's routes: the node's own route applies to all source classes with the same route, where pods may
+ * be exempt from masquerading; exceptions are in maps that a class looks up first.
  */
 export function entriesOf(frontend: Frontend, hasPods: boolean): Entry[] {
   const { node, pod, external } = frontend.routes;

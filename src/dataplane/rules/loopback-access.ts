@@ -11,7 +11,7 @@ const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
 
 /** Makes node ports answer on loopback addresses: by `route_localnet` for IPv4, by routes to ::1 for IPv6. */
 export interface LoopbackAccess {
-  /** Enables or disables the access. Call it after the rules that guard 127.0.0.0/8 are programmed. */
+  /** Call it after the rules that guard 127.0.0.0/8 are programmed. */
   allow(wanted: boolean): void;
   /** Stops watching the devices; the kernel's state stays. */
   close(): void;

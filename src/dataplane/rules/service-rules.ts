@@ -36,7 +36,7 @@ export interface ServiceRules {
   readonly address: DataType;
   /** Whether packets of pods can be recognized. */
   readonly hasPods: boolean;
-  /** Returns the key of maps with this keying, as loaded by rules and declared by sets. */
+  /** The key of maps with this keying, as rules load it and as sets declare it. */
   key(keying: Keying): readonly Field[];
   types(keying: Keying): DataType[];
   /** Matches packets to, or from, a loopback address; from a pod; from any other source. */

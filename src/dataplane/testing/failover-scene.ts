@@ -55,7 +55,7 @@ export interface FailoverScene {
 }
 
 export interface Load {
-  /** Stops the load. Resolves when all connections have ended. */
+  /** Stops, and resolves when all connections have ended. */
   stop(): Promise<Answer[]>;
   /** Stops after a delay in milliseconds. */
   stopAfter(ms: number): Promise<Answer[]>;

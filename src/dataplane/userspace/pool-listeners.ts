@@ -147,10 +147,7 @@ export function createPoolListeners({
     };
   }
 
-  /**
-   * Binds a listener to the port of an earlier run, to serve clients whose datagrams the kernel still sends
-   * there.
-   */
+  /** On the port of an earlier run, to serve clients whose datagrams the kernel still sends there. */
   function bind(protocol: 'TCP' | 'UDP', address: string, earlier: SocketAddress | undefined): number {
     const listen = protocol === 'TCP' ? listenTcpIn : bindUdpIn;
     try {

@@ -327,7 +327,7 @@ describe('the proxy of the userspace mode', () => {
   });
 
   describe('UDP', () => {
-    /** Creates a client that uses one port for all its datagrams. */
+    /** A client that uses one port for all its datagrams. */
     async function client(family: IPFamily, from: Place = 'pod3') {
       const socket: UdpSocket = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
       socket.on('error', () => {});

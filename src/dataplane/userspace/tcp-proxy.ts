@@ -4,13 +4,12 @@ import { messageOf } from '../../lib/errors.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
 import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
+import { relay, reset } from './relay.ts';
 
 /** The timeout before the next endpoint is tried: for the first, the second, … attempt of a connection. */
 export const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000] as const;
 /** The maximum number of unanswered attempts of a connection, even if more endpoints are left. */
 const MAX_WAITS = 16;
-/** Keepalive, which ends connections whose peer has disappeared without closing them. */
-const KEEP_ALIVE_MS = 60_000;
 const BACKLOG = 4096;
 
 type Dialled = Socket | 'refused' | 'no-answer' | 'gone';
@@ -38,7 +37,6 @@ export function createTcpProxy({
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, (client) => {
     // The client reset the connection; 'close' handles it.
     client.on('error', () => {});
-    client.setKeepAlive(true, KEEP_ALIVE_MS);
     const source = client.remoteAddress;
     if (source === undefined) {
       client.destroy();
@@ -146,21 +144,11 @@ export function createTcpProxy({
     const pair: Pair = { client, server };
     const others = connections.get(name) ?? new Set();
     connections.set(name, others.add(pair));
-    server.setKeepAlive(true, KEEP_ALIVE_MS);
-    for (const [one, other] of [
-      [client, server],
-      [server, client],
-    ] as const) {
-      one.on('error', () => reset(other));
-      one.on('close', () => {
-        // Closed before it has read all data, or sent its end: the other side would wait forever.
-        if (!one.readableEnded || !one.writableFinished) reset(other);
-        if (!client.destroyed || !server.destroyed) return;
-        if (others.delete(pair)) onClosed();
-        if (others.size === 0 && connections.get(name) === others) connections.delete(name);
-      });
-      one.pipe(other);
-    }
+    relay(client, server, () => {
+      others.delete(pair);
+      onClosed();
+      if (others.size === 0 && connections.get(name) === others) connections.delete(name);
+    });
   }
 
   function endAll(): void {
@@ -203,8 +191,4 @@ interface Pair {
 function resetBoth({ client, server }: Pair): void {
   reset(client);
   reset(server);
-}
-
-function reset(socket: Socket): void {
-  if (!socket.destroyed) socket.resetAndDestroy();
 }

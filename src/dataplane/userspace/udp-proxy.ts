@@ -96,10 +96,7 @@ export function createUdpProxy({
     onFlow?.(kind, endpoint, from, Math.round((performance.now() - begun) * 1000));
   }
 
-  /**
-   * Schedules the expiry. One timer serves many datagrams: if it fires too early, it is restarted for the
-   * remaining time.
-   */
+  /** One timer for many datagrams: if it fires too early, it is restarted for the remaining time. */
   function expireLater(key: string, session: Session): void {
     const idleMs = session.conversation ? UDP_IDLE_MS.conversation : UDP_IDLE_MS.exchange;
     const left = session.lastUsed + idleMs - clock.now();
@@ -171,7 +168,7 @@ export function createUdpProxy({
     });
   }
 
-  /** Handles an error of an endpoint, usually ICMP port unreachable. */
+  /** Usually ICMP port unreachable. */
   function refused(key: string, session: Session, socket: Socket, endpoint: Endpoint): void {
     if (session.socket !== socket) return;
     balancer.failed(endpoint);

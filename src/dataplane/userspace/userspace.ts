@@ -45,14 +45,14 @@ export interface UserspaceOptions extends DataplaneOptions {
 }
 
 export interface UserspaceDataplane extends Dataplane {
-  /** Returns the listener's address of each pool. */
+  /** The listener's address of each pool. */
   listeners(): readonly {
     readonly pool: string;
     readonly protocol: 'TCP' | 'UDP';
     readonly at: SocketAddress;
     readonly endpoints: readonly Endpoint[];
   }[];
-  /** Returns the current number of connections and UDP clients. */
+  /** The current number of connections and UDP clients. */
   connections(): number;
   /** Ends connections to removed endpoints: TCP clients are reset. Returns their number. */
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
@@ -223,7 +223,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     forget(gone);
   }
 
-  /** Closes a listener after its UDP clients that keep sending have reached the other mode. */
+  /** UDP clients that keep sending reach the other mode before the listener closes. */
   async function endLingering(listener: PoolListener): Promise<void> {
     const { proxy, protocol, at } = listener;
     // If this process was not scheduled for a while, the timer fires before connections that have arrived meanwhile are
@@ -331,9 +331,6 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   };
 }
 
-/**
- * Returns the key of a listener in `lingering`; UDP listeners are found by their address, since connection
- * tracking is checked only for UDP.
- */
+/** UDP listeners are found by their address: connection tracking is checked for UDP only. */
 const lingeringName = (listener: PoolListener): string =>
   listener.protocol === 'UDP' ? hostPort(listener.at) : `TCP ${hostPort(listener.at)}`;
