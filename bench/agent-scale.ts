@@ -1,7 +1,7 @@
 /**
- * Measures a node's agent in a large cluster: the time from its start until the kernel has every Service,
- * its memory, and the time from a change of an EndpointSlice to the kernel's map. The agent is a separate
- * process, as on any node, in a new network namespace; it reaches Fairlead's API server over HTTPS.
+ * A node's agent in a large cluster: how long from its start until the kernel has every Service, what it keeps in
+ * memory, and how long from a change of an EndpointSlice to the kernel's map. The agent is a process of its own, as
+ * on any node, in a network namespace made for it; the API server beside it is Fairlead's own, reached over HTTPS.
  *
  * node bench/agent-scale.ts [--services 10000] [--changes 200] [--parts proxy,proxy+dns] [--mode nftables]
  */

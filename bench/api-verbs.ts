@@ -1,8 +1,8 @@
 /**
- * Measures processor time and memory of an API server for creations, lists and the deletion of a
- * collection, and compares kube-apiserver with etcd if KUBEBUILDER_ASSETS is a folder with both.
+ * Processor time and memory of an API server for creations, lists and the deletion of a collection, beside
+ * kube-apiserver with etcd where KUBEBUILDER_ASSETS names a folder with both.
  *
- * node bench/api-verbs.ts [OBJECTS] [LISTS]
+ *   node bench/api-verbs.ts [OBJECTS] [LISTS]
  */
 import type { ClientHttp2Session } from 'node:http2';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,15 +1,12 @@
 /**
- * Measures new connections per second and the duration of connect(), through one Service among N, compared
- * with the address of the pod in the same run: for each mode, for kube-proxy's layouts, and for a node
- * without any rules. Client, node and pods are new network namespaces; the client opens one connection
- * after the other.
+ * New connections per second and how long connect() waits, through one Service among N, beside the bare address of the
+ * pod in the same run: for each mode, for kube-proxy's layouts, and for a node without any rules. Client, node and pods
+ * are network namespaces made for it; the client opens one connection after the other.
  *
- * node bench/connect.ts [--services 1,1000,10000,30000] [--only SUBJECT,…] [--rounds 15] [--slow-up-to
- * 1000]
+ * node bench/connect.ts [--services 1,1000,10000,30000] [--only SUBJECT,…] [--rounds 15] [--slow-up-to 1000]
  *
- * Rates are those of one client, by the median time of one connection or request. Service and pod alternate
- * within milliseconds, and ratios are medians over these pairs, so that other work on the machine affects
- * both. Subjects that take minutes to program many Services run only up to `--slow-up-to`.
+ * Rates are those of one client, by the median time that one connection or request takes. Service and pod take turns
+ * within milliseconds, and ratios are medians of the turns', so that other work on the machine touches both. Subjects that take minutes to program many Services run up to `--slow-up-to` only.
  */
 import { mkdirSync, rmdirSync } from 'node:fs';
 import { cpus } from 'node:os';
@@ -237,7 +234,7 @@ async function measure(key: string, subject: Subject, services: number): Promise
   }
 }
 
-/** Removes a control group; killed processes leave their group shortly afterwards. */
+/** Killed processes leave their group shortly afterwards. */
 async function removeGroup(group: string): Promise<void> {
   for (let tries = 0; ; tries++) {
     try {

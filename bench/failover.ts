@@ -1,10 +1,10 @@
 /**
- * Measures the failure of one of four endpoints (its address is removed, or its port is closed) under 800 new
- * connections a second: how many fail and how many are slow, with failover and without; and how slow they are
- * without a failure, which is the share of the machine. Run as root:
+ * One of four endpoints dies (its address goes, or its port is closed) under 800 new connections a second: how many
+ * fail, how many are slow, with failover and without; and how slow they are where nothing dies, which is the machine's
+ * own share. Run as root:
  *   node bench/failover.ts [MODE…] [--rate N] [--from pod1|node]
  *   node bench/failover.ts [MODE…] --soak MINUTES     healthy endpoints on a loaded machine: none may be ejected;
- *                                                     this long for each mode; with --rate at that rate, otherwise
+ *                                                     so long for each mode; with --rate at that rate, otherwise
  *                                                     as many connections as 64 clients manage
  */
 import { type ChildProcess, fork } from 'node:child_process';

@@ -1,9 +1,8 @@
 /**
- * Measures the cost of the pod network between nodes: throughput of one TCP connection, and round trips of
- * small requests, over plain routes and over VXLAN, compared with a veth pair between two namespaces and
- * with two pods of one node. The rows alternate, several times; the median is shown. Needs root and iperf3.
- * Run: node bench/network.ts [runs] [seconds] (default 5 runs of 1 second). Results:
- * bench/results/network.md.
+ * What pods' network costs between nodes: throughput of one TCP connection, and round trips of small requests, over
+ * plain routes and over VXLAN, beside a bare veth pair between two namespaces and beside two pods of one node. Each
+ * row is measured in turn with the others, several times; the median is shown. Needs root and iperf3.
+ * Run: node bench/network.ts [runs] [seconds] (default 5 runs of 1 second). Results: bench/results/network.md.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';

@@ -1,9 +1,8 @@
 /**
- * Measures the cost of network policies on one node: N pods in the cluster, some of which run here, and
- * policies that each isolate one of these and select 250 peers by a different selector. Cold starts, a pod
- * that is created or deleted, and a new connection between two pods of the node, alternating with pods that
- * no policy isolates and with pods of nodes without policies. One of those nodes masquerades, as the nodes
- * of a cluster do, and so tracks connections; the other has no rules of any kind.
+ * What network policies cost on one node: N pods in the cluster, of which some run here, and policies that each isolate
+ * one of these and name 250 peers by their own selector. Cold starts, a pod that comes or goes, and a new connection
+ * between two pods of the node, in turns with pods that no policy isolates and with pods of nodes without policies. One of
+ * those masquerades, as the nodes of a cluster do, and so tracks connections; the other has no rules of any kind.
  *
  * node bench/policy.ts [--pods 10000] [--policies 1000] [--rounds 300] [--colds 7]
  */
@@ -55,7 +54,7 @@ const podObject = (index: number, ip = addressOf(index)): Pod => ({
   status: { phase: 'Running', podIPs: [{ ip }] },
 });
 
-/** Returns a policy that selects its peers by a different selector, so that no two share a set. */
+/** Each policy selects its peers by a different selector, so that no two share a set. */
 const policyObject = (index: number): NetworkPolicy => ({
   metadata: { name: `policy-${index}`, namespace: 'bench' },
   spec: {
@@ -139,7 +138,7 @@ async function main(): Promise<void> {
   const writing: number[] = [];
   const whole: number[] = [];
   let elements = 0;
-  /** Starts in the order of an agent: policies are read first, then pods. */
+  /** In the order of an agent: policies are read first, then pods. */
   const start = async () => {
     const started = performance.now();
     const table = createPolicyTable(NODE);

@@ -105,7 +105,7 @@ async function measureText(
 
 const lines = (all: readonly string[]): string => `${all.join('\n')}\n`;
 
-/** Runs a command; its total time counts as the kernel's. */
+/** A command's total time counts as the kernel's. */
 async function feed(netns: string, file: string, args: readonly string[], text: () => string): Promise<Step> {
   const started = performance.now();
   const input = text();

@@ -1,13 +1,13 @@
 /**
- * Measures the duration and memory of programming: N Services with 10 endpoints each, in a new network
- * namespace. Fairlead's nftables and iptables modes, and IPVS if the kernel supports it; the map elements
- * of the nftables mode alone, the lower bound of its design; and kube-proxy's layouts (a chain per Service
- * and per endpoint) with `nft -f` and `iptables-restore`.
+ * How long programming takes, and what it keeps: N Services with 10 endpoints each, in a network namespace made for
+ * it. Fairlead's nftables and iptables modes, and IPVS where the kernel has it; the map elements of the nftables mode
+ * alone, which is the least that its design can take; and kube-proxy's layouts (a chain per Service and per endpoint)
+ * by `nft -f` and `iptables-restore`.
  *
  * node bench/programming.ts [--services 1000,10000,30000] [--only SUBJECT,…] [--slow-up-to 1000]
  * tests/vm/run-in-vm --kernel uml-6.12 -- node bench/programming.ts --only nftables,ipvs
  *
- * Subjects whose cold start takes seconds to minutes run only up to `--slow-up-to` Services.
+ * Subjects whose cold start takes seconds to minutes run up to `--slow-up-to` Services only.
  */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * Measures `fairlead up --detach -f examples/hello.yaml` until the Service answers, step by step, and
- * `down` after it: the median of several runs. Needs root. Run: node bench/up.ts [runs] (default 5).
+ * How long `fairlead up --detach -f examples/hello.yaml` takes until the Service answers, step by step, and `down`
+ * after it: the median of several runs. Needs root. Run: node bench/up.ts [runs] (default 5).
  */
 import { execFile } from 'node:child_process';
 import { cpus } from 'node:os';

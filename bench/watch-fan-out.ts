@@ -1,8 +1,8 @@
 /**
- * Measures the processor time in which an API server sends many changes to many watchers, and compares
- * kube-apiserver with etcd if KUBEBUILDER_ASSETS is a folder with both.
+ * Processor time that an API server takes to tell many watchers of many changes, beside kube-apiserver with etcd
+ * where KUBEBUILDER_ASSETS names a folder with both.
  *
- * node bench/watch-fan-out.ts [WATCHERS] [EVENTS]
+ *   node bench/watch-fan-out.ts [WATCHERS] [EVENTS]
  */
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -8,7 +8,7 @@ import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
 import { type Answers, askAsMusl, askNames } from './testing/name-questions.ts';
 
-/** Not every kernel supports IPVS. */
+/** IPVS is not in every kernel. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 const READY = 'httpGet: {path: /hostname, port: 8080}';

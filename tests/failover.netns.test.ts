@@ -12,7 +12,7 @@ import {
   startCluster,
 } from './testing/cluster.ts';
 
-/** Not every kernel supports IPVS. */
+/** IPVS is not in every kernel. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 /**

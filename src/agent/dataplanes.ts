@@ -91,10 +91,7 @@ export async function openDataplane(mode: Mode, settings: DataplaneSettings): Pr
   });
 }
 
-/**
- * Ends a drain of the IPVS mode: the agent may have been restarted after a switch from it, while
- * connections through ip_vs were still open.
- */
+/** The agent may have been restarted after a switch from the IPVS mode, while connections through ip_vs were still open. */
 async function endIpvs({ families, logger }: DataplaneSettings): Promise<void> {
   const { resumeDrain } = await import('../dataplane/ipvs/drain.ts');
   await resumeDrain({ families, logger, clock: systemClock });

@@ -195,5 +195,5 @@ function readBindAddress(root: FieldReader, field: string): string {
   return bind;
 }
 
-/** Reads a duration in whole seconds, the unit of IPVS; 0 keeps the kernel's value. */
+/** IPVS counts whole seconds; 0 leaves the kernel's value. */
 const seconds = (reader: FieldReader, field: string): number => Math.ceil(reader.duration(field, 0) / 1000);

@@ -129,7 +129,7 @@ async function chainsOf(variant: Variant, command: Command, table: string): Prom
   return [...stdout.matchAll(/^:(\S+) -/gm)].map(([, chain = '']) => chain);
 }
 
-/** Returns true if a variant is in use. Reading a legacy table would create it, so only existing ones are read. */
+/** Reading a legacy table would create it: only existing ones are read. */
 function isInUse(variant: 'nft' | 'legacy'): boolean {
   if (variant === 'nft') return true;
   return ['ip_tables_names', 'ip6_tables_names'].some((file) => {

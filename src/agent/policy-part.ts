@@ -30,7 +30,7 @@ export interface PolicyPart {
    * (default): they do not.
    */
   setProxies(addresses: readonly string[] | null): void;
-  /** Works like `mayBeDenied` of src/policy. */
+  /** See `mayBeDenied` of src/policy. */
   mayBeDenied(connection: Omit<UnansweredConnection, 'node'>): boolean;
   /** Returns true if policies allow a client's address to connect to an endpoint. */
   admits(

@@ -95,7 +95,7 @@ export async function startProxyPart(
     mode: () => modes.mode,
     map: () => proxy.map,
   });
-  /** Opens a mode. `ipvsScheduler` null: only to remove it. */
+  /** `ipvsScheduler` null: the mode is opened only to be removed. */
   const open = (wanted: Mode, ipvsScheduler: string | null = proxied.ipvsScheduler) =>
     openDataplane(wanted, {
       families,

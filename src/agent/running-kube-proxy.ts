@@ -74,7 +74,7 @@ function answersAsKubeProxy(port: number, path: string): Promise<boolean> {
   });
 }
 
-/** Returns true if the response comes from kube-proxy, since other programs may use these ports. */
+/** Other programs may use these ports. */
 function isKubeProxys(path: string, body: string): boolean {
   return path === '/proxyMode'
     ? ['iptables', 'ipvs', 'nftables'].includes(body.trim())

@@ -92,10 +92,10 @@ export function recordUpdate(
   }
   for (const path of changed) insert(own.fieldsV1, path);
   own.time = timestamp(manager.now.getTime());
-  setManagedFields(after, mergeUpdaters(entries));
+  setManagedFields(after, united(entries));
 }
 
-function mergeUpdaters(entries: ManagedFields[]): ManagedFields[] {
+function united(entries: ManagedFields[]): ManagedFields[] {
   const updates = entries
     .filter((entry) => entry.operation === 'Update')
     .sort((a, b) => ((a.time ?? '') < (b.time ?? '') ? -1 : 1));

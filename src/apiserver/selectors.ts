@@ -51,7 +51,7 @@ export function parseLabelSelector(text: string): LabelMatcher {
     at++;
     const found: string[] = [];
     for (;;) {
-      // "a,,b" contains an empty value.
+      // Two adjacent commas contain an empty value.
       if (peek() === ',' || peek() === ')') found.push('');
       else if (peek() === '' || isSymbol(peek())) throw unexpected("',', ')' or identifier");
       else found.push(list[at++] ?? '');

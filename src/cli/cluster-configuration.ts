@@ -32,7 +32,9 @@ export function configurationWords(file: string, options: OptionTable, fields: r
     const texts = Array.isArray(value) ? value : [value];
     if (texts.some((text) => typeof text !== 'string' && typeof text !== 'number'))
       throw refusal(file, `${field} must be a string, a number or a list of them`);
-    return [`--${name}=${texts.join(',')}`];
+    return option.kind === 'texts'
+      ? texts.map((text) => `--${name}=${text}`)
+      : [`--${name}=${texts.join(',')}`];
   });
   if (manifests === undefined) return words;
   if (!Array.isArray(manifests) || manifests.some((one) => typeof one !== 'string'))

@@ -40,6 +40,11 @@ export const COMMANDS: readonly CommandEntry[] = [
   { name: 'kubeconfig', summary: 'print the path of the kubeconfig', load: () => import('./kubeconfig.ts') },
   { name: 'exec', summary: 'run a command in a pod, on a node or outside', load: () => import('./exec.ts') },
   {
+    name: 'open',
+    summary: 'forward a port of this machine to a Service, until Ctrl-C',
+    load: () => import('./open.ts'),
+  },
+  {
     name: 'explain',
     summary: 'explain the path of a packet, and why it fails',
     load: () => import('./explain.ts'),
@@ -107,5 +112,6 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./completion.ts'),
   },
   { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },
+  { name: 'published-ports', summary: '', internal: true, load: () => import('./published-ports.ts') },
   { name: 'supervise', summary: '', internal: true, load: () => import('./supervise.ts') },
 ];

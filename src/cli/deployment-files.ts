@@ -67,7 +67,7 @@ function kustomization(parts: Installation): string {
   });
 }
 
-/** Renders a base in which the user replaces the address, by a patch or in the file. */
+/** The user replaces the address, by a patch or in the file. */
 function kustomizeBase(parts: Installation): string {
   return installationYaml({
     parts,

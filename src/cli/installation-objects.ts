@@ -74,7 +74,7 @@ function clusterRoleBinding(options: InstallationOptions, name: string, role: st
   };
 }
 
-/** Returns rights for the Leases that record which node announces which address, in kube-system. */
+/** The Leases that record which node announces which address are in kube-system. */
 function leaseRights(options: InstallationOptions, name: string, verbs: readonly string[]): KubeObject[] {
   const metadata = { ...meta(options, name), namespace: 'kube-system' };
   return [
@@ -96,7 +96,7 @@ function leaseRights(options: InstallationOptions, name: string, verbs: readonly
 
 const POLICY_ROLE = 'fairlead-policy';
 
-/** Returns rights for network policies, which select pods by labels of pods and namespaces. */
+/** Network policies select pods by labels of pods and namespaces. */
 function policyRights(options: InstallationOptions): KubeObject[] {
   const binding = clusterRoleBinding(options, NAME, POLICY_ROLE);
   return [

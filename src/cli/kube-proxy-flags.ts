@@ -18,7 +18,7 @@ interface KubeProxyFlag {
 
 const number = (text: string): unknown => (/^-?[0-9]+(\.[0-9]+)?$/.test(text) ? Number(text) : text);
 const list = (text: string): unknown => (text === '' ? [] : text.split(','));
-/** Parses a minimum period: as a flag 0 means no delay; in a file it means the default. */
+/** As a flag 0 means no pause; in a file it means the default. */
 const pause = (text: string): unknown => (text === '0' || text === '0s' ? '0ms' : text);
 const isTrue = (text: string): unknown => (text === 'true' ? true : text === 'false' ? false : text);
 

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { manualClock } from '../lib/clock.ts';
 import { createLogOutput } from './log-output.ts';
 
-/** Creates a disk whose writes are completed by the test. */
+/** A disk whose writes are completed by the test. */
 function createDisk() {
   let text = '';
   let pending: (() => void) | null = null;

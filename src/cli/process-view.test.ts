@@ -21,7 +21,12 @@ const killed: ProcessRecord = {
 };
 
 // The fields of the state that `status` uses.
-const state = { name: 'demo', mode: 'nftables', nodes: [{ name: 'node-1' }] } as unknown as ClusterState;
+const state = {
+  name: 'demo',
+  mode: 'nftables',
+  nodes: [{ name: 'node-1' }],
+  publishedPorts: [],
+} as unknown as ClusterState;
 
 function problems(supervision: Partial<Supervision>, of = state): string[] {
   const all: Supervision = { supervisor: identity, standby: null, processes: {}, ...supervision };

@@ -1,6 +1,6 @@
 import { isRunning } from '../cluster/process-identity.ts';
 import { type ClusterState, readSupervision } from '../cluster/state.ts';
-import { CONTROL_PLANE, NEW_RECORD, type Supervision } from '../cluster/supervision.ts';
+import { CONTROL_PLANE, NEW_RECORD, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
 import { formatTable } from './command.ts';
 
 /** One process of a cluster in the output of `status`. */
@@ -30,7 +30,11 @@ export function viewsOf(
   now: number,
   runs: typeof isRunning,
 ): ProcessView[] {
-  const names = [CONTROL_PLANE, ...state.nodes.map(({ name }) => name)];
+  const names = [
+    CONTROL_PLANE,
+    ...(state.publishedPorts.length > 0 ? [PUBLISHED_PORTS] : []),
+    ...state.nodes.map(({ name }) => name),
+  ];
   return [
     {
       name: SUPERVISOR,
@@ -68,6 +72,7 @@ export function processProblems(views: readonly ProcessView[], state: ClusterSta
       const why = view.lastExit ? ` (${view.lastExit.reason})` : '';
       const next = isSupervised ? `restarts in ${view.seconds ?? 0} s` : `start it: ${fix}`;
       if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
+      if (view.name === PUBLISHED_PORTS) return `published ports are closed${why}; ${next}`;
       const effect =
         state.mode === 'userspace' ? 'new connections to Services fail' : 'connections to Services continue';
       return `${view.name}: the agent is not running${why}: ${effect}, names are not resolved; ${next}`;

@@ -2,7 +2,9 @@ import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import { addressProblems, announcedAddresses } from '../cluster/announced-addresses.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { isRunning } from '../cluster/process-identity.ts';
+import { readPortReports } from '../cluster/published-ports.ts';
 import { podProblem } from '../cluster/readiness.ts';
+import { servicePortText } from '../cluster/service-port.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { createClient, readBody } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
@@ -90,7 +92,22 @@ export const command = defineCommand({
       if (problem !== 'ready')
         problems.push(`Pod ${pod.metadata?.namespace}/${pod.metadata?.name}: ${problem}`);
     }
-    const facts = renderFacts({ name: state.name, processes, nodes, services, problems }, options);
+    const reports = readPortReports(state);
+    const ports = state.publishedPorts.map(({ localPort, service }, i) => {
+      const { problem = null } = reports[i] ?? {};
+      if (problem !== null) problems.push(`published port ${localPort} is closed: ${problem}`);
+      const exists =
+        seen === null ||
+        seen.services.some(
+          ({ metadata }) => metadata?.namespace === service.namespace && metadata.name === service.name,
+        );
+      return {
+        port: localPort,
+        service,
+        status: problem !== null ? 'Closed' : exists ? 'Open' : 'Open, waits for the Service',
+      };
+    });
+    const facts = renderFacts({ name: state.name, processes, nodes, services, ports, problems }, options);
     if (facts !== null) output.out(facts);
     else {
       output.out(
@@ -139,6 +156,15 @@ export const command = defineCommand({
         output.out('\n');
         output.out(formatTable([['LOAD BALANCER', 'SERVICE', 'ANNOUNCED BY'], ...balanced]));
       }
+      if (ports.length > 0) {
+        output.out('\n');
+        output.out(
+          formatTable([
+            ['PUBLISHED PORT', 'SERVICE', 'STATUS'],
+            ...ports.map((one) => [`127.0.0.1:${one.port}`, servicePortText(one.service), one.status]),
+          ]),
+        );
+      }
       output.out(
         problems.length === 0
           ? '\neverything is healthy\n'
@@ -149,7 +175,7 @@ export const command = defineCommand({
   },
 });
 
-/** Formats a problem in the list, whose further lines are indented. */
+/** A problem in the list, whose further lines are indented. */
 function problemText(text: string, columns: number | null): string {
   return columns === null ? `  ${text}` : `  ${wrap(text, columns, 4).trimStart()}`;
 }

@@ -10,7 +10,7 @@ import {
   readSupervision,
   writeSupervision,
 } from '../cluster/state.ts';
-import { CONTROL_PLANE, type ProcessRecord } from '../cluster/supervision.ts';
+import { CONTROL_PLANE, type ProcessRecord, PUBLISHED_PORTS } from '../cluster/supervision.ts';
 import { createSupervisor } from '../cluster/supervisor.ts';
 import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
@@ -69,7 +69,11 @@ async function supervise(
     wanted() {
       state = readCluster(name) ?? null;
       if (!state) return Object.keys(records);
-      return [CONTROL_PLANE, ...state.nodes.filter(({ isLeaving }) => !isLeaving).map((node) => node.name)];
+      return [
+        CONTROL_PLANE,
+        ...(state.publishedPorts.length > 0 ? [PUBLISHED_PORTS] : []),
+        ...state.nodes.filter(({ isLeaving }) => !isLeaving).map((node) => node.name),
+      ];
     },
     start(process) {
       const current = readCluster(name);
@@ -178,7 +182,7 @@ function createStandbys(): Standbys {
   };
 }
 
-/** Waits on standby until the supervisor has ended. */
+/** Waits, on standby, until the supervisor has ended. */
 async function waitForEnd(name: string, signal: AbortSignal): Promise<void> {
   const connection = await connectToRole('supervisor', name);
   if (!connection) return;

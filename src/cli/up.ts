@@ -8,8 +8,10 @@ import { lockCluster } from '../cluster/name-lock.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';
 import { MAX_NODES, planCluster } from '../cluster/plan.ts';
 import type { Progress } from '../cluster/progress.ts';
+import { changePublishedPorts, checkPublishedPorts } from '../cluster/published-ports.ts';
 import { removeCluster } from '../cluster/removal.ts';
 import { requireKernel, requireRoot } from '../cluster/requirements.ts';
+import { type PublishedPort, parsePublishedPorts } from '../cluster/service-port.ts';
 import {
   type ClusterState,
   checkClusterName,
@@ -70,6 +72,11 @@ const OPTIONS = {
     "connect this machine to the cluster's wire, so that its programs (such as a browser) reach node ports and load-balancer addresses; with =services also cluster IPs and cluster DNS",
     { implied: 'wire', main: true },
   ),
+  publish: texts(
+    'LOCALPORT:PORT/svc/NAME',
+    'forward a TCP port of this machine (127.0.0.1 and ::1) to a Service, such as 8080:80/svc/web, as long as the cluster runs; replaces the published ports of a running cluster; "none" closes all',
+    { short: 'p', main: true },
+  ),
   authorization: choice(
     'A',
     ['RBAC', 'AlwaysAllow'],
@@ -84,6 +91,7 @@ const OPTIONS = {
 const CONFIGURABLE = [
   ...['name', 'nodes', 'mode', 'ip-family', 'overlay', 'pod-cidr', 'service-cidr', 'masquerade-all'],
   ...['no-local-detection', 'lb-pool', 'host-access', 'authorization'],
+  'publish',
 ];
 
 export const command = defineCommand({
@@ -98,6 +106,7 @@ export const command = defineCommand({
     const { options, given } = withConfiguration(typed);
     const wanted = given.has('name') ? options.name : process.env['FAIRLEAD_CLUSTER'];
     const name = checkClusterName(wanted || DEFAULT_CLUSTER);
+    const ports = given.has('publish') ? parsePublishedPorts(options.publish) : null;
     requireRoot('up');
     const manifests = readManifests(options.file);
     const progress = startProgress(output);
@@ -111,12 +120,14 @@ export const command = defineCommand({
     const isNew = state === null;
     if (state) {
       refuseChanges(state, options, given);
+      checkPublishedPorts(ports ?? state.publishedPorts, state);
+      if (ports !== null) state = await changePublishedPorts(state, ports);
       const count = given.has('nodes') ? options.nodes : null;
       const startedAgainAt = listTopology(name).length === 0 ? Date.now() : null;
       state = await resumeCluster(state, count, progress, options.timeout);
       const { signal } = new AbortController();
       await becomeReady(state, manifests, progress, options.timeout, signal, startedAgainAt);
-    } else state = await startCluster(name, options, manifests, progress);
+    } else state = await startCluster(name, options, ports ?? [], manifests, progress);
     if (!options['no-kubeconfig']) addToUserKubeconfig(state, progress);
     lock.release();
     progress.done(advice(state, manifests));
@@ -159,12 +170,14 @@ function addToUserKubeconfig({ name }: ClusterState, progress: Progress): void {
 async function startCluster(
   name: string,
   options: Values<typeof OPTIONS>,
+  publishedPorts: readonly PublishedPort[],
   manifests: readonly ManifestObject[],
   progress: Progress,
 ): Promise<ClusterState> {
   requireKernel();
   refuseUndefinedKinds(manifests);
   refuseLeftovers(name);
+  checkPublishedPorts(publishedPorts, null);
   const request = {
     name,
     nodes: options.nodes,
@@ -176,7 +189,8 @@ async function startCluster(
     serviceCidr: options['service-cidr'],
     lbPool: options['lb-pool'],
     hostAccess: options['host-access'],
-    apiPort: freeApiPort(),
+    publishedPorts,
+    apiPort: freeApiPort(publishedPorts.map(({ localPort }) => localPort)),
     proxy: {
       masqueradeAll: options['masquerade-all'],
       localDetection: !options['no-local-detection'],

@@ -8,8 +8,10 @@ import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { isRunning } from './process-identity.ts';
 import { logTail } from './processes.ts';
 import type { Progress } from './progress.ts';
+import { portsOpen } from './published-ports.ts';
 import { nodeReady, objectReady, podsRestarted, watchCluster } from './readiness.ts';
 import { servicesAnswer } from './service-answers.ts';
+import { servicePortText } from './service-port.ts';
 import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision } from './state.ts';
 
 /** After this many consecutive exits a process is considered broken. */
@@ -78,6 +80,13 @@ export async function becomeReady(
     }
     const answering = await servicesAnswer(client, state, manifests, deadline);
     if (answering.length > 0) progress.step('Services answer', answering.join(', '));
+    if (state.publishedPorts.length > 0) {
+      await portsOpen(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+      const shown = state.publishedPorts.map(
+        ({ localPort, service }) => `127.0.0.1:${localPort} → ${servicePortText(service)}`,
+      );
+      progress.step('ports published', shown.join(', '));
+    }
   } finally {
     clearInterval(guard);
     ended.abort();

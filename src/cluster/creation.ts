@@ -135,9 +135,12 @@ async function wakeSupervisor(state: ClusterState): Promise<void> {
   await answered;
 }
 
-/** Returns the first port from 6443 that no other cluster uses and on which no process listens on this machine's loopback. */
-export function freeApiPort(): number {
-  const taken = new Set(listClusters().map((name) => readCluster(name)?.apiPort));
+/**
+ * Returns the first port from 6443 that is not reserved, that no other cluster uses and on which no process listens on this
+ * machine's loopback.
+ */
+export function freeApiPort(reserved: readonly number[]): number {
+  const taken = new Set([...reserved, ...listClusters().flatMap((name) => readCluster(name)?.apiPort ?? [])]);
   for (let port = FIRST_API_PORT; port <= 65_535; port++) {
     if (taken.has(port)) continue;
     try {

@@ -10,11 +10,11 @@ after(() => rmSync(folder, { recursive: true, force: true }));
 
 const rows: [what: string, content: string | null, message: RegExp][] = [
   ['a file that does not exist', null, /^cannot read .*\/m\.yaml: no such file$/],
-  ['malformed YAML', 'a: [', /^.*\/m\.yaml: .*/],
+  ['YAML that does not parse', 'a: [', /^.*\/m\.yaml: .*/],
   ['a document without a kind', 'apiVersion: v1', /m\.yaml: document 1: missing kind or apiVersion$/],
   ['a document without a name', 'kind: Pod\napiVersion: v1', /document 1: missing metadata\.name$/],
   [
-    'an unserved kind',
+    'a kind that is not served',
     'kind: Pod\napiVersion: v1\nmetadata: {name: a}\n---\nkind: Pot\napiVersion: v1\n',
     /document 2: unknown kind Pot in v1$/,
   ],
@@ -56,11 +56,11 @@ const pot = (apiVersion: string) => `kind: Pot\napiVersion: ${apiVersion}\nmetad
 for (const [what, content, refusal] of [
   ['a kind that the manifests define', `${pot('kitchen.example.com/v1')}---${DEFINITION}`, null],
   [
-    'another version of that kind',
+    'another version of it',
     `${DEFINITION}---\n${pot('kitchen.example.com/v2')}`,
     /m\.yaml: Pot a: unknown kind Pot in kitchen\.example\.com\/v2$/,
   ],
-  ['an undefined kind of its group', pot('kitchen.example.com/v1'), /unknown kind Pot/],
+  ['a kind of its group that nothing defines', pot('kitchen.example.com/v1'), /unknown kind Pot/],
 ] as const) {
   test(`for a new cluster, ${refusal ? 'refuses' : 'accepts'} ${what}`, () => {
     const file = join(folder, 'm.yaml');

@@ -15,6 +15,7 @@ const request: ClusterRequest = {
   lbPool: null,
   apiPort: 6443,
   hostAccess: 'none',
+  publishedPorts: [],
   proxy: { masqueradeAll: false, localDetection: true },
 };
 
@@ -69,10 +70,10 @@ const refused: [string, Partial<ClusterRequest>, RegExp][] = [
   ],
   ['pods inside the Services', { podCidr: '10.96.0.0/16' }, /overlaps the Services' network/],
   ['too small for the nodes', { podCidr: '10.20.0.0/23' }, /no room for 3 nodes/],
-  ['a Service network that is too small', { serviceCidr: '10.9.0.0/30' }, /too small/],
+  ['Services without room', { serviceCidr: '10.9.0.0/30' }, /too small/],
   ['the wrong family', { podCidr: 'fd00::/48' }, /one network for each of ipv4/],
   ['one family of two', { ipFamily: 'dual', podCidr: '10.20.0.0/16' }, /one network for each of ipv4, ipv6/],
-  ['an invalid pool', { lbPool: 'here-there' }, /--lb-pool: "here-there" is not a network/],
+  ['a pool that is none', { lbPool: 'here-there' }, /--lb-pool: "here-there" is not a network/],
   ['a pool of another family', { lbPool: 'fd00::/120' }, /is ipv6, which this cluster does not use/],
 ];
 for (const [what, changes, message] of refused) {

@@ -1,6 +1,7 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { addressAt, type Cidr, cidrsOverlap, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
+import type { PublishedPort } from './service-port.ts';
 import type { ClusterState, NodeState } from './state.ts';
 
 /** The options of `up`. */
@@ -19,6 +20,7 @@ export interface ClusterRequest {
   readonly authorization: ClusterState['authorization'];
   /** Whether this machine is connected to the wire, and whether it has routes to cluster IPs. */
   readonly hostAccess: 'none' | 'wire' | 'services';
+  readonly publishedPorts: readonly PublishedPort[];
 }
 
 /** A network that is already in use, and its user: "route via eth0", "cluster demo". */
@@ -67,7 +69,7 @@ export function planCluster(
   const pods = networks('--pod-cidr', request.podCidr, DEFAULTS.pods, families, occupied);
   const services = networks('--service-cidr', request.serviceCidr, DEFAULTS.services, families, occupied);
   for (const pod of pods) {
-    const problem = sizeProblem(pod, request.nodes);
+    const problem = roomProblem(pod, request.nodes);
     if (problem) throw refusal('--pod-cidr', problem);
     const clash = services.find((service) => cidrsOverlap(pod, service));
     if (clash) throw refusal('--pod-cidr', `${pod.text} overlaps the Services' network ${clash.text}`);
@@ -101,6 +103,7 @@ export function planCluster(
     outsideAddresses: at(WIRE_HOST.outside),
     machineAddresses: request.hostAccess === 'none' ? [] : at(WIRE_HOST.machine),
     machineRoutes: machineRoutes(request, services, wires, occupied),
+    publishedPorts: request.publishedPorts,
     apiPort: request.apiPort,
     nodes: Array.from({ length: request.nodes }, (_, i) => nodeAt(wires, i)),
     controlPlane: null,
@@ -113,7 +116,7 @@ export function planCluster(
 export function planNodes(state: ClusterState, count: number): NodeState[] {
   for (const text of state.podCidrs) {
     const pods = parseCidr(text);
-    const problem = pods && sizeProblem(pods, count);
+    const problem = pods && roomProblem(pods, count);
     if (problem)
       throw refusal(
         '--nodes',
@@ -154,7 +157,7 @@ function nodeAt(wires: readonly Cidr[], index: number): NodeState {
   return { name: `node-${index + 1}`, addresses, agent: null };
 }
 
-function sizeProblem(pods: Cidr, nodes: number): string | null {
+function roomProblem(pods: Cidr, nodes: number): string | null {
   const room = NODE_PREFIX[pods.family] - pods.prefix;
   if (room >= 0 && 2 ** room >= nodes) return null;
   return `${pods.text} has no room for ${nodes} nodes with a /${NODE_PREFIX[pods.family]} each`;

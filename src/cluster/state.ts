@@ -5,6 +5,7 @@ import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, isDiskFull, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { identify, type ProcessIdentity } from './process-identity.ts';
+import type { PublishedPort } from './service-port.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
 import type { UserKubeconfig } from './user-kubeconfig.ts';
 
@@ -39,6 +40,8 @@ export interface ClusterState {
   readonly machineAddresses: readonly string[];
   /** Networks that this machine reaches through a node: the Service networks. */
   readonly machineRoutes: readonly { readonly destination: string; readonly via: string }[];
+  /** Ports of this machine's loopback that are forwarded to Services. */
+  readonly publishedPorts: readonly PublishedPort[];
   /** Port of the API server, on loopback and on the wire. */
   readonly apiPort: number;
   readonly nodes: readonly NodeState[];
@@ -82,6 +85,7 @@ export function clusterPaths(name: string) {
     root,
     state: join(root, STATE_FILE),
     processes: join(root, 'processes.json'),
+    publishedPorts: join(root, 'published-ports.json'),
     kubeconfig: join(root, 'kubeconfig'),
     pki: join(root, 'pki'),
     data: join(root, 'data.db'),
@@ -131,6 +135,8 @@ export function readCluster(name: string): ClusterState | null {
 function withProcesses(stored: ClusterState, { processes }: Supervision): ClusterState {
   return {
     ...stored,
+    // Absent in the state of versions before this field.
+    publishedPorts: stored.publishedPorts ?? [],
     controlPlane: processes[CONTROL_PLANE]?.identity ?? null,
     nodes: stored.nodes.map((node) => ({ ...node, agent: processes[node.name]?.identity ?? null })),
   };

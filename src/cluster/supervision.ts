@@ -15,6 +15,8 @@ export interface ProcessRecord {
 
 /** The name of the control plane's process; the agents have their nodes' names. */
 export const CONTROL_PLANE = 'control-plane';
+/** The name of the process that serves published ports; it runs only if there are any. */
+export const PUBLISHED_PORTS = 'published-ports';
 
 /** The contents of processes.json, which only the supervisor writes. */
 export interface Supervision {

@@ -71,7 +71,7 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
       records.set(name, ended({ ...record, startedAt: null }, reason, now));
     }
   };
-  const checkProcess = (name: string) => {
+  const lookAt = (name: string) => {
     let record = records.get(name) ?? NEW_RECORD;
     if (record.identity) {
       const reason = endOf(name, record.identity);
@@ -103,7 +103,7 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
     cancel = clock.after(LOOK_MS, look);
     const wanted = options.wanted();
     for (const name of records.keys()) if (!wanted.includes(name)) records.delete(name);
-    for (const name of wanted) checkProcess(name);
+    for (const name of wanted) lookAt(name);
     save();
   };
 

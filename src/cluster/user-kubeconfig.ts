@@ -37,7 +37,7 @@ export function sudoKubeconfig(
  * current one. Comments and other entries are preserved.
  */
 export function addContext(user: UserKubeconfig, kubeconfig: string): void {
-  runAsUser(user, () => {
+  asUser(user, () => {
     const added = parseDocument(kubeconfig);
     const document = readDocument(user.file);
     for (const list of LISTS) {
@@ -54,7 +54,7 @@ export function addContext(user: UserKubeconfig, kubeconfig: string): void {
 
 /** Removes a context, its cluster and its user from the user's kubeconfig, if present. */
 export function removeContext(user: UserKubeconfig, name: string): void {
-  runAsUser(user, () => {
+  asUser(user, () => {
     if (readOptionalFile(user.file) === null) return;
     const document = readDocument(user.file);
     for (const list of LISTS) {
@@ -88,7 +88,7 @@ function entriesOf(document: Document, list: (typeof LISTS)[number]): YAMLMap[] 
 /**
  * Runs a synchronous function with the rights of a user, so that links in the user's home cannot exceed these rights.
  */
-function runAsUser<T>({ uid, gid }: UserKubeconfig, act: () => T): T {
+function asUser<T>({ uid, gid }: UserKubeconfig, act: () => T): T {
   const { geteuid, getegid, getgroups, seteuid, setegid, setgroups } = process;
   if (!geteuid || !getegid || !getgroups || !seteuid || !setegid || !setgroups || geteuid() === uid)
     return act();

@@ -19,10 +19,10 @@ export interface CheckedCluster {
   readonly outsideAddresses: readonly string[];
   readonly configuration: LayoutConfiguration;
   nodeNetns(node: string): NetnsRef;
-  /** Returns the control group of a node's processes. */
+  /** The control group of a node's processes. */
   controlGroup(node: string): string;
   readonly outsideNetns: NetnsRef;
-  /** Returns the network namespace of a running pod, by its node and uid. */
+  /** The network namespace of a running pod, by its node and uid. */
   podNetns(node: string, uid: string): NetnsRef;
 }
 
@@ -189,7 +189,7 @@ function pod(name: string, nodeName: string, containers: NonNullable<Pod['spec']
   };
 }
 
-/** Creates a pod, with retries: a namespace's service account is created shortly after the namespace. */
+/** A namespace's service account is created a moment after the namespace. */
 async function createPod(client: Client, object: Pod): Promise<void> {
   for (let attempt = 0; ; attempt++) {
     try {

@@ -7,7 +7,7 @@ import type { Flow } from './flows.ts';
 interface Effect {
   readonly id: DifferenceId;
   applies(flow: Flow): boolean;
-  /** Returns the outcome in these modes. */
+  /** The outcome in these modes. */
   instead(expected: Expectation): Expectation;
 }
 

@@ -95,7 +95,7 @@ export function expect(
     : { action: 'drop' };
 }
 
-/** Returns ready endpoints; if there are none, terminating endpoints that still serve (KEP-1669). */
+/** Ready endpoints; if there are none, terminating endpoints that still serve (KEP-1669). */
 function usableServers(
   scenario: Scenario,
   servers: readonly Server[],

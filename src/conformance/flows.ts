@@ -105,9 +105,7 @@ function expectedOf(layout: Layout, scenario: Scenario, kind: DestinationKind, f
   return expect(scenario, kind, CLASS[from.kind], from.node, layout.servers, layout.configuration);
 }
 
-/**
- * Returns further cases: a second port, a wrong port, an address without a Service, node ports on loopback.
- */
+/** Further cases: a second port, a wrong port, an address without a Service, node ports on loopback. */
 function specialFlows(
   layout: Layout,
   scenarios: readonly Scenario[],

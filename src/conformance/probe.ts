@@ -75,7 +75,7 @@ export function probeUdp(target: ProbeTarget): Promise<Outcome> {
   });
 }
 
-/** Parses "hello from NAME (you are ADDRESS)". */
+/** "hello from NAME (you are ADDRESS)" */
 function parseHttp(text: string): Outcome {
   const match = /\r\n\r\n(\S+) from (\S+) \(you are (\S+)\)/.exec(text);
   if (!match) return { kind: 'failed', error: text === '' ? 'closed without an answer' : `answered ${text}` };

@@ -32,7 +32,7 @@ export interface FlowResult {
   readonly difference: string | null;
 }
 
-/** Time after which a missing answer on a busy machine counts as silence. */
+/** How long an answer may take on a busy machine before it counts as silence. */
 const PATIENCE_MS = 8000;
 const SILENCE_MS = 700;
 /** With three servers, the probability that one is not reached in this many tries is one in ten billion. */
@@ -86,8 +86,8 @@ export async function runFlows(
 }
 
 /**
- * Returns true if an ICMP error may have been suppressed: the kernel sends one a second to each host
- * (net.ipv4.icmp_ratelimit), shared by all flows of the host. Such flows are repeated one by one.
+ * The kernel sends one ICMP error a second to each host (net.ipv4.icmp_ratelimit), which all flows of the host share:
+ * flows that got none are repeated one by one.
  */
 function isUnheardRefusal({ protocol, expected }: Flow, { seen }: FlowResult): boolean {
   return protocol === 'UDP' && expected.action === 'reject' && seen === 'dropped';
@@ -131,9 +131,7 @@ async function runFlow(
   };
 }
 
-/**
- * Sends until every expected server has answered or another outcome has occurred; returns the observation.
- */
+/** Sends until every expected server has answered or another outcome has occurred; returns what was observed. */
 async function send(
   layout: Layout,
   flow: Flow,

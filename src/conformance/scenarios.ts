@@ -14,7 +14,7 @@ export interface Scenario {
   readonly affinity: boolean;
   /** `loadBalancerSourceRanges`: null: not set. "outside": only the client outside is allowed; "none": no client. */
   readonly sourceRanges: 'outside' | 'none' | null;
-  /** Returns the state of a server in this Service; null: not an endpoint. */
+  /** The state of a server in this Service; null: not an endpoint. */
   endpoint(server: Server, all: readonly Server[]): EndpointState | null;
   readonly spec?: Partial<ServiceSpec>;
 }
@@ -28,7 +28,7 @@ const PLAIN = {
   endpoint: (): EndpointState => 'ready',
 } as const;
 
-/** Returns true for the first server of the layout, the "one of several". */
+/** The first server of the layout is the "one of several". */
 const isFirst = (server: Server, all: readonly Server[]) => server.name === all[0]?.name;
 const isOnFirstNode = (server: Server, all: readonly Server[]) => server.node === all[0]?.node;
 

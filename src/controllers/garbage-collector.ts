@@ -162,7 +162,7 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
   const add = (cache: Cache<KubeObject>, object: KubeObject) => {
     queue.add(`${kindKey(apiVersionOf(cache.resource), cache.resource.kind)} ${keyOf(object)}`);
   };
-  const needsCheck = (object: KubeObject) => {
+  const needsLook = (object: KubeObject) => {
     const { deletionTimestamp, finalizers = [], ownerReferences = [] } = object.metadata ?? {};
     if (deletionTimestamp !== undefined)
       return finalizers.includes(FOREGROUND) || finalizers.includes(ORPHAN);
@@ -180,10 +180,10 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
     informer.addIndex(BY_OWNER, (object) => (object.metadata?.ownerReferences ?? []).map(({ uid }) => uid));
     informer.handle({
       onAdd(object) {
-        if (needsCheck(object)) add(cache, object);
+        if (needsLook(object)) add(cache, object);
       },
       onUpdate(object) {
-        if (needsCheck(object)) add(cache, object);
+        if (needsLook(object)) add(cache, object);
       },
       onDelete(object) {
         for (const { cache: theirs, object: dependent } of dependentsOf(object.metadata?.uid ?? '')) {

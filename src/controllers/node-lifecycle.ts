@@ -104,7 +104,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
 
   const graceOf = (name: string) =>
     (options.nodeGraceSeconds ?? leases.get(LEASE_NAMESPACE, name)?.spec?.leaseDurationSeconds ?? 40) * 1000;
-  const recordHeartbeat = (name: string, renewTime: string) => {
+  const hear = (name: string, renewTime: string) => {
     if (heard.get(name)?.renewTime === renewTime) return;
     heard.set(name, { renewTime, at: clock.now() });
     queue.add(name);
@@ -155,7 +155,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
     if (!pod || !name) return;
     const node = nodes.get(undefined, name);
     if (!node) {
-      await deleteLostPod(pod, name);
+      await collectLost(pod, name);
       return;
     }
     if (pod.metadata?.deletionTimestamp !== undefined || isFinished(pod)) return;
@@ -171,7 +171,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
     await pods.delete(pod);
   });
   /** Deletes a pod whose node is permanently gone (upstream's PodGC). */
-  const deleteLostPod = async (pod: Pod, node: string) => {
+  const collectLost = async (pod: Pod, node: string) => {
     try {
       await client.get(RESOURCES.nodes, node, undefined, { signal });
       return;
@@ -207,7 +207,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
 
   const leaseChanged = (lease: Lease) => {
     const { namespace, name = '' } = lease.metadata ?? {};
-    if (namespace === LEASE_NAMESPACE) recordHeartbeat(name, lease.spec?.renewTime ?? '');
+    if (namespace === LEASE_NAMESPACE) hear(name, lease.spec?.renewTime ?? '');
   };
   leases.informer.handle({ onAdd: leaseChanged, onUpdate: leaseChanged });
   nodes.informer.handle({
@@ -219,11 +219,11 @@ export function startNodeLifecycle(context: ControllerContext): void {
     onUpdate(node, before) {
       const name = node.metadata?.name ?? '';
       // A status update is a sign of life, too.
-      const heartbeatOf = (object: Node) =>
+      const beat = (object: Node) =>
         object.status?.conditions?.find(({ type, status }) => type === 'Ready' && status !== 'Unknown')
           ?.lastHeartbeatTime;
-      const now = heartbeatOf(node);
-      if (now !== undefined && now !== heartbeatOf(before)) recordHeartbeat(name, now);
+      const now = beat(node);
+      if (now !== undefined && now !== beat(before)) hear(name, now);
       queue.add(name);
     },
     onDelete(node) {

@@ -61,7 +61,7 @@ function packGroup(
   const missing = new Map(group.endpoints.map((endpoint) => [identityOf(endpoint), endpoint]));
   const drafts = existing.map((slice) => {
     const endpoints: SliceEndpoint[] = [];
-    let changed = !hasMetadata(slice, metadata);
+    let changed = !carries(slice, metadata);
     for (const endpoint of slice.endpoints ?? []) {
       const identity = identityOf(endpoint);
       const wanted = missing.get(identity);
@@ -128,7 +128,7 @@ function packGroup(
 }
 
 /** Reports whether labels and owner are up to date. Annotations are written only along with other changes. */
-function hasMetadata(slice: EndpointSlice, metadata: SliceMetadata): boolean {
+function carries(slice: EndpointSlice, metadata: SliceMetadata): boolean {
   return (
     same(slice.metadata?.labels ?? {}, metadata.labels ?? {}) &&
     same(slice.metadata?.ownerReferences ?? [], metadata.ownerReferences ?? [])

@@ -18,7 +18,7 @@ export const DEFAULT_CACHE_LIMITS: CacheLimits = {
   maxNegativeTtl: 1800,
 };
 
-/** Time for which failures, and negative answers without a TTL, are cached, in seconds; as in CoreDNS. */
+/** How long failures, and negative answers without a TTL, are cached, in seconds; as in CoreDNS. */
 const FAILURE_TTL = 5;
 
 /** The bits of a query that affect its answer. */

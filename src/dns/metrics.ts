@@ -30,7 +30,7 @@ export interface DnsMetrics {
   cacheHit(kind: CacheKind): void;
   cacheMiss(): void;
   cacheEvicted(kind: CacheKind): void;
-  /** Registers the counts of cache entries, read at each scrape. */
+  /** Called at each scrape. */
   observeCacheEntries(count: (kind: CacheKind) => number): void;
   forwarded(upstream: string, rcode: number, seconds: number): void;
   healthCheckFailed(upstream: string): void;

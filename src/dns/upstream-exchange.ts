@@ -62,7 +62,7 @@ function encodeQuery(query: OutgoingQuery, id: number, edns: boolean): Buffer {
   });
 }
 
-/** Returns a reply if it repeats the id and the question, otherwise null; others may be forged or late. */
+/** A reply is accepted only if it repeats the id and the question; others may be forged or late. */
 function readReply(bytes: Uint8Array, query: OutgoingQuery, id: number): Message | null {
   const reply = decodeMessage(bytes);
   const question = reply?.questions[0];

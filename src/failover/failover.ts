@@ -59,7 +59,7 @@ export type FailoverVerdict = Exclude<Decision, { kind: 'check' }> & {
 export interface Failover {
   /** Reports an outcome that a BPF program or a proxy observed. */
   report(outcome: Outcome): void;
-  /** Must be called after a change was programmed: drops endpoints that no longer serve. */
+  /** Call after a change was programmed: drops endpoints that no longer serve. */
   follow(change: Change): void;
   /** The currently ejected endpoints. */
   readonly ejected: ReadonlySet<EndpointKey>;

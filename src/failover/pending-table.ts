@@ -12,7 +12,7 @@ export interface PendingTable {
   clear(): void;
 }
 
-/** Creates an empty table. `max`: each entry takes about 400 bytes. */
+/** `max`: each entry takes about 400 bytes. */
 export function createPendingTable(max: number): PendingTable {
   const pending = new Map<number, { readonly event: Uint8Array; readonly at: number }>();
 

@@ -133,7 +133,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
   };
 }
 
-/** Returns an array of struct mmsghdr, each with room for an address and one buffer. */
+/** An array of struct mmsghdr, each with room for an address and one buffer. */
 function createMessages(dataBytes: number) {
   const bytes = new Uint8Array(BATCH * MESSAGE.bytes);
   const vectorBytes = new Uint8Array(BATCH * VECTOR.bytes);

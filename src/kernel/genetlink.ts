@@ -26,7 +26,7 @@ export interface GenericFamily {
   readonly groups: ReadonlyMap<string, number>;
 }
 
-/** Returns struct genlmsghdr, the beginning of every generic netlink payload. */
+/** struct genlmsghdr, which every generic netlink payload begins with. */
 export function genericHeader(command: number, version: number): MessageWriter {
   return new MessageWriter(256).u8(command).u8(version).u16(0);
 }

@@ -73,7 +73,7 @@ export interface Libc {
     length: number,
     flags: number,
   ): Promise<{ result: number; errno: number }>;
-  /** Returns errno of the last call that failed, on this thread. */
+  /** errno of the last call that failed, on this thread. */
   errno(): number;
   /** Calls `ready` whenever `fd` is readable or in error (the next recv shows which); uses no thread. */
   poll(fd: number, ready: () => void): Poll;

@@ -128,8 +128,8 @@ export function createNetns(name: string): void {
 }
 
 /**
- * Makes /run/netns a shared mount, as iproute2 does, so that namespaces are visible and removable in every
- * mount namespace.
+ * iproute2 makes /run/netns a shared mount so that namespaces are visible and removable in every mount
+ * namespace.
  */
 function shareNetnsDir(): void {
   const shared = () => libc().mount('', NETNS_DIR, 'none', MS_SHARED | MS_REC, null) === 0;

@@ -56,7 +56,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
     const budget = budgets.get(uid) ?? { left: BURST, at: now };
     const refilled = Math.floor((now - budget.at) / REFILL_MS);
     const left = Math.min(BURST, budget.left + refilled);
-    setBounded(budgets, uid, {
+    remember(budgets, uid, {
       left: Math.max(0, left - 1),
       at: budget.at + refilled * REFILL_MS,
     });
@@ -79,7 +79,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
       }
     }
     const made = await client.create(RESOURCES.events, fresh);
-    setBounded(known, key, { name: made.metadata?.name ?? '', count: 1, lastAt: now });
+    remember(known, key, { name: made.metadata?.name ?? '', count: 1, lastAt: now });
   };
 
   return {
@@ -144,7 +144,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
   }
 }
 
-function setBounded<T>(map: Map<string, T>, key: string, value: T): void {
+function remember<T>(map: Map<string, T>, key: string, value: T): void {
   map.delete(key);
   map.set(key, value);
   const oldest = map.keys().next().value;

@@ -170,14 +170,14 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     let version = start;
     const silent = new AbortController();
     let cancelSilence = () => {};
-    const recordContact = () => {
+    const heard = () => {
       lastContact = clock.now();
       cancelSilence();
       cancelSilence = clock.after(SILENCE_MS, () =>
         silent.abort(tooSlow('watch objects', 'the watch timed out')),
       );
     };
-    recordContact();
+    heard();
     try {
       const events = client.watch(resource, {
         ...scope(options),
@@ -187,7 +187,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         signal: AbortSignal.any([signal, silent.signal]),
       });
       for await (const event of events) {
-        recordContact();
+        heard();
         version = event.object.metadata?.resourceVersion ?? version;
         seen = version;
         if (event.type === 'BOOKMARK') continue;

@@ -199,7 +199,7 @@ function ipv4Bytes(text: string, leadingZeros: boolean): Uint8Array | null {
   return leadingZeros ? looseIpv4Bytes(text) : strictIpv4Bytes(text);
 }
 
-/** Parses character by character: a cluster has hundreds of thousands of addresses. */
+/** Character by character: a cluster has hundreds of thousands of addresses. */
 function strictIpv4Bytes(text: string): Uint8Array | null {
   const bytes = new Uint8Array(4);
   let part = 0;

@@ -209,7 +209,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
   };
 }
 
-/** Orders pools with a priority first, by priority. */
+/** The pools with a priority first, in its order. */
 const rank = ({ priority = 0 }: LoadBalancerPool) => (priority === 0 ? Number.POSITIVE_INFINITY : priority);
 
 function isForNamespace(

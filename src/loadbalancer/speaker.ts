@@ -34,7 +34,7 @@ export interface SpeakerOptions {
   readonly slices: Informer<EndpointSlice>;
   /** Leases with the label of ANNOUNCEMENT_LABEL. */
   readonly leases: Informer<Lease>;
-  /** Time that other nodes wait for a silent node before they take over its addresses. */
+  /** How long other nodes wait for a silent node before they take over its addresses. */
   readonly leaseDurationMs: number;
   readonly clock: Clock;
   readonly steady: () => number;

@@ -88,7 +88,7 @@ export function prepareForwarding(
     const acceptRa = `net/ipv6/conf/${uplink}/accept_ra`;
     if (readSysctl(acceptRa, netns) === '1') wanted[acceptRa] = 2;
     wanted['net.ipv6.conf.all.forwarding'] = 1;
-    // By default the kernel removes IPv6 addresses when a device is set down, and does not restore them.
+    // By default the kernel removes IPv6 addresses from a device that goes down, and does not restore them.
     if (owned) wanted[`net/ipv6/conf/${uplink}/keep_addr_on_down`] = 1;
   }
   return writeDiffering(wanted, netns);

@@ -4,7 +4,7 @@ import { successor } from './ranges.ts';
 
 // nf_tables registers and set keys: 32-bit words in network order, read as numbers of a little-endian host.
 
-/** Returns the number of words of an address: 1 or 4. */
+/** The number of words of an address: 1 or 4. */
 export const addressWords = (family: IPFamily): 1 | 4 => (family === 'ipv4' ? 1 : 4);
 
 /** Writes an address's words into `out` at `at`. Throws FairleadError EINVAL for other text. */

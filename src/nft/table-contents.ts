@@ -166,7 +166,7 @@ export class TableContents {
 
   #append({ name, rules }: ChainSpec): void {
     const chain = this.#chains.get(name);
-    // Invariant: a fragment extends only chains of the spec of its table.
+    // Invariant: a fragment extends only chains of its own table's spec.
     if (!chain) throw new Error(`no chain ${name} to append rules to`);
     this.#chains.set(name, { ...chain, rules: [...chain.rules, ...rules] });
   }
@@ -271,7 +271,7 @@ function stateOf(spec: SetSpec, count: number): SetState {
   return { spec, shape: shapeOf(spec), size, count: 0 };
 }
 
-/** Returns the size for a number of elements; the kernel rounds up to powers of two. */
+/** The kernel rounds up to powers of two. */
 function roomFor(count: number): number {
   return 2 ** Math.ceil(Math.log2(Math.max(MIN_SIZE, Math.ceil(count * 1.5))));
 }

@@ -143,7 +143,7 @@ export class Table {
     return this.#lock.run(() => this.#replace(spec));
   }
 
-  /** Works like `replace`, but blocks until the kernel is done. */
+  /** Like `replace`, but blocks until the kernel is done. */
   replaceSync(spec: TableSpec): CommitReport {
     const { connection } = this.#options;
     const steps = this.#attempts(spec, new Map());
@@ -237,7 +237,7 @@ export class Table {
     });
   }
 
-  /** Works like `remove`, but blocks until the kernel is done. */
+  /** Like `remove`, but blocks until the kernel is done. */
   removeSync(): void {
     for (const batch of this.#removal()) this.#options.connection.commitSync(batch);
   }

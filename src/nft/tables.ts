@@ -159,7 +159,7 @@ export class Tables {
   }
 }
 
-/** Renders a table; rendering counts as encoding time. */
+/** Rendering counts as encoding. */
 async function rendered(table: Table, render: (family: IPFamily) => TableSpec): Promise<CommitReport> {
   const started = performance.now();
   const spec = render(table.family);

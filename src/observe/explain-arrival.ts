@@ -96,7 +96,7 @@ export function arriveAt(view: ExplainView, place: Place, label: string, to: Des
       cause: null,
     };
   }
-  return { arrival: 'refused', ...refusalCause(sockets, at, label, to) };
+  return { arrival: 'refused', ...whyNothingTakesIt(sockets, at, label, to) };
 }
 
 /** Reports whether a socket accepts packets to an address. */
@@ -106,7 +106,7 @@ export function takes(socket: ListeningSocket, address: string): boolean {
   return socket.address === '0.0.0.0' && !address.includes(':');
 }
 
-function refusalCause(
+function whyNothingTakesIt(
   sockets: readonly ListeningSocket[],
   atPort: readonly ListeningSocket[],
   label: string,

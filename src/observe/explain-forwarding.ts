@@ -90,7 +90,7 @@ export function endpointStep(
   return { subject, object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }
 
-/** Describes the source address that the servers see; null `mode`: unknown, treated like most modes. */
+/** Describes the source address that the servers see; null `mode`: unknown, which most modes treat alike. */
 export function sourceStep(
   mode: Mode | null,
   map: ServiceMap,

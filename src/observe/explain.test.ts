@@ -326,7 +326,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     /not assigned to a Service/,
     /use the name/,
   ],
-  'a selector that matches no pod': [
+  'a selector that matches nothing': [
     'shop/client-1',
     'svc/shop/typo',
     'rejected',
@@ -578,7 +578,7 @@ describe('listening sockets at the destination', () => {
     ['on every address', [socket('0.0.0.0', 8080)], 'delivered'],
     ['on every address of both families', [socket('::', 8080)], 'delivered'],
     [
-      'on IPv6 only',
+      'on IPv6 alone',
       [socket('::', 8080, true)],
       'rejected',
       /listens on \[::\]:8080 only, not on 10\.244\./,
@@ -595,7 +595,7 @@ describe('listening sockets at the destination', () => {
     ],
     ['nowhere', [], 'rejected', /nothing listens on port 8080\/TCP in pod shop\/web-1/],
     [
-      'in an unknown network namespace',
+      'where it cannot be checked',
       undefined,
       'unknown',
       /the listening sockets of pod shop\/web-1 are not known/,
@@ -652,7 +652,7 @@ describe('names that do not resolve', () => {
   const services = [...SERVICES, { ...dns, metadata: { namespace: 'kube-system', name: 'kube-dns' } }];
   const nameRows: [what: string, name: string, log: NameLog, ...says: RegExp[]][] = [
     [
-      'resolved by other name servers',
+      'asked of other name servers',
       'web',
       log({ servers: ['192.0.2.53'], tries: tried('NXDOMAIN', { server: '192.0.2.53' }) }),
       /resolved by 192\.0\.2\.53, not by the cluster's DNS: NXDOMAIN \(dnsPolicy/,
@@ -660,7 +660,7 @@ describe('names that do not resolve', () => {
     ],
     ['no name server', 'web', log({ servers: [] }), /resolved by no name server/],
     [
-      'an alias of a name that does not exist',
+      'an alias that leads nowhere',
       'away',
       log({ tries: tried('SERVFAIL', { aliases: ['www.example.com'] }) }),
       /alias of www\.example\.com, which does not resolve: SERVFAIL from 10\.96\.0\.10/,
@@ -671,7 +671,7 @@ describe('names that do not resolve', () => {
       log({ tries: tried('no answer') }),
       /no name server answers: 10\.96\.0\.10 \(no answer\)/,
     ],
-    ['a misspelled name', 'wbe', log({ tries: tried('NXDOMAIN') }), /did you mean web\?/],
+    ['a typing error', 'wbe', log({ tries: tried('NXDOMAIN') }), /did you mean web\?/],
     ['the name of a pod', 'far-1', log({ tries: tried('NXDOMAIN') }), /far-1 is a pod/, /pod\/shop\/far-1/],
     ['no address of the family', 'web', log({ tries: tried('NOERROR') }), /spec\.ipFamilies/],
   ];

@@ -325,8 +325,8 @@ export function createPolicyRendering(
 }
 
 /**
- * Renders the base chains: every packet that a pod of the node sends or receives passes one of the three
- * hooks with the pod's address.
+ * Every packet that a pod of the node sends or receives passes one of the three hooks with the pod's
+ * address.
  */
 function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
   const { source, destination } = addressFields(family);
@@ -362,7 +362,7 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
 }
 
 const label = ({ key }: Policy) => key.slice(0, MAX_LABEL);
-/** Returns the name of a policy's chain, which `explain` and `nft list` show. */
+/** `explain` and `nft list` show this name. */
 export const chainOf = (policy: Policy, direction: Direction): string =>
   `${direction}-${label(policy)}-${policy.hash}`;
 const ruleName = (policy: Policy, direction: Direction, rule: number) =>
@@ -373,7 +373,7 @@ const blocksOf = (peers: readonly PolicyPeer[] | null): AddressBlock[] =>
 
 const ranges = (ports: readonly PolicyPort[]) => ports.filter((port) => port.kind === 'range');
 
-/** Returns true if the ports need a set; a single port is compared. */
+/** A single port is compared; several need a set. */
 function needsRangeSet(ports: readonly PolicyPort[]): boolean {
   const [first, second] = ranges(ports);
   return second !== undefined || (first !== undefined && first.first !== first.last);

@@ -81,7 +81,7 @@ export function step(state: LoopState, event: LoopEvent, now: number, minSyncPer
       const applied = { ...state, lastAppliedAt: now, pendingSince: event.dirty ? now : null };
       if (event.refused && (event.whole || state.phase !== 'incomplete'))
         return retryLater(applied, 'incomplete', now);
-      // A change does not show whether earlier rejected frontends would succeed now.
+      // A change does not tell whether earlier rejected frontends would succeed now.
       if (!event.whole) return { state: applied, action: {} };
       return {
         state: { ...applied, phase: 'synced', retryAt: null, backoffMs: MIN_BACKOFF_MS },

@@ -19,7 +19,7 @@ export interface ProxyEvents {
   findings(findings: readonly Finding[]): void;
   /** Frontends that the node's mode cannot program. */
   refused(refused: readonly { readonly key: string; readonly error: Error }[], map: ServiceMap): void;
-  /** Reports that another program changed the rules, which are repaired. */
+  /** Another program changed the rules, which are repaired. */
   drifted(node: Node, drifts: readonly Drift[]): void;
   healthCheckFailed(check: HealthCheck, error: unknown): void;
 }

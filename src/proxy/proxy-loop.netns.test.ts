@@ -43,7 +43,7 @@ const kernelError = (code: string, object = 'elements of endpoints-3') =>
     object,
   });
 
-/** Wraps the nftables mode with the injected faults. */
+/** The nftables mode with the injected faults. */
 function disturbed(dataplane: Dataplane): Dataplane {
   const call = async (how: 'sync' | 'apply', work: () => ReturnType<Dataplane['sync']>) => {
     calls.push(how);

@@ -44,10 +44,7 @@ export interface ProxyMetricsOptions {
 
 const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 
-/**
- * Registers the metrics. Both families are programmed together: if kube-proxy's metrics have the label
- * ip_family, the values of both are equal.
- */
+/** Both families are programmed together: where kube-proxy's metrics have the label ip_family, their values are equal. */
 export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
   const { registry, clock, families, mode } = options;
   const labels = families.map((family) => ({ ip_family: FAMILY_LABELS[family] }));

@@ -108,10 +108,7 @@ function healthAnswer(options: StatusOptions, path: string): Answer {
   return text(404, 'paths: /healthz, /livez\n');
 }
 
-/**
- * Returns true if a node should get new connections from load balancers, that is, unless it is about to be
- * removed (KEP-3836).
- */
+/** A node that is about to be removed should get no new connections from load balancers (KEP-3836). */
 function isEligible(node: Node | undefined): boolean {
   if (!node) return true;
   if (node.metadata?.deletionTimestamp) return false;

@@ -33,7 +33,7 @@ export class ContainerHealth {
     return this.#failureMessage;
   }
 
-  /** Restores the state before a restart of the agent, so that endpoints remain in service until a probe fails. */
+  /** Treats a container as ready until a probe fails: a restart of the agent does not remove its endpoints. */
   adopt(before: { readonly started?: boolean; readonly ready: boolean } | undefined): void {
     this.#started = before?.started ?? false;
     this.#ready = before?.ready ?? false;

@@ -44,7 +44,7 @@ async function withPipes(program: string, args: readonly string[], remote: Remot
     child.stdout.destroy();
     child.stderr.destroy();
   });
-  return await exitCodeOf(child);
+  return await exitOf(child);
 }
 
 async function withTerminal(
@@ -71,11 +71,11 @@ async function withTerminal(
   const drained = new Promise<void>((resolve) => {
     stream.on('end', resolve).on('close', resolve);
   });
-  const code = await exitCodeOf(child);
+  const code = await exitOf(child);
   await drained;
   stream.destroy();
-  const output = withoutTimestamps(messages);
-  if (output !== '') remote.stdout.write(output.endsWith('\n') ? output : `${output}\r\n`);
+  const late = withoutTimes(messages);
+  if (late !== '') remote.stdout.write(late.endsWith('\n') ? late : `${late}\r\n`);
   return code;
 }
 
@@ -86,7 +86,7 @@ const PLAIN = '\u001b[0m';
  * Extracts the text of crun's messages: errors, and also terminal output of a command that ended before crun read it.
  * crun puts a time before each piece and a red line end after it.
  */
-function withoutTimestamps(messages: string): string {
+function withoutTimes(messages: string): string {
   return messages
     .replaceAll(RED, '')
     .replaceAll(PLAIN, '')
@@ -102,7 +102,7 @@ const patience = () => new Promise<null>((resolve) => setTimeout(() => resolve(n
 /**
  * Resolves when the process has ended and its output is read. Signals are reported as in shells: 128 plus the number.
  */
-function exitCodeOf(child: ChildProcess): Promise<number> {
+function exitOf(child: ChildProcess): Promise<number> {
   return new Promise((resolve, reject) => {
     child.on('error', reject);
     child.on('close', (code) => resolve(code ?? 137));

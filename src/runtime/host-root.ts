@@ -44,7 +44,7 @@ export function makeHostLayers(folder: string, root = '/'): readonly string[] {
     if (SHARED.has(name)) continue;
     hide(name);
     const found = lstatSync(join(root, name));
-    if (found.isDirectory()) makeFolder(join(folders, name), found);
+    if (found.isDirectory()) makeLike(join(folders, name), found);
   }
   for (const name of VAR) mkdirSync(join(folders, 'var', name), { recursive: true, mode: 0o755 });
   chmodSync(join(folders, 'var', 'tmp'), 0o1777);
@@ -69,10 +69,10 @@ function* unreadable(root: string, path: string): Generator<string> {
 function copyFolders(root: string, layer: string, path: string): void {
   if (path === '.' || lstatSync(join(layer, path), { throwIfNoEntry: false })) return;
   copyFolders(root, layer, dirname(path));
-  makeFolder(join(layer, path), lstatSync(join(root, path)));
+  makeLike(join(layer, path), lstatSync(join(root, path)));
 }
 
-function makeFolder(path: string, { mode, uid, gid }: Stats): void {
+function makeLike(path: string, { mode, uid, gid }: Stats): void {
   mkdirSync(path);
   chownSync(path, uid, gid);
   chmodSync(path, mode & 0o7777);

@@ -42,28 +42,28 @@ const stateText = (state: ContainerState): string => {
 
 describe('a container', () => {
   const rows: readonly (readonly [what: string, events: readonly ContainerEvent[], state: string])[] = [
-    ['starts in the state waiting', [], 'waiting ContainerCreating, run 0, 0 restarts'],
-    ['waits with the reason of its last attempt', [REFUSED], 'waiting ErrImagePull, run 0, 0 restarts'],
+    ['begins by waiting', [], 'waiting ContainerCreating, run 0, 0 restarts'],
+    ['waits with the reason of its last try', [REFUSED], 'waiting ErrImagePull, run 0, 0 restarts'],
     ['runs', [REFUSED, STARTED], 'running a-0, run 0, 0 restarts'],
-    ['ends with exit code 0', [STARTED, exited(0)], 'ended Completed 0, run 0, 0 restarts'],
-    ['ends with another exit code', [STARTED, exited(3)], 'ended Error 3, run 0, 0 restarts'],
+    ['ends well', [STARTED, exited(0)], 'ended Completed 0, run 0, 0 restarts'],
+    ['ends badly', [STARTED, exited(3)], 'ended Error 3, run 0, 0 restarts'],
     [
-      'keeps its last termination while a restart is planned, which does not count yet',
+      'keeps its last end while a restart is planned, which does not count yet',
       [STARTED, exited(3), { type: 'restarted', backOff: 'back-off 10s' }],
       'waiting CrashLoopBackOff, run 1, 0 restarts after 3',
     ],
     [
-      'counts an executed restart',
+      'counts a restart that has happened',
       [STARTED, exited(3), RESTARTED, { ...STARTED, id: 'a-1' }],
       'running a-1, run 1, 1 restarts after 3',
     ],
     [
-      'keeps running while it is being replaced',
+      'runs on while it is being replaced',
       [STARTED, { type: 'replaced' }],
       'running a-0, run 0, 0 restarts, replaced',
     ],
     [
-      'waits as a new run after its replacement',
+      'is new after its replacement',
       [STARTED, { type: 'replaced' }, exited(143), RESTARTED],
       'waiting ContainerCreating, run 1, 0 restarts after 143',
     ],
@@ -89,10 +89,10 @@ describe("a container's next step", () => {
     ['running', after(STARTED), 'Always', false, 'none'],
     ['running, with a changed definition', after(STARTED), 'Never', true, 'replace'],
     ['being replaced', after(STARTED, { type: 'replaced' }), 'Never', true, 'none'],
-    ['succeeded, Always', after(STARTED, exited(0)), 'Always', false, 'restart'],
-    ['succeeded, OnFailure', after(STARTED, exited(0)), 'OnFailure', false, 'none'],
-    ['failed, OnFailure', after(STARTED, exited(1)), 'OnFailure', false, 'restart'],
-    ['failed, Never', after(STARTED, exited(1)), 'Never', false, 'none'],
+    ['ended well, Always', after(STARTED, exited(0)), 'Always', false, 'restart'],
+    ['ended well, OnFailure', after(STARTED, exited(0)), 'OnFailure', false, 'none'],
+    ['ended badly, OnFailure', after(STARTED, exited(1)), 'OnFailure', false, 'restart'],
+    ['ended badly, Never', after(STARTED, exited(1)), 'Never', false, 'none'],
     [
       'ended for a replacement, Never',
       after(STARTED, { type: 'replaced' }, exited(143)),
@@ -115,7 +115,7 @@ describe('restart rules', () => {
     ['a listed exit code restarts', 'Never', [rule('In', 42)], 42, true],
     ['another one does not', 'Never', [rule('In', 42)], 1, false],
     ['all but the listed restart', 'Never', [rule('NotIn', 0)], 1, true],
-    ['the policy decides if no rule matches', 'OnFailure', [rule('In', 42)], 1, true],
+    ['the policy decides where no rule fits', 'OnFailure', [rule('In', 42)], 1, true],
   ] as const;
   for (const [what, policy, rules, code, restarts] of rows) {
     test(what, () => assert.equal(wantsRestart({ policy, rules }, code), restarts));
@@ -159,12 +159,12 @@ describe('a pod is over', () => {
   ])[] = [
     ['when all have ended, Never', 'Never', [], [ended(0), ended(1)], true],
     ['not while one runs', 'Never', [], [ended(0), running], false],
-    ['not if one will restart', 'OnFailure', [], [ended(0), ended(1)], false],
-    ['when all have succeeded, OnFailure', 'OnFailure', [], [ended(0)], true],
+    ['not when one is to restart', 'OnFailure', [], [ended(0), ended(1)], false],
+    ['when all have ended well, OnFailure', 'OnFailure', [], [ended(0)], true],
     ['never, with Always', 'Always', [], [ended(0)], false],
-    ['when an init container has failed permanently', 'Never', [ended(1)], [waiting], true],
-    ['not if an init container will restart', 'OnFailure', [ended(1)], [waiting], false],
-    ['not if an init container has succeeded', 'Never', [ended(0)], [waiting], false],
+    ['when an init container has failed for good', 'Never', [ended(1)], [waiting], true],
+    ['not when an init container is to restart', 'OnFailure', [ended(1)], [waiting], false],
+    ['not when an init container has succeeded', 'Never', [ended(0)], [waiting], false],
   ];
   for (const [what, restartPolicy, init, main, isOver] of rows) {
     test(what, () => {

@@ -73,7 +73,7 @@ export function podStatus(view: PodView): PodStatus {
     ? { reason: phase === 'Succeeded' ? 'PodCompleted' : 'PodFailed', message: '' }
     : { reason: 'ContainersNotReady', message: `containers with unready status: [${unready.join(' ')}]` };
   const incomplete = init
-    .filter((container) => !isInitDone(container, view.containers.get(container.name)))
+    .filter((container) => !initDone(container, view.containers.get(container.name)))
     .map((one) => one.name);
   const { generation } = pod.metadata ?? {};
   const observed = generation === undefined ? {} : { observedGeneration: generation };
@@ -211,7 +211,7 @@ function podPhase(view: PodView): 'Pending' | 'Running' | 'Succeeded' | 'Failed'
 }
 
 /** Reports whether the next container may start: this init container has succeeded or, if a sidecar, started. */
-export function isInitDone(container: Container, view: ContainerView | undefined): boolean {
+export function initDone(container: Container, view: ContainerView | undefined): boolean {
   if (!view) return false;
   if (isSidecar(container)) return view.started && (view.phase.kind === 'running' || view.restarts > 0);
   return view.phase.kind === 'ended' && view.phase.termination.exitCode === 0;
@@ -223,7 +223,7 @@ export function isInitialized(pod: Pod, containers: ReadonlyMap<string, Containe
     const view = containers.get(name);
     return view !== undefined && (view.phase.kind !== 'waiting' || view.last !== null);
   });
-  return begun || (pod.spec?.initContainers ?? []).every((one) => isInitDone(one, containers.get(one.name)));
+  return begun || (pod.spec?.initContainers ?? []).every((one) => initDone(one, containers.get(one.name)));
 }
 
 function isReady(view: ContainerView | undefined): boolean {

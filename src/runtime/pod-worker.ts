@@ -10,14 +10,14 @@ import { isPodOver, nextPodStep, type PodFacts, type PodStep, STEPS_TO_GO_ON } f
 import { kernelHostname } from './name-resolution.ts';
 import { type EphemeralContainer, ephemeralOf, hostPortsOf, isSidecar } from './pod-containers.ts';
 import { PodFiles } from './pod-files.ts';
-import { type ContainerView, isInitDone, isInitialized, podStatus } from './pod-status.ts';
+import { type ContainerView, initDone, isInitialized, podStatus } from './pod-status.ts';
 import { isAlive } from './process-identity.ts';
 import { checkRuntimeClass } from './runtime-class.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox, sharedPidNamespace } from './sandbox.ts';
 import type { ServedPod } from './server/served-pod.ts';
 import { hasStorageLimits, watchStorage } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
-import { waitForTrafficEnd } from './traffic-end.ts';
+import { untilTrafficEnds } from './traffic-end.ts';
 import type { RunnerContext, WorkerContext } from './worker-context.ts';
 
 const FIRST_RETRY_MS = 100;
@@ -297,7 +297,7 @@ export class PodWorker {
       if (initialized && !isSidecar(container)) continue;
       const runner = this.#runner(container);
       await runner.ensure(this.#launch(container));
-      if (!initialized && !isInitDone(container, runner.view)) return;
+      if (!initialized && !initDone(container, runner.view)) return;
     }
     await Promise.all([
       ...containers.map((container) => this.#runner(container).ensure(this.#launch(container))),
@@ -382,7 +382,7 @@ export class PodWorker {
       }
       this.#publish();
       const { receivesTraffic } = options;
-      await waitForTrafficEnd({
+      await untilTrafficEnds({
         pod: this.#pod,
         graceMs: grace * 1000,
         clock,

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Pod } from '../kube/types.ts';
 import { manualClock } from '../lib/clock.ts';
-import { waitForTrafficEnd } from './traffic-end.ts';
+import { untilTrafficEnds } from './traffic-end.ts';
 
 const PRE_STOP = { preStop: { sleep: { seconds: 1 } } };
 const podOf = (...lifecycles: (object | undefined)[]) =>
@@ -18,7 +18,7 @@ async function delayOf(options: {
 }): Promise<number> {
   const clock = manualClock();
   let isOver = false;
-  const waiting = waitForTrafficEnd({
+  const waiting = untilTrafficEnds({
     pod: options.pod ?? podOf(undefined),
     graceMs: options.graceMs ?? 30_000,
     clock,
@@ -36,22 +36,18 @@ async function delayOf(options: {
 }
 
 const ROWS: readonly [what: string, options: Parameters<typeof delayOf>[0], ms: number][] = [
-  ['a pod without a Service is stopped immediately', { leavesAt: 0 }, 0],
-  ['a server is stopped when Services no longer use it', { leavesAt: 100 }, 350],
-  ['the delay is at most two seconds', { leavesAt: 60_000 }, 2000],
-  ['the delay is at most half of the grace period', { leavesAt: 60_000, graceMs: 1000 }, 500],
-  ['without a grace period, the pod is stopped immediately', { leavesAt: 100, graceMs: 0 }, 0],
-  [
-    'with a preStop hook, the pod is stopped immediately: the hook waits',
-    { leavesAt: 100, pod: podOf(PRE_STOP) },
-    0,
-  ],
+  ['a pod of no Service is stopped at once', { leavesAt: 0 }, 0],
+  ['a server is stopped when the Services have left it', { leavesAt: 100 }, 350],
+  ['not later than after two seconds', { leavesAt: 60_000 }, 2000],
+  ['nor later than half of the grace period', { leavesAt: 60_000, graceMs: 1000 }, 500],
+  ['without a grace period at once', { leavesAt: 100, graceMs: 0 }, 0],
+  ['with a preStop hook at once: the hook waits', { leavesAt: 100, pod: podOf(PRE_STOP) }, 0],
   [
     'a hook of one container does not protect the other',
     { leavesAt: 100, pod: podOf(PRE_STOP, undefined) },
     350,
   ],
-  ['a pod that is force-deleted during the delay', { leavesAt: 60_000, urgentAt: 200 }, 200],
+  ['a pod that is deleted by force meanwhile', { leavesAt: 60_000, urgentAt: 200 }, 200],
 ];
 for (const [what, options, ms] of ROWS) {
   test(what, async () => {

@@ -13,7 +13,7 @@ const SETTLE_MS = 250;
  * Returns immediately for pods that are in no EndpointSlice, whose containers all have a preStop hook, or without a
  * grace period.
  */
-export async function waitForTrafficEnd(options: {
+export async function untilTrafficEnds(options: {
   readonly pod: Pod;
   readonly graceMs: number;
   readonly clock: Clock;

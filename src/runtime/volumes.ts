@@ -417,14 +417,14 @@ function prepareHostPath(volume: { path: string; type?: string }): void {
 }
 
 function mountMemory(path: string, size: number): void {
-  if (isMountPoint(path)) return;
+  if (mountsOn(path)) return;
   const limit = Number.isFinite(size) ? `,size=${Math.ceil(size)}` : '';
   if (libc().mount('tmpfs', path, 'tmpfs', 0, `mode=1777${limit}`) !== 0)
     throw systemError('mount tmpfs', path);
 }
 
 /** Returns true for a mount point: an earlier agent has mounted it, and it contains the pod's files. */
-function isMountPoint(path: string): boolean {
+function mountsOn(path: string): boolean {
   return statSync(path).dev !== statSync(dirname(path)).dev;
 }
 

@@ -138,8 +138,8 @@ export function sameEndpoint(a: Endpoint, b: Endpoint): boolean {
 }
 
 /**
- * Selects by node hints first, then by zone hints; each kind applies only if every ready endpoint has one
- * and at least one names this node or zone.
+ * Node hints first, then zone hints; each kind applies only if every ready endpoint has one and at least
+ * one names this node or zone.
  */
 function byTopology(ready: readonly Candidate[], node: NodeView): readonly Candidate[] {
   const hinted = (hints: 'nodes' | 'zones', name: string | null): readonly Candidate[] | null => {

@@ -131,7 +131,7 @@ export interface NodeView {
   readonly name: string;
   /** `topology.kubernetes.io/zone`. */
   readonly zone: string | null;
-  /** Primary address per family; null if the node has none. */
+  /** Primary address per family; null where the node has none. */
   readonly ipv4: string | null;
   readonly ipv6: string | null;
   readonly nodePortAddresses: Readonly<Record<IPFamily, NodePortAddresses>>;

@@ -70,7 +70,7 @@ export function readNodeView(
   return { view, warnings };
 }
 
-/** Returns internal addresses first, then external ones, as upstream selects a node's addresses. */
+/** Internal addresses first, then external ones, as upstream selects a node's addresses. */
 function nodeAddresses(object: NodeObject): string[] {
   const all = Array.isArray(object.status?.addresses) ? object.status.addresses : [];
   return ['InternalIP', 'ExternalIP'].flatMap((type) =>

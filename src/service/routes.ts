@@ -53,8 +53,8 @@ function toCluster(sets: EndpointSets, masquerade: boolean): Route {
 }
 
 /**
- * Returns the route to local endpoints. Without any endpoint, a rejection informs the client; without a
- * local one, dropping lets it try another node.
+ * Without any endpoint, a rejection informs the client; without a local one, dropping lets it try another
+ * node.
  */
 function toLocal(sets: EndpointSets, masquerade: boolean): Route {
   if (!sets.cluster) return { action: 'reject', reason: 'no-endpoints' };

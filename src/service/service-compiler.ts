@@ -209,8 +209,8 @@ function allowedSources(
 }
 
 /**
- * Returns the Service's health check. Load balancers count endpoints that are ready here; terminating
- * endpoints still serve, but attract no new clients.
+ * Load balancers count endpoints that are ready here; terminating endpoints still serve, but attract no new
+ * clients.
  */
 function healthCheck(
   service: ParsedService,

@@ -106,9 +106,7 @@ export function reserveCluster(): { readonly name: string; readonly stateRoot: s
   return { name, stateRoot: mkdtempSync(join(tmpdir(), 'flt-state-')) };
 }
 
-/**
- * The requests of one process of a load: for at most three seconds, and fewer than the machine can handle.
- */
+/** The requests of one process of a load: at most for three seconds, and not all that the machine can carry. */
 const LOAD = { '--count': '300', '--concurrency': '4', '--rate': '100' };
 
 /** Runs ./fairlead with a state folder for this test. */

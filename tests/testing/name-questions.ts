@@ -1,6 +1,6 @@
 import type { Cluster } from './cluster.ts';
 
-/** Returns the path of Node.js in a pod, and on a node. */
+/** The path of Node.js in a pod, and on a node. */
 const nodeAt = (place: string) => (place.includes('/') ? process.execPath : '/opt/fairlead/node');
 
 /** One query: "lookup web" is getaddrinfo for both families, "A web.shop" and the like ask for records. */

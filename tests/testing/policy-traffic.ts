@@ -2,7 +2,7 @@ import type { Cluster } from './cluster.ts';
 
 /** Pods, Services and NetworkPolicies, and the expected reachability between them. */
 
-/** Returns a pod of the built-in image. */
+/** A pod of the built-in image. */
 export const pod = (name: string, node: string, labels: string, command: string) => `
 apiVersion: v1
 kind: Pod
@@ -97,7 +97,7 @@ const FAMILIES: readonly Family[] = ['4', '6'];
 
 /** Sends requests between the places of the rows. */
 export interface PolicyTraffic {
-  /** Returns the URL of a row's `to`. */
+  /** The URL of a row's `to`. */
   urlOf(to: string, family: Family): Promise<string>;
   /** Sends a request for each row in each family (default: both); returns those with an unexpected outcome. */
   wrongRows(rows: readonly Row[], families?: readonly Family[]): Promise<string[]>;
@@ -125,9 +125,7 @@ export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): 
   }
 
   const urls = new Map<string, Promise<string>>();
-  /**
-   * Returns a URL, with addresses looked up only once: the pods and Services of the rows are not replaced.
-   */
+  /** The pods and Services of the rows are not replaced, so that their addresses are looked up once. */
   function knownUrlOf(to: string, family: Family): Promise<string> {
     const key = `${to} ${family}`;
     const url = urls.get(key) ?? urlOf(to, family);

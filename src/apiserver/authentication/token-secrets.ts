@@ -43,7 +43,7 @@ export function fillTokenSecrets(
       }
     });
   };
-  const checkSecretsOf = (account: ApiObject | null) => {
+  const ofAccount = (account: ApiObject | null) => {
     if (!account) return;
     for (const secret of store.list('secrets')) {
       if (
@@ -58,7 +58,7 @@ export function fillTokenSecrets(
     store.listen('secrets', (_before, after) => check(after)),
     store.listen('serviceaccounts', (before, after) => {
       // Updates of an account do not affect its secrets.
-      if (before === null || after === null) checkSecretsOf(after ?? before);
+      if (before === null || after === null) ofAccount(after ?? before);
     }),
   ];
   return () => {

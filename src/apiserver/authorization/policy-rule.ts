@@ -64,12 +64,12 @@ function urlCovers(rule: string, path: string): boolean {
  * (Covers of k8s.io/component-helpers/auth/rbac/validation). Empty: all of them are covered.
  */
 export function uncovered(owned: readonly PolicyRule[], wanted: readonly PolicyRule[]): PolicyRule[] {
-  return wanted.flatMap(splitRule).filter((part) => !owned.some((rule) => covers(rule, part)));
+  return wanted.flatMap(breakDown).filter((part) => !owned.some((rule) => covers(rule, part)));
 }
 
 const NONE = { apiGroups: [], resources: [], resourceNames: [], nonResourceURLs: [] };
 
-function splitRule(rule: PolicyRule): PolicyRule[] {
+function breakDown(rule: PolicyRule): PolicyRule[] {
   const names = rule.resourceNames.length > 0 ? rule.resourceNames.map((name) => [name]) : [[]];
   const ofResources = rule.apiGroups.flatMap((group) =>
     rule.resources.flatMap((resource) =>

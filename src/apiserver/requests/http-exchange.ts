@@ -128,13 +128,13 @@ export function send(request: HttpRequest, response: HttpResponse, outgoing: Pla
     return;
   }
   if ('flushHeaders' in response) response.flushHeaders();
-  body.on('error', () => abortResponse(request, response));
+  body.on('error', () => cut(request, response));
   response.on('close', () => body.destroy());
   body.pipe(response as ServerResponse);
 }
 
 /** Aborts a response that cannot be completed, so that the client does not treat it as complete. */
-function abortResponse(request: HttpRequest, response: HttpResponse): void {
+function cut(request: HttpRequest, response: HttpResponse): void {
   if (request.httpVersionMajor >= 2)
     (request as Http2ServerRequest).stream.close(http2.NGHTTP2_INTERNAL_ERROR);
   else (response as ServerResponse).destroy();

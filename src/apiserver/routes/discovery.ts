@@ -49,7 +49,7 @@ export function aggregatedDiscovery(
   }
   for (const { group, version, resources, isAvailable } of core ? [] : remote) {
     const freshness = isAvailable ? 'Current' : 'Stale';
-    add(group, version, { version, resources: remoteResources(resources), freshness });
+    add(group, version, { version, resources: discoveredRemotely(resources), freshness });
   }
   return {
     kind: 'APIGroupDiscoveryList',
@@ -73,7 +73,7 @@ function byPriority<T>(groups: [string, T][], remote: readonly RemoteVersion[]):
 }
 
 /** Converts the resources of another server from its meta/v1 APIResourceList. */
-function remoteResources(resources: readonly JsonObject[]): object[] {
+function discoveredRemotely(resources: readonly JsonObject[]): object[] {
   const kindOf = ({ group, version, kind }: JsonObject) => ({
     group: group ?? '',
     version: version ?? '',

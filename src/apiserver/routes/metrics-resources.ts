@@ -8,7 +8,7 @@ import { notFound, StatusError } from '../status-error.ts';
 import { selection } from '../verbs/list.ts';
 import type { Resource, ResourceContext } from './resource.ts';
 
-/** The shortest time over which nodes measure CPU usage: shorter measurements are meaningless. */
+/** The shortest time over which nodes measure CPU usage; metrics require a window. */
 const WINDOW = '10s';
 
 interface MetricsKind {

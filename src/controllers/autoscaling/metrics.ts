@@ -83,7 +83,7 @@ export function recommendReplicas(
   }
   const counted = new Map(ready);
   for (const pod of missing) {
-    // When scaling down, a pod without metrics counts with its full request or target; when scaling up, with zero.
+    // When scaling down, a pod without metrics counts with its full target; when scaling up, with zero.
     const full =
       target.utilization === undefined
         ? wantedOf(pod)

@@ -107,7 +107,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
       return;
     }
     const chosen = claim.metadata?.annotations?.[SELECTED_NODE];
-    const node = chosen === undefined ? schedulableNode() : nodes.get(undefined, chosen);
+    const node = chosen === undefined ? someNode() : nodes.get(undefined, chosen);
     if (!node) {
       if (chosen === undefined) {
         recordClaimEvent(claim, 'Warning', 'ProvisioningFailed', 'no node is ready for a volume');
@@ -149,7 +149,7 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     }
   };
   /** Returns any schedulable node, for claims that do not wait for a pod. */
-  const schedulableNode = (): Node | undefined => {
+  const someNode = (): Node | undefined => {
     const ready = nodes.informer.list().filter((node) => nodeTaints(node).length === 0);
     return ready[Math.floor(random() * ready.length)];
   };

@@ -6,13 +6,13 @@ import { CONNTRACK_GROUP, CTA, CTNL_MSG, FLOW_STATUS, NFNL_SUBSYS_CTNETLINK } fr
 
 /** Callbacks for TCP connections whose destination was translated. */
 export interface PendingHandlers {
-  /** Called when a first SYN was sent. `payload` is the event, for `readFlow`. */
+  /** A first SYN was sent. `payload` is the event, for `readFlow`. */
   begun(id: number, payload: Uint8Array): void;
-  /** Called when a SYN-ACK has arrived. */
+  /** A SYN and ACK has arrived. */
   answered(id: number): void;
-  /** Called when the entry was removed without an answer, or by a reset. */
+  /** The entry was removed without an answer, or by a reset. */
   ended(id: number): void;
-  /** Called when the kernel dropped events: the state of pending connections is unknown. */
+  /** The kernel dropped events: the state of pending connections is unknown. */
   overrun(): void;
 }
 

@@ -214,7 +214,7 @@ export function readRealServer(payload: Uint8Array, family: IPFamily): ShownReal
 }
 
 const typeAt = (bytes: Uint8Array, at: number): number => readU16(bytes, at + 2) & ATTRIBUTE_TYPE_MASK;
-/** Returns the aligned length of an attribute; a malformed one ends the list. */
+/** A malformed attribute ends the list. */
 const alignedLengthAt = (bytes: Uint8Array, at: number): number => {
   const length = readU16(bytes, at);
   return length < 4 ? bytes.length : (length + 3) & ~3;
@@ -240,7 +240,7 @@ function readFamily(bytes: Uint8Array | undefined): IPFamily | null {
   }
 }
 
-/** Returns union nf_inet_addr: 16 bytes, of which IPv4 uses the first four. */
+/** union nf_inet_addr: 16 bytes, of which IPv4 uses the first four. */
 function unionAddress(text: string, family: IPFamily): Uint8Array {
   const union = new Uint8Array(16);
   union.set(checkedAddress(text, family));

@@ -95,8 +95,8 @@ export async function addAddresses(socket: NetlinkSocket, addresses: readonly Ne
 const describe = ({ address, prefix }: NewAddress) => `add address ${address}/${prefix}`;
 
 /**
- * Returns the flags of a request. The kernel replaces an IPv4 address only if its prefix is the same too;
- * another prefix makes another address.
+ * The kernel replaces an IPv4 address only if its prefix is the same too; another prefix makes another
+ * address.
  */
 const flagsOf = ({ address }: NewAddress) =>
   NLM_F_CREATE | (address.includes(':') ? NLM_F_EXCL : NLM_F_REPLACE);

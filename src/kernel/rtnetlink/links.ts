@@ -136,7 +136,7 @@ export interface VxlanSettings extends LinkSettings {
   readonly local: string;
   /** UDP destination port; 4789 by RFC 7348. */
   readonly port: number;
-  /** Whether the device learns remote addresses from received packets. */
+  /** Whether the device learns remote addresses from what it receives. */
   readonly learning: boolean;
   /** Index of the device that carries the outer packets; if omitted, the routes decide. */
   readonly device?: number;
@@ -391,7 +391,7 @@ function readVxlan(data: Attributes): VxlanState {
   };
 }
 
-/** Returns a name if it is valid for a device. IFNAMSIZ (16) includes the terminating zero. */
+/** IFNAMSIZ includes the terminating zero. */
 function checkedName(name: string): string {
   if (name.length >= 1 && Buffer.byteLength(name) <= 15 && !/[\s/]/.test(name)) return name;
   throw new FairleadError(

@@ -226,10 +226,7 @@ function encodeRoute(route: Route, forDelete = false): Uint8Array {
   return writer.bytes();
 }
 
-/**
- * Returns the scope of a route. IPv4 requires the scope of the destination; for a deletion, "nowhere"
- * matches any scope.
- */
+/** IPv4 requires the scope of the destination; for a deletion, "nowhere" matches any scope. */
 function scopeOf(route: Route, forDelete: boolean, v4: boolean): number {
   if (!v4) return RT_SCOPE_UNIVERSE;
   if (forDelete) return RT_SCOPE_NOWHERE;

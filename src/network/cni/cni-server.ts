@@ -199,7 +199,7 @@ function check({ pods }: CniServerOptions, request: CniRequest, config: CniConfi
   if (problem !== null) throw broken(problem);
 }
 
-/** Returns the prefix of attachments; its slash is never part of a pod's uid. */
+/** With a slash, which is never part of a pod's uid. */
 const attachmentPrefix = (network: string) => `cni/${network}/`;
 const attachmentUid = (network: string, containerId: string, ifname: string) =>
   `${attachmentPrefix(network)}${containerId}/${ifname}`;
@@ -227,10 +227,7 @@ function containerNetns(path: string, node: NetnsRef | undefined): { path: strin
   return { path };
 }
 
-/**
- * Returns true for a namespace, a file of nsfs (linux/magic.h: NSFS_MAGIC); an unmounted mount point is an
- * empty file.
- */
+/** A namespace is a file of nsfs (linux/magic.h: NSFS_MAGIC); an unmounted mount point is an empty file. */
 const isNamespace = (path: string) => statfsSync(path).type === NSFS_MAGIC;
 const NSFS_MAGIC = 0x6e736673;
 

@@ -96,10 +96,7 @@ export function uninstallCni({ binDir, confDir, libDir }: Omit<CniInstallation, 
 
 const LOOPBACK_MARK = '# Written by fairlead, where no other loopback plugin was.';
 
-/**
- * Returns true if the file is Fairlead's or missing: the loopback plugin of the distribution or of
- * containerd stays.
- */
+/** The loopback plugin of the distribution or of containerd stays. */
 function isOursOrMissing(file: string): boolean {
   try {
     return readFileSync(file, 'latin1').slice(0, 200).includes(LOOPBACK_MARK);

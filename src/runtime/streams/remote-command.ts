@@ -100,8 +100,8 @@ async function acceptWebSocket(
   const first = options.stdout ? STDOUT : options.stderr ? STDERR : ERROR;
   channels.send(first, Buffer.alloc(0), () => {});
   const gone = new Promise<void>((resolve) => webSocket.once('close', () => resolve()));
-  const stdout = options.stdout ? channels.output(STDOUT) : discardingStream();
-  const stderr = options.stderr ? channels.output(STDERR) : discardingStream();
+  const stdout = options.stdout ? channels.output(STDOUT) : swallow();
+  const stderr = options.stderr ? channels.output(STDERR) : swallow();
   const hasStatus = protocol.startsWith('v4') || protocol.startsWith('v5');
   return {
     stdin: channels.input(STDIN),
@@ -162,9 +162,9 @@ async function acceptSpdy(
   }
   const closing = new AbortController();
   void session.closed.then(() => closing.abort());
-  const stdout = streams.get('stdout') ?? discardingStream();
-  const stderr = streams.get('stderr') ?? discardingStream();
-  const error = streams.get('error') ?? discardingStream();
+  const stdout = streams.get('stdout') ?? swallow();
+  const stderr = streams.get('stderr') ?? swallow();
+  const error = streams.get('error') ?? swallow();
   return {
     stdin: streams.get('stdin') ?? Readable.from([]),
     stdout,
@@ -194,7 +194,7 @@ async function flushed(outputs: readonly Writable[]): Promise<void> {
   );
 }
 
-function discardingStream(): Writable {
+function swallow(): Writable {
   return new Writable({ write: (_chunk, _encoding, callback) => callback() });
 }
 

@@ -150,7 +150,7 @@ test('unsupported requests are refused with a reason', async (t) => {
       /none of the subprotocols chat/,
     ],
     [
-      'an invalid port',
+      'a port that is none',
       'portforward?ports=99999',
       { upgrade: 'websocket', 'sec-websocket-protocol': 'v4.channel.k8s.io' },
       400,

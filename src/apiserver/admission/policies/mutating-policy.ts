@@ -9,7 +9,7 @@ import { conditionsMatch } from '../match-conditions.ts';
 import type { AdmissionAttributes } from '../plugin.ts';
 import { admissionForbidden, joinReasons } from '../refusal.ts';
 import type { ReinvokedPlugin } from '../reinvocation.ts';
-import { applyMutation, MutationError } from './mutation.ts';
+import { MutationError, mutated } from './mutation.ts';
 import {
   type BoundPolicy,
   boundPolicies,
@@ -47,9 +47,9 @@ export function createMutatingPolicies(options: MutatingPolicyOptions): Reinvoke
         const problems: string[] = [];
         let changed = false;
         for (const one of policies) {
-          const result = await applyMutations(options, attributes, object, one);
+          const result = await carryOut(options, attributes, object, one);
           if (result.changed) changed = true;
-          problems.push(...enforcedProblems(options, one, result.problems));
+          problems.push(...enforced(options, one, result.problems));
           seen.set(one, structuredClone(object));
         }
         if (problems.length > 0) throw admissionForbidden(attributes, joinReasons(problems));
@@ -69,7 +69,7 @@ export function createMutatingPolicies(options: MutatingPolicyOptions): Reinvoke
 }
 
 /** Returns the problems that refuse a write: none with failurePolicy Ignore. */
-function enforcedProblems(
+function enforced(
   { logger }: MutatingPolicyOptions,
   { policy, binding }: BoundPolicy,
   problems: readonly string[],
@@ -84,7 +84,7 @@ function enforcedProblems(
 }
 
 /** Applies the mutations of a policy in order, once for each parameter object. */
-async function applyMutations(
+async function carryOut(
   options: MutatingPolicyOptions,
   attributes: AdmissionAttributes,
   object: ApiObject,
@@ -119,7 +119,7 @@ async function applyMutations(
       // Each mutation sees the result of the previous one.
       const { shown, variables } = await variablesWith(params);
       try {
-        const next = await applyMutation(options.mutations, options.schema, mutation, shown, variables);
+        const next = await mutated(options.mutations, options.schema, mutation, shown, variables);
         const { registry, complete } = options;
         const copy = structuredClone(next);
         if (await replaceObject(registry, complete, object, attributes, resource, copy)) changed = true;

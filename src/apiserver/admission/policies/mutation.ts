@@ -37,7 +37,7 @@ export function typeProblem(mutation: JsonObject, type: string): string | null {
  * Returns the object after a mutation. Throws CelError if the expression fails, MutationError if its result does not
  * fit the object, StatusError 500 for a JSON patch that produces an invalid object.
  */
-export async function applyMutation(
+export async function mutated(
   programs: RequestPrograms,
   schema: SchemaService,
   mutation: JsonObject,

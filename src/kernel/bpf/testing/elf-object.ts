@@ -1,4 +1,4 @@
-/** Returns an ELF object with one program that names one map, in clang's layout (elf(5)). */
+/** An ELF object with one program that names one map, as clang lays them out (elf(5)). */
 export function elfObject(options: {
   readonly code: readonly number[];
   readonly map: string;

@@ -110,12 +110,12 @@ async function runCommand(
   remote.closed.addEventListener('abort', () => child.kill('SIGKILL'));
   // Ignores errors: a command may end before it has read all its input, or its client before it has read all the
   // output.
-  const ignoreErrors = (way: Promise<void>) => way.catch(() => {});
+  const quietly = (way: Promise<void>) => way.catch(() => {});
   const outputs = [
-    ignoreErrors(pipeline(child.stdout, remote.stdout)),
-    ignoreErrors(pipeline(child.stderr, remote.stderr)),
+    quietly(pipeline(child.stdout, remote.stdout)),
+    quietly(pipeline(child.stderr, remote.stderr)),
   ];
-  void ignoreErrors(pipeline(remote.stdin, child.stdin));
+  void quietly(pipeline(remote.stdin, child.stdin));
   const ended = await new Promise<{ code: number } | { error: string }>((resolve) => {
     child.on('error', (error) => resolve({ error: error.message }));
     child.on('exit', (code) => resolve({ code: code ?? 137 }));
