@@ -7,7 +7,14 @@ import { isRunning } from '../src/cluster/process-identity.ts';
 import { findProcesses } from '../src/cluster/processes.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { listTopology, removeTopology } from '../src/network/topology.ts';
-import { HELLO, reserveCluster, runFairlead, spawnFairlead, startCluster } from './testing/cluster.ts';
+import {
+  freeLocalPort,
+  HELLO,
+  reserveCluster,
+  runFairlead,
+  spawnFairlead,
+  startCluster,
+} from './testing/cluster.ts';
 import { machineChanges, machineState } from './testing/machine.ts';
 
 describe('down', () => {
@@ -91,8 +98,9 @@ describe('down', () => {
 });
 
 describe('a stopped cluster', () => {
-  test('is started again by up with its objects, names and addresses, also after a snapshot or a reboot', async () => {
-    const cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
+  test('is started again by up with its objects, names, addresses and published ports, also after a snapshot or a reboot', async () => {
+    const port = freeLocalPort();
+    const cluster = await startCluster(['--nodes', '2', '-p', `${port}:80/svc/hello`, '-f', HELLO]);
     const facts = () =>
       cluster.kubectl(
         ...['get', 'services,pods,configmaps', '-A', '--sort-by=.metadata.name', '-o'],
@@ -131,6 +139,8 @@ describe('a stopped cluster', () => {
         assert.deepEqual(await facts(), before);
         const asked = await cluster.fairlead('exec', 'client', '--', 'fairlead', 'request', 'http://hello');
         assert.equal(asked.status, 0, asked.error);
+        const published = await runFairlead(cluster.stateRoot, ['request', `http://127.0.0.1:${port}`]);
+        assert.equal(published.status, 0, published.error);
       }
     } finally {
       await cluster.down();
@@ -191,6 +201,11 @@ describe('up rejects invalid input with an explanation, and creates nothing', ()
       name: 'networks that overlap',
       args: ['--pod-cidr', '10.50.0.0/16', '--service-cidr', '10.50.0.0/16'],
       says: /10\.50\.0\.0\/16.*overlap/s,
+    },
+    {
+      name: 'an invalid published port',
+      args: ['-p', '8080:80'],
+      says: /"8080:80" cannot be read\n.*LOCALPORT:PORT\/svc\/NAME/,
     },
     { name: 'a manifest that is not there', args: ['-f', '/nonexistent.yaml'], says: /\/nonexistent\.yaml/ },
   ];

@@ -1,17 +1,76 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
-import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+import {
+  type Cluster,
+  freeLocalPort,
+  HELLO,
+  runFairlead,
+  spawnFairlead,
+  startCluster,
+} from './testing/cluster.ts';
 
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
+const published = freeLocalPort();
 let cluster: Cluster;
+let opened: OpenedPort;
 before(async () => {
-  cluster = await startCluster(['--nodes', '2', '--ip-family', 'dual', '-f', HELLO]);
+  const options = ['--nodes', '2', '--ip-family', 'dual', '-p', `${published}:80/svc/hello`];
+  cluster = await startCluster([...options, '-f', HELLO]);
+  opened = await openPort('svc/hello:http');
 });
-after(() => cluster?.down());
+after(async () => {
+  await opened?.close();
+  await cluster?.down();
+});
+
+interface OpenedPort {
+  readonly port: number;
+  /** What the command wrote to standard error. */
+  errors(): string;
+  /** Ends the command as Ctrl-C does; resolves to its exit status. */
+  close(): Promise<number | null>;
+}
+
+/** Runs `fairlead open` in the background. */
+async function openPort(service: string): Promise<OpenedPort> {
+  const open = spawnFairlead(cluster.stateRoot, ['open', service, '--name', cluster.name]);
+  const ended = new Promise<number | null>((resolve) => open.once('close', resolve));
+  const texts = { out: '', err: '' };
+  open.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
+    texts.out += chunk;
+  });
+  open.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
+    texts.err += chunk;
+  });
+  const line = await eventually(
+    () => texts.out,
+    (out) => out.includes('\n'),
+  );
+  const [, port] = /^127\.0\.0\.1:(\d+) → svc\/hello:80\n$/.exec(line) ?? [];
+  assert.ok(port, line);
+  return {
+    port: Number(port),
+    errors: () => texts.err,
+    close() {
+      open.kill('SIGINT');
+      return ended;
+    },
+  };
+}
+
+/** Requests a port of the machine's loopback; returns the answers and failures. */
+async function requestPort(host: string, port: number, count: number) {
+  const words = ['request', `http://${host}:${port}`, '--count', String(count), '--json'];
+  const { out } = await runFairlead(cluster.stateRoot, words);
+  return JSON.parse(out) as { answers: Record<string, number>; failures: Record<string, number> };
+}
 
 const onNode = (node: string, ...words: string[]) =>
   execFileSync('ip', ['netns', 'exec', `fl-${cluster.name}-${node}`, ...words], { encoding: 'utf8' });
@@ -69,6 +128,17 @@ for (const mode of MODES) {
       }
     });
 
+    test('opened and published ports of the machine reach every endpoint of the Service', async () => {
+      const names = (await cluster.pods('app=hello')).map(({ name }) => name).sort();
+      for (const port of [opened.port, published]) {
+        for (const host of ['127.0.0.1', '[::1]']) {
+          const { answers, failures } = await requestPort(host, port, 60);
+          assert.deepEqual(failures, {});
+          assert.deepEqual(Object.keys(answers).sort(), names);
+        }
+      }
+    });
+
     test('a Service without pods rejects at once, and answers at once when pods return, over TCP and UDP', async () => {
       await cluster.ask('scale', 'deployment/hello', '--replicas=0');
       const endpoints = () =>
@@ -80,14 +150,21 @@ for (const mode of MODES) {
           '-o',
           'jsonpath={.items[*].endpoints[*].addresses[0]}',
         );
-      await eventually(endpoints, (text) => text.trim() === '');
+      await eventually(endpoints, (all) => all.trim() === '');
       await eventually(
         () => cluster.request('client', 'http://hello'),
-        ({ failures }) => Object.keys(failures).some((text) => text.includes('ECONNREFUSED')),
+        ({ failures }) => Object.keys(failures).some((one) => one.includes('ECONNREFUSED')),
+      );
+      const earlier = opened.errors().length;
+      const { failures: closed } = await requestPort('127.0.0.1', opened.port, 1);
+      assert.equal(Object.keys(closed).length, 1);
+      await eventually(
+        () => opened.errors().slice(earlier),
+        (all) => all.includes('Service default/hello has no ready endpoints'),
       );
       await eventually(
         () => cluster.request('client', 'udp://hello:80'),
-        ({ failures }) => Object.keys(failures).some((text) => text.includes('ECONNREFUSED')),
+        ({ failures }) => Object.keys(failures).some((one) => one.includes('ECONNREFUSED')),
       );
       await cluster.ask('scale', 'deployment/hello', '--replicas=3');
       await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
@@ -99,6 +176,43 @@ for (const mode of MODES) {
     });
   });
 }
+
+test('open refuses a Service that does not exist, and suggests a similar one', async () => {
+  const { status, error } = await cluster.fairlead('open', 'svc/helo');
+  assert.equal(status, 1);
+  assert.equal(error, 'fairlead: no such Service: default/helo\n  try: did you mean svc/hello?\n');
+});
+
+test('Ctrl-C of open closes its port', async () => {
+  assert.equal(await opened.close(), 0);
+  const { failures } = await requestPort('127.0.0.1', opened.port, 1);
+  assert.match(Object.keys(failures).join(), /ECONNREFUSED/);
+});
+
+test('up replaces the published ports of a running cluster, and keeps connections of the others', async () => {
+  const second = freeLocalPort();
+  const connection = connect({ port: published, host: '127.0.0.1' });
+  await once(connection, 'connect');
+  const ask = async (...ports: readonly number[]) => {
+    const up = await cluster.fairlead(
+      ...['up', '--detach'],
+      ...ports.flatMap((port) => ['-p', `${port}:80/svc/hello`]),
+      ...(ports.length === 0 ? ['-p', 'none'] : []),
+    );
+    assert.equal(up.status, 0, up.error);
+  };
+  await ask(published, second);
+  assert.deepEqual((await requestPort('127.0.0.1', second, 10)).failures, {});
+  connection.write('GET /hostname HTTP/1.0\r\n\r\n');
+  assert.match(await text(connection), /^HTTP\/1\.[01] 200 /);
+  await ask(second);
+  assert.match(Object.keys((await requestPort('127.0.0.1', published, 1)).failures).join(), /ECONNREFUSED/);
+  assert.deepEqual((await requestPort('127.0.0.1', second, 10)).failures, {});
+  await ask();
+  assert.match(Object.keys((await requestPort('127.0.0.1', second, 1)).failures).join(), /ECONNREFUSED/);
+  const { out } = await cluster.fairlead('status');
+  assert.doesNotMatch(out, /published/i);
+});
 
 test('healthCheckNodePort tells load balancers which nodes have pods of the Service', async () => {
   await cluster.ask('scale', 'deployment/hello', '--replicas=1');

@@ -4,13 +4,14 @@ import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'no
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { isRunning, type ProcessIdentity } from '../src/cluster/process-identity.ts';
-import { CONTROL_PLANE } from '../src/cluster/supervision.ts';
+import { CONTROL_PLANE, PUBLISHED_PORTS } from '../src/cluster/supervision.ts';
 import { readBody } from '../src/kube/client.ts';
 import { readKubeconfig } from '../src/kube/kubeconfig.ts';
 import { httpTransport } from '../src/kube/transport.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import {
   type Cluster,
+  freeLocalPort,
   HELLO,
   LAUNCHER,
   reserveCluster,
@@ -22,6 +23,7 @@ import {
 const DISK_BYTES = 256 * 1024 * 1024;
 const LARGE_TEXT = 'x'.repeat(100_000);
 
+const published = freeLocalPort();
 let stateDisk = '';
 let cluster: Cluster;
 before(async () => {
@@ -29,7 +31,7 @@ before(async () => {
   // A separate disk, which a test fills.
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${DISK_BYTES}`, 'state', reserved.stateRoot]);
   stateDisk = reserved.stateRoot;
-  cluster = await startCluster(['--nodes', '2', '-f', HELLO], reserved);
+  cluster = await startCluster(['--nodes', '2', '-p', `${published}:80/svc/hello`, '-f', HELLO], reserved);
 });
 after(async () => {
   await cluster?.fairlead('down');
@@ -59,7 +61,7 @@ const healthy = () =>
   );
 
 describe('kill -9', () => {
-  for (const name of ['node-1', CONTROL_PLANE]) {
+  for (const name of ['node-1', CONTROL_PLANE, PUBLISHED_PORTS]) {
     test(`of ${name}: it is restarted, and status shows how often and why`, async () => {
       const earlier = cluster.supervision().processes[name];
       kill(earlier?.identity);
@@ -73,6 +75,8 @@ describe('kill -9', () => {
       assert.match(out, new RegExp(`^${name} +Running +\\d+s +1 +killed by SIGKILL at `, 'm'));
       const { failures } = await cluster.request('client', 'http://hello', '--count', '30');
       assert.deepEqual(failures, {});
+      const fromMachine = ['request', `http://127.0.0.1:${published}`, '--count', '30'];
+      assert.equal((await runFairlead(cluster.stateRoot, fromMachine)).status, 0);
     });
   }
 

@@ -1,8 +1,9 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { listenOnLoopback } from '../../src/cluster/loopback-listeners.ts';
 import { isRunning } from '../../src/cluster/process-identity.ts';
 import { findProcesses } from '../../src/cluster/processes.ts';
 import type { ClusterState } from '../../src/cluster/state.ts';
@@ -104,6 +105,13 @@ export interface Cluster {
 export function reserveCluster(): { readonly name: string; readonly stateRoot: string } {
   const name = `t${randomBytes(3).toString('hex')}`;
   return { name, stateRoot: mkdtempSync(join(tmpdir(), 'flt-state-')) };
+}
+
+/** Returns a port that is free on this machine's loopback. */
+export function freeLocalPort(): number {
+  const { port, descriptors } = listenOnLoopback(0);
+  for (const fd of descriptors) closeSync(fd);
+  return port;
 }
 
 /** The requests of one process of a load: at most for three seconds, and not all that the machine can carry. */
