@@ -78,6 +78,7 @@ export async function startProxyPart(
     const settings: NodeSettings = {
       ...proxied,
       serviceCidrs: serviceNetworks(serviceCidrs.list()) ?? proxied.serviceCidrs,
+      detectLocalMode: localDetectionIn(mode, proxied, self),
       defaultNodePortAddresses: modeDiffers(mode, 'node-ports-on-primary-addresses') ? 'primary' : 'all',
       ownServiceAddresses: configuration.dns?.addresses ?? [],
       families,
@@ -285,3 +286,19 @@ function ownConnections(
  * itself.
  */
 const isProxy = (mode: Mode): boolean => mode === 'userspace';
+
+/**
+ * Returns how the node recognizes its pods. Userspace mode answers from the node's own sockets, so a reply to a pod of
+ * another node is not lost as in the other modes: only the node's own pods are local there.
+ */
+function localDetectionIn(
+  mode: Mode,
+  { detectLocalMode, clusterCidrs }: ProxyConfiguration,
+  { spec }: Node,
+): ProxyConfiguration['detectLocalMode'] {
+  const isByCluster = detectLocalMode === 'ClusterCIDR' && clusterCidrs.length > 0;
+  const hasOwnCidr = (spec?.podCIDR ?? '') !== '';
+  return isByCluster && hasOwnCidr && modeDiffers(mode, 'other-nodes-pods-are-outside')
+    ? 'NodeCIDR'
+    : detectLocalMode;
+}

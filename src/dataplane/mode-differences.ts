@@ -4,6 +4,7 @@ import type { Mode } from './dataplane.ts';
 /** A behaviour that differs between modes, by nature or as in kube-proxy's mode of the same name. */
 export type DifferenceId =
   | 'server-sees-node'
+  | 'other-nodes-pods-are-outside'
   | 'hairpin-keeps-source'
   | 'no-sctp'
   | 'node-ports-on-primary-addresses';
@@ -21,6 +22,11 @@ export const MODE_DIFFERENCES: readonly ModeDifference[] = [
     id: 'server-sees-node',
     modes: ['userspace'],
     text: "The server sees the node's address instead of the client's, since its connection comes from the proxy.",
+  },
+  {
+    id: 'other-nodes-pods-are-outside',
+    modes: ['userspace'],
+    text: 'For the node ports and external addresses of a node, pods of other nodes are clients outside the cluster: externalTrafficPolicy Local applies to them too. In the other modes, replies to such pods are lost.',
   },
   {
     id: 'no-sctp',
