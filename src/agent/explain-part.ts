@@ -22,11 +22,11 @@ export async function answerExplain(
   sources: ControlSources,
   body: Partial<ExplainBody>,
 ): Promise<Explanation> {
-  const { from, to, family = null, hosts = [], facts = [] } = body;
+  const { from, to, family = null, entry = null, hosts = [], facts = [] } = body;
   if (!from || !to) {
     throw new FairleadError('from and to are needed', { op: 'ask the agent', code: 'bad-request' });
   }
-  return explain(await explainView(context, sources, hosts, facts), { from, to, family });
+  return explain(await explainView(context, sources, hosts, facts), { from, to, family, entry });
 }
 
 async function explainView(

@@ -1,6 +1,8 @@
 import type { ExplainBody } from '../agent/explain-part.ts';
+import { hostPort } from '../lib/address.ts';
+import { messageOf } from '../lib/errors.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
-import { type Fact, type FactRequest, factKey } from '../observe/facts.ts';
+import { type Fact, type FactAnswer, type FactRequest, factKey } from '../observe/facts.ts';
 import { gatherFact } from '../observe/gather-facts.ts';
 import { askAgent } from './agent-client.ts';
 import { linkHosts, localPlace } from './places.ts';
@@ -16,40 +18,52 @@ export interface FlowExplainer {
 }
 
 export function createFlowExplainer(state: ClusterState): FlowExplainer {
+  async function answerTo(request: FactRequest): Promise<FactAnswer> {
+    if (request.kind !== 'entry') return gatherFact(request, (place) => localPlace(state, place));
+    const { node, source, destination, port, protocol } = request;
+    const to = `${hostPort({ ip: destination, port })}/${protocol}`;
+    try {
+      return { kind: 'entry', explanation: await explain({ from: source, to, family: null, entry: node }) };
+    } catch (error) {
+      return {
+        kind: 'failed',
+        reason: `failed to ask ${node} for its part of the path: ${messageOf(error)}`,
+      };
+    }
+  }
   const known = new Map<string, Fact>();
   const gathering = new Map<string, Promise<void>>();
   const gather = (request: Fact[0]): Promise<void> => {
     const key = factKey(request);
     const running = gathering.get(key);
     if (running) return running;
-    const started = gatherFact(request, (place) => localPlace(state, place)).then((answer) => {
+    const started = answerTo(request).then((answer) => {
       known.set(key, [request, answer]);
     });
     gathering.set(key, started);
     return started;
   };
-  return {
-    async explain(request) {
-      const hosts = linkHosts(state);
-      let node = state.nodes[0]?.name ?? '';
-      const sent = new Map<string, Fact>();
-      for (const [key, fact] of known) if (isUseful(fact[0], request.to)) sent.set(key, fact);
-      for (let round = 1; ; round++) {
-        const body: ExplainBody = { ...request, hosts, facts: [...sent.values()] };
-        const explanation = await askAgent<Explanation>(state, node, 'POST', '/explain', body);
-        const { missing, askNode } = explanation;
-        const isElsewhere =
-          askNode !== null && askNode !== node && state.nodes.some(({ name }) => name === askNode);
-        if ((missing.length === 0 && !isElsewhere) || round === MAX_ROUNDS) return explanation;
-        if (isElsewhere) node = askNode;
-        await Promise.all(missing.map(gather));
-        for (const key of missing.map(factKey)) {
-          const fact = known.get(key);
-          if (fact) sent.set(key, fact);
-        }
+  async function explain(request: ExplainRequest): Promise<Explanation> {
+    const hosts = linkHosts(state);
+    let node = request.entry ?? state.nodes[0]?.name ?? '';
+    const sent = new Map<string, Fact>();
+    for (const [key, fact] of known) if (isUseful(fact[0], request.to)) sent.set(key, fact);
+    for (let round = 1; ; round++) {
+      const body: ExplainBody = { ...request, hosts, facts: [...sent.values()] };
+      const explanation = await askAgent<Explanation>(state, node, 'POST', '/explain', body);
+      const { missing, askNode } = explanation;
+      const isElsewhere =
+        askNode !== null && askNode !== node && state.nodes.some(({ name }) => name === askNode);
+      if ((missing.length === 0 && !isElsewhere) || round === MAX_ROUNDS) return explanation;
+      if (isElsewhere) node = askNode;
+      await Promise.all(missing.map(gather));
+      for (const key of missing.map(factKey)) {
+        const fact = known.get(key);
+        if (fact) sent.set(key, fact);
       }
-    },
-  };
+    }
+  }
+  return { explain };
 }
 
 /** Reports whether a fact of an earlier question may be needed for this one; others would only enlarge the request. */
@@ -60,6 +74,7 @@ function isUseful(request: FactRequest, to: string): boolean {
     case 'route':
       return request.place.kind === 'node' || to.includes(request.destination);
     case 'names':
+    case 'entry':
       return false;
   }
 }

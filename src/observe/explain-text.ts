@@ -15,6 +15,7 @@ const ARRIVAL: Readonly<Record<Arrival, string>> = {
   answered: '',
   refused: 'refuses',
   unanswered: 'no answer',
+  'reply-lost': 'replies are lost',
   unreachable: 'no route',
   denied: 'denied by policy',
   unknown: 'not known',

@@ -31,6 +31,8 @@ export interface ExplainRequest {
   readonly to: string;
   /** Null: any family that both ends have. */
   readonly family: IPFamily | null;
+  /** The node whose Service rules the packet enters. Default: by the routes of FROM. */
+  readonly entry?: string | null;
 }
 
 /** The state that `explain` reads; functions, so that caches, an API client or a test's lists can provide it. */
@@ -71,7 +73,15 @@ export interface ExplainStep {
 }
 
 /** The outcome at the destination address. */
-export type Arrival = 'answered' | 'refused' | 'unanswered' | 'unreachable' | 'denied' | 'unknown';
+export type Arrival =
+  | 'answered'
+  | 'refused'
+  | 'unanswered'
+  /** The client drops the replies, since their source is not the address that it uses. */
+  | 'reply-lost'
+  | 'unreachable'
+  | 'denied'
+  | 'unknown';
 
 export interface ExplainedEndpoint {
   readonly address: string;

@@ -10,7 +10,14 @@ import { testNode } from '../service/testing/test-node.ts';
 import { explain } from './explain.ts';
 import { renderExplanation, renderShort } from './explain-text.ts';
 import type { ExplainView } from './explain-view.ts';
-import { type Facts, knownFacts, type ListeningSocket, type NameLog, type NameTry } from './facts.ts';
+import {
+  type EntryRequest,
+  type Facts,
+  knownFacts,
+  type ListeningSocket,
+  type NameLog,
+  type NameTry,
+} from './facts.ts';
 
 type Ports = NonNullable<NonNullable<Service['spec']>['ports']>;
 
@@ -95,7 +102,12 @@ const SERVICES: Service[] = [
   service(
     'local',
     '10.96.0.2',
-    { type: 'LoadBalancer', externalTrafficPolicy: 'Local', selector: { app: 'web' } },
+    {
+      type: 'LoadBalancer',
+      externalTrafficPolicy: 'Local',
+      selector: { app: 'web' },
+      ...ports({ name: 'http', port: 80, targetPort: 8080, nodePort: 30_082 }),
+    },
     '203.0.113.2',
   ),
   service('inside', '10.96.0.3', { internalTrafficPolicy: 'Local', selector: { app: 'far' } }),
@@ -158,7 +170,10 @@ function view(change: Partial<ExplainView> = {}): ExplainView {
     maps.set(node.name, compile({ node, services: SERVICES, slices: SLICES }));
   }
   const names: Record<string, string[]> = { 'web.shop': ['10.96.0.1'], 'six.example': ['2001:db8::1'] };
-  return {
+  // As the agent of the other node answers.
+  const entryOf = ({ node, source, destination, port, protocol }: Omit<EntryRequest, 'kind'>) =>
+    explain(scene, { from: source, to: `${destination}:${port}/${protocol}`, family: null, entry: node });
+  const scene: ExplainView = {
     services: () => SERVICES,
     slices: () => SLICES,
     pods: () => PODS,
@@ -166,11 +181,12 @@ function view(change: Partial<ExplainView> = {}): ExplainView {
     map: (node) => maps.get(node) ?? null,
     mode: () => 'nftables',
     locate: (_, frontend) => [{ object: `map svc ${frontend.address}`, effect: 'the map sends it on' }],
-    facts: knownFactsOf(names),
+    facts: knownFactsOf(names, { entry: (packet) => entryOf(packet) }),
     hosts: [{ name: 'outside', addresses: ['198.51.100.7'] }],
     entryNode: (address) => (address.startsWith('203.0.113.') ? 'node-1' : null),
     ...change,
   };
+  return scene;
 }
 
 const ask = (scene: ExplainView, from: string, to: string) => explain(scene, { from, to, family: null });
@@ -200,6 +216,7 @@ function knownFactsOf(
       tries: [tryOf(name, names[name] ?? [])],
       addresses: names[name] ?? [],
     }),
+    entry: () => undefined,
     missing: [],
     failures: [],
     ...change,
@@ -267,6 +284,43 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
     'delivered',
     /enters the Service rules of node-2/,
     /node port 192\.168\.0\.2/,
+  ],
+  'a pod to the node port of another node': [
+    'shop/client-1',
+    'node/node-2:30080',
+    'delivered',
+    /enters the Service rules of node-1/,
+    /192\.168\.0\.2 is node node-2/,
+    /enters the Service rules of node-2/,
+    /node port 192\.168\.0\.2/,
+    /source rewritten/,
+  ],
+  'a pod to a node port with policy Local, of a node with an endpoint': [
+    'shop/client-1',
+    'node/node-2:30082',
+    'delivered',
+    /enters the Service rules of node-2/,
+  ],
+  'a pod to a node port with policy Local, of a node without endpoints': [
+    'shop/far-1',
+    'node/node-1:30082',
+    'dropped',
+    /enters the Service rules of node-1/,
+    /replies to the client directly, not through node-1/,
+    /fix use the cluster IP/,
+  ],
+  'a node to a node port with policy Local, of a node without endpoints': [
+    'node/node-2',
+    'node/node-1:30082',
+    'dropped',
+    /none on this node/,
+  ],
+  'a pod to a port of another node that belongs to no Service': [
+    'shop/client-1',
+    'node/node-2:9999',
+    'rejected',
+    /enters the Service rules of node-2/,
+    /9999/,
   ],
   'session affinity': ['shop/client-1', 'svc/shop/sticky', 'delivered', /keeps its endpoint until 10800 s/],
   'a pod is not subject to externalTrafficPolicy': [

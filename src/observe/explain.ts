@@ -7,10 +7,11 @@ import type { LocalDetection, Packet, Protocol, ServiceMap } from '../service/mo
 import { type Arrived, arriveAt, arriveFrom, type Destined, isLoopback } from './explain-arrival.ts';
 import { findCauses, serviceOf } from './explain-causes.ts';
 import { findDestination } from './explain-destination.ts';
-import { enter } from './explain-entry.ts';
+import { type Entered, enter } from './explain-entry.ts';
 import { endpointStep, kernelSteps, nextHop, sourceStep } from './explain-forwarding.ts';
 import { findOrigin, nameOf, nodeAt, podAt } from './explain-places.ts';
 import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
+import { isReplyLost, replyLost } from './explain-replies.ts';
 import { sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
 import { parseTarget } from './explain-target.ts';
 import { outcomeOf, verdictReason } from './explain-verdict.ts';
@@ -32,7 +33,7 @@ type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & { readonl
  * with them. Throws FairleadError if FROM or TO are invalid ("bad-argument") or name an object that does not exist
  * ("not-found").
  */
-export function explain(view: ExplainView, { from, to, family }: ExplainRequest): Explanation {
+export function explain(view: ExplainView, { from, to, family, entry = null }: ExplainRequest): Explanation {
   const origin = findOrigin(view, parseTarget(from));
   const destination = findDestination(view, origin, parseTarget(to), family);
   const finish = ({ askNode = null, ...body }: Body): Explanation => {
@@ -45,13 +46,13 @@ export function explain(view: ExplainView, { from, to, family }: ExplainRequest)
   if (!destination.found) {
     // A DNS question without an answer is explained like any other packet.
     const ways = destination.silentServers.map((server) =>
-      explainPacket(view, origin, { address: server, port: 53, protocol: 'UDP' }),
+      explainPacket(view, origin, { address: server, port: 53, protocol: 'UDP' }, null),
     );
     const steps = [...destination.steps, ...ways.flatMap((way) => way.steps)];
     const causes = [...ways.flatMap((way) => way.causes), ...destination.causes];
     return finish({ ...NOTHING, steps, verdict: 'unresolved', reason: 'no packet is sent', causes });
   }
-  const body = explainPacket(view, origin, destination);
+  const body = explainPacket(view, origin, destination, entry);
   return finish({ ...body, steps: [...destination.steps, ...body.steps] });
 }
 
@@ -69,7 +70,7 @@ interface Wanted {
   readonly protocol: Protocol;
 }
 
-function explainPacket(view: ExplainView, origin: Origin, wanted: Wanted): Body {
+function explainPacket(view: ExplainView, origin: Origin, wanted: Wanted, entry: string | null): Body {
   const { address, port, protocol } = wanted;
   const source = origin.addresses.find((candidate) => familyOf(candidate) === familyOf(address));
   if (source === undefined && !isLoopback(address)) {
@@ -78,7 +79,8 @@ function explainPacket(view: ExplainView, origin: Origin, wanted: Wanted): Body 
     return { ...NOTHING, verdict: 'unresolved', reason: 'no packet is sent', causes: [cause] };
   }
   const sent = { source: source ?? address, destination: address, port, protocol };
-  const entered = enter(view, origin, address);
+  const entered: Entered =
+    entry === null ? enter(view, origin, address) : { kind: 'node', node: entry, steps: [] };
   if (entered.kind === 'stopped') {
     const { verdict, reason, steps, causes } = entered;
     const packet = { ...sent, sourceClass: 'external' as const, node: origin.node };
@@ -210,7 +212,8 @@ function forwarded(
   const policies = explainPolicies(view, origin, map, packet, ends, true);
   const arrivals = candidates.slice(0, MAX_CHECKED_ENDPOINTS).map(({ endpoint }, index): Arrived => {
     const end = { address: endpoint.ip, port: endpoint.port, protocol: packet.protocol, service, portIndex };
-    return afterPolicies(policies.verdicts[index], () => arriveFrom(view, map.node.name, end));
+    const arrived = afterPolicies(policies.verdicts[index], () => arriveFrom(view, map.node.name, end));
+    return isReplyLost(origin, map, mode, candidates[index]) ? replyLost(map, arrived, end) : arrived;
   });
   const endpoints = candidates.map((candidate, index): ExplainedEndpoint => {
     const { endpoint, odds, masquerade, hairpin } = candidate;
@@ -284,6 +287,12 @@ function passed(
       : arriveFrom(view, node, end),
   );
   const step = passStep(view, map, packet, hostPort);
+  const owner = nodeAt(view, destination)?.metadata?.name ?? node;
+  if (owner !== node && hostPort === null && policies.verdicts[0] === 'allowed')
+    return enterNext(view, origin, owner, packet, {
+      ...base,
+      steps: [...base.steps, step, ...policies.steps],
+    });
   const seen = isOwn ? packet.source : sourceSeenAt(view, origin, node, packet.source, end.address);
   const causes =
     arrived.arrival === 'answered' ? [] : [...policies.causes, ...findCauses(view, map, packet, verdict)];
@@ -291,6 +300,18 @@ function passed(
     { ...base, steps: [...base.steps, step, ...policies.steps], clientSeen: seen, causes },
     arrived,
   );
+}
+
+/** Continues with a packet to the address of another node, whose Service rules it enters there. */
+function enterNext(view: ExplainView, origin: Origin, node: string, packet: Packet, base: Base): Body {
+  const { destination, port, protocol } = packet;
+  const here = base.packet?.node ?? origin.node ?? node;
+  const source = sourceSeenAt(view, origin, here, packet.source, destination);
+  const next = source === null ? undefined : view.facts.entry({ node, source, destination, port, protocol });
+  if (next === undefined)
+    return { ...base, verdict: 'unknown', reason: `the forwarding table of ${node} is not known` };
+  const { steps, endpoints, clientSeen, verdict, reason, causes } = next;
+  return { ...base, steps: [...base.steps, ...steps], endpoints, clientSeen, verdict, reason, causes };
 }
 
 /** Returns the pod to which a port of its node is forwarded (containers[].ports[].hostPort); null if none. */
@@ -343,7 +364,8 @@ function sctpCause(node: string, mode: Mode): Cause {
 }
 
 function classOf(map: ServiceMap, origin: Origin, source: string): Packet['sourceClass'] {
-  const isNodeAddress = origin.kind === 'node';
+  // To another node, it is a client like any other.
+  const isNodeAddress = origin.kind === 'node' && origin.node === map.node.name;
   const detection = map.node.localDetection;
   if (origin.kind !== 'pod') return classify(map.node, { source, isNodeAddress });
   // A pod's packets enter by the bridge or by the pod's own interface, as detectLocalMode expects.

@@ -1,4 +1,6 @@
 import type { IPFamily } from '../lib/address.ts';
+import type { Protocol } from '../service/model.ts';
+import type { Explanation } from './explain-view.ts';
 
 /**
  * The inputs of `explain` in addition to API objects and forwarding tables. An explanation is computed from the known
@@ -17,7 +19,18 @@ export type Place =
 
 export type SocketProtocol = 'TCP' | 'UDP';
 
-export type FactRequest =
+/** The path of a packet from the node that it enters next: only that node's agent has the forwarding table. */
+export interface EntryRequest {
+  readonly kind: 'entry';
+  readonly node: string;
+  readonly source: string;
+  readonly destination: string;
+  readonly port: number;
+  readonly protocol: Protocol;
+}
+
+/** A fact that is read in a network namespace. */
+export type LocalFactRequest =
   | { readonly kind: 'sockets'; readonly place: Place; readonly protocol: SocketProtocol }
   | { readonly kind: 'route'; readonly place: Place; readonly destination: string }
   | {
@@ -27,6 +40,8 @@ export type FactRequest =
       /** Null: both. */
       readonly family: IPFamily | null;
     };
+
+export type FactRequest = LocalFactRequest | EntryRequest;
 
 /** A socket that accepts new connections, or datagrams from any peer. */
 export interface ListeningSocket {
@@ -80,6 +95,7 @@ export type FactAnswer =
   /** Null: no route exists. */
   | { readonly kind: 'route'; readonly route: RouteFound | null }
   | { readonly kind: 'names'; readonly log: NameLog }
+  | { readonly kind: 'entry'; readonly explanation: Explanation }
   /** The fact could not be collected. */
   | { readonly kind: 'failed'; readonly reason: string };
 
@@ -91,6 +107,7 @@ export interface Facts {
   sockets(place: Place, protocol: SocketProtocol): readonly ListeningSocket[] | undefined;
   route(place: Place, destination: string): RouteFound | null | undefined;
   names(place: Place, name: string, family: IPFamily | null): NameLog | undefined;
+  entry(packet: Omit<EntryRequest, 'kind'>): Explanation | undefined;
   /** Requests without an answer. */
   readonly missing: readonly FactRequest[];
   /** The errors of requests that failed. */
@@ -121,6 +138,10 @@ export function knownFacts(facts: Iterable<Fact>): Facts {
     names(place, name, family) {
       const answer = find({ kind: 'names', place, name, family });
       return answer?.kind === 'names' ? answer.log : undefined;
+    },
+    entry(packet) {
+      const answer = find({ kind: 'entry', ...packet });
+      return answer?.kind === 'entry' ? answer.explanation : undefined;
     },
     get missing() {
       return [...missing.values()];

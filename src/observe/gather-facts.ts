@@ -18,7 +18,7 @@ import {
   parseCidr,
 } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
-import type { FactAnswer, FactRequest, ListeningSocket, NameLog, NameTry, Place } from './facts.ts';
+import type { FactAnswer, ListeningSocket, LocalFactRequest, NameLog, NameTry, Place } from './facts.ts';
 import { addressesInHosts, namesToAsk, readResolverSettings } from './resolver-settings.ts';
 
 /** A place on this machine. */
@@ -44,7 +44,7 @@ const RCODES_OF_FAILED_SERVERS: ReadonlySet<string> = new Set(['SERVFAIL', 'REFU
  * servers; sends no other packets. Does not reject: errors are answers of the kind `failed`.
  */
 export async function gatherFact(
-  request: FactRequest,
+  request: LocalFactRequest,
   placeOf: (place: Place) => LocalPlace,
 ): Promise<FactAnswer> {
   try {
