@@ -140,6 +140,14 @@ export const VARIATIONS: readonly QuestionRow[] = [
     in: { ebpf: 'answer' },
   }),
   row('a Local node port from a pod', 'client', 'NODE1:30084', 'answer'),
+  row('a node port of another node', 'client', 'NODE2:30081', 'answer'),
+  row('a Local node port of another node with an endpoint', 'client', 'NODE2:30084', 'answer'),
+  row('a Local node port of another node without', 'client-2', 'NODE1:30084', 'silence', {
+    says: /externalTrafficPolicy/,
+  }),
+  row('a node to a node port of another node', 'node/node-1', 'NODE2:30081', 'answer'),
+  row('a node to a Local node port of another node without', 'node/node-2', 'NODE1:30084', 'silence'),
+  row('over IPv6, a node port of another node', 'client', 'NODE2:30081', 'answer', { family: 6 }),
   row('internalTrafficPolicy Local with an endpoint', 'client-2', 'svc/inside', 'answer'),
 
   row('a node to its own server of the host network', 'node/node-2', 'svc/hostnet', 'answer'),
