@@ -58,7 +58,7 @@ export async function traceFlow(
     });
   }
   const { origin, places } = findPlaces(state, pods, explanation);
-  const entry = packet.node;
+  const entry = serviceNode(state, explanation);
   const { mode } = entry ? await askAgent<AgentState>(state, entry, 'GET', '/state') : state;
   const result = await trace({
     places,
@@ -75,6 +75,15 @@ export async function traceFlow(
     now: () => performance.now(),
   });
   return { explanation, trace: result, agreement: compare(explanation, result.legs, result.answer) };
+}
+
+/** Returns the node whose Service rules decide: the last one that the packet enters, as for node ports of other nodes. */
+function serviceNode(state: ClusterState, { steps, packet }: Explanation): string | null {
+  const entered = steps.flatMap(({ subject, object }) => {
+    const node = subject === 'entry' && state.nodes.find(({ name }) => object === `Node ${name}`);
+    return node ? node.name : [];
+  });
+  return entered.at(-1) ?? packet?.node ?? null;
 }
 
 /** Returns the client's place, and every place that the packet may pass. */
