@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { renderExplanation } from './explain-text.ts';
+import type { NameLog, NameTry } from './facts.ts';
+import { ask, knownFactsOf, SERVICES, service, view } from './testing/explain-scene.ts';
+
+describe('names that do not resolve', () => {
+  const log = (change: Partial<NameLog>): NameLog => ({
+    servers: ['10.96.0.10'],
+    search: ['shop.svc.cluster.local'],
+    ndots: 5,
+    fromHosts: false,
+    tries: [],
+    addresses: [],
+    ...change,
+  });
+  const tried = (result: string, change: Partial<NameTry> = {}): NameTry[] => [
+    {
+      name: 'web.shop.svc.cluster.local',
+      server: '10.96.0.10',
+      result,
+      aliases: [],
+      addresses: [],
+      ...change,
+    },
+  ];
+  const dns = service('kube-dns', '10.96.0.10');
+  const services = [...SERVICES, { ...dns, metadata: { namespace: 'kube-system', name: 'kube-dns' } }];
+  const nameRows: [what: string, name: string, log: NameLog, ...says: RegExp[]][] = [
+    [
+      'asked of other name servers',
+      'web',
+      log({ servers: ['192.0.2.53'], tries: tried('NXDOMAIN', { server: '192.0.2.53' }) }),
+      /resolved by 192\.0\.2\.53, not by the cluster's DNS: NXDOMAIN \(dnsPolicy/,
+      /set dnsPolicy: ClusterFirst/,
+    ],
+    ['no name server', 'web', log({ servers: [] }), /resolved by no name server/],
+    [
+      'an alias that leads nowhere',
+      'away',
+      log({ tries: tried('SERVFAIL', { aliases: ['www.example.com'] }) }),
+      /alias of www\.example\.com, which does not resolve: SERVFAIL from 10\.96\.0\.10/,
+    ],
+    [
+      'a name server that does not answer',
+      'web',
+      log({ tries: tried('no answer') }),
+      /no name server answers: 10\.96\.0\.10 \(no answer\)/,
+    ],
+    ['a typing error', 'wbe', log({ tries: tried('NXDOMAIN') }), /did you mean web\?/],
+    ['the name of a pod', 'far-1', log({ tries: tried('NXDOMAIN') }), /far-1 is a pod/, /pod\/shop\/far-1/],
+    ['no address of the family', 'web', log({ tries: tried('NOERROR') }), /spec\.ipFamilies/],
+  ];
+  for (const [what, name, answer, ...says] of nameRows) {
+    test(what, () => {
+      const facts = knownFactsOf({}, { names: () => answer });
+      const explanation = ask(view({ facts, services: () => services }), 'shop/client-1', `${name}:80`);
+      assert.equal(explanation.verdict, 'unresolved');
+      for (const pattern of says) assert.match(renderExplanation(explanation), pattern);
+    });
+  }
+});

@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { NetworkPolicy } from '../kube/types.ts';
+import { createPolicyTable } from '../policy/policy-table.ts';
+import { renderExplanation } from './explain-text.ts';
+import { ask, PODS, view } from './testing/explain-scene.ts';
+
+describe('network policies', () => {
+  const rules = (from: object) => [{ from: [{ podSelector: from }], ports: [{ port: 8080 }] }];
+  const admits = (from: object): NetworkPolicy => ({
+    metadata: { namespace: 'shop', name: 'web-only' },
+    spec: { podSelector: { matchLabels: { app: 'web' } }, policyTypes: ['Ingress'], ingress: rules(from) },
+  });
+  const silent: NetworkPolicy = {
+    metadata: { namespace: 'shop', name: 'silent' },
+    spec: { podSelector: {}, policyTypes: ['Egress'] },
+  };
+  const policyRows: [what: string, policies: NetworkPolicy[], verdict: string, ...says: RegExp[]][] = [
+    [
+      'the rule that allows it is named',
+      [admits({})],
+      'delivered',
+      /NetworkPolicy shop\/web-only allows ingress to shop\/web-1 on port 8080\/TCP/,
+      /spec\.ingress\[0\]\.from\[0\]/,
+    ],
+    [
+      'the policy that denies it is named, with the rule that would allow it',
+      [admits({ matchLabels: { app: 'other' } })],
+      'dropped',
+      /no rule of NetworkPolicy shop\/web-only allows ingress to shop\/web-1/,
+      /denied by network policies/,
+      /fix add a rule to one of them: from namespaceSelector \{kubernetes\.io\/metadata\.name: shop\}, podSelector/,
+    ],
+    [
+      'denied egress, with allowed ingress',
+      [admits({}), silent],
+      'dropped',
+      /no rule of NetworkPolicy shop\/silent allows egress from shop\/client-1/,
+      /isolates pod shop\/client-1 for egress/,
+    ],
+  ];
+  for (const [what, policies, verdict, ...says] of policyRows) {
+    test(what, () => {
+      const table = createPolicyTable('node-1');
+      for (const one of PODS) table.setPod(one);
+      for (const one of policies) table.setPolicy(one);
+      const explanation = ask(view({ policies: () => table }), 'shop/client-1', 'svc/shop/web:80');
+      assert.equal(explanation.verdict, verdict);
+      let text = renderExplanation(explanation);
+      for (const pattern of says) {
+        assert.match(text, pattern);
+        text = text.slice(text.search(pattern));
+      }
+    });
+  }
+});
