@@ -1,5 +1,4 @@
 import { createServer, Socket } from 'node:net';
-import { relay, reset } from '../dataplane/userspace/relay.ts';
 import { type NetnsRef, openTcpIn } from '../kernel/netns.ts';
 import type { Client } from '../kube/client.ts';
 import { type Informer, startInformer } from '../kube/informer.ts';
@@ -8,6 +7,7 @@ import { hostPort } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { relay, reset } from '../lib/relay.ts';
 import type { LoopbackListeners } from './loopback-listeners.ts';
 import { routeToService, type ServicePort, type ServiceRoute, servicePortText } from './service-port.ts';
 

@@ -1,10 +1,10 @@
 import { createServer, Socket } from 'node:net';
 import { hostPort } from '../../lib/address.ts';
 import { messageOf } from '../../lib/errors.ts';
+import { relay, reset } from '../../lib/relay.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
 import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
-import { relay, reset } from './relay.ts';
 
 /** The timeout before the next endpoint is tried: for the first, the second, … attempt of a connection. */
 export const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000] as const;
