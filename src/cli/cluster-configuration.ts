@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { parse } from 'yaml';
+import { isUrl } from '../cluster/manifests.ts';
 import { FairleadError, fileProblem } from '../lib/errors.ts';
 import { type OptionTable, suggestion } from './options.ts';
 
@@ -38,8 +39,11 @@ export function configurationWords(file: string, options: OptionTable, fields: r
   });
   if (manifests === undefined) return words;
   if (!Array.isArray(manifests) || manifests.some((one) => typeof one !== 'string'))
-    throw refusal(file, 'manifests must be a list of files and folders');
-  return [...words, ...manifests.map((one: string) => `--file=${resolve(dirname(file), one)}`)];
+    throw refusal(file, 'manifests must be a list of files, folders and URLs');
+  return [
+    ...words,
+    ...manifests.map((one: string) => `--file=${isUrl(one) ? one : resolve(dirname(file), one)}`),
+  ];
 }
 
 function readDocument(file: string): Record<string, unknown> {

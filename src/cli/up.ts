@@ -42,7 +42,7 @@ import { version } from './version.ts';
 const LOOK_MS = 500;
 
 const OPTIONS = {
-  file: texts('FILE', 'a manifest to apply, or a folder of them; "-" is standard input', {
+  file: texts('FILE', 'a manifest to apply, as a file, a folder of files or a URL; "-" is standard input', {
     short: 'f',
     main: true,
   }),
@@ -108,7 +108,7 @@ export const command = defineCommand({
     const name = checkClusterName(wanted || DEFAULT_CLUSTER);
     const ports = given.has('publish') ? parsePublishedPorts(options.publish) : null;
     requireRoot('up');
-    const manifests = readManifests(options.file);
+    const manifests = await readManifests(options.file);
     const progress = startProgress(output);
     const lock = await lockCluster(name, 'fairlead up');
     let state = readCluster(name);

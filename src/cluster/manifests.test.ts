@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { after, before, test } from 'node:test';
 import { readManifests, refuseUndefinedKinds } from './manifests.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'flt-manifests-'));
@@ -20,19 +22,19 @@ const rows: [what: string, content: string | null, message: RegExp][] = [
   ],
 ];
 for (const [what, content, message] of rows) {
-  test(`refuses ${what}`, () => {
+  test(`refuses ${what}`, async () => {
     const file = join(folder, 'm.yaml');
     if (content !== null) writeFileSync(file, content);
-    assert.throws(() => readManifests([file]), { name: 'FairleadError', code: 'bad-manifest', message });
+    await assert.rejects(readManifests([file]), { name: 'FairleadError', code: 'bad-manifest', message });
     rmSync(file, { force: true });
   });
 }
 
-test('refuses a folder without manifests', () => {
-  assert.throws(() => readManifests([folder]), { code: 'bad-manifest', message: /^no manifests in / });
+test('refuses a folder without manifests', async () => {
+  await assert.rejects(readManifests([folder]), { code: 'bad-manifest', message: /^no manifests in / });
 });
 
-test('reads the manifests of a folder by name, and no other files', () => {
+test('reads the manifests of a folder by name, and no other files', async () => {
   const inside = mkdtempSync(join(folder, 'many-'));
   const pod = (name: string) => `kind: Pod\napiVersion: v1\nmetadata: {name: ${name}}\n`;
   writeFileSync(join(inside, 'b.yaml'), pod('b'));
@@ -41,10 +43,44 @@ test('reads the manifests of a folder by name, and no other files', () => {
   mkdirSync(join(inside, 'below'));
   writeFileSync(join(inside, 'below', 'c.yaml'), pod('c'));
   assert.deepEqual(
-    readManifests([inside]).map(({ name }) => name),
+    (await readManifests([inside])).map(({ name }) => name),
     ['a', 'b'],
   );
 });
+
+const server = createServer((request, response) => {
+  if (request.url === '/pod.yaml') response.end('kind: Pod\napiVersion: v1\nmetadata: {name: a}\n');
+  else response.writeHead(404).end();
+});
+let url = '';
+let closedUrl = '';
+before(async () => {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const closed = createServer();
+  await new Promise<void>((resolve) => closed.listen(0, '127.0.0.1', resolve));
+  closedUrl = `http://127.0.0.1:${(closed.address() as AddressInfo).port}`;
+  await new Promise((resolve) => closed.close(resolve));
+});
+after(() => server.close());
+
+test('reads a URL', async () => {
+  const [found] = await readManifests([`${url}/pod.yaml`]);
+  assert.equal(found?.name, 'a');
+  assert.equal(found?.source, `${url}/pod.yaml: Pod a`);
+});
+
+for (const [what, path, message] of [
+  [
+    'that does not exist',
+    () => `${url}/missing.yaml`,
+    /^cannot read http:.*: the server answers 404 Not Found$/,
+  ],
+  ['of a server that does not run', () => `${closedUrl}/pod.yaml`, /^cannot read http:.*ECONNREFUSED/],
+] as const) {
+  test(`refuses a URL ${what}`, () =>
+    assert.rejects(() => readManifests([path()]), { code: 'bad-manifest', message }));
+}
 
 const DEFINITION = `
 kind: CustomResourceDefinition
@@ -62,10 +98,11 @@ for (const [what, content, refusal] of [
   ],
   ['a kind of its group that nothing defines', pot('kitchen.example.com/v1'), /unknown kind Pot/],
 ] as const) {
-  test(`for a new cluster, ${refusal ? 'refuses' : 'accepts'} ${what}`, () => {
+  test(`for a new cluster, ${refusal ? 'refuses' : 'accepts'} ${what}`, async () => {
     const file = join(folder, 'm.yaml');
     writeFileSync(file, content);
-    const check = () => refuseUndefinedKinds(readManifests([file]));
+    const objects = await readManifests([file]);
+    const check = () => refuseUndefinedKinds(objects);
     if (refusal) assert.throws(check, { code: 'bad-manifest', message: refusal });
     else check();
   });

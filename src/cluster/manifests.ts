@@ -23,46 +23,64 @@ export interface ManifestObject {
 }
 
 /**
- * Reads manifests before any process is started. Throws FairleadError "bad-manifest" for an unreadable file and an
- * object without kind or name.
+ * Reads manifests before any process is started: files, folders, "-" (standard input) and URLs. Throws FairleadError
+ * "bad-manifest" for an unreadable file and an object without kind or name.
  */
-export function readManifests(paths: readonly string[]): ManifestObject[] {
-  return paths.flatMap(manifestFiles).flatMap((file) => {
-    const refuse = (message: string) =>
-      new FairleadError(message, { op: 'read manifest', code: 'bad-manifest', object: file });
-    let text: string;
-    try {
-      text = readFileSync(file === '-' ? 0 : file, 'utf8');
-    } catch (error) {
-      throw refuse(`cannot read ${file}: ${fileProblem(error)}`);
-    }
-    const documents = parseAllDocuments(text);
-    const values = (Array.isArray(documents) ? documents : []).flatMap((document) => {
-      const [problem] = document.errors;
-      if (problem) throw refuse(`${file}: ${problem.message}`);
-      const value = document.toJS() as { kind?: string; items?: unknown[] } | null;
-      if (value === null) return [];
-      return value.kind === 'List' ? (value.items ?? []) : [value];
-    });
-    return values.map((value, i): ManifestObject => {
-      const object = value as ManifestObject['object'];
-      const where = `${file}: document ${i + 1}`;
-      if (!object.kind || !object.apiVersion) throw refuse(`${where}: missing kind or apiVersion`);
-      const kind =
-        KINDS.find((one) => one.kind === object.kind && apiVersionOf(one) === object.apiVersion) ?? null;
-      // Custom kinds are in a group with a domain name.
-      if (!kind && !/^[^/]+\.[^/]+\/./.test(object.apiVersion))
-        throw refuse(`${where}: unknown kind ${object.kind} in ${object.apiVersion}`);
-      const name = object.metadata?.name;
-      if (!name) throw refuse(`${where}: missing metadata.name`);
-      return {
-        object,
-        kind,
-        name,
-        namespace: kind?.namespaced === false ? '' : (object.metadata?.namespace ?? 'default'),
-        source: `${file}: ${object.kind} ${name}`,
-      };
-    });
+export async function readManifests(paths: readonly string[]): Promise<ManifestObject[]> {
+  const objects: ManifestObject[] = [];
+  for (const file of paths.flatMap(manifestFiles)) objects.push(...parseManifest(file, await readText(file)));
+  return objects;
+}
+
+export const isUrl = (path: string): boolean => /^https?:\/\//.test(path);
+
+const DOWNLOAD_MS = 30_000;
+
+async function readText(file: string): Promise<string> {
+  try {
+    if (!isUrl(file)) return readFileSync(file === '-' ? 0 : file, 'utf8');
+    const answer = await fetch(file, { signal: AbortSignal.timeout(DOWNLOAD_MS) });
+    if (answer.ok) return await answer.text();
+    await answer.body?.cancel();
+    throw refusal(file, `cannot read ${file}: the server answers ${answer.status} ${answer.statusText}`);
+  } catch (error) {
+    if (error instanceof FairleadError) throw error;
+    // fetch gives the reason as the cause of its error.
+    const problem = error instanceof Error && error.cause ? messageOf(error.cause) : fileProblem(error);
+    throw refusal(file, `cannot read ${file}: ${problem}`);
+  }
+}
+
+const refusal = (file: string, message: string) =>
+  new FairleadError(message, { op: 'read manifest', code: 'bad-manifest', object: file });
+
+function parseManifest(file: string, text: string): ManifestObject[] {
+  const documents = parseAllDocuments(text);
+  const values = (Array.isArray(documents) ? documents : []).flatMap((document) => {
+    const [problem] = document.errors;
+    if (problem) throw refusal(file, `${file}: ${problem.message}`);
+    const value = document.toJS() as { kind?: string; items?: unknown[] } | null;
+    if (value === null) return [];
+    return value.kind === 'List' ? (value.items ?? []) : [value];
+  });
+  return values.map((value, i): ManifestObject => {
+    const object = value as ManifestObject['object'];
+    const where = `${file}: document ${i + 1}`;
+    if (!object.kind || !object.apiVersion) throw refusal(file, `${where}: missing kind or apiVersion`);
+    const kind =
+      KINDS.find((one) => one.kind === object.kind && apiVersionOf(one) === object.apiVersion) ?? null;
+    // Custom kinds are in a group with a domain name.
+    if (!kind && !/^[^/]+\.[^/]+\/./.test(object.apiVersion))
+      throw refusal(file, `${where}: unknown kind ${object.kind} in ${object.apiVersion}`);
+    const name = object.metadata?.name;
+    if (!name) throw refusal(file, `${where}: missing metadata.name`);
+    return {
+      object,
+      kind,
+      name,
+      namespace: kind?.namespaced === false ? '' : (object.metadata?.namespace ?? 'default'),
+      source: `${file}: ${object.kind} ${name}`,
+    };
   });
 }
 
@@ -70,7 +88,7 @@ export function readManifests(paths: readonly string[]): ManifestObject[] {
  * Returns the file itself, or the manifests of a folder sorted by name, without subfolders (like `kubectl apply -f`).
  */
 function manifestFiles(path: string): string[] {
-  if (path === '-' || !statSync(path, { throwIfNoEntry: false })?.isDirectory()) return [path];
+  if (path === '-' || isUrl(path) || !statSync(path, { throwIfNoEntry: false })?.isDirectory()) return [path];
   const files = readdirSync(path, { withFileTypes: true })
     .filter((entry) => !entry.isDirectory() && /\.(ya?ml|json)$/.test(entry.name))
     .map((entry) => join(path, entry.name))
