@@ -288,27 +288,22 @@ spec:
 
 test('deleted rules are restored within a second, with an event on the node', async () => {
   assert.equal((await cluster.fairlead('mode', 'iptables')).status, 0);
-  const rules = () =>
-    onNode('node-1', 'iptables-save', '-t', 'nat')
-      .split('\n')
-      .filter((line) => line.startsWith('-A'));
-  const before = await settled(rules);
-  onNode('node-1', 'iptables', '-t', 'nat', '-F', 'KUBE-SERVICES');
-  assert.notDeepEqual(rules(), before);
-  await eventually(rules, (now) => now.join() === before.join(), 3000);
-  await eventually(
-    () =>
-      cluster.ask(
-        'get',
-        'events',
-        '--field-selector',
-        'involvedObject.name=node-1',
-        '-o',
-        'jsonpath={.items[*].reason}',
-      ),
-    (text) => text.includes('ServiceRulesChanged'),
-  );
-  assert.equal((await cluster.fairlead('mode', 'nftables')).status, 0);
+  try {
+    const rules = () =>
+      onNode('node-1', 'iptables-save', '-t', 'nat')
+        .split('\n')
+        .filter((line) => line.startsWith('-A'));
+    const before = await settled(rules);
+    onNode('node-1', 'iptables', '-t', 'nat', '-F', 'KUBE-SERVICES');
+    await eventually(rules, (now) => now.join() === before.join(), 3000);
+    const words = ['events', '--field-selector', 'involvedObject.name=node-1'];
+    await eventually(
+      () => cluster.ask('get', ...words, '-o', 'jsonpath={.items[*].reason}'),
+      (text) => text.includes('ServiceRulesChanged'),
+    );
+  } finally {
+    assert.equal((await cluster.fairlead('mode', 'nftables')).status, 0);
+  }
 });
 
 test('an owned nf_tables table rejects changes by other programs', () => {
