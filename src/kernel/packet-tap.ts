@@ -1,7 +1,7 @@
 import type { FairleadError } from '../lib/errors.ts';
 import { pointer } from './bpf/syscall.ts';
 import { errnoError, libc, systemError } from './libc.ts';
-import { inNetns, type NetnsRef } from './netns.ts';
+import { bindUdpIn, inNetns, localPort, type NetnsRef, socketAddress } from './netns.ts';
 import { attachFilter, type FilterInstruction } from './socket-filter.ts';
 
 // linux/socket.h, linux/if_packet.h, linux/if_ether.h, asm-generic/socket.h
@@ -66,6 +66,8 @@ export interface PacketTapOptions {
  * The kernel removes it with the process.
  */
 export interface PacketTap {
+  /** Reads the frames that have arrived and were not read yet; otherwise they are read when the event loop is idle. */
+  drain(): void;
   /** Returns how many frames the kernel has dropped since the previous call, because the buffer was full. */
   dropped(): number;
   close(): void;
@@ -104,6 +106,9 @@ export function openPacketTap({ netns, filter, snapBytes, onFrame, onError }: Pa
     for (let n = 0; n < BATCHES_PER_TURN && !closed; n++) if (readBatch() < BATCH) return;
   });
   return {
+    drain() {
+      while (!closed && readBatch() === BATCH);
+    },
     dropped() {
       // struct tpacket_stats; reading it sets it to zero.
       const value = new Uint8Array(8);
@@ -118,6 +123,49 @@ export function openPacketTap({ netns, filter, snapBytes, onFrame, onError }: Pa
       libc().close(fd);
     },
   };
+}
+
+const STAMP_GAP_MS = 2;
+const MIN_STAMP_GAP_NS = 1_000_000n;
+
+/**
+ * Makes the kernel stamp packets when they pass, not when they are read, and resolves when it does: after the first socket
+ * has asked for it, a kernel thread switches this on a little later (net_enable_timestamp() in net/core/dev.c). Two
+ * datagrams on loopback, sent one after the other and read together, show it by their stamps. Gives up after `maxTries` ×
+ * 2 ms: frames may then be in the wrong order. Close the result after the taps are open. Throws FairleadError.
+ */
+export async function enablePacketTimestamps(
+  sleep: (ms: number) => Promise<void>,
+  maxTries = 500,
+): Promise<{ close(): void }> {
+  const fd = bindUdpIn(null, '127.0.0.1', 0);
+  const close = () => libc().close(fd);
+  try {
+    const address = socketAddress('127.0.0.1', localPort(fd));
+    if (
+      libc().setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, u32(1), 4) !== 0 ||
+      libc().connect(fd, address, address.length) !== 0
+    ) {
+      throw systemError('open socket for timestamps');
+    }
+    const messages = createMessages(1);
+    const send = () => {
+      if (libc().send(fd, Uint8Array.of(0), 1, 0) < 0) throw systemError('send to loopback');
+    };
+    for (let tries = 0; tries < maxTries; tries++) {
+      send();
+      await sleep(STAMP_GAP_MS);
+      send();
+      const count = libc().recvmmsg(fd, messages.bytes, BATCH, MSG_DONTWAIT | MSG_TRUNC, null);
+      const stamps = Array.from({ length: Math.max(0, count) }, (_, i) => messages.read(i).timeNs);
+      const [first, second] = stamps;
+      if (first !== undefined && second !== undefined && second - first >= MIN_STAMP_GAP_NS) break;
+    }
+  } catch (error) {
+    close();
+    throw error;
+  }
+  return { close };
 }
 
 /** An array of struct mmsghdr, each with room for an address, a timestamp and one frame. */

@@ -1,5 +1,5 @@
 import type { NetnsRef } from '../kernel/netns.ts';
-import { openPacketTap, type PacketTap } from '../kernel/packet-tap.ts';
+import { enablePacketTimestamps, openPacketTap, type PacketTap } from '../kernel/packet-tap.ts';
 import { familyOf } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { type Counters, type MovedCounter, movedCounters } from './counters.ts';
@@ -67,7 +67,17 @@ const MAX_PORTS = 40;
  * FairleadError if a place cannot be observed.
  */
 export async function trace(options: TraceOptions): Promise<TraceResult> {
+  const timestamps = await enablePacketTimestamps(options.sleep);
+  try {
+    return await follow(options);
+  } finally {
+    timestamps.close();
+  }
+}
+
+async function follow(options: TraceOptions): Promise<TraceResult> {
   const { places, destination, sleep } = options;
+  // Its socket must be used in the same turn of the event loop, before it notices that it is not connected.
   const { probe, key, filter } = prepare(options);
   const sightings: Sighting[] = [];
   const taps: PacketTap[] = [];
@@ -103,6 +113,8 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
       answer = judge(options, sightings, key, probe).answer;
     }
     await sleep(SETTLE_MS);
+    // On a busy machine the timer can come before the frames of the same turn.
+    for (const tap of taps) tap.drain();
     const { own, relayed, ...last } = judge(options, sightings, key, probe);
     const final = last.answer ?? answer ?? unanswered(own, relayed);
     return {
