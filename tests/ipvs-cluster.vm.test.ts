@@ -15,8 +15,11 @@ interface Report {
   readonly flows: readonly { readonly flow: string; readonly ok: boolean }[];
 }
 
-/** The virtual machine has one slow processor: requests are few, and late ones do not count as lost. */
-const LOAD = ['--timeout', '20000', '--concurrency', '1', '--rate', '10', '--count', '100'];
+/**
+ * The virtual machine has one slow processor: requests are few, and late ones do not count as lost. To start a process
+ * costs more than its requests.
+ */
+const LOAD = ['--timeout', '20000', '--concurrency', '1', '--rate', '10', '--count', '300'];
 
 /**
  * Returns the virtual servers in the output of `ipvsadm -Sn`, each with its options and its real servers. Real servers
