@@ -261,3 +261,26 @@ function writeUint32(writer: Writer, value: number): void {
 export function addressRecord(name: Name, bytes: Uint8Array, ttl: number): ResourceRecord {
   return { name, type: bytes.length === 4 ? TYPE.A : TYPE.AAAA, class: CLASS_IN, ttl, data: bytes };
 }
+
+/** Encodes a question to a recursive name server. */
+export function encodeQuestion(id: number, name: string, type: number): Buffer {
+  return encodeMessage({
+    header: {
+      id,
+      response: false,
+      opcode: 0,
+      authoritative: false,
+      truncated: false,
+      recursionDesired: true,
+      recursionAvailable: false,
+      authenticData: false,
+      checkingDisabled: false,
+      rcode: 0,
+    },
+    question: { name, type, class: CLASS_IN },
+    answers: [],
+    authorities: [],
+    additionals: [],
+    edns: null,
+  });
+}

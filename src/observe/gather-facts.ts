@@ -1,7 +1,7 @@
 import { createSocket } from 'node:dgram';
 import { decodeMessage } from '../dns/decode.ts';
-import { encodeMessage } from '../dns/encode.ts';
-import { CLASS_IN, rcodeName, TYPE } from '../dns/message.ts';
+import { encodeQuestion } from '../dns/encode.ts';
+import { rcodeName, TYPE } from '../dns/message.ts';
 import { inControlGroup } from '../kernel/control-group.ts';
 import { NETLINK_SOCK_DIAG, NetlinkSocket } from '../kernel/netlink/socket.ts';
 import { bindUdpIn, type NetnsRef } from '../kernel/netns.ts';
@@ -184,12 +184,11 @@ function ask(place: LocalPlace, server: string, name: string, family: IPFamily):
     });
     try {
       const make = () => bindUdpIn(place.netns, isV6 ? '::' : '0.0.0.0', 0);
-      const { controlGroup } = place;
-      const fd = controlGroup === null ? make() : inControlGroup(controlGroup, make);
+      const fd = inControlGroup(place.controlGroup, make);
       socket.bind({ fd, exclusive: true }, () =>
         socket.connect(53, server, (error?: Error | null) => {
           if (error) fail(error);
-          else socket.send(question(id, name, type));
+          else socket.send(encodeQuestion(id, name, type));
         }),
       );
     } catch (error) {
@@ -198,28 +197,7 @@ function ask(place: LocalPlace, server: string, name: string, family: IPFamily):
   });
 }
 
-function question(id: number, name: string, type: number): Buffer {
-  return encodeMessage({
-    header: {
-      id,
-      response: false,
-      opcode: 0,
-      authoritative: false,
-      truncated: false,
-      recursionDesired: true,
-      recursionAvailable: false,
-      authenticData: false,
-      checkingDisabled: false,
-      rcode: 0,
-    },
-    question: { name, type, class: CLASS_IN },
-    answers: [],
-    authorities: [],
-    additionals: [],
-    edns: null,
-  });
-}
-
-function codeText(error: unknown): string {
+/** Returns the code of an error, or else its message. */
+export function codeText(error: unknown): string {
   return error instanceof Error && 'code' in error ? String(error.code) : messageOf(error);
 }

@@ -1,12 +1,12 @@
 import { createSocket } from 'node:dgram';
 import { Socket } from 'node:net';
-import { encodeMessage } from '../dns/encode.ts';
-import { CLASS_IN, TYPE } from '../dns/message.ts';
+import { encodeQuestion } from '../dns/encode.ts';
+import { TYPE } from '../dns/message.ts';
 import { inControlGroup } from '../kernel/control-group.ts';
 import { bindUdpIn, localPort, type NetnsRef, openTcpIn } from '../kernel/netns.ts';
 import { setInitialSequence } from '../kernel/tcp-sequence.ts';
 import type { IPFamily } from '../lib/address.ts';
-import { messageOf } from '../lib/errors.ts';
+import { codeText } from '../observe/gather-facts.ts';
 import type { SocketResult } from './outcome.ts';
 
 /** Where a probe's socket is opened. */
@@ -36,7 +36,7 @@ export interface UdpProbe extends Probe {
 
 /** Prepares a connection that starts with this sequence number. It sends no data. */
 export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence: number): TcpProbe {
-  const fd = inOrigin(origin, () => openTcpIn(origin.netns, family));
+  const fd = inControlGroup(origin.controlGroup, () => openTcpIn(origin.netns, family));
   // From here on the socket closes the descriptor.
   const socket = new Socket({ fd, readable: true, writable: true });
   let result: SocketResult = 'open';
@@ -46,7 +46,7 @@ export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence:
     socket.resume();
   });
   socket.on('error', (error) => {
-    result = { error: codeOf(error) };
+    result = { error: codeText(error) };
   });
   return {
     sequence,
@@ -65,13 +65,15 @@ export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence:
 
 /** Prepares a datagram with a text of its own; to port 53, a question for a name that contains it. */
 export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, id: string): UdpProbe {
-  const fd = inOrigin(origin, () => bindUdpIn(origin.netns, family === 'ipv4' ? '0.0.0.0' : '::', 0));
+  const fd = inControlGroup(origin.controlGroup, () =>
+    bindUdpIn(origin.netns, family === 'ipv4' ? '0.0.0.0' : '::', 0),
+  );
   const port = localPort(fd);
   const socket = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
   const text = `trace-${id}`;
   let result: SocketResult = 'open';
   const fail = (error: unknown) => {
-    result = { error: codeOf(error) };
+    result = { error: codeText(error) };
   };
   socket.on('error', fail);
   socket.on('message', () => {
@@ -84,7 +86,8 @@ export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, id: strin
       socket.bind({ fd, exclusive: true }, () =>
         socket.connect(to, address, (error?: Error | null) => {
           if (error) fail(error);
-          else socket.send(to === DNS_PORT ? dnsQuestion(text) : `${text}\n`);
+          // RFC 6761: a name that never exists.
+          else socket.send(to === DNS_PORT ? encodeQuestion(1, `${text}.invalid`, TYPE.A) : `${text}\n`);
         }),
       );
     },
@@ -98,26 +101,3 @@ export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, id: strin
 }
 
 const DNS_PORT = 53;
-
-function inOrigin<T>({ controlGroup }: ProbeOrigin, work: () => T): T {
-  return controlGroup === null ? work() : inControlGroup(controlGroup, work);
-}
-
-function dnsQuestion(label: string): Buffer {
-  return encodeMessage({
-    header: {
-      ...{ id: 1, response: false, opcode: 0, authoritative: false, truncated: false, rcode: 0 },
-      ...{ recursionDesired: true, recursionAvailable: false, authenticData: false, checkingDisabled: false },
-    },
-    // RFC 6761: a name that never exists.
-    question: { name: `${label}.invalid`, type: TYPE.A, class: CLASS_IN },
-    answers: [],
-    authorities: [],
-    additionals: [],
-    edns: null,
-  });
-}
-
-function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : messageOf(error);
-}
