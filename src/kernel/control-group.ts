@@ -23,10 +23,10 @@ export function controlGroupRoot(): string | null {
 let visits = 0;
 
 /**
- * Null: runs `work` where this process is. Otherwise runs `work` with this process in a separate control group below one of the v2 hierarchy
- * ("/fairlead-default/node-1"), and then moves the process back. A socket made inside keeps that group, so
- * that the programs attached to it apply. `work` must be synchronous. Takes 0.3 ms, and up to 40 ms on a busy
- * machine, since each of the two moves waits for an RCU grace period.
+ * Runs `work` with this process in a separate control group below one of the v2 hierarchy ("/fairlead-default/node-1"),
+ * and then moves the process back; `parent` null: runs it in the present group. A socket made inside keeps that group, so
+ * that the programs attached to it apply. `work` must be synchronous. Takes 0.3 ms, and up to 40 ms on a busy machine,
+ * since each of the two moves waits for an RCU grace period.
  */
 export function inControlGroup<T>(parent: string | null, work: () => T): T {
   if (parent === null) return work();
