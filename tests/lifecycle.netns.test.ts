@@ -244,19 +244,40 @@ describe('up rejects invalid input with an explanation, and creates nothing', ()
     assert.equal(status, 1, stderr);
     assert.match(stderr, /fairlead up must run as root.*\n.*sudo fairlead up/);
   });
+});
 
-  test('a manifest with a field that does not exist', async () => {
-    const { name, stateRoot } = reserveCluster();
-    const earlier = machineState(name, stateRoot);
-    const file = join(stateRoot, 'bad.yaml');
-    writeFileSync(
-      file,
+test('up reports each document that cannot be applied, and applies the others', async () => {
+  const { name, stateRoot } = reserveCluster();
+  const file = join(stateRoot, 'mixed.yaml');
+  writeFileSync(
+    file,
+    [
+      'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: first}\n',
+      'apiVersion: v1\nkind: ConfgMap\nmetadata: {name: wrong}\n',
       'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodeport: 30080}]}\n',
-    );
+      'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: last}\n',
+    ].join('---\n'),
+  );
+  try {
     const up = await runFairlead(stateRoot, ['up', '--detach', '--name', name, '-f', file]);
     assert.equal(up.status, 1);
-    assert.match(up.error, /\.spec\.ports\[0\]\.nodeport: field not declared in schema/);
-    assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
+    assert.match(
+      up.error,
+      /mixed\.yaml: document 2: ConfgMap wrong: unknown kind ConfgMap in v1\n.*use kind: ConfigMap/,
+    );
+    assert.match(
+      up.error,
+      /document 3: Service web: .*\.spec\.ports\[0\]\.nodeport: field not declared in schema/,
+    );
+    assert.match(up.error, /2 of 4 objects of the manifests were not applied/);
+    const env = { KUBECONFIG: join(stateRoot, name, 'kubeconfig') };
+    const found = spawnSync('kubectl', ['get', 'configmaps', 'first', 'last', '-o', 'name'], {
+      env: { ...process.env, ...env },
+      encoding: 'utf8',
+    });
+    assert.equal(found.stdout, 'configmap/first\nconfigmap/last\n', found.stderr);
+  } finally {
+    await runFairlead(stateRoot, ['down', '--name', name]);
     rmSync(stateRoot, { recursive: true, force: true });
-  });
+  }
 });

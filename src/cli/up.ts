@@ -3,7 +3,7 @@ import { availableModes } from '../agent/dataplanes.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { createCluster, freeApiPort, refuseLeftovers, resumeCluster } from '../cluster/creation.ts';
 import { authorityName } from '../cluster/credentials.ts';
-import { type ManifestObject, readManifests, refuseUndefinedKinds } from '../cluster/manifests.ts';
+import { type ManifestObject, type Manifests, readManifests } from '../cluster/manifests.ts';
 import { lockCluster } from '../cluster/name-lock.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';
 import { MAX_NODES, planCluster } from '../cluster/plan.ts';
@@ -26,6 +26,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import { listTopology } from '../network/topology.ts';
 import { configurationWords } from './cluster-configuration.ts';
 import { defineCommand, type Output } from './command.ts';
+import { renderError } from './error-text.ts';
 import {
   choice,
   flag,
@@ -98,7 +99,7 @@ export const command = defineCommand({
   name: 'up',
   summary: 'start a local cluster and wait until it is ready',
   description: [
-    'Starts a local cluster, applies the manifests, waits until their objects are ready, and prints commands to try next. Runs until Ctrl-C, which removes the cluster, or in the background with --detach. If the cluster is already running, it restarts stopped processes, adds or removes nodes for --nodes, and applies the manifests.',
+    'Starts a local cluster, applies the manifests, waits until their objects are ready, and prints commands to try next. Objects that cannot be applied are reported and do not stop the others; the exit status is then 1. Runs until Ctrl-C, which removes the cluster, or in the background with --detach. If the cluster is already running, it restarts stopped processes, adds or removes nodes for --nodes, and applies the manifests.',
   ],
   arguments: [],
   options: OPTIONS,
@@ -118,6 +119,7 @@ export const command = defineCommand({
       state = null;
     }
     const isNew = state === null;
+    let applied: readonly ManifestObject[];
     if (state) {
       refuseChanges(state, options, given);
       checkPublishedPorts(ports ?? state.publishedPorts, state);
@@ -126,13 +128,18 @@ export const command = defineCommand({
       const startedAgainAt = listTopology(name).length === 0 ? Date.now() : null;
       state = await resumeCluster(state, count, progress, options.timeout);
       const { signal } = new AbortController();
-      await becomeReady(state, manifests, progress, options.timeout, signal, startedAgainAt);
-    } else state = await startCluster(name, options, ports ?? [], manifests, progress);
+      applied = await becomeReady(state, manifests, progress, options.timeout, signal, startedAgainAt);
+    } else ({ state, applied } = await startCluster(name, options, ports ?? [], manifests, progress));
     if (!options['no-kubeconfig']) addToUserKubeconfig(state, progress);
     lock.release();
-    progress.done(advice(state, manifests));
+    progress.done(advice(state, applied));
+    const missing = manifests.problems.length + manifests.objects.length - applied.length;
+    if (missing > 0)
+      output.err(
+        `fairlead: ${missing} of ${applied.length + missing} objects of the manifests were not applied, see above\n`,
+      );
     if (!options.detach) await stayAttached(state, isNew, output);
-    return 0;
+    return missing > 0 ? 1 : 0;
   },
 });
 
@@ -171,11 +178,10 @@ async function startCluster(
   name: string,
   options: Values<typeof OPTIONS>,
   publishedPorts: readonly PublishedPort[],
-  manifests: readonly ManifestObject[],
+  manifests: Manifests,
   progress: Progress,
-): Promise<ClusterState> {
+): Promise<{ readonly state: ClusterState; readonly applied: readonly ManifestObject[] }> {
   requireKernel();
-  refuseUndefinedKinds(manifests);
   refuseLeftovers(name);
   checkPublishedPorts(publishedPorts, null);
   const request = {
@@ -201,8 +207,7 @@ async function startCluster(
   try {
     const state = createCluster(plan, progress);
     const ready = becomeReady(state, manifests, progress, options.timeout, interrupted.signal);
-    await Promise.race([ready, interrupted.promise]);
-    return state;
+    return { state, applied: await Promise.race([ready, interrupted.promise]) };
   } catch (error) {
     // A cluster that is running but not ready is kept for inspection; anything else is removed.
     if (!(error instanceof FairleadError) || error.code !== 'not-ready') await removeCluster(name);
@@ -293,6 +298,7 @@ function startProgress(output: Output): Progress {
       const ms = Math.round(performance.now() - start);
       output.err(`${mark} ${what.padEnd(24)} ${String(ms).padStart(6)} ms  ${detail}\n`);
     },
+    problem: (error) => output.err(renderError(error)),
     done(text) {
       const seconds = ((performance.now() - start) / 1000).toFixed(2);
       output.err(`ready in ${seconds} s\n\n`);
@@ -320,11 +326,11 @@ function interruption(): { readonly promise: Promise<never>; readonly signal: Ab
   };
 }
 
-function advice(state: ClusterState, manifests: readonly ManifestObject[]): string {
+function advice(state: ClusterState, applied: readonly ManifestObject[]): string {
   const program = process.env['FAIRLEAD_COMMAND'] ?? 'fairlead';
   const suffix = state.name === DEFAULT_CLUSTER ? '' : ` --name ${state.name}`;
-  const pod = manifests.find((entry) => entry.kind?.kind === 'Pod');
-  const service = manifests.find(
+  const pod = applied.find((entry) => entry.kind?.kind === 'Pod');
+  const service = applied.find(
     (entry) => entry.kind?.kind === 'Service' && entry.namespace === pod?.namespace,
   );
   const inDefault = pod?.namespace === 'default';

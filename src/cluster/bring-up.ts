@@ -3,7 +3,7 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
-import { applyManifests, type ManifestObject } from './manifests.ts';
+import { applyManifests, type ManifestObject, type Manifests } from './manifests.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { isRunning } from './process-identity.ts';
 import { logTail } from './processes.ts';
@@ -18,18 +18,19 @@ import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision 
 const MAX_FAILURES = 3;
 
 /**
- * Waits until the API server answers, and the nodes and all objects of the manifests are ready. `startedAgainAt`: the
- * time of a restart of the whole cluster; then also waits for the pods that were ready before it. Throws FairleadError
- * "not-ready" after the timeout or when the signal aborts, and "ended" if a process keeps failing.
+ * Waits until the API server answers, and the nodes and all objects of the manifests are ready, and returns these
+ * objects. An object that cannot be applied is reported as a problem. `startedAgainAt`: the time of a restart of the
+ * whole cluster; then also waits for the pods that were ready before it. Throws FairleadError "not-ready" after the
+ * timeout or when the signal aborts, and "ended" if a process keeps failing.
  */
 export async function becomeReady(
   state: ClusterState,
-  manifests: readonly ManifestObject[],
+  manifests: Manifests,
   progress: Progress,
   timeoutSeconds: number,
   signal: AbortSignal,
   startedAgainAt: number | null = null,
-): Promise<void> {
+): Promise<readonly ManifestObject[]> {
   const ended = new AbortController();
   const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal, signal]);
   const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
@@ -65,20 +66,21 @@ export async function becomeReady(
     await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     // Only when all nodes are ready, or all pods would be placed on the first.
-    await applyManifests(client, manifests, deadline);
+    const { applied, problems } = await applyManifests(client, manifests.objects, deadline);
     progress.step(
       'nodes ready',
       state.nodes.map((node) => `${node.name} ${node.addresses.join(' ')}`).join(', '),
     );
+    for (const problem of [...manifests.problems, ...problems]) progress.problem(problem);
     const requirements = [
-      ...manifests.flatMap((entry) => objectReady(watch, entry) ?? []),
+      ...applied.flatMap((entry) => objectReady(watch, entry) ?? []),
       ...(startedAgainAt === null ? [] : podsRestarted(watch, startedAgainAt)),
     ];
     if (requirements.length > 0) {
       await watch.until(requirements, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
       progress.step('pods ready', `${watch.pods.list().length} pods`);
     }
-    const answering = await servicesAnswer(client, state, manifests, deadline);
+    const answering = await servicesAnswer(client, state, applied, deadline);
     if (answering.length > 0) progress.step('Services answer', answering.join(', '));
     if (state.publishedPorts.length > 0) {
       await portsOpen(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
@@ -87,6 +89,7 @@ export async function becomeReady(
       );
       progress.step('ports published', shown.join(', '));
     }
+    return applied;
   } finally {
     clearInterval(guard);
     ended.abort();

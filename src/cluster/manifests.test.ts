@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { readManifests, refuseUndefinedKinds } from './manifests.ts';
+import { readManifests } from './manifests.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'flt-manifests-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -13,13 +13,6 @@ after(() => rmSync(folder, { recursive: true, force: true }));
 const rows: [what: string, content: string | null, message: RegExp][] = [
   ['a file that does not exist', null, /^cannot read .*\/m\.yaml: no such file$/],
   ['YAML that does not parse', 'a: [', /^.*\/m\.yaml: .*/],
-  ['a document without a kind', 'apiVersion: v1', /m\.yaml: document 1: missing kind or apiVersion$/],
-  ['a document without a name', 'kind: Pod\napiVersion: v1', /document 1: missing metadata\.name$/],
-  [
-    'a kind that is not served',
-    'kind: Pod\napiVersion: v1\nmetadata: {name: a}\n---\nkind: Pot\napiVersion: v1\n',
-    /document 2: unknown kind Pot in v1$/,
-  ],
 ];
 for (const [what, content, message] of rows) {
   test(`refuses ${what}`, async () => {
@@ -27,6 +20,32 @@ for (const [what, content, message] of rows) {
     if (content !== null) writeFileSync(file, content);
     await assert.rejects(readManifests([file]), { name: 'FairleadError', code: 'bad-manifest', message });
     rmSync(file, { force: true });
+  });
+}
+
+for (const [what, content, message] of [
+  ['without a kind', 'apiVersion: v1\nmetadata: {name: a}', /m\.yaml: document 2: missing kind$/],
+  ['without a name', 'kind: Pod\napiVersion: v1', /m\.yaml: document 2: missing metadata\.name$/],
+  ['that is not an object', '[a, b]', /m\.yaml: document 2: not an object$/],
+  [
+    'with an item without a name',
+    'kind: List\napiVersion: v1\nitems: [{kind: Pod, apiVersion: v1}]',
+    /m\.yaml: document 2, item 1: missing metadata\.name$/,
+  ],
+] as const) {
+  test(`reads the other documents beside one ${what}`, async () => {
+    const file = join(folder, 'm.yaml');
+    const pod = (name: string) => `kind: Pod\napiVersion: v1\nmetadata: {name: ${name}}\n`;
+    writeFileSync(file, `${pod('first')}---\n${content}\n---\n${pod('last')}`);
+    const { objects, problems } = await readManifests([file]);
+    rmSync(file);
+    assert.deepEqual(
+      objects.map(({ name }) => name),
+      ['first', 'last'],
+    );
+    assert.equal(problems.length, 1);
+    assert.match(problems[0]?.message ?? '', message);
+    assert.ok(problems[0]?.hint);
   });
 }
 
@@ -43,7 +62,7 @@ test('reads the manifests of a folder by name, and no other files', async () => 
   mkdirSync(join(inside, 'below'));
   writeFileSync(join(inside, 'below', 'c.yaml'), pod('c'));
   assert.deepEqual(
-    (await readManifests([inside])).map(({ name }) => name),
+    (await readManifests([inside])).objects.map(({ name }) => name),
     ['a', 'b'],
   );
 });
@@ -65,9 +84,9 @@ before(async () => {
 after(() => server.close());
 
 test('reads a URL', async () => {
-  const [found] = await readManifests([`${url}/pod.yaml`]);
+  const [found] = (await readManifests([`${url}/pod.yaml`])).objects;
   assert.equal(found?.name, 'a');
-  assert.equal(found?.source, `${url}/pod.yaml: Pod a`);
+  assert.equal(found?.source, `${url}/pod.yaml: document 1: Pod a`);
 });
 
 for (const [what, path, message] of [
@@ -80,30 +99,4 @@ for (const [what, path, message] of [
 ] as const) {
   test(`refuses a URL ${what}`, () =>
     assert.rejects(() => readManifests([path()]), { code: 'bad-manifest', message }));
-}
-
-const DEFINITION = `
-kind: CustomResourceDefinition
-apiVersion: apiextensions.k8s.io/v1
-metadata: {name: pots.kitchen.example.com}
-spec: {group: kitchen.example.com, names: {kind: Pot}, versions: [{name: v1}]}
-`;
-const pot = (apiVersion: string) => `kind: Pot\napiVersion: ${apiVersion}\nmetadata: {name: a}\n`;
-for (const [what, content, refusal] of [
-  ['a kind that the manifests define', `${pot('kitchen.example.com/v1')}---${DEFINITION}`, null],
-  [
-    'another version of it',
-    `${DEFINITION}---\n${pot('kitchen.example.com/v2')}`,
-    /m\.yaml: Pot a: unknown kind Pot in kitchen\.example\.com\/v2$/,
-  ],
-  ['a kind of its group that nothing defines', pot('kitchen.example.com/v1'), /unknown kind Pot/],
-] as const) {
-  test(`for a new cluster, ${refusal ? 'refuses' : 'accepts'} ${what}`, async () => {
-    const file = join(folder, 'm.yaml');
-    writeFileSync(file, content);
-    const objects = await readManifests([file]);
-    const check = () => refuseUndefinedKinds(objects);
-    if (refusal) assert.throws(check, { code: 'bad-manifest', message: refusal });
-    else check();
-  });
 }
