@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { createInterface } from 'node:readline';
 import { rotateLogs } from '../cluster/log-rotation.ts';
 import { connectToRole, type HeldRole, takeRole } from '../cluster/name-lock.ts';
 import { identify, isRunning, type ProcessIdentity } from '../cluster/process-identity.ts';
@@ -10,7 +11,8 @@ import {
   readSupervision,
   writeSupervision,
 } from '../cluster/state.ts';
-import { CONTROL_PLANE, type ProcessRecord, PUBLISHED_PORTS } from '../cluster/supervision.ts';
+import { CONTROL_PLANE, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
+import { createSupervisionRecord, type RecordState } from '../cluster/supervision-record.ts';
 import { createSupervisor } from '../cluster/supervisor.ts';
 import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
@@ -36,39 +38,47 @@ export const command = defineCommand({
     const logger = createLogger('supervisor');
     exitOnUnhandled(logger);
     const signal = shutdownSignal();
+    let unwritten: Supervision | null = null;
     while (!signal.aborted && readCluster(name) !== null) {
       const standbys = createStandbys();
       const role = await takeRole('supervisor', name, 'fairlead supervise', standbys.onMessage);
       if (!role) {
-        await waitForEnd(name, signal);
+        unwritten = await waitForEnd(name, signal);
         continue;
       }
-      await supervise(name, role, standbys, logger, signal);
+      await supervise(name, role, unwritten ?? readSupervision(name), standbys, logger, signal);
       break;
     }
     return 0;
   },
 });
 
-/** Supervises until the signal aborts, or the cluster is removed. */
+/** Supervises until the signal aborts, or the cluster is removed. `inherited`: the record of an earlier supervisor. */
 async function supervise(
   name: string,
   role: HeldRole,
+  inherited: Supervision,
   standbys: Standbys,
   logger: Logger,
   signal: AbortSignal,
 ): Promise<void> {
   logger.info({ pid: process.pid }, 'supervising');
   let state = await createdCluster(name, signal);
-  let records: Readonly<Record<string, ProcessRecord>> = readSupervision(name).processes;
   const self = identify(process.pid);
-  const save = () => {
-    if (state) writeSupervision(name, { supervisor: self, standby: standbys.current(), processes: records });
-  };
+  const record = createSupervisionRecord({
+    initial: { supervisor: self, standby: standbys.current(), processes: inherited.processes },
+    write(supervision) {
+      if (state) writeSupervision(name, supervision);
+    },
+    onChange: (changed) => standbys.send(changed),
+    logger,
+  });
+  const put = (changes: Partial<Supervision>) =>
+    record.put({ ...record.current().supervision, standby: standbys.current(), ...changes });
   const supervisor = createSupervisor({
     wanted() {
       state = readCluster(name) ?? null;
-      if (!state) return Object.keys(records);
+      if (!state) return Object.keys(record.current().supervision.processes);
       return [
         CONTROL_PLANE,
         ...(state.publishedPorts.length > 0 ? [PUBLISHED_PORTS] : []),
@@ -82,16 +92,16 @@ async function supervise(
       return startProcess(current, process);
     },
     isRunning,
-    records,
-    save(changed) {
-      records = changed;
-      save();
-    },
+    records: inherited.processes,
+    save: (processes) => put({ processes }),
     clock: systemClock,
     logger,
   });
-  standbys.onChange(save);
-  standbys.onHurry(() => supervisor.hurry());
+  standbys.serve({
+    changed: () => put({}),
+    hurry: () => supervisor.hurry(),
+    record: () => record.current(),
+  });
   if (state) supervisor.look();
   const started = systemClock.now();
   const cancelRotation = repeat(ROTATE_LOGS_MS, () => {
@@ -103,6 +113,7 @@ async function supervise(
   });
   while (!signal.aborted && state) {
     await pause(systemClock, 500, signal);
+    record.retry();
     if (standbys.current() === null && systemClock.now() - started > STANDBY_AFTER_MS) standbys.start(state);
   }
   cancelRotation();
@@ -137,41 +148,51 @@ async function createdCluster(name: string, signal: AbortSignal): Promise<Cluste
 interface Standbys {
   onMessage(message: unknown, socket: Socket): void;
   current(): ProcessIdentity | null;
-  onChange(call: () => void): void;
-  onHurry(call: () => void): void;
+  /** Sends a changed record to the standbys. */
+  send(record: RecordState): void;
+  /** Sets the functions that answer the connected processes. */
+  serve(supervisor: {
+    /** Called when a standby was added or ended. */
+    changed(): void;
+    hurry(): void;
+    record(): RecordState;
+  }): void;
   start(state: ClusterState): void;
 }
 
 /**
- * Manages the processes connected to this supervisor: a standby, and `up` when it requests an immediate
- * restart.
+ * Manages the processes connected to this supervisor: a standby, `up` when it requests an immediate restart, and
+ * `status`, which reads the record.
  */
 function createStandbys(): Standbys {
-  const identities = new Set<ProcessIdentity>();
-  let changed = () => {};
-  let hurry = () => {};
+  const connected = new Map<Socket, ProcessIdentity>();
+  let supervisor: Parameters<Standbys['serve']>[0] | null = null;
   let startedAt = Number.NEGATIVE_INFINITY;
   return {
     onMessage(message, socket) {
-      const { standby, hurry: isHurry } = message as { standby?: ProcessIdentity; hurry?: boolean };
-      if (isHurry === true) hurry();
+      const { standby, hurry, record } = message as {
+        standby?: ProcessIdentity;
+        hurry?: boolean;
+        record?: boolean;
+      };
+      if (hurry === true) supervisor?.hurry();
       if (!standby) {
-        socket.end('done\n');
+        socket.end(record === true && supervisor ? JSON.stringify(supervisor.record()) : 'done\n');
         return;
       }
-      identities.add(standby);
-      changed();
+      connected.set(socket, standby);
+      supervisor?.changed();
       socket.on('close', () => {
-        identities.delete(standby);
-        changed();
+        connected.delete(socket);
+        supervisor?.changed();
       });
     },
-    current: () => identities.values().next().value ?? null,
-    onChange(call) {
-      changed = call;
+    current: () => connected.values().next().value ?? null,
+    send(record) {
+      for (const socket of connected.keys()) socket.write(`${JSON.stringify(record)}\n`);
     },
-    onHurry(call) {
-      hurry = call;
+    serve(functions) {
+      supervisor = functions;
     },
     start(state) {
       // A standby that was just started has not connected yet.
@@ -182,15 +203,21 @@ function createStandbys(): Standbys {
   };
 }
 
-/** Waits, on standby, until the supervisor has ended. */
-async function waitForEnd(name: string, signal: AbortSignal): Promise<void> {
+/** Waits, on standby, until the supervisor has ended. Returns its record if it could not write it, otherwise null. */
+async function waitForEnd(name: string, signal: AbortSignal): Promise<Supervision | null> {
   const connection = await connectToRole('supervisor', name);
-  if (!connection) return;
+  if (!connection) return null;
   const { socket } = connection;
+  let unwritten: Supervision | null = null;
+  createInterface({ input: socket }).on('line', (line) => {
+    const { supervision, problem } = JSON.parse(line) as RecordState;
+    unwritten = problem === null ? null : supervision;
+  });
   socket.write(`${JSON.stringify({ standby: identify(process.pid) })}\n`);
   await new Promise<void>((resolve) => {
     socket.once('close', () => resolve());
     signal.addEventListener('abort', () => socket.destroy());
     if (signal.aborted) socket.destroy();
   });
+  return unwritten;
 }

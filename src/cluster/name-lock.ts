@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { createConnection, createServer, type Server, type Socket } from 'node:net';
+import { inNetns, type NetnsRef } from '../kernel/netns.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { stateRoot } from './state.ts';
 
@@ -57,12 +58,18 @@ export async function takeRole(
   };
 }
 
-/** Connects to the holder of a role; returns null if there is none. */
+/**
+ * Connects to the holder of a role; returns null if there is none. `netns`: the network namespace of the holder, if it is
+ * not this process's: abstract sockets belong to one (unix(7)).
+ */
 export async function connectToRole(
   role: Role,
   cluster: string,
+  netns: NetnsRef | null = null,
 ): Promise<{ readonly holder: RoleHolder; readonly socket: Socket } | null> {
-  const socket = createConnection(address(role, cluster));
+  // The kernel's socket is created by this call.
+  const connect = () => createConnection(address(role, cluster));
+  const socket = netns === null ? connect() : inNetns(netns, connect);
   const failed = new Promise<null>((resolve, reject) => {
     socket.on('error', (error) => {
       if (hasCode(error, 'ECONNREFUSED', 'ECONNRESET', 'EPIPE')) resolve(null);

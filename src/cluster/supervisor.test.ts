@@ -14,7 +14,6 @@ let exits: Map<string, (reason: string) => void>;
 let adopted: Set<number>;
 let records: Readonly<Record<string, ProcessRecord>>;
 let faults: Error[];
-let saveFault: Error | null;
 
 beforeEach(() => {
   clock = manualClock(1_000_000);
@@ -24,7 +23,6 @@ beforeEach(() => {
   adopted = new Set();
   records = {};
   faults = [];
-  saveFault = null;
 });
 
 function supervise(): Supervisor {
@@ -40,7 +38,6 @@ function supervise(): Supervisor {
     isRunning: ({ pid }) => adopted.has(pid),
     records,
     save(saved) {
-      if (saveFault) throw saveFault;
       records = saved;
     },
     clock,
@@ -132,17 +129,6 @@ describe('the supervisor of a cluster', () => {
     clock.advance(LOOK_MS);
     assert.deepEqual(starts.slice(2), ['node-1']);
     assert.match(records['node-1']?.lastExit?.reason ?? '', /^ended for an unknown reason: see node-1\.log$/);
-  });
-
-  test('continues if its file cannot be written', () => {
-    saveFault = new Error('no space left');
-    supervise();
-    exit('node-1');
-    clock.advance(LOOK_MS);
-    assert.deepEqual(starts.slice(2), ['node-1']);
-    saveFault = null;
-    clock.advance(LOOK_MS);
-    assert.equal(records['node-1']?.restarts, 1);
   });
 
   test('starts nothing after it is closed', () => {

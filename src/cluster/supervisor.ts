@@ -20,6 +20,7 @@ export interface SupervisorOptions {
   readonly isRunning: (identity: ProcessIdentity) => boolean;
   /** The records of an earlier supervisor, whose processes are adopted. */
   readonly records: Readonly<Record<string, ProcessRecord>>;
+  /** Called after each change of the records. */
   readonly save: (records: Readonly<Record<string, ProcessRecord>>) => void;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -46,7 +47,6 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
   let isClosed = false;
   let cancel = () => {};
   let saved = '';
-  let unsaved = '';
 
   const endOf = (name: string, identity: ProcessIdentity): string | null => {
     const own = exits.get(keyOf(identity));
@@ -87,15 +87,8 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
     const contents = Object.fromEntries(records);
     const text = JSON.stringify(contents);
     if (text === saved) return;
-    try {
-      options.save(contents);
-      saved = text;
-    } catch (error) {
-      // For example on a full disk: supervision continues without its file, and retries at the next check.
-      if (text !== unsaved)
-        logger.error({ err: error }, `failed to save the state of the processes: ${messageOf(error)}`);
-      unsaved = text;
-    }
+    saved = text;
+    options.save(contents);
   };
   const look = () => {
     if (isClosed) return;
