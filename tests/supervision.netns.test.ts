@@ -1,7 +1,18 @@
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
-import { appendFileSync, existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
+import {
+  appendFileSync,
+  chownSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
 import { isRunning, type ProcessIdentity } from '../src/cluster/process-identity.ts';
 import { CONTROL_PLANE, PUBLISHED_PORTS } from '../src/cluster/supervision.ts';
@@ -59,6 +70,80 @@ const healthy = () =>
     (result) => result.status === 0,
     60_000,
   );
+
+describe('the user of sudo, without root rights', () => {
+  const UID = 65_534;
+  let folder = '';
+  before(() => {
+    folder = mkdtempSync(join(tmpdir(), 'flt-user-'));
+    copyFileSync(cluster.kubeconfig, join(folder, 'config'));
+    for (const path of [folder, join(folder, 'config')]) chownSync(path, UID, UID);
+  });
+  after(() => rmSync(folder, { recursive: true, force: true }));
+
+  const spawnAsUser = (kubeconfig: string, words: readonly string[]) =>
+    spawn(process.execPath, [join(import.meta.dirname, 'testing', 'run-as-user.ts'), String(UID), ...words], {
+      cwd: '/',
+      env: { ...process.env, FAIRLEAD_STATE: cluster.stateRoot, KUBECONFIG: kubeconfig },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+  async function runAsUser(words: readonly string[], kubeconfig = join(folder, 'config')) {
+    const child = spawnAsUser(kubeconfig, words);
+    const [out, error, status] = await Promise.all([
+      text(child.stdout),
+      text(child.stderr),
+      new Promise<number | null>((resolve) => child.once('close', resolve)),
+    ]);
+    return { status, out, error };
+  }
+
+  for (const words of [
+    ['explain', 'client', 'hello:80'],
+    ['explain', 'client', 'svc/hello', '--verbose'],
+    ['explain', 'outside', 'node/node-1:30080'],
+    ['explain', '--who-can', 'client:80'],
+  ]) {
+    test(`${words.join(' ')} prints the same as for root`, async () => {
+      const ofRoot = await cluster.fairlead(...words);
+      assert.deepEqual(await runAsUser(words), { ...ofRoot, error: '' });
+    });
+  }
+
+  test('status shows processes, nodes and Services', async () => {
+    await healthy();
+    const facts = (out: string) => {
+      const { nodes, services, processes, ports, problems } = JSON.parse(out) as Record<string, unknown[]>;
+      const pids = (processes as Shown['processes']).map(({ name, pid }) => ({ name, pid }));
+      return { nodes, services, ports, problems, pids };
+    };
+    const { status: code, out, error } = await runAsUser(['status', '-o', 'json']);
+    assert.equal(code, 0, error);
+    assert.deepEqual(facts(out), facts((await cluster.fairlead('status', '-o', 'json')).out));
+  });
+
+  test('flows shows connections as they happen', async () => {
+    const child = spawnAsUser(join(folder, 'config'), ['flows', '--service', 'hello', '--count', '2']);
+    const ended = Promise.all([text(child.stdout), text(child.stderr)]);
+    let isOpen = true;
+    child.once('close', () => {
+      isOpen = false;
+    });
+    await eventually(
+      () => cluster.request('client', 'http://hello', '--count', '5').then(() => isOpen),
+      (open) => !open,
+      60_000,
+    );
+    const [out, error] = await ended;
+    assert.match(out, /default\/client 10\..* → default\/hello:http .* → default\/hello-/, error);
+  });
+
+  test('without a context of the cluster, the error names the way to see it', async () => {
+    const { status: code, error } = await runAsUser(['status', '--name', cluster.name], '/nonexistent');
+    assert.equal(code, 1);
+    assert.match(error, /no such cluster in your kubeconfig: .*\n.*use sudo/);
+    assert.doesNotMatch(error, /fairlead down/);
+  });
+});
 
 describe('kill -9', () => {
   for (const name of ['node-1', CONTROL_PLANE, PUBLISHED_PORTS]) {
@@ -217,7 +302,28 @@ describe('a full disk', () => {
       await cluster.ask('delete', 'configmap', 'early');
       await cluster.ask('delete', 'pod', '-l', 'app=gone', '--timeout=60s');
       assert.deepEqual(pids(), earlier, 'no process has ended');
+      const before = await shownOf('node-1');
+      fill();
       kill(cluster.supervision().processes['node-1']?.identity);
+      // Whether or not the supervisor can write its record.
+      const restarted = await eventually(
+        () => shownOf('node-1'),
+        (one) => one?.pid !== null && one?.restarts === (before?.restarts ?? 0) + 1,
+        60_000,
+      );
+      const supervisor = await shownOf('supervisor');
+      assert.ok(supervisor?.pid);
+      process.kill(supervisor.pid, 'SIGKILL');
+      await eventually(
+        () => shownOf('supervisor'),
+        (one) => one?.pid !== null && one?.pid !== supervisor.pid,
+        60_000,
+      );
+      assert.equal(
+        (await shownOf('node-1'))?.pid,
+        restarted?.pid,
+        'the next supervisor adopts the new agent',
+      );
       const { name } = (await cluster.pods('app=hello')).find(({ node }) => node === 'node-1') ?? {};
       await eventually(
         () => cluster.kubectl('exec', name ?? '', '--', 'fairlead', 'version'),

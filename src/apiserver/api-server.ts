@@ -31,7 +31,7 @@ import type { SchemaService, TableService } from './schema-service.ts';
 import { type AuthorizationMode, createSecurity } from './security.ts';
 import { createTokenIssuer } from './service-account-tokens.ts';
 import { ServiceAllocator } from './service-allocator.ts';
-import type { Security, ServerParts } from './services.ts';
+import type { FurtherPaths, Security, ServerParts } from './services.ts';
 import { Store } from './store.ts';
 import { createWatchHub } from './watch/watch-hub.ts';
 
@@ -65,6 +65,8 @@ export interface ApiServerOptions {
   readonly tokenIssuer?: string;
   /** Replaces parts of the server's security, for tests. */
   readonly security?: (parts: ServerParts, defaults: Security) => Partial<Security>;
+  /** Default: none. */
+  readonly furtherPaths?: FurtherPaths;
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
@@ -156,6 +158,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     dialer: createClusterDialer({ store, tls: options.nodeTls }),
     hub: createWatchHub(store, clock),
     swagger: createSwaggerService(),
+    furtherPaths: options.furtherPaths ?? (() => null),
   });
   installBuiltins(resources, store, KINDS, options);
   addresses.repair();

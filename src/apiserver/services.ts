@@ -8,6 +8,7 @@ import type { ClusterDialer } from './cluster-dialer.ts';
 import type { RequestMetrics } from './metrics.ts';
 import type { NodeTunnel } from './node-tunnel.ts';
 import type { SwaggerService } from './openapi/swagger-service.ts';
+import type { PlainResponse } from './requests/request.ts';
 import type { ResourceStore } from './resource-store.ts';
 import type { ResourceRegistry } from './routes/resource-registry.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
@@ -38,6 +39,19 @@ export interface Security {
   readonly admission: readonly AdmissionPlugin[];
 }
 
+/**
+ * Serves paths outside the Kubernetes API for the program that contains the server, after authorization as non-resource
+ * URLs. Returns null for all other paths.
+ */
+export type FurtherPaths = (request: {
+  readonly method: string;
+  /** Without the query. */
+  readonly path: string;
+  body(): Promise<Buffer>;
+  /** Aborts when the client disconnects. */
+  readonly signal: AbortSignal;
+}) => Promise<PlainResponse> | null;
+
 /** The services that request handlers use. */
 export interface ApiServices extends ServerParts, Security {
   readonly tables: TableService;
@@ -50,4 +64,5 @@ export interface ApiServices extends ServerParts, Security {
   readonly dialer: ClusterDialer;
   readonly hub: WatchHub;
   readonly swagger: SwaggerService;
+  readonly furtherPaths: FurtherPaths;
 }

@@ -7,6 +7,7 @@ import { KINDS } from '../apiserver/kinds.ts';
 import { matchInLinearTime } from '../apiserver/linear-regexp.ts';
 import { createSchemaService } from '../apiserver/schema/service.ts';
 import { createTableService } from '../apiserver/tables/tables.ts';
+import { commandPaths } from '../cluster/command-paths.ts';
 import { followPodRoutes } from '../cluster/control-plane-routes.ts';
 import { clusterAuthority } from '../cluster/credentials.ts';
 import { NODE_PREFIX } from '../cluster/plan.ts';
@@ -59,6 +60,7 @@ export const command = defineCommand({
       schema: createSchemaService({ kinds: KINDS }),
       tables: createTableService(),
       version: KUBERNETES_VERSION,
+      furtherPaths: commandPaths(state.name),
       clock: systemClock,
       random: Math.random,
       logger,

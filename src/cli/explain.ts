@@ -1,6 +1,4 @@
-import { createFlowExplainer } from '../cluster/explain-flow.ts';
-import { requireRoot } from '../cluster/requirements.ts';
-import { requireCluster } from '../cluster/state.ts';
+import { openCluster } from '../cluster/cluster-access.ts';
 import { renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { flag, text, usageError } from './options.ts';
@@ -48,17 +46,16 @@ export const command = defineCommand({
       throw usageError('explain', '--who-can does not take FROM and TO');
     if (options.ipv4 && options.ipv6) throw usageError('explain', 'use one of -4 and -6');
     if (target !== null) {
-      requireRoot('explain');
-      const reach = await answerWhoCan(requireCluster(options.name), target);
+      const { credentials } = await openCluster(options.name);
+      const reach = await answerWhoCan(credentials, target);
       output.out(renderFacts(reach, options) ?? renderReach(reach));
       return 0;
     }
     if (from === undefined || to === undefined)
       throw usageError('explain', `missing ${from === undefined ? 'FROM and TO' : 'TO'}`);
-    requireRoot('explain');
     const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;
-    const explainer = createFlowExplainer(requireCluster(options.name));
-    const explanation = await explainer.explain({ from, to, family });
+    const cluster = await openCluster(options.name);
+    const explanation = await cluster.explain({ from, to, family });
     const render = options.verbose ? renderExplanation : renderShort;
     output.out(renderFacts(explanation, options) ?? render(explanation));
     return explanation.verdict === 'delivered' ? 0 : 1;

@@ -1,15 +1,12 @@
-import { request } from 'node:http';
-import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { controlSocketPath } from '../agent/control-socket.ts';
+import { Readable } from 'node:stream';
 import { agentNotRunning } from '../cluster/agent-client.ts';
-import { requireRoot } from '../cluster/requirements.ts';
-import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
+import { type ClusterAccess, openCluster } from '../cluster/cluster-access.ts';
 import { FLOW_EVENT_KINDS } from '../dataplane/flow-event.ts';
 import { createClient } from '../kube/client.ts';
-import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { hostPort } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import type { FlowLine, FlowsLost } from '../proxy/flow-stream.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
@@ -38,14 +35,14 @@ export const command = defineCommand({
     const service = qualified(options.service ?? '');
     const pod = qualified(options.pod ?? '');
     const count = options.count === 0 ? Number.POSITIVE_INFINITY : options.count;
-    requireRoot('flows');
-    const state = requireCluster(options.name);
+    const cluster = await openCluster(options.name);
+    const { state } = cluster.report;
     const nodes = selectNodes('flows', options.node, state);
     const end = new AbortController();
     const stop = () => end.abort();
     process.once('SIGINT', stop).once('SIGTERM', stop);
     output.unread.addEventListener('abort', stop);
-    const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+    const transport = httpTransport(cluster.credentials);
     try {
       const client = createClient(transport, 'fairlead-flows');
       const names = await followNames(client, state.outsideAddresses, silentLogger, end.signal);
@@ -63,7 +60,9 @@ export const command = defineCommand({
         output.out(options.json ? `${JSON.stringify(named)}\n` : textOf(named));
         if (++shown >= count) stop();
       };
-      await Promise.all(nodes.map((node) => readFlows(state, node, (line) => show(node, line), end.signal)));
+      await Promise.all(
+        nodes.map((node) => readFlows(cluster, node, (line) => show(node, line), end.signal)),
+      );
     } catch (error) {
       if (!end.signal.aborted) throw error;
     } finally {
@@ -110,28 +109,20 @@ const qualified = (name: string): string | null =>
   name === '' ? null : name.includes('/') ? name : `default/${name}`;
 
 /** Reads a node's events until the signal aborts. Throws FairleadError if its agent is not running, or stops. */
-function readFlows(
-  state: ClusterState,
+async function readFlows(
+  cluster: ClusterAccess,
   node: string,
   onLine: (line: FlowLine | FlowsLost) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const socketPath = controlSocketPath(join(clusterPaths(state.name).node(node), 'state'));
-  return new Promise((resolve, reject) => {
-    const over = (error?: unknown) => {
-      if (signal.aborted) resolve();
-      else reject(agentNotRunning(state, node, error));
-    };
-    const call = request({ socketPath, path: '/flows', signal });
-    call.on('response', (response) => {
-      // Emits the errors of the response as well.
-      createInterface({ input: response })
-        .on('line', (line) => onLine(JSON.parse(line)))
-        .on('error', over)
-        .on('close', () => over());
-      response.on('error', over);
-    });
-    call.on('error', over);
-    call.end();
-  });
+  let cause: unknown;
+  try {
+    const input = Readable.from(await cluster.flows(node, signal), { objectMode: false });
+    input.on('error', () => {});
+    for await (const line of createInterface({ input })) onLine(JSON.parse(line));
+  } catch (error) {
+    if (error instanceof FairleadError) throw error;
+    cause = error;
+  }
+  if (!signal.aborted) throw agentNotRunning(cluster.report.state, node, cause);
 }

@@ -1,5 +1,5 @@
-import { isRunning } from '../cluster/process-identity.ts';
-import { type ClusterState, readSupervision } from '../cluster/state.ts';
+import type { isRunning } from '../cluster/process-identity.ts';
+import type { ClusterState } from '../cluster/state.ts';
 import { CONTROL_PLANE, NEW_RECORD, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
 import { formatTable } from './command.ts';
 
@@ -19,11 +19,6 @@ export interface ProcessView {
 const SUPERVISOR = 'supervisor';
 
 /** Returns the supervisor and the processes that it keeps running. */
-export function processViews(state: ClusterState, now: number): ProcessView[] {
-  return viewsOf(state, readSupervision(state.name), now, isRunning);
-}
-
-/** Works like `processViews`, with a state that was already read. */
 export function viewsOf(
   state: ClusterState,
   { supervisor, processes }: Supervision,

@@ -1,21 +1,20 @@
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import { addressProblems, announcedAddresses } from '../cluster/announced-addresses.ts';
+import { openCluster } from '../cluster/cluster-access.ts';
+import { runsIn } from '../cluster/cluster-report.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
-import { isRunning } from '../cluster/process-identity.ts';
-import { readPortReports } from '../cluster/published-ports.ts';
 import { podProblem } from '../cluster/readiness.ts';
 import { servicePortText } from '../cluster/service-port.ts';
-import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { CONTROL_PLANE } from '../cluster/supervision.ts';
 import { createClient, readBody } from '../kube/client.ts';
-import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
-import { httpTransport, type Transport } from '../kube/transport.ts';
+import { type Credentials, httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
 import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
 import { wrap } from './help-text.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
-import { processProblems, processTable, processViews } from './process-view.ts';
+import { processProblems, processTable, viewsOf } from './process-view.ts';
 
 export const command = defineCommand({
   name: 'status',
@@ -26,11 +25,19 @@ export const command = defineCommand({
   arguments: [],
   options: { name: NAME_OPTION, ...FORMAT_OPTIONS },
   async run({ options }, output) {
-    const state = requireCluster(options.name);
+    const cluster = await openCluster(options.name);
+    const { state, supervision, recordProblem, ports: reports } = cluster.report;
+    const runs = runsIn(cluster.report);
     const problems: string[] = [];
-    const processes = processViews(state, systemClock.now());
+    const processes = viewsOf(state, supervision, systemClock.now(), runs);
     problems.push(...processProblems(processes, state));
-    const seen = isRunning(state.controlPlane) ? await look(state.name) : null;
+    if (recordProblem !== null)
+      problems.push(
+        `the supervisor cannot record the processes, and continues without its file: ${recordProblem}`,
+      );
+    const seen = runs(supervision.processes[CONTROL_PLANE]?.identity ?? null)
+      ? await look(cluster.credentials)
+      : null;
     problems.push(...(seen?.storageProblems ?? []));
     const nodes = state.nodes.map((node) => {
       const object = seen?.nodes.find((one) => one.metadata?.name === node.name);
@@ -92,7 +99,6 @@ export const command = defineCommand({
       if (problem !== 'ready')
         problems.push(`Pod ${pod.metadata?.namespace}/${pod.metadata?.name}: ${problem}`);
     }
-    const reports = readPortReports(state);
     const ports = state.publishedPorts.map(({ localPort, service }, i) => {
       const { problem = null } = reports[i] ?? {};
       if (problem !== null) problems.push(`published port ${localPort} is closed: ${problem}`);
@@ -180,8 +186,8 @@ function problemText(text: string, columns: number | null): string {
   return columns === null ? `  ${text}` : `  ${wrap(text, columns, 4).trimStart()}`;
 }
 
-async function look(name: string) {
-  const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));
+async function look(credentials: Credentials) {
+  const transport = httpTransport(credentials);
   try {
     const client = createClient(transport, 'fairlead-status');
     const [storageProblems, nodes, pods, services, slices, leases] = await Promise.all([

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { availableModes } from '../agent/dataplanes.ts';
+import { authorityName } from '../cluster/authority-name.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { createCluster, freeApiPort, refuseLeftovers, resumeCluster } from '../cluster/creation.ts';
-import { authorityName } from '../cluster/credentials.ts';
 import { type ManifestObject, type Manifests, readManifests } from '../cluster/manifests.ts';
 import { lockCluster } from '../cluster/name-lock.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';

@@ -1,7 +1,5 @@
-import { type ClusterState, clusterPaths } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
-import { readKubeconfig } from '../kube/kubeconfig.ts';
-import { httpTransport } from '../kube/transport.ts';
+import { type Credentials, httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { parseTarget } from '../observe/explain-target.ts';
@@ -14,9 +12,9 @@ import { type Reach, whoCan } from '../policy/who-can.ts';
  * Answers `explain --who-can POD:PORT` from the objects of the cluster. Throws FairleadError for a target that is not a
  * pod with a port, and for a pod that no policy can isolate.
  */
-export async function answerWhoCan(state: ClusterState, text: string): Promise<Reach> {
+export async function answerWhoCan(credentials: Credentials, text: string): Promise<Reach> {
   const { namespace, name, port, protocol } = readPodPort(text);
-  const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+  const transport = httpTransport(credentials);
   try {
     const client = createClient(transport, 'fairlead-explain');
     const [pods, namespaces, policies] = await Promise.all([

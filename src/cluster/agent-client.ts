@@ -1,4 +1,4 @@
-import { request } from 'node:http';
+import { type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { controlSocketPath } from '../agent/control-socket.ts';
 import { errorCode } from '../lib/error-codes.ts';
@@ -38,6 +38,21 @@ export function askAgent<T>(
       reject(hasCode(error, 'ENOENT', 'ECONNREFUSED') ? agentNotRunning(state, node, error) : error);
     });
     call.end(body === undefined ? undefined : JSON.stringify(body));
+  });
+}
+
+/**
+ * Opens the stream of a node's flows: one FlowLine or FlowsLost per line, until the signal aborts. Throws FairleadError if
+ * the agent is not running.
+ */
+export function openFlows(state: ClusterState, node: string, signal: AbortSignal): Promise<IncomingMessage> {
+  const socketPath = controlSocketPath(join(clusterPaths(state.name).node(node), 'state'));
+  return new Promise((resolve, reject) => {
+    const call = request({ socketPath, path: '/flows', signal });
+    call.on('response', resolve);
+    // After the response, the errors are those of its stream.
+    call.on('error', (error) => reject(agentNotRunning(state, node, error)));
+    call.end();
   });
 }
 

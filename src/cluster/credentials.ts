@@ -8,7 +8,7 @@ import {
 } from '../apiserver/pki.ts';
 import { kubeconfigText } from '../kube/kubeconfig-text.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
-
+import { authorityName } from './authority-name.ts';
 import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
 
 /** Writes the keys and certificates of the authority, the API server, the administrator and each node. */
@@ -63,8 +63,6 @@ export function writeNodeCredentials(state: ClusterState, node: NodeState): void
   writeIdentity(state, node, clusterAuthority(state));
 }
 
-/** Returns the name of the cluster in certificates and kubeconfigs. */
-export const authorityName = (state: ClusterState) => `fairlead-${state.name}`;
 const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
 
 function writeIdentity(state: ClusterState, node: NodeState, authority: CertificateAuthority): void {

@@ -1,11 +1,12 @@
 import type { ExplainBody } from '../agent/explain-part.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
 import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
 import { type Fact, type FactAnswer, type FactRequest, factKey } from '../observe/facts.ts';
 import { gatherFact } from '../observe/gather-facts.ts';
 import { askAgent } from './agent-client.ts';
-import { linkHosts, localPlace } from './places.ts';
+import { linkHosts, localPlace, OWN_NETNS } from './places.ts';
 import type { ClusterState } from './state.ts';
 
 /** Sufficient for a name, a route, the node of the tables, the sockets, and the path of a DNS question. */
@@ -17,9 +18,10 @@ export interface FlowExplainer {
   explain(request: ExplainRequest): Promise<Explanation>;
 }
 
-export function createFlowExplainer(state: ClusterState): FlowExplainer {
+/** `machine`: the network namespace of the machine, if it is not this process's. */
+export function createFlowExplainer(state: ClusterState, machine: NetnsRef = OWN_NETNS): FlowExplainer {
   async function answerTo(request: FactRequest): Promise<FactAnswer> {
-    if (request.kind !== 'entry') return gatherFact(request, (place) => localPlace(state, place));
+    if (request.kind !== 'entry') return gatherFact(request, (place) => localPlace(state, place, machine));
     const { node, source, destination, port, protocol } = request;
     const to = `${hostPort({ ip: destination, port })}/${protocol}`;
     try {

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { NetnsRef } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { nodeNetns, outsideNetns, wireNetns } from '../network/topology.ts';
 import type { LinkHost } from '../observe/explain-view.ts';
@@ -33,8 +34,14 @@ export function pausePid(state: ClusterState, node: string, uid: string): number
   return (JSON.parse(readFileSync(file, 'utf8')) as { pause: { pid: number } }).pause.pid;
 }
 
-/** Returns the namespaces and files of a place in a local cluster. Throws if the pod is not running. */
-export function localPlace(state: ClusterState, place: Place): LocalPlace {
+/** The network namespace of this process. */
+export const OWN_NETNS: NetnsRef = { path: '/proc/self/ns/net' };
+
+/**
+ * Returns the namespaces and files of a place in a local cluster; `machine` is the machine's own network namespace. Throws
+ * if the pod is not running.
+ */
+export function localPlace(state: ClusterState, place: Place, machine: NetnsRef): LocalPlace {
   const ofMachine = {
     resolvConf: () => readOptionalFile('/etc/resolv.conf') ?? '',
     hosts: () => readOptionalFile('/etc/hosts') ?? '',
@@ -64,7 +71,7 @@ export function localPlace(state: ClusterState, place: Place): LocalPlace {
       const named: Readonly<Record<string, LocalPlace['netns']>> = {
         outside: outsideNetns(state.name),
         'control-plane': wireNetns(state.name),
-        machine: { path: '/proc/self/ns/net' },
+        machine,
       };
       return { ...ofMachine, netns: named[place.name] ?? outsideNetns(state.name), controlGroup: null };
     }

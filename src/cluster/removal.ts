@@ -4,7 +4,7 @@ import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { listTopology, removeTopology, unplugMachine } from '../network/topology.ts';
-import { authorityName } from './credentials.ts';
+import { authorityName } from './authority-name.ts';
 import { cgroupParent, endProcesses, findProcesses } from './processes.ts';
 import { clusterPaths, readCluster, removeClusterFolder } from './state.ts';
 import { removeContext } from './user-kubeconfig.ts';

@@ -1,4 +1,13 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, rmSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
@@ -7,6 +16,7 @@ import type { Logger } from '../lib/log.ts';
 import { identify, type ProcessIdentity } from './process-identity.ts';
 import type { PublishedPort } from './service-port.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
+import { userContexts } from './user-contexts.ts';
 import type { UserKubeconfig } from './user-kubeconfig.ts';
 
 /** The plan of a local cluster, stored in cluster.json from `up` until `down`. */
@@ -64,18 +74,33 @@ const STATE_FILE = 'cluster.json';
 
 /**
  * Returns the default cluster of a command: the environment variable FAIRLEAD_CLUSTER, else the only existing cluster,
- * else "default".
+ * else "default". For users who may not read the state folder, the clusters are those of their kubeconfig, of which the
+ * current context has precedence.
  */
 export function usualCluster(environment: Readonly<Record<string, string | undefined>>): string {
   const { FAIRLEAD_CLUSTER: wanted } = environment;
   if (wanted) return checkClusterName(wanted);
-  const [only, ...others] = listClusters();
+  const clusters = listClusters();
+  const contexts = clusters.length > 0 || process.getuid?.() === 0 ? [] : userContexts(environment);
+  const current = contexts.find(({ isCurrent }) => isCurrent);
+  if (current) return current.cluster;
+  const [only, ...others] = [...clusters, ...contexts.map(({ cluster }) => cluster)];
   return only !== undefined && others.length === 0 ? only : DEFAULT_CLUSTER;
 }
 
 /** Returns the folder with the state of all local clusters. */
 export function stateRoot(): string {
   return process.env['FAIRLEAD_STATE'] ?? '/var/lib/fairlead';
+}
+
+/** Reports whether this process may read a cluster's folder, or would be able to if it existed. */
+export function mayReadCluster(name: string): boolean {
+  try {
+    accessSync(clusterPaths(name).root, constants.R_OK | constants.X_OK);
+    return true;
+  } catch (error) {
+    return !hasCode(error, 'EACCES');
+  }
 }
 
 /** Returns the paths of a cluster's files. */
@@ -126,7 +151,7 @@ export function readCluster(name: string): ClusterState | null {
       op: 'read cluster state',
       code: 'bad-state',
       object: clusterPaths(name).state,
-      hint: `fairlead down --name ${name}`,
+      hint: hasCode(error, 'EACCES') ? 'only root may read it: use sudo' : `fairlead down --name ${name}`,
       cause: error,
     });
   }

@@ -74,18 +74,30 @@ function refusal(file: string, message: string, cause?: unknown): FairleadError 
   });
 }
 
+/** Returns the names of a kubeconfig's contexts, and the current one. Throws if the file cannot be read. */
+export function listContexts(file: string): {
+  readonly current: string | null;
+  readonly names: readonly string[];
+} {
+  const { contexts, 'current-context': current } = readConfig(file);
+  return { current: current || null, names: (contexts ?? []).map(({ name }) => name) };
+}
+
+function readConfig(file: string): Kubeconfig {
+  try {
+    return (parse(readFileSync(file, 'utf8')) ?? {}) as Kubeconfig;
+  } catch (error) {
+    throw refusal(file, messageOf(error), error);
+  }
+}
+
 /**
  * Reads a context (default: the current one) without running its exec plugin. Throws Error that names the invalid
  * field.
  */
 export function readContext(file: string, contextName?: string): ReadContext {
   const refuse = (message: string, cause?: unknown) => refusal(file, message, cause);
-  let config: Kubeconfig;
-  try {
-    config = (parse(readFileSync(file, 'utf8')) ?? {}) as Kubeconfig;
-  } catch (error) {
-    throw refuse(messageOf(error), error);
-  }
+  const config = readConfig(file);
   const wanted = contextName ?? config['current-context'];
   const context = config.contexts?.find((entry) => entry.name === wanted)?.context;
   if (!context) throw refuse(`no such context: ${JSON.stringify(wanted ?? '')}`);

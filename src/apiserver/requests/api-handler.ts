@@ -34,6 +34,7 @@ export function createApiHandler(services: ApiServices): Handler {
       response =
         (await services.aggregator.handle(context)) ??
         (await nonResource(services, context)) ??
+        (await furtherPath(services, context)) ??
         (await routeResource(context, services)) ??
         (context.info.isResourceRequest ? null : PAGE_NOT_FOUND) ??
         statusResponse(
@@ -48,6 +49,16 @@ export function createApiHandler(services: ApiServices): Handler {
     services.metrics.count(verbLabel(context, request), context?.info.resource ?? '', status);
     return context && response !== 'upgraded' ? withWarnings(context, response) : response;
   };
+}
+
+function furtherPath({ furtherPaths }: ApiServices, { info, request }: RequestContext) {
+  if (info.isResourceRequest) return null;
+  return furtherPaths({
+    method: request.method,
+    path: info.path,
+    body: () => request.body(),
+    signal: request.signal,
+  });
 }
 
 function verbLabel(context: RequestContext | null, request: IncomingRequest): string {

@@ -1,0 +1,117 @@
+import { readBody } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { type ApiRequest, type Credentials, httpTransport } from '../kube/transport.ts';
+import { errorCode } from '../lib/error-codes.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
+import { openFlows } from './agent-client.ts';
+import { type ClusterReport, readReport } from './cluster-report.ts';
+import { COMMAND_ROOT, type CommandRefusal } from './command-paths.ts';
+import { createFlowExplainer } from './explain-flow.ts';
+import { checkClusterName, clusterPaths, mayReadCluster, readCluster, requireCluster } from './state.ts';
+import { findContext } from './user-contexts.ts';
+
+/** A local cluster as commands read it: from its files and sockets, or through its API server. */
+export interface ClusterAccess {
+  readonly report: ClusterReport;
+  /** The administrator's credentials for the API server. */
+  readonly credentials: Credentials;
+  /** Throws the errors of `explain` in src/observe, and FairleadError if the agent of a node is not running. */
+  explain(request: ExplainRequest): Promise<Explanation>;
+  /** Opens the stream of a node's flows, one FlowLine or FlowsLost per line. Throws if its agent is not running. */
+  flows(node: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
+}
+
+/**
+ * Opens a cluster for a command: by its files if this process may read them (root), otherwise by the context of the
+ * cluster in the user's kubeconfig. Throws FairleadError if there is no such cluster or context, and if the API server
+ * does not answer.
+ */
+export async function openCluster(name: string): Promise<ClusterAccess> {
+  checkClusterName(name);
+  const isRoot = process.getuid?.() === 0;
+  if (isRoot || (mayReadCluster(name) && readCluster(name) !== null)) return await openByFiles(name);
+  const context = findContext(name, process.env);
+  if (context === null) {
+    throw new FairleadError(`no such cluster in your kubeconfig: ${name}`, {
+      op: 'find cluster',
+      code: 'no-cluster',
+      hint: 'use sudo: only clusters that "sudo fairlead up" added to your kubeconfig are shown without root rights',
+    });
+  }
+  return await openByApi(readKubeconfig(context.file, context.name), name);
+}
+
+async function openByFiles(name: string): Promise<ClusterAccess> {
+  const state = requireCluster(name);
+  const explainer = createFlowExplainer(state);
+  return {
+    report: await readReport(state),
+    get credentials() {
+      return readKubeconfig(clusterPaths(name).kubeconfig);
+    },
+    explain: (request) => explainer.explain(request),
+    flows: (node, signal) => openFlows(state, node, signal),
+  };
+}
+
+async function openByApi(credentials: Credentials, name: string): Promise<ClusterAccess> {
+  /** Sends a request on a connection of its own. Throws FairleadError with the server's message. */
+  const ask = async (request: Omit<ApiRequest, 'headers'>): Promise<AsyncIterable<Uint8Array>> => {
+    const transport = httpTransport(credentials);
+    try {
+      const path = `${COMMAND_ROOT}/${request.path}`;
+      const headers = { accept: 'application/json', 'content-type': 'application/json' };
+      const response = await transport({ ...request, path, headers }).catch((error: unknown) => {
+        throw new FairleadError(`the control plane of cluster ${name} does not answer: ${messageOf(error)}`, {
+          op: 'ask the cluster',
+          code: 'not-running',
+          hint: `sudo fairlead status --name ${name}`,
+          cause: error,
+        });
+      });
+      if (response.status === 200) return closeAfter(response.body, transport);
+      throw refusal(name, response.status, await readBody(response.body));
+    } catch (error) {
+      transport.close();
+      throw error;
+    }
+  };
+  const askJson = async (request: Omit<ApiRequest, 'headers'>): Promise<unknown> =>
+    JSON.parse(await readBody(await ask(request)));
+  return {
+    report: (await askJson({ method: 'GET', path: 'cluster' })) as ClusterReport,
+    credentials,
+    explain: async (request) =>
+      (await askJson({ method: 'POST', path: 'explain', body: JSON.stringify(request) })) as Explanation,
+    flows: (node, signal) => ask({ method: 'GET', path: `nodes/${node}/flows`, signal }),
+  };
+}
+
+/** Yields a body, and closes its connection at the end. */
+async function* closeAfter(
+  body: AsyncIterable<Uint8Array>,
+  transport: { close(): void },
+): AsyncGenerator<Uint8Array> {
+  try {
+    yield* body;
+  } finally {
+    transport.close();
+  }
+}
+
+function refusal(name: string, status: number, text: string): FairleadError {
+  let answer: Partial<CommandRefusal> = {};
+  try {
+    answer = JSON.parse(text) as Partial<CommandRefusal>;
+  } catch {
+    // A server without these paths answers with text.
+  }
+  const isUnknown = status === 404;
+  const hint = isUnknown ? `the cluster runs another version; restart it: sudo fairlead up` : answer.hint;
+  return new FairleadError(answer.message ?? `the control plane of cluster ${name} answers ${status}`, {
+    op: 'ask the cluster',
+    code: errorCode(answer.code),
+    ...(hint === undefined ? {} : { hint }),
+  });
+}

@@ -1,0 +1,70 @@
+import { messageOf } from '../lib/errors.ts';
+import { connectToRole } from './name-lock.ts';
+import { isRunning, type ProcessIdentity } from './process-identity.ts';
+import { type PortReport, readPortReports } from './published-ports.ts';
+import { type ClusterState, readSupervision } from './state.ts';
+import type { Supervision } from './supervision.ts';
+import type { RecordState } from './supervision-record.ts';
+
+/** What the files of a local cluster say about it now. */
+export interface ClusterReport {
+  readonly state: ClusterState;
+  readonly supervision: Supervision;
+  /** Why the supervisor cannot write its record of the processes; null: it can. */
+  readonly recordProblem: string | null;
+  /** PIDs of the recorded processes that are running. */
+  readonly running: readonly number[];
+  readonly ports: readonly PortReport[];
+}
+
+/** Reads a cluster's report from its files and its supervisor. */
+export async function readReport(state: ClusterState): Promise<ClusterReport> {
+  const { supervision, problem } = await readRecord(state.name);
+  const { supervisor, standby, processes } = supervision;
+  const recorded = [supervisor, standby, ...Object.values(processes).map(({ identity }) => identity)];
+  return {
+    state,
+    supervision,
+    recordProblem: problem,
+    running: recorded.filter(isRunning).map(({ pid }) => pid),
+    ports: readPortReports(state),
+  };
+}
+
+const PATIENCE_MS = 5000;
+/** More than the record of the largest cluster; any user of the machine could have taken the supervisor's address. */
+const MAX_RECORD_BYTES = 1 << 20;
+
+/** Reads the supervisor's record from the supervisor itself, or from its file if it does not answer. */
+async function readRecord(name: string): Promise<RecordState> {
+  const written = readSupervision(name);
+  // After a change that could not be written, the standby may be the supervisor.
+  const place = [written.supervisor, written.standby].find(isRunning);
+  if (!place) return { supervision: written, problem: null };
+  const connection = await connectToRole('supervisor', name, { pid: place.pid });
+  if (!connection) return { supervision: written, problem: null };
+  const { socket } = connection;
+  const late = setTimeout(() => socket.destroy(), PATIENCE_MS);
+  try {
+    socket.write(`${JSON.stringify({ record: true })}\n`);
+    let text = '';
+    for await (const chunk of socket) {
+      text += String(chunk);
+      if (text.length > MAX_RECORD_BYTES) break;
+    }
+    return JSON.parse(text) as RecordState;
+  } catch (error) {
+    // The supervisor ended, or does not answer in time.
+    const problem = `it does not answer: ${messageOf(error)}`;
+    return { supervision: written, problem };
+  } finally {
+    clearTimeout(late);
+    socket.destroy();
+  }
+}
+
+/** Reports whether a process was running when the report was written. */
+export const runsIn =
+  ({ running }: Pick<ClusterReport, 'running'>) =>
+  (identity: ProcessIdentity | null): identity is ProcessIdentity =>
+    identity !== null && running.includes(identity.pid);

@@ -1,0 +1,94 @@
+import { PassThrough } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import type { FurtherPaths } from '../apiserver/services.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { ExplainRequest } from '../observe/explain-view.ts';
+import { openFlows } from './agent-client.ts';
+import { readReport } from './cluster-report.ts';
+import { createFlowExplainer } from './explain-flow.ts';
+import { isRunning } from './process-identity.ts';
+import { readSupervision, requireCluster } from './state.ts';
+
+/**
+ * Below this path, a local cluster's API server answers commands of users who may not read the state folder: GET
+ * cluster (ClusterReport), POST explain (ExplainRequest → Explanation) and GET nodes/NAME/flows (a FlowLine or
+ * FlowsLost per line until the client disconnects).
+ */
+export const COMMAND_ROOT = '/fairlead/v1';
+
+/** An error as these paths answer it. */
+export interface CommandRefusal {
+  readonly message: string;
+  readonly code?: string;
+  readonly hint?: string;
+}
+
+type Answer = Awaited<NonNullable<ReturnType<FurtherPaths>>>;
+
+/** Returns the handler of a cluster's paths, for its control plane. */
+export function commandPaths(name: string): FurtherPaths {
+  return ({ method, path, body, signal }) => {
+    if (!path.startsWith(`${COMMAND_ROOT}/`)) return null;
+    const answer = async (): Promise<Answer> => {
+      const operation = `${method} ${path.slice(COMMAND_ROOT.length + 1)}`;
+      const node = /^GET nodes\/([^/]+)\/flows$/.exec(operation)?.[1];
+      if (node !== undefined) return await flows(name, node, signal);
+      switch (operation) {
+        case 'GET cluster':
+          return json(200, await readReport(requireCluster(name)));
+        case 'POST explain': {
+          const explainer = createFlowExplainer(requireCluster(name), machineOf(name));
+          return json(200, await explainer.explain(readExplainRequest(await body())));
+        }
+        default:
+          return json(404, { message: `no such operation: ${operation}` });
+      }
+    };
+    return answer().catch((error: unknown) => {
+      if (!(error instanceof FairleadError)) throw error;
+      const { message, code, hint } = error;
+      return json(400, { message, code, ...(hint === undefined ? {} : { hint }) });
+    });
+  };
+}
+
+/** The supervisor runs in the machine's own network, this process does not. */
+function machineOf(name: string): NetnsRef {
+  const { supervisor, standby } = readSupervision(name);
+  // The path of process 0 does not exist: what cannot be read is unknown to the explanation.
+  return { pid: [supervisor, standby].find(isRunning)?.pid ?? 0 };
+}
+
+async function flows(name: string, node: string, signal: AbortSignal): Promise<Answer> {
+  const state = requireCluster(name);
+  if (!state.nodes.some((one) => one.name === node))
+    throw new FairleadError(`no such node: ${node}`, { op: 'read flows', code: 'no-node' });
+  const lines = await openFlows(state, node, signal);
+  const body = new PassThrough();
+  // The reader sees the end of the stream, for whichever reason.
+  pipeline(lines, body, { signal }).catch(() => body.end());
+  return { status: 200, headers: { 'content-type': 'application/x-ndjson' }, body };
+}
+
+function readExplainRequest(body: Buffer): ExplainRequest {
+  let value: unknown;
+  try {
+    value = JSON.parse(body.toString('utf8'));
+  } catch (error) {
+    throw badRequest(`the body is not JSON: ${messageOf(error)}`);
+  }
+  const { from, to, family = null } = (value ?? {}) as Partial<ExplainRequest>;
+  if (typeof from !== 'string' || typeof to !== 'string') throw badRequest('from and to must be strings');
+  if (family !== null && family !== 'ipv4' && family !== 'ipv6')
+    throw badRequest('family must be ipv4, ipv6 or null');
+  return { from, to, family };
+}
+
+const badRequest = (message: string) => new FairleadError(message, { op: 'explain', code: 'BadRequest' });
+
+const json = (status: number, value: unknown): Answer => ({
+  status,
+  headers: { 'content-type': 'application/json' },
+  body: JSON.stringify(value),
+});
