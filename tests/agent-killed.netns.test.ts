@@ -93,7 +93,7 @@ for (const mode of MODES) {
       // A new agent programs everything again, and existing pods get their network back.
       await startAgain();
       await eventually(
-        () => cluster.request('client', `http://${service}`, '--count', '30'),
+        () => cluster.request('client', `http://${service}`, '--count', '30', '--timeout', '3000'),
         ({ failures }) => Object.keys(failures).length === 0,
       );
     });

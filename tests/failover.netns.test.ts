@@ -86,8 +86,8 @@ describe('connections to a dead endpoint reach another one', () => {
   });
 
   const ready = async (): Promise<RunningPod[]> => {
-    await cluster.ask('rollout', 'status', 'deployment/fragile', '--timeout=60s');
-    await cluster.ask('wait', '--for=condition=Ready', 'pod/client', '--timeout=60s');
+    await cluster.ask('rollout', 'status', 'deployment/fragile', '--timeout=120s');
+    await cluster.ask('wait', '--for=condition=Ready', 'pod/client', '--timeout=120s');
     return await cluster.pods('app=fragile');
   };
   const ask = (place: string, url: string, count: number) =>

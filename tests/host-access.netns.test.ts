@@ -47,7 +47,7 @@ test('the machine’s programs reach node ports, load-balancer addresses, cluste
     '-p',
     '{"spec":{"type":"LoadBalancer","ipFamilyPolicy":"PreferDualStack"}}',
   );
-  kubectl('wait', 'service/hello', '--for=jsonpath={.status.loadBalancer.ingress}', '--timeout=30s');
+  kubectl('wait', 'service/hello', '--for=jsonpath={.status.loadBalancer.ingress}', '--timeout=120s');
   const balanced = kubectl('get', 'service', 'hello', '-o', 'jsonpath={.status.loadBalancer.ingress[*].ip}');
   const clusterIps = kubectl('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIPs[*]}');
   const nodes = kubectl(

@@ -119,7 +119,7 @@ describe('a node with kube-proxy', { skip }, () => {
       const kubeProxy = await startKubeProxy(theirs);
       try {
         await eventually(
-          () => cluster.request('node/node-1', `http://${service}`, '--count', '10'),
+          () => cluster.request('node/node-1', `http://${service}`, '--count', '10', '--timeout', '3000'),
           ({ failures }) => Object.keys(failures).length === 0,
         );
         const refused = await fairleadOnNode('agent', '--config', proxyOnly);
@@ -152,7 +152,7 @@ describe('a node with kube-proxy', { skip }, () => {
 
   test('an agent with only policies enforces them alongside kube-proxy, and its cleanup removes only them', async () => {
     await cluster.apply(NEAR);
-    await cluster.ask('wait', '--for=condition=Ready', 'pod', 'near', '--timeout=60s');
+    await cluster.ask('wait', '--for=condition=Ready', 'pod', 'near', '--timeout=120s');
     await killAgent();
     assert.equal((await fairleadOnNode('cleanup', '--config', proxyOnly)).status, 0);
     const kubeProxy = await startKubeProxy('iptables');

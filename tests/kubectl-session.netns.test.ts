@@ -73,11 +73,11 @@ const STEPS: readonly Step[] = [
   },
   { run: 'describe endpointslices', sees: /Name: +hello-/ },
   { run: 'apply -f -', input: WEB, sees: /deployment\.apps\/web created/ },
-  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   { run: 'expose deploy/web --port=80 --target-port=8080', sees: /service\/web exposed/ },
   { run: 'exec client -- fairlead request http://web', sees: /^web-/ },
   { run: 'apply -f -', input: WEB.replace('replicas: 2', 'replicas: 3'), sees: /configured/ },
-  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   { run: 'get deploy web', sees: /web +3\/3 +3 +3/ },
   {
     run: 'create deployment made --image=host --replicas=1 -- sleep infinity',
@@ -89,7 +89,7 @@ const STEPS: readonly Step[] = [
   { run: 'create namespace shop', sees: /namespace\/shop created/ },
   { run: 'run task -n shop --image=host --restart=Never -- echo done', sees: /pod\/task created/ },
   {
-    run: 'wait -n shop --for=jsonpath={.status.phase}=Succeeded pod/task --timeout=20s',
+    run: 'wait -n shop --for=jsonpath={.status.phase}=Succeeded pod/task --timeout=120s',
     sees: /condition met/,
   },
   { run: 'logs -n shop task', sees: /^done$/m },
@@ -97,7 +97,7 @@ const STEPS: readonly Step[] = [
     run: "run shell --image=host --command -- sh -c 'echo begun; exec sleep infinity'",
     sees: /pod\/shell created/,
   },
-  { run: 'wait --for=condition=Ready pod/shell --timeout=20s', sees: /condition met/ },
+  { run: 'wait --for=condition=Ready pod/shell --timeout=120s', sees: /condition met/ },
   { run: 'exec shell -- hostname', sees: /^shell$/m },
   { run: 'exec -i shell -- cat', input: 'typed', sees: /^typed$/ },
   { run: 'exec shell -- sh -c "exit 3"', fails: /exit code 3/ },
@@ -113,17 +113,17 @@ const STEPS: readonly Step[] = [
     run: `patch svc web --type=json -p '[{"op":"replace","path":"/spec/ports/0/port","value":81}]'`,
     sees: /patched/,
   },
-  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   { run: 'exec client -- fairlead request http://web:81', sees: /^web-/ },
   { run: 'label svc web tier=front', sees: /labeled/ },
   { run: 'get svc -l tier=front -o name', sees: /^service\/web$/m },
   { run: 'scale deploy/web --replicas=1', sees: /scaled/ },
-  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   { run: 'rollout restart deploy/web', sees: /restarted/ },
-  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   { run: 'rollout history deploy/web', sees: /REVISION +CHANGE-CAUSE\n1 .*\n2 .*\n3 / },
   { run: 'rollout undo deploy/web', sees: /rolled back/ },
-  { run: 'rollout status deploy/web --timeout=30s', sees: /successfully rolled out/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   { run: 'explain service.spec.externalTrafficPolicy', sees: /FIELD: externalTrafficPolicy <string>/ },
   { run: 'events --for pod/shell', sees: /Normal +Scheduled[\s\S]*Normal +Started/ },
   { run: 'get events', sees: /Normal +ScalingReplicaSet +deployment\/web/ },
@@ -136,12 +136,12 @@ const STEPS: readonly Step[] = [
   { run: 'delete namespace ordered --wait=false', sees: /namespace "ordered" deleted/ },
   // Pods first: a namespace cannot be deleted while a pod is terminating.
   {
-    run: 'wait --for=condition=NamespaceContentRemaining namespace/ordered --timeout=30s',
+    run: 'wait --for=condition=NamespaceContentRemaining namespace/ordered --timeout=120s',
     sees: /condition met/,
   },
   { run: 'get configmap kept -n ordered -o name', sees: /configmap\/kept/ },
   { run: `patch pod held -n ordered --type=merge -p '{"metadata":{"finalizers":null}}'`, sees: /patched/ },
-  { run: 'wait --for=delete namespace/ordered --timeout=30s' },
+  { run: 'wait --for=delete namespace/ordered --timeout=120s' },
   { run: 'get configmap kept -n ordered', fails: /not found/ },
 ];
 
@@ -231,7 +231,7 @@ for (const { name, find } of PROGRAMS) {
         '-c',
         text,
       );
-      await cluster.ask('wait', '--for=jsonpath={.status.phase}=Running', 'pod/talk', '--timeout=20s');
+      await cluster.ask('wait', '--for=jsonpath={.status.phase}=Running', 'pod/talk', '--timeout=120s');
       const logs = follow(['logs', '-f', 'talk']);
       assert.equal(await logs.ended, 0);
       assert.equal(logs.text(), 'line 1\nline 2\nline 3\n');

@@ -101,7 +101,7 @@ const STEPS: readonly Step[] = [
   { run: 'get configmap settings -o jsonpath={.data.key}', sees: /^five$/ },
   { run: 'explain deployment.spec.template.spec.containers.image', sees: /image\b[\s\S]*<string>/ },
   { run: 'explain services --recursive', sees: /externalTrafficPolicy\s+<string>/ },
-  { run: 'rollout status deploy/web --timeout=60s', sees: /successfully rolled out/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   {
     run: 'get deploy,svc,pods -o wide',
     sees: /deployment\.apps\/web +1\/1 +1 +1[\s\S]*service\/web +ClusterIP/,
@@ -117,7 +117,7 @@ const STEPS: readonly Step[] = [
     sees: /patched/,
   },
   { run: 'scale deploy/web --replicas=2', sees: /scaled/ },
-  { run: 'rollout status deploy/web --timeout=60s', sees: /successfully rolled out/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   { run: 'rollout history deploy/web', sees: /REVISION +CHANGE-CAUSE\n1 .*\n2 / },
   { run: 'auth can-i create pods', sees: /^yes$/m },
   { run: 'create token default', sees: /^ey[\w-]+\.[\w-]+\.[\w-]+$/m },
@@ -163,7 +163,7 @@ describe('versions of kubectl', { skip: versions.length === 0 && 'KUBECTL_VERSIO
 
       test('port-forward reaches a pod', async () => {
         await cluster.apply(SERVER.replace('NAMESPACE', namespace));
-        await cluster.ask('-n', namespace, 'wait', '--for=condition=Ready', 'pod/server', '--timeout=60s');
+        await cluster.ask('-n', namespace, 'wait', '--for=condition=Ready', 'pod/server', '--timeout=120s');
         const forward = spawn(program, ['-n', namespace, 'port-forward', 'pod/server', ':8080'], {
           env: environment(),
         });

@@ -131,8 +131,8 @@ const STEPS: readonly Step[] = [
   { run: 'rollout history deploy/web', sees: /REVISION +CHANGE-CAUSE\n1 +<none>\n2 +<none>/ },
   { run: 'rollout undo deploy/web', sees: /rolled back/ },
   { run: 'get deploy web -o jsonpath={.spec.template.spec.containers[0].image}', sees: /^host:0$/ },
-  { run: 'rollout status deploy/web --timeout=10s', sees: /deployment "web" successfully rolled out/ },
-  { run: 'wait --for=condition=Available deploy/web --timeout=10s', sees: /condition met/ },
+  { run: 'rollout status deploy/web --timeout=120s', sees: /deployment "web" successfully rolled out/ },
+  { run: 'wait --for=condition=Available deploy/web --timeout=120s', sees: /condition met/ },
   { run: 'wait --for=jsonpath={.status.phase}=Running pod/single --timeout=1s', fails: /timed out waiting/ },
   { run: 'auth can-i create pods', sees: /^yes/ },
   { run: 'auth whoami', sees: /Username +admin/ },
@@ -220,7 +220,7 @@ describe('kubectl', { skip: missing }, () => {
   for (const { run, sees, fails } of STEPS) {
     test(`kubectl ${run}`, async () => {
       if (run === 'rollout history deploy/web') await writeRevisions(api);
-      if (run === 'rollout status deploy/web --timeout=10s') await writeStatus(api);
+      if (run === 'rollout status deploy/web --timeout=120s') await writeStatus(api);
       const { status, out, error } = await kubectl(run);
       const said = `${out}${error}`;
       if (fails) {

@@ -83,7 +83,7 @@ test('images: loaded from an archive, listed, used by every node, removed when n
     /^NAME +DIGEST.*\nexample\.com\/greeter:1 +sha256:/,
   );
   await cluster.ask('create', 'deployment', 'greeter', `--image=${name}`, '--replicas=3');
-  await cluster.ask('rollout', 'status', 'deployment/greeter', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/greeter', '--timeout=120s');
   const pods = await cluster.pods('app=greeter');
   assert.equal(new Set(pods.map(({ node }) => node)).size, 3);
   for (const pod of pods) assert.equal(await cluster.ask('logs', pod.name), 'from the image\n');
@@ -160,7 +160,7 @@ spec:
       pod('always', `[${toleration()}]`),
     ].join('---'),
   );
-  await cluster.ask('wait', '--for=condition=Ready', 'pod', '-l', 'app=tolerant', '--timeout=60s');
+  await cluster.ask('wait', '--for=condition=Ready', 'pod', '-l', 'app=tolerant', '--timeout=120s');
   await cluster.ask('taint', 'node', 'node-3', 'repairs=now:NoExecute');
   const names = async () => (await cluster.pods('app=tolerant')).map(({ name }) => name).sort();
   await eventually(names, (left) => !left.includes('none'), 60_000);

@@ -120,7 +120,7 @@ for (const mode of MODES) {
         cluster.load('outside', `http://${cluster.state().nodes[0]?.addresses[0]}:30080`),
       ];
       await cluster.ask('rollout', 'restart', 'deployment/hello');
-      await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+      await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
       for (const load of loads) {
         const counts = await load.stop();
         assert.deepEqual(counts.failures, {});
@@ -167,7 +167,7 @@ for (const mode of MODES) {
         ({ failures }) => Object.keys(failures).some((one) => one.includes('ECONNREFUSED')),
       );
       await cluster.ask('scale', 'deployment/hello', '--replicas=3');
-      await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+      await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
       for (const url of ['http://hello', 'udp://hello:80']) {
         const counts = await cluster.request('client', url, '--count', '60');
         assert.deepEqual(counts.failures, {});
@@ -216,7 +216,7 @@ test('up replaces the published ports of a running cluster, and keeps connection
 
 test('healthCheckNodePort tells load balancers which nodes have pods of the Service', async () => {
   await cluster.ask('scale', 'deployment/hello', '--replicas=1');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
   await eventually(
     () => cluster.pods('app=hello'),
     (pods) => pods.length === 1,
@@ -283,7 +283,7 @@ spec:
     (text) => text === 'no listener',
   );
   await cluster.ask('scale', 'deployment/hello', '--replicas=3');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
 });
 
 test('deleted rules are restored within a second, with an event on the node', async () => {

@@ -84,7 +84,7 @@ describe('the shop', () => {
     const before = await uid();
     await shop('delete', 'pod', 'database-0', '--wait=false');
     await eventually(uid, (now) => now !== '' && now !== before, 60_000);
-    await shop('wait', '--for=condition=Ready', 'pod/database-0', '--timeout=60s');
+    await shop('wait', '--for=condition=Ready', 'pod/database-0', '--timeout=120s');
     const answer = await eventually(
       () => curl('shop/customer', 'http://orders:8080/hostname'),
       (text) => text === 'database-0\n',
@@ -146,7 +146,7 @@ spec:
       await cluster.ask('rollout', 'status', `deployment/${name}`, '--timeout=120s');
       pods[name] = await cluster.pods(`app=${name}`);
     }
-    await cluster.ask('wait', '--for=condition=Ready', 'pod/visitor', '--timeout=60s');
+    await cluster.ask('wait', '--for=condition=Ready', 'pod/visitor', '--timeout=120s');
   });
 
   test('the replicas are on four nodes', () => {

@@ -281,7 +281,7 @@ describe('a full disk', () => {
   test('reading, deleting and traffic continue, failed writes name the disk, no process ends, and a killed agent restarts', async () => {
     await cluster.ask('create', 'configmap', 'early', '--from-literal=a=b');
     await cluster.ask('create', 'deployment', 'gone', '--image=fairlead', '--', 'fairlead', 'echo');
-    await cluster.ask('rollout', 'status', 'deployment/gone', '--timeout=60s');
+    await cluster.ask('rollout', 'status', 'deployment/gone', '--timeout=120s');
     const earlier = pids();
     fill();
     try {
@@ -300,7 +300,7 @@ describe('a full disk', () => {
       // Log entries are lost meanwhile, but logging does not block.
       for (let i = 0; i < 20; i++) await cluster.kubectl('create', 'configmap', `no-${i}`);
       await cluster.ask('delete', 'configmap', 'early');
-      await cluster.ask('delete', 'pod', '-l', 'app=gone', '--timeout=60s');
+      await cluster.ask('delete', 'pod', '-l', 'app=gone', '--timeout=120s');
       assert.deepEqual(pids(), earlier, 'no process has ended');
       const before = await shownOf('node-1');
       fill();
@@ -336,7 +336,7 @@ describe('a full disk', () => {
       () => cluster.kubectl('create', 'configmap', 'later'),
       ({ status }) => status === 0,
     );
-    await cluster.ask('rollout', 'status', 'deployment/gone', '--timeout=60s');
+    await cluster.ask('rollout', 'status', 'deployment/gone', '--timeout=120s');
     await cluster.ask('delete', 'deployment', 'gone');
     await healthy();
   });

@@ -38,12 +38,12 @@ for (const family of ['4', '6']) {
 test('a client pod on a node without pods of the Service reaches all three', async () => {
   await cluster.ask('cordon', 'node-1');
   await cluster.ask('rollout', 'restart', 'deployment/hello');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
   await cluster.ask('uncordon', 'node-1');
   await cluster.ask('cordon', 'node-2');
   await cluster.ask('cordon', 'node-3');
   await cluster.ask('run', 'far', '--image=fairlead', '--command', '--', 'sleep', 'infinity');
-  await cluster.ask('wait', '--for=condition=Ready', 'pod/far', '--timeout=60s');
+  await cluster.ask('wait', '--for=condition=Ready', 'pod/far', '--timeout=120s');
   await cluster.ask('uncordon', 'node-2', 'node-3');
   assert.equal(await cluster.ask('get', 'pod', 'far', '-o', 'jsonpath={.spec.nodeName}'), 'node-1');
   const nodes = (await cluster.pods('app=hello')).map((pod) => pod.node);
@@ -79,13 +79,13 @@ test('rolling update, scaling and deletion under load lose no request while addr
     cluster.load('outside', `http://${cluster.state().nodes[0]?.addresses[0]}:30080`),
   ];
   await cluster.ask('rollout', 'restart', 'deployment/hello');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
   await cluster.ask('scale', 'deployment/hello', '--replicas=6');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
   await cluster.ask('scale', 'deployment/hello', '--replicas=3');
   const [first] = await cluster.pods('app=hello');
   await cluster.ask('delete', 'pod', first?.name ?? '');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
   for (const load of loads) {
     const counts = await load.stop();
     assert.ok(counts.count >= 300);
@@ -120,7 +120,7 @@ spec:
   selector: {app: abrupt}
   ports: [{port: 80, targetPort: 8080}]
 `);
-  await cluster.ask('rollout', 'status', 'deployment/abrupt', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/abrupt', '--timeout=120s');
   await cluster.request('client', 'http://abrupt', '--count', '10');
   for (let round = 0; round < 3; round++) {
     const [pod] = await cluster.pods('app=abrupt');
@@ -184,10 +184,10 @@ test('kill -9 of a node agent: traffic continues; a restarted agent adopts its p
   assert.equal(answers.size, 1, 'the connection that was open stayed with its pod');
   const scaled = cluster.load('node/node-1', 'http://hello');
   await cluster.ask('scale', 'deployment/hello', '--replicas=4');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
   assert.deepEqual((await scaled.stop()).failures, {});
   await cluster.ask('scale', 'deployment/hello', '--replicas=3');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
 });
 
 test('kill -9 of the control plane: nothing acknowledged is lost, traffic continues', async () => {
@@ -205,5 +205,5 @@ test('kill -9 of the control plane: nothing acknowledged is lost, traffic contin
   assert.deepEqual((await load.stop()).failures, {});
   // Nodes follow the restarted server.
   await cluster.ask('scale', 'deployment/hello', '--replicas=4');
-  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=60s');
+  await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
 });

@@ -114,6 +114,9 @@ export function freeLocalPort(): number {
   return port;
 }
 
+/** How long an answer may take on a machine that is slow, or that pauses, before the request counts as failed. */
+const PATIENCE_MS = '15000';
+
 /** The requests of one process of a load: at most for three seconds, and not all that the machine can carry. */
 const LOAD = { '--count': '300', '--concurrency': '4', '--rate': '100' };
 
@@ -155,7 +158,8 @@ export async function startCluster(
     return out;
   };
   const inPlace = (place: string, url: string, options: readonly string[]) => [
-    ...['exec', '--name', name, place, '--', 'fairlead', 'request', url, '--json', ...options],
+    ...['exec', '--name', name, place, '--', 'fairlead', 'request', url, '--json'],
+    ...(options.includes('--timeout') ? options : ['--timeout', PATIENCE_MS, ...options]),
   ];
   return {
     name,

@@ -43,7 +43,7 @@ export interface FailoverScene {
   /** Restores the addresses; resolves when the node reaches them. */
   appear(place: Place): Promise<void>;
   connect(from: Place, address: string, port: number): Promise<Answer>;
-  /** Opens connections at a rate, from the places in turn, until stopped. */
+  /** Opens connections at up to a rate, from the places in turn, until stopped. */
   load(from: readonly Place[], address: string, port: number, perSecond: number): Load;
   readonly verdicts: readonly FailoverVerdict[];
   readonly failover: Failover | null;
@@ -72,11 +72,13 @@ export interface SceneOptions {
 
 /** The connections that a load opens at once after its timer was late. */
 const MAX_BURST = 20;
+/** The connections that a load keeps open at a time: on a slow machine, more of them would only make it slower. */
+const MAX_OPEN = 100;
 
 export async function createFailoverScene(
   topology: Topology,
   dataplane: Dataplane,
-  { failover: wanted, tracked = true, settings, patienceMs = 8000 }: SceneOptions,
+  { failover: wanted, tracked = true, settings, patienceMs = PATIENCE_MS }: SceneOptions,
 ): Promise<FailoverScene> {
   const table = createServiceTable(NODE);
   const listeners = new Map<Place, (() => void)[]>();
@@ -188,6 +190,7 @@ export async function createFailoverScene(
     connect: (from, address, port) => connect(topology.namespace(from), address, port, patienceMs),
     load(from, address, port, perSecond) {
       const answers: Promise<Answer>[] = [];
+      let open = 0;
       let begin = performance.now();
       const timer = setInterval(() => {
         const due = () => ((performance.now() - begin) * perSecond) / 1000;
@@ -195,9 +198,14 @@ export async function createFailoverScene(
         // once would overload the machine.
         const missed = Math.max(0, due() - answers.length - MAX_BURST);
         begin += (missed * 1000) / perSecond;
-        while (answers.length < due()) {
+        while (open < MAX_OPEN && answers.length < due()) {
           const place = from[answers.length % from.length] as Place;
-          answers.push(scene.connect(place, address, port));
+          open++;
+          answers.push(
+            scene.connect(place, address, port).finally(() => {
+              open--;
+            }),
+          );
         }
       }, 5);
       const stop = async () => {

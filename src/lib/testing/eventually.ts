@@ -15,7 +15,7 @@ export function eventually<T>(
 export async function eventually<T>(
   look: () => T | Promise<T>,
   holds: (value: T) => boolean = isPresent,
-  ms = 30_000,
+  ms = 90_000,
 ): Promise<T> {
   const end = performance.now() + ms;
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
