@@ -76,7 +76,8 @@ export function reconcileDeployment(view: DeploymentView): DeploymentPlan {
   // A ReplicaSet to adopt may be the new one: everything else waits until the server confirms the adoption.
   if (deployment.metadata?.deletionTimestamp !== undefined || adopt.length > 0) return nothing;
 
-  const newest = old.map(revisionOf).reduce((max, one) => (max < one ? one : max), 0n);
+  let newest = 0n;
+  for (const revision of old.map(revisionOf)) if (revision > newest) newest = revision;
   const revision = fresh && revisionOf(fresh) > newest ? revisionOf(fresh) : newest + 1n;
   const paused = deployment.spec?.paused === true;
   const oldPods = old.reduce((sum, set) => sum + (view.runningPods.get(set.metadata?.uid ?? '') ?? 0), 0);

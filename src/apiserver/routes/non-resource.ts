@@ -57,10 +57,11 @@ export async function nonResource(
   const health = healthResponse(services, context);
   if (health) return health;
   const answer = find(services, path);
-  if (answer && request.method !== 'GET') {
+  if (!answer) return null;
+  if (request.method !== 'GET') {
     throw methodNotAllowed('the server does not allow this method on the requested resource');
   }
-  return answer && answer(services, context);
+  return answer(services, context);
 }
 
 /** Returns the handler of GET for a path; null for an unknown path. */

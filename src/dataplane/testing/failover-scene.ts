@@ -66,10 +66,12 @@ export interface SceneOptions {
   /** False for a mode that does not use connection tracking. Default: true. */
   readonly tracked?: boolean;
   readonly settings?: EjectionSettings;
-  /** Timeout of a connection. */
+  /** Timeout of a connection. Default: 30 s. */
   readonly patienceMs?: number;
 }
 
+/** How long a connection may take on a machine that is slow, or that pauses. */
+const PATIENCE_MS = 30_000;
 /** The connections that a load opens at once after its timer was late. */
 const MAX_BURST = 20;
 /** The connections that a load keeps open at a time: on a slow machine, more of them would only make it slower. */
