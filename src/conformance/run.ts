@@ -33,7 +33,7 @@ export interface FlowResult {
 }
 
 /** How long an answer may take on a busy machine before it counts as silence. */
-const PATIENCE_MS = 8000;
+const PATIENCE_MS = 20_000;
 const SILENCE_MS = 700;
 /** With three servers, the probability that one is not reached in this many tries is one in ten billion. */
 const MAX_TRIES = 64;

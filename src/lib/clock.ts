@@ -28,6 +28,42 @@ export function pause(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
   });
 }
 
+/** The parts of a wait, each of which ends late if the process was stopped meanwhile. */
+const PARTS = 4;
+/** The late parts of a wait that are repeated: on a machine that is always late, a wait still ends. */
+const MAX_REPEATS = 8;
+
+/**
+ * Calls `run` once after `ms` milliseconds during which this process ran, and after the events that were waiting then. For
+ * timeouts of answers: time in which neither this process nor an answer could make progress, such as a pause of the
+ * machine, does not count. The result cancels it.
+ */
+export function afterRunning(clock: Clock, ms: number, run: () => void): () => void {
+  const part = ms / PARTS;
+  let left = PARTS;
+  let repeats = 0;
+  let isCancelled = false;
+  let cancel = () => {};
+  const next = () => {
+    const due = clock.now() + part;
+    cancel = clock.after(part, () => {
+      const isLate = clock.now() - due > part;
+      if (!isLate || ++repeats > MAX_REPEATS) left--;
+      if (left > 0) next();
+      // Timers run before the events of sockets are read.
+      else
+        setImmediate(() => {
+          if (!isCancelled) run();
+        });
+    });
+  };
+  next();
+  return () => {
+    isCancelled = true;
+    cancel();
+  };
+}
+
 /** A clock that advances only by `advance`, which runs due timers in order. */
 export interface ManualClock extends Clock {
   advance(ms: number): void;

@@ -35,8 +35,8 @@ export interface PoolProxy {
   poolChanged(isServing: (endpoint: string) => boolean): void;
   /** Ends the connections to this endpoint ("address:port"). Returns their number. */
   end(endpoint: string): number;
-  /** Stops accepting connections. Established connections continue; UDP flows end. */
-  closeListener(): void;
+  /** Accepts the connections that have arrived, then no others. Established connections continue; UDP flows end. */
+  closeListener(): Promise<void>;
   /** Ends all connections. */
   close(): void;
 }

@@ -1,5 +1,8 @@
 import { createServer, Socket } from 'node:net';
+import { setImmediate } from 'node:timers/promises';
+import { tcpInfo } from '../../kernel/tcp-info.ts';
 import { hostPort } from '../../lib/address.ts';
+import { afterRunning } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { relay, reset } from '../../lib/relay.ts';
 import type { Endpoint } from '../../service/model.ts';
@@ -129,7 +132,7 @@ export function createTcpProxy({
         resolve(result);
       };
       const leave = () => finish('gone');
-      const cancel = clock.after(timeoutMs, () => finish('no-answer'));
+      const cancel = afterRunning(clock, timeoutMs, () => finish('no-answer'));
       client.once('close', leave);
       socket.setNoDelay(true);
       socket.once('error', () => finish('refused'));
@@ -172,7 +175,10 @@ export function createTcpProxy({
       for (const pair of [...pairs]) resetBoth(pair);
       return count;
     },
-    closeListener() {
+    async closeListener() {
+      // The event loop accepts one connection of a listener in each pass, and closing the listener resets the others.
+      for (let i = 0; i < BACKLOG && server.listening && tcpInfo(fd).unaccepted > 0; i++)
+        await setImmediate();
       server.close();
     },
     close() {

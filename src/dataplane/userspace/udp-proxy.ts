@@ -222,7 +222,7 @@ export function createUdpProxy({
       endWhere((endpoint) => !isServing(endpoint));
     },
     end: (endpoint) => endWhere((other) => other === endpoint),
-    closeListener: close,
+    closeListener: async () => close(),
     close,
   };
 }

@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises';
 import type { Outcome } from '../../failover/outcome.ts';
 import { hostPort, type SocketAddress } from '../../lib/address.ts';
 import { systemClock } from '../../lib/clock.ts';
@@ -226,10 +225,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   /** UDP clients that keep sending reach the other mode before the listener closes. */
   async function endLingering(listener: PoolListener): Promise<void> {
     const { proxy, protocol, at } = listener;
-    // If this process was not scheduled for a while, the timer fires before connections that have arrived meanwhile are
-    // accepted. They are accepted first, because closing the listener resets its backlog.
-    await setImmediate();
-    if (protocol === 'TCP') proxy.closeListener();
+    if (protocol === 'TCP') await proxy.closeListener();
     else {
       await forget([at]);
       proxy.close();
@@ -306,7 +302,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       for (const [listener, cancel] of retired) {
         cancel();
         // After `remove` another mode handles new connections; established ones continue until they end.
-        if (removed) listener.proxy.closeListener();
+        if (removed) await listener.proxy.closeListener();
         else listener.proxy.close();
       }
       for (const { proxy } of [...listeners, ...unused]) proxy.close();
