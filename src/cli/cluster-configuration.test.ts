@@ -14,6 +14,7 @@ const OPTIONS = {
   'ip-family': choice('F', ['ipv4', 'dual'], 'ipv4', ''),
   'pod-cidr': text('C', ''),
   'masquerade-all': flag(''),
+  'lb-pool': text('C', ''),
   detach: flag(''),
 };
 const HEAD = 'apiVersion: fairlead.dev/v1alpha1\nkind: Cluster\n';
@@ -21,7 +22,8 @@ const HEAD = 'apiVersion: fairlead.dev/v1alpha1\nkind: Cluster\n';
 function words(content: string): string[] {
   const file = join(folder, 'fairlead.yaml');
   writeFileSync(file, content);
-  return configurationWords(file, OPTIONS, ['nodes', 'ip-family', 'pod-cidr', 'masquerade-all']);
+  const fields = ['nodes', 'ip-family', 'pod-cidr', 'masquerade-all', 'lb-pool'];
+  return configurationWords(file, OPTIONS, fields, ['lb-pool']);
 }
 
 test('fields become options, and manifests are relative to the file', () => {
@@ -38,6 +40,10 @@ test('fields become options, and manifests are relative to the file', () => {
     ],
   );
   assert.deepEqual(words(`${HEAD}masqueradeAll: false\n`), []);
+  assert.deepEqual(words(`${HEAD}lbPool: [192.0.2.0/28]\n`), ['--lb-pool=192.0.2.0/28']);
+  assert.deepEqual(words(`${HEAD}lbPool: {vip: {addresses: [192.0.2.7], autoAssign: false}}\n`), [
+    '--lb-pool={"vip":{"addresses":["192.0.2.7"],"autoAssign":false}}',
+  ]);
 });
 
 const WRONG: readonly [what: string, content: string, message: RegExp][] = [

@@ -11,9 +11,14 @@ const KIND = 'Cluster';
 /**
  * Reads a cluster's configuration file and returns its fields as words of a command line, which are checked
  * like typed ones. Fields are the options of `up` in camel case ("ipFamily"); `manifests` is a list of
- * files and folders, relative to the configuration file. Throws FairleadError that names the field.
+ * files and folders, relative to the configuration file. `structured`: options whose value may be an object. Throws FairleadError that names the field.
  */
-export function configurationWords(file: string, options: OptionTable, fields: readonly string[]): string[] {
+export function configurationWords(
+  file: string,
+  options: OptionTable,
+  fields: readonly string[],
+  structured: readonly string[] = [],
+): string[] {
   const document = readDocument(file);
   const { apiVersion, kind, manifests, ...rest } = document;
   if (apiVersion !== API_VERSION || kind !== KIND)
@@ -30,6 +35,8 @@ export function configurationWords(file: string, options: OptionTable, fields: r
       if (typeof value !== 'boolean') throw refusal(file, `${field} must be true or false`);
       return value ? [`--${name}`] : [];
     }
+    if (structured.includes(name) && typeof value === 'object' && value !== null && !Array.isArray(value))
+      return [`--${name}=${JSON.stringify(value)}`];
     const texts = Array.isArray(value) ? value : [value];
     if (texts.some((text) => typeof text !== 'string' && typeof text !== 'number'))
       throw refusal(file, `${field} must be a string, a number or a list of them`);

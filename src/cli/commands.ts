@@ -112,6 +112,7 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./completion.ts'),
   },
   { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },
+  { name: 'egress', summary: '', internal: true, load: () => import('./egress.ts') },
   { name: 'published-ports', summary: '', internal: true, load: () => import('./published-ports.ts') },
   { name: 'supervise', summary: '', internal: true, load: () => import('./supervise.ts') },
 ];

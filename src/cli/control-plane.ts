@@ -81,7 +81,7 @@ export const command = defineCommand({
         caBundle: ca,
         certificateSigner: clusterAuthority(state).sign,
         localVolumes: localVolumes(paths.volumes),
-        loadBalancerPools: [{ name: 'default', ranges: state.loadBalancerPools }],
+        loadBalancerPools: state.loadBalancerPools,
       },
     });
     controllers.ready.then(

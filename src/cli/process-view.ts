@@ -1,6 +1,12 @@
 import type { isRunning } from '../cluster/process-identity.ts';
 import type { ClusterState } from '../cluster/state.ts';
-import { CONTROL_PLANE, NEW_RECORD, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
+import {
+  CONTROL_PLANE,
+  EGRESS,
+  NEW_RECORD,
+  PUBLISHED_PORTS,
+  type Supervision,
+} from '../cluster/supervision.ts';
 import { formatTable } from './command.ts';
 
 /** One process of a cluster in the output of `status`. */
@@ -28,6 +34,7 @@ export function viewsOf(
   const names = [
     CONTROL_PLANE,
     ...(state.publishedPorts.length > 0 ? [PUBLISHED_PORTS] : []),
+    ...(state.egress ? [EGRESS] : []),
     ...state.nodes.map(({ name }) => name),
   ];
   return [
@@ -68,6 +75,8 @@ export function processProblems(views: readonly ProcessView[], state: ClusterSta
       const next = isSupervised ? `restarts in ${view.seconds ?? 0} s` : `start it: ${fix}`;
       if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
       if (view.name === PUBLISHED_PORTS) return `published ports are closed${why}; ${next}`;
+      if (view.name === EGRESS)
+        return `changes of the machine's network may cut pods off from the world${why}; ${next}`;
       const effect =
         state.mode === 'userspace' ? 'new connections to Services fail' : 'connections to Services continue';
       return `${view.name}: the agent is not running${why}: ${effect}, names are not resolved; ${next}`;

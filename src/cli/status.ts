@@ -26,7 +26,7 @@ export const command = defineCommand({
   options: { name: NAME_OPTION, ...FORMAT_OPTIONS },
   async run({ options }, output) {
     const cluster = await openCluster(options.name);
-    const { state, supervision, recordProblem, ports: reports } = cluster.report;
+    const { state, supervision, recordProblem, ports: reports, egress } = cluster.report;
     const runs = runsIn(cluster.report);
     const problems: string[] = [];
     const processes = viewsOf(state, supervision, systemClock.now(), runs);
@@ -113,7 +113,12 @@ export const command = defineCommand({
         status: problem !== null ? 'Closed' : exists ? 'Open' : 'Open, waits for the Service',
       };
     });
-    const facts = renderFacts({ name: state.name, processes, nodes, services, ports, problems }, options);
+    for (const { family, problem } of egress)
+      if (problem !== null) problems.push(`egress: pods do not reach the world by ${family}: ${problem}`);
+    const facts = renderFacts(
+      { name: state.name, processes, nodes, services, ports, egress, problems },
+      options,
+    );
     if (facts !== null) output.out(facts);
     else {
       output.out(
@@ -168,6 +173,19 @@ export const command = defineCommand({
           formatTable([
             ['PUBLISHED PORT', 'SERVICE', 'STATUS'],
             ...ports.map((one) => [`127.0.0.1:${one.port}`, servicePortText(one.service), one.status]),
+          ]),
+        );
+      }
+      if (egress.length > 0) {
+        output.out('\n');
+        output.out(
+          formatTable([
+            ['EGRESS', 'THROUGH', 'STATUS'],
+            ...egress.map((one) => [
+              one.family,
+              one.uplinks.join(' ') || '-',
+              one.problem === null ? 'Open' : 'Closed',
+            ]),
           ]),
         );
       }

@@ -11,7 +11,7 @@ import {
   readSupervision,
   writeSupervision,
 } from '../cluster/state.ts';
-import { CONTROL_PLANE, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
+import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
 import { createSupervisionRecord, type RecordState } from '../cluster/supervision-record.ts';
 import { createSupervisor } from '../cluster/supervisor.ts';
 import { pause, systemClock } from '../lib/clock.ts';
@@ -82,6 +82,7 @@ async function supervise(
       return [
         CONTROL_PLANE,
         ...(state.publishedPorts.length > 0 ? [PUBLISHED_PORTS] : []),
+        ...(state.egress ? [EGRESS] : []),
         ...state.nodes.filter(({ isLeaving }) => !isLeaving).map((node) => node.name),
       ];
     },

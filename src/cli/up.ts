@@ -3,6 +3,7 @@ import { availableModes } from '../agent/dataplanes.ts';
 import { authorityName } from '../cluster/authority-name.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { createCluster, freeApiPort, refuseLeftovers, resumeCluster } from '../cluster/creation.ts';
+import { parsePools, poolsText } from '../cluster/load-balancer-pools.ts';
 import { type ManifestObject, type Manifests, readManifests } from '../cluster/manifests.ts';
 import { lockCluster } from '../cluster/name-lock.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';
@@ -65,13 +66,20 @@ const OPTIONS = {
   'service-cidr': text('C[,C]', 'networks of Services (10.96.0.0/16, fd00:10:96::/112)'),
   'masquerade-all': flag("masquerade all traffic to cluster IPs (kube-proxy's masqueradeAll)"),
   'no-local-detection': flag('do not recognize traffic from pods (kube-proxy without clusterCIDR)'),
-  'lb-pool': text('C[,C]', 'addresses of LoadBalancer Services: networks or ranges'),
+  'lb-pool': text(
+    'C[,C]',
+    "addresses of LoadBalancer Services: networks or ranges; or pools by name, as JSON in the form of the agent's loadBalancer.pools",
+  ),
   'host-access': choice(
     'services',
     ['none', 'wire', 'services'],
     'none',
     "connect this machine to the cluster's wire, so that its programs (such as a browser) reach node ports and load-balancer addresses; with =services also cluster IPs and cluster DNS",
     { implied: 'wire', main: true },
+  ),
+  egress: flag(
+    "let pods reach the world through this machine's default routes; their connections have this machine's address",
+    { main: true },
   ),
   publish: texts(
     'LOCALPORT:PORT/svc/NAME',
@@ -91,9 +99,12 @@ const OPTIONS = {
 /** The options that a configuration file may set: properties of the cluster, not of the command. */
 const CONFIGURABLE = [
   ...['name', 'nodes', 'mode', 'ip-family', 'overlay', 'pod-cidr', 'service-cidr', 'masquerade-all'],
-  ...['no-local-detection', 'lb-pool', 'host-access', 'authorization'],
+  ...['no-local-detection', 'lb-pool', 'host-access', 'egress', 'authorization'],
   'publish',
 ];
+
+/** Options whose value may be an object in a configuration file, and then is JSON. */
+const STRUCTURED = ['lb-pool'];
 
 export const command = defineCommand({
   name: 'up',
@@ -147,7 +158,7 @@ export const command = defineCommand({
 function withConfiguration(typed: Parsed<typeof OPTIONS>): Pick<Parsed<typeof OPTIONS>, 'options' | 'given'> {
   const { config } = typed.options;
   if (config === null) return typed;
-  const words = configurationWords(config, OPTIONS, CONFIGURABLE);
+  const words = configurationWords(config, OPTIONS, CONFIGURABLE, STRUCTURED);
   const read = parseWords({ name: 'up', options: OPTIONS, arguments: [] }, words);
   const own = Object.entries(typed.options).filter(([name]) => typed.given.has(name));
   return {
@@ -195,6 +206,7 @@ async function startCluster(
     serviceCidr: options['service-cidr'],
     lbPool: options['lb-pool'],
     hostAccess: options['host-access'],
+    egress: options.egress,
     publishedPorts,
     apiPort: freeApiPort(publishedPorts.map(({ localPort }) => localPort)),
     proxy: {
@@ -241,7 +253,7 @@ function refuseChanges(
   options: Values<typeof OPTIONS>,
   given: ReadonlySet<string>,
 ): void {
-  const hostAccess =
+  const earlierHostAccess =
     state.machineAddresses.length === 0 ? 'none' : state.machineRoutes.length === 0 ? 'wire' : 'services';
   const present = {
     mode: state.mode,
@@ -250,13 +262,15 @@ function refuseChanges(
     'pod-cidr': state.podCidrs.join(),
     'service-cidr': state.serviceCidrs.join(),
     authorization: state.authorization,
-    'lb-pool': state.loadBalancerPools.join(),
-    'host-access': hostAccess,
+    'lb-pool': poolsText(state.loadBalancerPools),
+    'host-access': state.hostAccess ?? earlierHostAccess,
+    egress: state.egress ?? false,
     'masquerade-all': state.proxy.masqueradeAll,
     'no-local-detection': !state.proxy.localDetection,
   } as const;
   for (const option of Object.keys(present) as (keyof typeof present)[]) {
-    const value = options[option];
+    const typed = options[option];
+    const value = option === 'lb-pool' && typeof typed === 'string' ? poolsText(parsePools(typed)) : typed;
     if (!given.has(option) || value === present[option]) continue;
     const isFlag = typeof value === 'boolean';
     const actual = isFlag ? `without --${option}` : `with ${present[option]}`;

@@ -3,6 +3,7 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { type EgressReport, readEgressReports } from './egress.ts';
 import { applyManifests, type ManifestObject, type Manifests } from './manifests.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { isRunning } from './process-identity.ts';
@@ -89,6 +90,15 @@ export async function becomeReady(
       );
       progress.step('ports published', shown.join(', '));
     }
+    if (state.egress) {
+      const reports = await egressReady(state.name, deadline).catch((error: unknown) =>
+        Promise.reject(notReady(error)),
+      );
+      for (const { family, uplinks, problem } of reports) {
+        if (problem === null) progress.step(`egress ${family}`, `through ${uplinks.join(', ')}`);
+        else progress.step(`egress ${family}`, `closed: ${problem}`);
+      }
+    }
     return applied;
   } finally {
     clearInterval(guard);
@@ -103,6 +113,20 @@ async function controlPlaneStarted({ name }: ClusterState, deadline: AbortSignal
     if (deadline.aborted)
       throw new FairleadError('the control plane is not running', { op: 'fairlead up', code: 'not-running' });
     await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+/** Waits until the process of the egress has reported each family, open or closed. */
+async function egressReady(name: string, deadline: AbortSignal): Promise<readonly EgressReport[]> {
+  for (;;) {
+    const reports = readEgressReports(name);
+    if (reports !== null) return reports;
+    if (deadline.aborted)
+      throw new FairleadError('the process of the egress has not reported', {
+        op: 'fairlead up',
+        code: 'not-ready',
+      });
+    await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
 

@@ -1,4 +1,5 @@
 import { messageOf } from '../lib/errors.ts';
+import { type EgressReport, readEgressReports } from './egress.ts';
 import { connectToRole } from './name-lock.ts';
 import { isRunning, type ProcessIdentity } from './process-identity.ts';
 import { type PortReport, readPortReports } from './published-ports.ts';
@@ -15,6 +16,8 @@ export interface ClusterReport {
   /** PIDs of the recorded processes that are running. */
   readonly running: readonly number[];
   readonly ports: readonly PortReport[];
+  /** The way out of each family; empty: without `up --egress`. */
+  readonly egress: readonly EgressReport[];
 }
 
 /** Reads a cluster's report from its files and its supervisor. */
@@ -28,6 +31,7 @@ export async function readReport(state: ClusterState): Promise<ClusterReport> {
     recordProblem: problem,
     running: recorded.filter(isRunning).map(({ pid }) => pid),
     ports: readPortReports(state),
+    egress: state.egress ? (readEgressReports(state.name) ?? []) : [],
   };
 }
 

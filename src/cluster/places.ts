@@ -14,7 +14,8 @@ export function linkHosts(state: ClusterState): LinkHost[] {
   return [
     { name: 'outside', addresses: state.outsideAddresses },
     { name: 'control-plane', addresses: state.controlPlaneAddresses },
-    { name: 'machine', addresses: state.machineAddresses },
+    // With egress alone, the machine's rules drop connections to its programs.
+    { name: 'machine', addresses: state.hostAccess === 'none' ? [] : state.machineAddresses },
   ];
 }
 

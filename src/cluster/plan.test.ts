@@ -15,6 +15,7 @@ const request: ClusterRequest = {
   lbPool: null,
   apiPort: 6443,
   hostAccess: 'none',
+  egress: false,
   publishedPorts: [],
   proxy: { masqueradeAll: false, localDetection: true },
 };
@@ -46,6 +47,7 @@ test('the machine is on the wire only if requested', () => {
     '172.30.0.3',
     'fd00:172:30::3',
   ]);
+  assert.deepEqual(plan({ egress: true }).machineAddresses, ['172.30.0.3']);
 });
 
 test('a dual-stack cluster has one network of each family, IPv4 first', () => {

@@ -1,6 +1,8 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { addressAt, type Cidr, cidrsOverlap, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
+import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
+import { checkPoolFamilies, parsePools, poolOf } from './load-balancer-pools.ts';
 import type { PublishedPort } from './service-port.ts';
 import type { ClusterState, NodeState } from './state.ts';
 
@@ -14,12 +16,15 @@ export interface ClusterRequest {
   /** Comma-separated lists, one network per family; null: the defaults. */
   readonly podCidr: string | null;
   readonly serviceCidr: string | null;
+  /** As `parsePools` reads them; null: addresses of the wire. */
   readonly lbPool: string | null;
   readonly apiPort: number;
   readonly proxy: ClusterState['proxy'];
   readonly authorization: ClusterState['authorization'];
   /** Whether this machine is connected to the wire, and whether it has routes to cluster IPs. */
   readonly hostAccess: 'none' | 'wire' | 'services';
+  /** Whether pods reach the world through this machine. */
+  readonly egress: boolean;
   readonly publishedPorts: readonly PublishedPort[];
 }
 
@@ -97,11 +102,13 @@ export function planCluster(
     podCidrs: pods.map((cidr) => cidr.text),
     serviceCidrs: services.map((cidr) => cidr.text),
     wireCidrs: wires.map((cidr) => cidr.text),
-    loadBalancerPools: poolTexts(request.lbPool, wires, families),
+    loadBalancerPools: pools(request.lbPool, wires, families),
     dnsAddresses: services.map((cidr) => addressAt(cidr, 10)),
     controlPlaneAddresses: at(WIRE_HOST.controlPlane),
     outsideAddresses: at(WIRE_HOST.outside),
-    machineAddresses: request.hostAccess === 'none' ? [] : at(WIRE_HOST.machine),
+    machineAddresses: request.hostAccess === 'none' && !request.egress ? [] : at(WIRE_HOST.machine),
+    hostAccess: request.hostAccess,
+    egress: request.egress,
     machineRoutes: machineRoutes(request, services, wires, occupied),
     publishedPorts: request.publishedPorts,
     apiPort: request.apiPort,
@@ -213,26 +220,16 @@ function freeWire(family: IPFamily, taken: readonly OccupiedNetwork[]): Cidr {
   });
 }
 
-function poolTexts(given: string | null, wires: readonly Cidr[], families: readonly IPFamily[]): string[] {
-  if (given === null) {
-    return wires.map(
-      (wire) => `${addressAt(wire, WIRE_HOST.loadBalancer)}-${addressAt(wire, WIRE_HOST.loadBalancer + 50)}`,
-    );
-  }
-  const texts = given.split(',');
-  for (const text of texts) {
-    const [first = '', last] = text.split('-');
-    const cidr =
-      last === undefined ? parseCidr(text) : parseCidr(`${first}/${first.includes(':') ? 128 : 32}`);
-    if (!cidr)
-      throw refusal(
-        '--lb-pool',
-        `${JSON.stringify(text)} is not a network (10.0.0.0/28) or a range (10.0.0.1-10.0.0.9)`,
-      );
-    if (!families.includes(cidr.family))
-      throw refusal('--lb-pool', `${text} is ${cidr.family}, which this cluster does not use`);
-  }
-  return texts;
+function pools(
+  given: string | null,
+  wires: readonly Cidr[],
+  families: readonly IPFamily[],
+): readonly LoadBalancerPool[] {
+  const { loadBalancer } = WIRE_HOST;
+  const range = (wire: Cidr) => `${addressAt(wire, loadBalancer)}-${addressAt(wire, loadBalancer + 50)}`;
+  const wanted = given === null ? [poolOf(wires.map(range))] : parsePools(given);
+  checkPoolFamilies(wanted, families);
+  return wanted;
 }
 
 function refusal(option: string, message: string, hint = `use another ${option}, or omit it`): FairleadError {

@@ -9,7 +9,7 @@ import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
 import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
 import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
-import { CONTROL_PLANE, PUBLISHED_PORTS } from './supervision.ts';
+import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
 import type { StartedProcess } from './supervisor.ts';
 
 /** The environment variable that marks every process of a cluster, so that `down` finds them after a crash. */
@@ -94,11 +94,12 @@ export function cgroupParent(cluster: string, node?: string): string {
   return node === undefined ? `/fairlead-${cluster}` : `/fairlead-${cluster}/${node}`;
 }
 
-/** Starts a process by its name: the control plane, the agent of a node, or the one that serves published ports. */
+/** Starts a process by its name: the control plane, the agent of a node, or the one of published ports or egress. */
 export function startProcess(state: ClusterState, name: string): StartedProcess {
   if (name === CONTROL_PLANE) return startControlPlane(state);
   if (name === PUBLISHED_PORTS)
     return launch(state, null, PUBLISHED_PORTS, ['published-ports', '--name', state.name], []);
+  if (name === EGRESS) return launch(state, null, EGRESS, ['egress', '--name', state.name], []);
   const node = state.nodes.find((one) => one.name === name);
   if (node) return startNodeAgent(state, node);
   throw new FairleadError(`no such process: ${name}`, { op: `start ${name}`, code: 'no-node' });

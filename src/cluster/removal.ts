@@ -5,6 +5,7 @@ import { libc, systemError } from '../kernel/libc.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { listTopology, removeTopology, unplugMachine } from '../network/topology.ts';
 import { authorityName } from './authority-name.ts';
+import { removeEgress } from './egress.ts';
 import { cgroupParent, endProcesses, findProcesses } from './processes.ts';
 import { clusterPaths, readCluster, removeClusterFolder } from './state.ts';
 import { removeContext } from './user-kubeconfig.ts';
@@ -30,7 +31,7 @@ export async function removeCluster(name: string): Promise<void> {
 export async function stopCluster(name: string): Promise<void> {
   const namespaces = listTopology(name);
   // Each command restarts the processes of the next: supervisors the control plane and agents, agents the pods.
-  for (const command of [['supervise'], ['agent', 'control-plane', 'published-ports']]) {
+  for (const command of [['supervise'], ['agent', 'control-plane', 'published-ports', 'egress']]) {
     const found = () => findProcesses(name, []).filter(({ pid }) => runsCommand(pid, command));
     // Repeated for processes that were started in the meantime.
     for (let left = found(); left.length > 0; left = found()) await endProcesses(left, PATIENCE_MS);
@@ -41,6 +42,7 @@ export async function stopCluster(name: string): Promise<void> {
   removeAllPins(pinPathOf(cgroupParent(name)));
   for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'])
     removeGroups(join(root, cgroupParent(name)));
+  removeEgress(name);
   unplugMachine(name);
   removeTopology(name);
 }

@@ -40,6 +40,7 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
       `${name}/data.db.reserve`,
       `${name}/logs`,
       `${name}/processes.json`,
+      `${name}/egress.json`,
       `${name}/nodes/*/state/*.sock`,
     ];
     await tar('take a snapshot', [

@@ -13,6 +13,8 @@ import type { Mode } from '../dataplane/dataplane.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, isDiskFull, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
+import { poolOf } from './load-balancer-pools.ts';
 import { identify, type ProcessIdentity } from './process-identity.ts';
 import type { PublishedPort } from './service-port.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
@@ -40,14 +42,18 @@ export interface ClusterState {
   readonly podCidrs: readonly string[];
   readonly serviceCidrs: readonly string[];
   readonly wireCidrs: readonly string[];
-  readonly loadBalancerPools: readonly string[];
+  readonly loadBalancerPools: readonly LoadBalancerPool[];
   /** Addresses of the cluster's DNS, one per family. */
   readonly dnsAddresses: readonly string[];
   /** The control plane's own addresses on the wire. */
   readonly controlPlaneAddresses: readonly string[];
   readonly outsideAddresses: readonly string[];
-  /** This machine's own addresses on the wire; empty: no host access. */
+  /** This machine's own addresses on the wire; empty: neither host access nor egress. */
   readonly machineAddresses: readonly string[];
+  /** Whether programs of this machine use its addresses on the wire. Absent in the state of earlier versions. */
+  readonly hostAccess?: 'none' | 'wire' | 'services';
+  /** Pods reach the world through this machine. Absent in the state of earlier versions. */
+  readonly egress?: boolean;
   /** Networks that this machine reaches through a node: the Service networks. */
   readonly machineRoutes: readonly { readonly destination: string; readonly via: string }[];
   /** Ports of this machine's loopback that are forwarded to Services. */
@@ -111,6 +117,7 @@ export function clusterPaths(name: string) {
     state: join(root, STATE_FILE),
     processes: join(root, 'processes.json'),
     publishedPorts: join(root, 'published-ports.json'),
+    egress: join(root, 'egress.json'),
     kubeconfig: join(root, 'kubeconfig'),
     pki: join(root, 'pki'),
     data: join(root, 'data.db'),
@@ -162,10 +169,17 @@ function withProcesses(stored: ClusterState, { processes }: Supervision): Cluste
     ...stored,
     // Absent in the state of versions before this field.
     publishedPorts: stored.publishedPorts ?? [],
+    // Addresses without a name in the state of earlier versions.
+    loadBalancerPools: isTexts(stored.loadBalancerPools)
+      ? [poolOf(stored.loadBalancerPools)]
+      : stored.loadBalancerPools,
     controlPlane: processes[CONTROL_PLANE]?.identity ?? null,
     nodes: stored.nodes.map((node) => ({ ...node, agent: processes[node.name]?.identity ?? null })),
   };
 }
+
+const isTexts = (list: readonly unknown[]): list is readonly string[] =>
+  list.every((entry) => typeof entry === 'string');
 
 /** Reads the supervisor's last record; empty if none has run. */
 export function readSupervision(name: string): Supervision {

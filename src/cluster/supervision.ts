@@ -17,6 +17,8 @@ export interface ProcessRecord {
 export const CONTROL_PLANE = 'control-plane';
 /** The name of the process that serves published ports; it runs only if there are any. */
 export const PUBLISHED_PORTS = 'published-ports';
+/** The name of the process that connects pods with the world; it runs only with `up --egress`. */
+export const EGRESS = 'egress';
 
 /** The contents of processes.json, which only the supervisor writes. */
 export interface Supervision {

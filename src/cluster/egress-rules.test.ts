@@ -1,0 +1,32 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { parseCidr } from '../lib/address.ts';
+import { printTable } from '../nft/print.ts';
+import { renderEgressRules } from './egress-rules.ts';
+
+const rules = (changes: Partial<Parameters<typeof renderEgressRules>[0]> = {}) => {
+  const wire = parseCidr('172.30.0.0/24');
+  assert.ok(wire);
+  const options = { cluster: 'demo', device: 'fl-0123456789', wire, hasHostAccess: false, closedUplinks: [] };
+  return printTable(renderEgressRules({ ...options, ...changes }));
+};
+
+test('only connections that pods open are forwarded', () => {
+  const text = rules();
+  assert.match(text, /oifname "fl-0123456789" drop/);
+  assert.match(text, /ip saddr 172\.30\.0\.0\/24 oifname != "fl-0123456789" masquerade/);
+});
+
+test('pods do not reach programs of the machine without host access', () => {
+  assert.match(
+    rules(),
+    /iifname "fl-0123456789" meta l4proto 6 drop|iifname "fl-0123456789" meta l4proto tcp drop/,
+  );
+  assert.doesNotMatch(rules({ hasHostAccess: true }), /l4proto/);
+});
+
+test('an uplink on which forwarding was off still forwards nothing else', () => {
+  const text = rules({ closedUplinks: ['eth0'] });
+  assert.match(text, /iifname "eth0" oifname != "fl-\*?" ct status .* drop/);
+  assert.doesNotMatch(rules(), /eth0/);
+});

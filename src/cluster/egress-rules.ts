@@ -1,0 +1,90 @@
+import type { Cidr, IPFamily } from '../lib/address.ts';
+import { maskOf } from '../nft/ranges.ts';
+import {
+  accept,
+  addressFields,
+  deviceName,
+  drop,
+  hasAny,
+  IPS_DST_NAT,
+  is,
+  isNot,
+  masquerade,
+  type Rule,
+} from '../nft/rule.ts';
+import type { TableSpec } from '../nft/spec.ts';
+
+export const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+
+/** The table of a cluster's egress in the machine's network, in each family. */
+export const egressTable = (cluster: string) => `fairlead-egress-${cluster}`;
+
+const FILTER = 0;
+const SOURCE_NAT = 100;
+/** NF_CT_STATE_BIT: established, related. */
+const KNOWN_FLOW = 2 | 4;
+/** The machine's devices of local clusters (`machineDevice`). */
+const DEVICE_PREFIX = 'fl-';
+/** TCP, UDP, SCTP: ICMP and neighbour discovery are exempt. */
+const TRANSPORTS = [6, 17, 132];
+
+/**
+ * Renders the rules of the machine that forwards a cluster's connections to the world: they are masqueraded as the
+ * machine's, and nothing else gains a way. Connections from outside to the wire are dropped; so are those from pods to
+ * programs of the machine, unless `hasHostAccess`. On the uplinks in `closedUplinks`, where forwarding was off, other
+ * forwarding remains off, except for published ports of other programs (DNAT).
+ */
+export function renderEgressRules(options: {
+  readonly cluster: string;
+  /** The machine's device on the wire. */
+  readonly device: string;
+  readonly wire: Cidr;
+  readonly hasHostAccess: boolean;
+  readonly closedUplinks: readonly string[];
+}): TableSpec {
+  const { cluster, device, wire, hasHostAccess, closedUplinks } = options;
+  const { family } = wire;
+  const { source } = addressFields(family);
+  const fromWire = is('meta.iifname', deviceName(device));
+  const toWire = is('meta.oifname', deviceName(device));
+  const known: Rule = [hasAny('ct.state', KNOWN_FLOW), accept];
+  return {
+    family,
+    name: egressTable(cluster),
+    sets: [],
+    chains: [
+      {
+        name: 'forward',
+        base: { type: 'filter', hook: 'forward', priority: FILTER },
+        rules: [
+          known,
+          [toWire, drop],
+          [fromWire, accept],
+          ...closedUplinks.map(
+            (uplink): Rule => [
+              is('meta.iifname', deviceName(uplink)),
+              isNot('meta.oifname', deviceName(DEVICE_PREFIX, DEVICE_PREFIX.length)),
+              is('ct.status', 0, IPS_DST_NAT),
+              drop,
+            ],
+          ),
+        ],
+      },
+      {
+        name: 'input',
+        base: { type: 'filter', hook: 'input', priority: FILTER },
+        rules: hasHostAccess
+          ? []
+          : [known, ...TRANSPORTS.map((protocol): Rule => [fromWire, is('meta.l4proto', protocol), drop])],
+      },
+      {
+        name: 'postrouting',
+        base: { type: 'nat', hook: 'postrouting', priority: SOURCE_NAT },
+        rules: [
+          [is(source, wire.bytes, maskOf(wire)), isNot('meta.oifname', deviceName(device)), masquerade],
+        ],
+      },
+    ],
+    groups: new Map(),
+  };
+}

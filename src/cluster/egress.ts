@@ -1,0 +1,198 @@
+import { readFileSync, rmSync } from 'node:fs';
+import { replaceFile } from '../kernel/replace-file.ts';
+import { getLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { addRoute, deleteRoute, listRoutes, type Route } from '../kernel/rtnetlink/routes.ts';
+import { readSysctl, writeSysctl } from '../kernel/sysctl.ts';
+import { type IPFamily, parseCidr } from '../lib/address.ts';
+import { type Clock, pause } from '../lib/clock.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { machineDevice, nodeNetns, UPLINK } from '../network/topology.ts';
+import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
+import { egressTable, FAMILIES, renderEgressRules } from './egress-rules.ts';
+import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
+import { type ClusterState, clusterPaths, listClusters, readCluster } from './state.ts';
+
+const LOOK_MS = 1000;
+const DEFAULT_ROUTE: Readonly<Record<IPFamily, string>> = { ipv4: '0.0.0.0/0', ipv6: '::/0' };
+
+/** The way out of one family. */
+export interface EgressReport {
+  readonly family: IPFamily;
+  /** The machine's devices with a default route. */
+  readonly uplinks: readonly string[];
+  /** Why pods do not reach the world; null: they do. */
+  readonly problem: string | null;
+}
+
+/** The contents of egress.json, which the process that serves the egress writes. */
+interface EgressFile {
+  readonly writer: ProcessIdentity | null;
+  /** Kernel settings do not survive a reboot. */
+  readonly bootId: string;
+  /** Devices on which IPv4 forwarding was off before any cluster of this machine turned it on. */
+  readonly closedUplinks: readonly string[];
+  readonly families: readonly EgressReport[];
+}
+
+const NO_FILE: EgressFile = { writer: null, bootId: '', closedUplinks: [], families: [] };
+
+/**
+ * Keeps the way of a cluster's pods to the world through this machine, until the signal aborts or the cluster is
+ * removed: rules and forwarding of the machine, and a default route on each node. Follows the machine's default routes,
+ * and reverts changes by other programs.
+ */
+export async function serveEgress(
+  name: string,
+  { clock, logger, signal }: { readonly clock: Clock; readonly logger: Logger; readonly signal: AbortSignal },
+): Promise<void> {
+  const tables = keepTables({ families: FAMILIES, name: egressTable(name), clock, logger });
+  let problems = '';
+  try {
+    while (!signal.aborted) {
+      const state = readCluster(name);
+      if (!state?.egress) break;
+      const families = state.wireCidrs.map((_, i) => openFamily(state, i, tables));
+      writeFile(name, { ...readFile(name), families }, logger);
+      const current = families.flatMap(({ problem }) => problem ?? []).join('; ');
+      if (current !== problems) logger.info({ families }, current || 'pods reach the world');
+      problems = current;
+      await pause(clock, LOOK_MS, signal);
+    }
+  } finally {
+    tables.close();
+  }
+}
+
+/** Opens the way of one family of the wire; returns what it found. Errors are problems of the report. */
+function openFamily(state: ClusterState, index: number, tables: KeptTables): EgressReport {
+  const wire = parseCidr(state.wireCidrs[index] ?? '');
+  const via = state.machineAddresses[index];
+  const family = wire?.family ?? 'ipv4';
+  let uplinks: string[] = [];
+  try {
+    if (!wire || via === undefined) throw new Error('this machine is not on the wire');
+    uplinks = uplinksOf(family, state.name);
+    const problem = uplinks.length === 0 ? `this machine has no ${family} default route` : closedBy(family);
+    if (problem !== null) {
+      tables.write(family, null);
+      for (const node of state.nodes) setDefaultRoute(state.name, node.name, family, null);
+      return { family, uplinks, problem };
+    }
+    const device = machineDevice(state.name);
+    const closedUplinks = family === 'ipv4' ? recordClosedUplinks(state.name, uplinks) : [];
+    // The rules first: forwarding must not open any other way.
+    tables.write(
+      family,
+      renderEgressRules({
+        cluster: state.name,
+        device,
+        wire,
+        hasHostAccess: state.hostAccess !== 'none',
+        closedUplinks,
+      }),
+    );
+    if (family === 'ipv4') for (const one of [device, ...uplinks]) writeSysctl(forwardingOf(one), 1);
+    for (const node of state.nodes) setDefaultRoute(state.name, node.name, family, via);
+    return { family, uplinks, problem: null };
+  } catch (error) {
+    return { family, uplinks, problem: messageOf(error) };
+  }
+}
+
+/** Returns the devices of the machine's default routes, without those of local clusters. */
+function uplinksOf(family: IPFamily, cluster: string): string[] {
+  using socket = openRouteSocket();
+  const names = new Map(listLinks(socket).map(({ index, name }) => [index, name]));
+  const own = machineDevice(cluster);
+  const devices = listRoutes(socket, { family })
+    .filter(({ destination, type }) => destination === DEFAULT_ROUTE[family] && type === 'unicast')
+    .flatMap(({ device }) => names.get(device ?? 0) ?? [])
+    .filter((name) => name !== own);
+  return [...new Set(devices)].sort();
+}
+
+/**
+ * IPv4 is forwarded by device. For IPv6 the kernel has one switch for the whole machine, which also removes the
+ * default routes that the machine learned from router advertisements (addrconf_fixup_forwarding): it is left to the
+ * administrator.
+ */
+function closedBy(family: IPFamily): string | null {
+  if (family === 'ipv4' || readSysctl('net.ipv6.conf.all.forwarding') === '1') return null;
+  return 'this machine does not forward IPv6: set net.ipv6.conf.all.forwarding=1, and accept_ra=2 for devices with router advertisements';
+}
+
+const forwardingOf = (device: string) => `net/ipv4/conf/${device}/forwarding`;
+
+/**
+ * Returns the uplinks on which IPv4 forwarding is off, or was off before a cluster turned it on; records them before
+ * they are changed.
+ */
+function recordClosedUplinks(cluster: string, uplinks: readonly string[]): readonly string[] {
+  const files = listClusters().map(readFile);
+  const closed = new Set(files.flatMap((file) => file.closedUplinks));
+  for (const uplink of uplinks) if (readSysctl(forwardingOf(uplink)) === '0') closed.add(uplink);
+  const own = readFile(cluster);
+  const closedUplinks = [...closed].sort();
+  if (closedUplinks.join() !== own.closedUplinks.join())
+    replaceEgressFile(cluster, { ...own, closedUplinks });
+  return closedUplinks;
+}
+
+/** Sets a node's default route through the machine; null: removes it. */
+function setDefaultRoute(cluster: string, node: string, family: IPFamily, via: string | null): void {
+  using socket = openRouteSocket(nodeNetns(cluster, node));
+  const device = getLink(socket, UPLINK).index;
+  const destination = DEFAULT_ROUTE[family];
+  const present = listRoutes(socket, { family, device }).filter((route) => route.destination === destination);
+  const isWanted = (route: Route) => via !== null && route.via === via;
+  for (const route of present) if (!isWanted(route)) deleteRoute(socket, route);
+  if (via !== null && !present.some(isWanted)) addRoute(socket, { destination, via, device });
+}
+
+/** Returns the report of each family; null: their process has not reported, or is not running. */
+export function readEgressReports(name: string): readonly EgressReport[] | null {
+  const { writer, families } = readFile(name);
+  return isRunning(writer) && families.length > 0 ? families : null;
+}
+
+/** Removes the rules of a cluster from the machine, and forwarding that no other cluster uses. Idempotent. */
+export function removeEgress(cluster: string): void {
+  const tables = keepTables({ families: FAMILIES, name: egressTable(cluster) });
+  try {
+    for (const family of FAMILIES) tables.write(family, null);
+  } finally {
+    tables.close();
+  }
+  const { closedUplinks } = readFile(cluster);
+  const others = listClusters().filter((other) => other !== cluster && isRunning(readFile(other).writer));
+  const used = new Set(others.flatMap((other) => readFile(other).closedUplinks));
+  for (const uplink of closedUplinks) if (!used.has(uplink)) writeSysctl(forwardingOf(uplink), 0);
+  rmSync(clusterPaths(cluster).egress, { force: true });
+}
+
+const bootId = () => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+
+function readFile(cluster: string): EgressFile {
+  try {
+    const file = JSON.parse(readFileSync(clusterPaths(cluster).egress, 'utf8')) as EgressFile;
+    return file.bootId === bootId() ? file : NO_FILE;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return NO_FILE;
+    throw error;
+  }
+}
+
+function replaceEgressFile(cluster: string, file: EgressFile): void {
+  const own = { ...file, writer: identify(process.pid), bootId: bootId() };
+  replaceFile(clusterPaths(cluster).egress, `${JSON.stringify(own, null, 2)}\n`);
+}
+
+function writeFile(cluster: string, file: EgressFile, logger: Logger): void {
+  try {
+    replaceEgressFile(cluster, file);
+  } catch (error) {
+    // For example on a full disk; the way out itself is open.
+    logger.warn({}, `failed to write the report: ${messageOf(error)}`);
+  }
+}

@@ -1,0 +1,71 @@
+import { fieldReader } from '../agent/field-reader.ts';
+import { loadBalancerPools, readPools } from '../agent/load-balancer-pools.ts';
+import type { IPFamily } from '../lib/address.ts';
+import { parseAddressRange } from '../lib/address-range.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
+
+/** The pool of a list of addresses without a name. */
+const DEFAULT_POOL = 'default';
+
+/**
+ * Reads the pools of `up --lb-pool`: addresses such as "192.0.2.0/28,192.0.2.77", or pools by name, as JSON in the form of
+ * the agent's `loadBalancer.pools`. Throws FairleadError "bad-config" that names the wrong field or address.
+ */
+export function parsePools(text: string): LoadBalancerPool[] {
+  const pools = text.trimStart().startsWith('{') ? poolsOfJson(text) : [poolOf(text.split(','))];
+  for (const { ranges } of pools) {
+    const wrong = ranges.find((range) => parseAddressRange(range) === null);
+    if (wrong !== undefined)
+      throw refusal(`${JSON.stringify(wrong)} is not a network (10.0.0.0/28) or a range (10.0.0.1-10.0.0.9)`);
+  }
+  return pools;
+}
+
+/** Throws FairleadError if a pool has addresses of a family that the cluster does not use. */
+export function checkPoolFamilies(pools: readonly LoadBalancerPool[], families: readonly IPFamily[]): void {
+  for (const range of pools.flatMap(({ ranges }) => ranges)) {
+    const family = parseAddressRange(range)?.family;
+    if (family !== undefined && !families.includes(family))
+      throw refusal(`${range} is ${family}, which this cluster does not use`);
+  }
+}
+
+/** Renders pools in the form that `parsePools` reads; equal pools have equal texts. */
+export function poolsText(pools: readonly LoadBalancerPool[]): string {
+  const [first, ...others] = pools;
+  if (first?.name === DEFAULT_POOL && others.length === 0 && Object.keys(first).length === 2)
+    return first.ranges.join();
+  return JSON.stringify(
+    Object.fromEntries(
+      pools.map(({ name, ranges, autoAssign, ...serviceAllocation }) => [
+        name,
+        { addresses: ranges, autoAssign, serviceAllocation },
+      ]),
+    ),
+  );
+}
+
+/** Returns the pool of addresses without a name. */
+export const poolOf = (ranges: readonly string[]): LoadBalancerPool => ({ name: DEFAULT_POOL, ranges });
+
+function poolsOfJson(text: string): LoadBalancerPool[] {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw refusal(`is not JSON: ${messageOf(error)}`);
+  }
+  const reader = fieldReader({ 'lb-pool': value });
+  const pools = loadBalancerPools(readPools(reader, 'lb-pool'));
+  reader.finish('read --lb-pool');
+  return pools;
+}
+
+function refusal(message: string): FairleadError {
+  return new FairleadError(`--lb-pool: ${message}`, {
+    op: 'read --lb-pool',
+    code: 'bad-cidr',
+    hint: 'use another --lb-pool, or omit it',
+  });
+}
