@@ -13,6 +13,7 @@ export const FLOW_EVENT_KINDS = [
   'closed',
   'given-up',
   'unreachable',
+  'denied',
 ] as const;
 export type FlowEventKind = (typeof FLOW_EVENT_KINDS)[number];
 
@@ -21,7 +22,7 @@ export interface FlowEvent {
   /**
    * `chosen`: a client's datagrams go to this endpoint. `established`: a connection was answered after `micros`.
    * `timeout`, `reset`, `unreachable`: the endpoint did not answer a connection's first packet, refused it, or an ICMP error
-   * said that it cannot be reached. `rerouted`: the flow goes to this endpoint instead of the previous one. `closed`,
+   * said that it cannot be reached. `denied`: network policies allow the client no endpoint; this is one of them. `rerouted`: the flow goes to this endpoint instead of the previous one. `closed`,
    * `given-up`: a connection ended `micros` after it began, or before it was answered. `ejected`: new connections avoid the
    * endpoint for `micros`. `recovered`: the endpoint's first answer after failures.
    */
@@ -31,6 +32,8 @@ export interface FlowEvent {
   readonly client: SocketAddress;
   readonly service: SocketAddress;
   readonly endpoint: SocketAddress;
+  /** The proxy's own address and port of its connection to the endpoint; null: there is no proxy. */
+  readonly proxy: SocketAddress | null;
   readonly micros: number;
   /** Nanoseconds of the monotonic clock (`process.hrtime.bigint()`). */
   readonly at: bigint;

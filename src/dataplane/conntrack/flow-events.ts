@@ -2,6 +2,7 @@ import { watchFlows } from '../../kernel/conntrack/events.ts';
 import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
+import { nextSample, SAMPLING_MS } from '../../lib/sampling.ts';
 import type { Protocol } from '../../service/model.ts';
 import type { FlowEvent, FlowEventKind, OnFlowEvent } from '../flow-event.ts';
 
@@ -13,6 +14,8 @@ export interface TrackedFlowsOptions {
   readonly onEvent: OnFlowEvent;
   /** The kernel dropped events. */
   readonly onOverrun?: () => void;
+  /** From now on only 1 in `share` flows is reported, because there are too many; 1: all again. */
+  readonly onSample?: (share: number) => void;
 }
 
 /** The maximum number of open flows with durations; the others are reported without. */
@@ -39,12 +42,14 @@ interface Begun {
  * Reports the events of flows that this node translates: those through Services, in the modes that translate packets.
  * Flows that began earlier are reported only when they end.
  */
-export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun }: TrackedFlowsOptions): {
+export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun, onSample }: TrackedFlowsOptions): {
   close(): void;
 } {
   const flows = new Map<number, Begun>();
 
-  return watchFlows(
+  let count = 0;
+  let share = 1;
+  const events = watchFlows(
     ['new', 'update', 'destroy'],
     (change, flow) => {
       const at = monotonic();
@@ -79,10 +84,29 @@ export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun }: Trac
     {
       netns,
       // IPVS sets no status bit for translated flows: compare the addresses.
-      wanted: ({ original, reply }) =>
-        original.destination !== reply.source || original.destinationPort !== reply.sourcePort,
+      wanted({ original, reply }) {
+        count++;
+        return original.destination !== reply.source || original.destinationPort !== reply.sourcePort;
+      },
     },
   );
+  const timer = setInterval(() => {
+    const next = nextSample(share, count);
+    count = 0;
+    if (next === share) return;
+    share = next;
+    events.sample(share);
+    // The ends of flows that are not reported any more would never come.
+    flows.clear();
+    onSample?.(share);
+  }, SAMPLING_MS);
+  timer.unref();
+  return {
+    close() {
+      clearInterval(timer);
+      events.close();
+    },
+  };
 }
 
 const isOver = ({ tcpState }: Flow): boolean =>
@@ -108,6 +132,7 @@ function eventOf(
     client: { ip: original.source, port: original.sourcePort },
     service: { ip: original.destination, port: original.destinationPort },
     endpoint: { ip: reply.source, port: reply.sourcePort },
+    proxy: null,
     micros,
     at,
   };

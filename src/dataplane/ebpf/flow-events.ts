@@ -30,6 +30,7 @@ export function readFlowEvent(record: Uint8Array): FlowEvent | null {
     client: end(event.client),
     service: end(event.service),
     endpoint: end(event.endpoint),
+    proxy: null,
     // Programs report the duration of an ejection in milliseconds.
     micros: kind === 'ejected' ? event.micros * 1000 : event.micros,
     at: event.at,

@@ -5,10 +5,10 @@ import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Endpoint, Frontend, NodeView, Pool } from '../../service/model.ts';
-import type { FlowEventKind, OnFlowEvent } from '../flow-event.ts';
+import type { OnFlowEvent } from '../flow-event.ts';
 import { commentOf } from '../rules/frontend-keys.ts';
 import { type Balancer, createBalancer, type PoolSettings } from './balancer.ts';
-import type { PoolProxy } from './pool-proxy.ts';
+import type { PoolProxy, ProxyFlowEvent } from './pool-proxy.ts';
 import type { ProgrammedListener } from './render.ts';
 import { openTcp, openUdp } from './sockets.ts';
 import { createTcpProxy } from './tcp-proxy.ts';
@@ -124,9 +124,9 @@ export function createPoolListeners({
         ? { admits: (client: string, endpoint: Endpoint) => admits(client, endpoint, protocol) }
         : {}),
       logger: logger.child({ service: commentOf(frontend), listener: hostPort(at) }),
-      onFlow(kind: FlowEventKind, { ip, port }: Endpoint, client: SocketAddress, micros: number) {
-        const now = process.hrtime.bigint();
-        onFlow({ kind, protocol, client, service: destination, endpoint: { ip, port }, micros, at: now });
+      onFlow({ endpoint: { ip, port }, ...event }: ProxyFlowEvent) {
+        const at = process.hrtime.bigint();
+        onFlow({ ...event, protocol, service: destination, endpoint: { ip, port }, at });
       },
       onOutcome(kind: Outcome['kind'], { ip, port }: Endpoint, client: string) {
         onOutcome?.({ kind, protocol, destination, endpoint: { ip, port }, client });

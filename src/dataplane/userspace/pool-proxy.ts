@@ -6,6 +6,17 @@ import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
 import type { Balancer } from './balancer.ts';
 
+/** An event of a client's connection or UDP flow, see FlowEvent. */
+export interface ProxyFlowEvent {
+  readonly kind: FlowEventKind;
+  readonly endpoint: Endpoint;
+  readonly client: SocketAddress;
+  /** The local end of the connection to the endpoint; null: there is none. */
+  readonly proxy: SocketAddress | null;
+  /** Microseconds since the flow began. */
+  readonly micros: number;
+}
+
 /** The parameters of a listener's proxy. */
 export interface ProxyOptions {
   /** The listening socket; the proxy closes it. */
@@ -17,8 +28,8 @@ export interface ProxyOptions {
   readonly clock: Clock;
   /** Its context has the name of the Service. */
   readonly logger: Logger;
-  /** Called for events of each client's connection or UDP flow; `micros` since its start. */
-  readonly onFlow?: (kind: FlowEventKind, endpoint: Endpoint, client: SocketAddress, micros: number) => void;
+  /** Called for events of each client's connection or UDP flow. */
+  readonly onFlow?: (event: ProxyFlowEvent) => void;
   /** Whether network policies allow this client to connect to the endpoint; otherwise the next one is tried. */
   readonly admits?: (client: string, endpoint: Endpoint) => boolean;
   /** Called when an endpoint fails a client, or answers again afterwards. */

@@ -1,7 +1,7 @@
 import { createServer, Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { tcpInfo } from '../../kernel/tcp-info.ts';
-import { hostPort } from '../../lib/address.ts';
+import { hostPort, type SocketAddress } from '../../lib/address.ts';
 import { afterRunning } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { relay, reset } from '../../lib/relay.ts';
@@ -16,6 +16,8 @@ const MAX_WAITS = 16;
 const BACKLOG = 4096;
 
 type Dialled = Socket | 'refused' | 'no-answer' | 'gone';
+/** Reports an event of a client's connection; `proxy`: the local end of the connection to the endpoint. */
+type Tell = (kind: FlowEventKind, endpoint: Endpoint, proxy: SocketAddress | null) => void;
 
 /**
  * Proxies a TCP listener: connects each client to an endpoint, trying the next until one answers, and then copies bytes in
@@ -56,63 +58,72 @@ export function createTcpProxy({
   async function connect(source: string, client: Socket): Promise<void> {
     const begun = performance.now();
     const from = { ip: source, port: client.remotePort ?? 0 };
-    const tell = (kind: FlowEventKind, endpoint: Endpoint) =>
-      onFlow?.(kind, endpoint, from, Math.round((performance.now() - begun) * 1000));
+    const tell: Tell = (kind, endpoint, proxy) =>
+      onFlow?.({
+        ...{ kind, endpoint, client: from, proxy },
+        micros: Math.round((performance.now() - begun) * 1000),
+      });
     const found = await dial(source, client, tell);
     if (!found) {
       reset(client);
       return;
     }
-    const { socket, endpoint } = found;
+    const { socket, endpoint, local } = found;
     if (client.destroyed) {
-      tell('given-up', endpoint);
+      tell('given-up', endpoint, local);
       reset(socket);
       return;
     }
-    tell('established', endpoint);
-    join(client, socket, endpoint, () => tell('closed', endpoint));
+    tell('established', endpoint, local);
+    join(client, socket, endpoint, () => tell('closed', endpoint, local));
   }
 
   /** Tries endpoints until one answers: each at least once, and again while some may only be slow. */
   async function dial(
     source: string,
     client: Socket,
-    tell: (kind: FlowEventKind, endpoint: Endpoint) => void,
-  ): Promise<{ socket: Socket; endpoint: Endpoint } | null> {
+    tell: Tell,
+  ): Promise<{ socket: Socket; endpoint: Endpoint; local: SocketAddress | null } | null> {
     const tried: string[] = [];
     let waits = 0;
-    let denied = 0;
+    let denied: Endpoint | null = null;
     do {
       const waitsBefore = waits;
       for (const endpoint of balancer.candidates(source)) {
         if (admits && !admits(source, endpoint)) {
-          denied++;
+          denied ??= endpoint;
           continue;
         }
-        const socket = await dialOne(endpoint, DIAL_TIMEOUTS_MS[Math.min(waits, 3)] ?? 0, client);
+        const timeoutMs = DIAL_TIMEOUTS_MS[Math.min(waits, 3)] ?? 0;
+        const { result: socket, local } = await dialOne(endpoint, timeoutMs, client);
         if (socket === 'gone') return null;
         if (typeof socket !== 'string') {
           if (balancer.answered(endpoint)) onOutcome?.('success', endpoint, source);
           balancer.bind(source, endpoint);
-          return { socket, endpoint };
+          return { socket, endpoint, local };
         }
         balancer.failed(endpoint);
         const kind = socket === 'refused' ? 'reset' : 'timeout';
         onOutcome?.(kind, endpoint, source);
-        tell(kind, endpoint);
+        tell(kind, endpoint, local);
         tried.push(`${hostPort(endpoint)} ${socket}`);
         if (socket === 'no-answer' && ++waits === MAX_WAITS) break;
       }
       if (waits === waitsBefore) break;
     } while (waits < DIAL_TIMEOUTS_MS.length);
-    const why =
-      denied > 0 && tried.length === 0 ? 'network policies deny all endpoints' : 'no endpoint answered';
-    logger.debug({ client: source, tried, denied }, `${why}: the client is reset`);
+    const isDenied = denied !== null && tried.length === 0;
+    if (denied && isDenied) tell('denied', denied, null);
+    const why = isDenied ? 'network policies deny all endpoints' : 'no endpoint answered';
+    logger.debug({ client: source, tried }, `${why}: the client is reset`);
     return null;
   }
 
-  function dialOne(endpoint: Endpoint, timeoutMs: number, client: Socket): Promise<Dialled> {
-    if (closed || client.destroyed) return Promise.resolve('gone');
+  function dialOne(
+    endpoint: Endpoint,
+    timeoutMs: number,
+    client: Socket,
+  ): Promise<{ result: Dialled; local: SocketAddress | null }> {
+    if (closed || client.destroyed) return Promise.resolve({ result: 'gone', local: null });
     return new Promise((resolve) => {
       let socket: Socket;
       try {
@@ -122,14 +133,15 @@ export function createTcpProxy({
           { error: messageOf(error) },
           'no socket for another connection; raise the limit of open files',
         );
-        resolve('gone');
+        resolve({ result: 'gone', local: null });
         return;
       }
+      let local: SocketAddress | null = null;
       const finish = (result: Dialled) => {
         cancel();
         client.off('close', leave);
         if (result !== socket) socket.destroy();
-        resolve(result);
+        resolve({ result, local });
       };
       const leave = () => finish('gone');
       const cancel = afterRunning(clock, timeoutMs, () => finish('no-answer'));
@@ -139,6 +151,11 @@ export function createTcpProxy({
       socket.connect({ port: endpoint.port, host: endpoint.ip, family: family === 'ipv4' ? 4 : 6 }, () =>
         finish(socket),
       );
+      // connect(2) is called in a tick that was queued before this one, and chooses the local port.
+      process.nextTick(() => {
+        const { localAddress: ip, localPort: port } = socket;
+        if (ip !== undefined && port !== undefined) local = { ip, port };
+      });
     });
   }
 

@@ -1,5 +1,5 @@
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
-import { hostPort } from '../../lib/address.ts';
+import { hostPort, type SocketAddress } from '../../lib/address.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
@@ -25,6 +25,8 @@ interface Session {
   endpoint: Endpoint | null;
   socket: Socket | null;
   connected: boolean;
+  /** The local end of the socket; null: not connected. */
+  local: SocketAddress | null;
   unanswered: Buffer[];
   unansweredBytes: number;
   answered: boolean;
@@ -78,6 +80,7 @@ export function createUdpProxy({
       endpoint: null,
       socket: null,
       connected: false,
+      local: null,
       unanswered: [],
       unansweredBytes: 0,
       answered: false,
@@ -90,10 +93,12 @@ export function createUdpProxy({
     return session;
   }
 
-  function tell(kind: FlowEventKind, { endpoint, client, begun }: Session): void {
+  function tell(kind: FlowEventKind, { endpoint, client, begun, local }: Session): void {
     if (endpoint === null) return;
-    const from = { ip: client.address, port: client.port };
-    onFlow?.(kind, endpoint, from, Math.round((performance.now() - begun) * 1000));
+    onFlow?.({
+      ...{ kind, endpoint, client: { ip: client.address, port: client.port }, proxy: local },
+      micros: Math.round((performance.now() - begun) * 1000),
+    });
   }
 
   /** One timer for many datagrams: if it fires too early, it is restarted for the remaining time. */
@@ -118,9 +123,13 @@ export function createUdpProxy({
   /** Connects to the next endpoint and sends it the unanswered datagrams; without one, the client is dropped. */
   function tryNext(key: string, session: Session): void {
     let { done, value: endpoint } = session.candidates.next();
-    while (!done && endpoint && admits && !admits(session.client.address, endpoint))
+    let denied: Endpoint | null = null;
+    while (!done && endpoint && admits && !admits(session.client.address, endpoint)) {
+      denied ??= endpoint;
       ({ done, value: endpoint } = session.candidates.next());
+    }
     if (done || !endpoint) {
+      if (denied) tell('denied', { ...session, endpoint: denied });
       logger.debug({ client: session.client.address }, 'no endpoint accepts the datagram: it is lost');
       end(key);
       return;
@@ -156,6 +165,8 @@ export function createUdpProxy({
         return;
       }
       session.connected = true;
+      const { address: ip, port } = socket.address();
+      session.local = { ip, port };
       tell('chosen', session);
       balancer.bind(session.client.address, endpoint);
       for (const bytes of session.unanswered) send(socket, bytes);
@@ -181,6 +192,7 @@ export function createUdpProxy({
     session.socket?.close();
     session.socket = null;
     session.connected = false;
+    session.local = null;
     session.endpoint = null;
     session.answered = false;
   }
