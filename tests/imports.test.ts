@@ -20,6 +20,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   runtime: ['lib', 'kernel', 'kube'],
   dns: ['lib', 'kernel', 'kube'],
   loadbalancer: ['lib', 'kernel', 'kube'],
+  flows: ['lib', 'kernel', 'service', 'policy', 'dataplane', 'dns'],
   observe: ['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'network', 'dns', 'loadbalancer'],
   trace: ['lib', 'kernel', 'nft', 'policy', 'dns', 'observe'],
   conformance: ['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'observe'],
@@ -27,7 +28,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   controllers: ['lib', 'kube', 'loadbalancer'],
   agent: [
     ...['lib', 'kernel', 'nft', 'kube', 'service', 'policy', 'failover', 'dataplane', 'proxy', 'network'],
-    ...['runtime', 'dns', 'loadbalancer', 'controllers', 'observe'],
+    ...['runtime', 'dns', 'loadbalancer', 'flows', 'controllers', 'observe'],
   ],
   cluster: EVERY_ROOM,
   cli: EVERY_ROOM,

@@ -2,10 +2,10 @@ import { chmodSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Node, Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
-import { streamFlows } from '../proxy/flow-stream.ts';
 import { decide } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
@@ -29,7 +29,7 @@ const MAX_BODY = 1 << 20;
 
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON. GET
- * /state; GET /flows, one FlowLine or FlowsLost per line until the reader disconnects; POST /mode {mode};
+ * /state; GET /flows (see FlowsRequest), one FlowsEntry per line; POST /mode {mode};
  * POST /explain ExplainBody; POST /decide {packets}; POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
@@ -37,9 +37,12 @@ export function startControlSocket(context: AgentContext, sources: ControlSource
   // Left by an agent that was killed; only one agent uses a state folder.
   rmSync(path, { force: true });
   const server = createServer((request, response) => {
-    if (request.method === 'GET' && request.url === '/flows') {
-      const { part } = sources;
-      streamFlows(response, part.flows, () => part.proxy.map, context.clock);
+    if (request.method === 'GET' && request.url?.startsWith('/flows')) {
+      streamFlows(
+        response,
+        sources.part.flows,
+        readFlowsRequest(new URL(request.url, 'http://agent').searchParams),
+      );
       return;
     }
     answer(context, sources, request)

@@ -1,9 +1,11 @@
 import { availableParallelism } from 'node:os';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { createConntrackReconciler } from '../dataplane/conntrack/reconciler.ts';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { dial } from '../failover/dial.ts';
 import { EJECTION_RULES } from '../failover/ejection-rules.ts';
+import { createFlowWatch, type FlowWatch } from '../flows/flow-watch.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type Node, RESOURCES, type Service, type ServiceCidr } from '../kube/types.ts';
@@ -11,7 +13,6 @@ import { messageOf } from '../lib/errors.ts';
 import { peerNode, sourceAddresses } from '../network/peer-node.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { startFailoverPart } from '../proxy/failover-part.ts';
-import { createFlowWatch, type FlowWatch } from '../proxy/flow-watch.ts';
 import { type GoneEndpoint, watchGoneEndpoints } from '../proxy/gone-endpoints.ts';
 import { createHealthCheckServers } from '../proxy/health-check-servers.ts';
 import { createProxyEvents } from '../proxy/proxy-events.ts';
@@ -36,7 +37,7 @@ export interface ProxyPart {
   readonly proxy: ServiceProxy;
   readonly metrics: ProxyMetrics;
   readonly mode: Mode;
-  /** The flow events of Services. */
+  /** What `fairlead flows` shows. */
   readonly flows: FlowWatch;
   health(): ProxyHealth;
   /** Switches the proxy mode; the previous one is removed when the new one is complete. */
@@ -190,7 +191,14 @@ export async function startProxyPart(
   const flows = createFlowWatch({
     dataplane: () => proxy.dataplane,
     logger,
+    clock,
     monotonic: () => process.hrtime.bigint(),
+    sleep: (ms) => sleep(ms),
+    domain: configuration.clusterDomain,
+    tables: () => ({
+      map: proxy.map,
+      policies: policies && policies.table.policyCount > 0 ? policies.table : null,
+    }),
   });
   context.onClose(() => flows.close());
   const failover = startFailoverPart({

@@ -47,6 +47,7 @@ export type FurtherPaths = (request: {
   readonly method: string;
   /** Without the query. */
   readonly path: string;
+  readonly query: URLSearchParams;
   body(): Promise<Buffer>;
   /** Aborts when the client disconnects. */
   readonly signal: AbortSignal;

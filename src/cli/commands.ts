@@ -66,7 +66,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'flows',
-    summary: 'show connections through Services as they happen',
+    summary: 'show connections and DNS lookups as they happen, and why they fail',
     load: () => import('./flows.ts'),
   },
   {

@@ -4,9 +4,12 @@ import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 
-/** Returns the current owner of an address: "namespace/name" of a pod, "node/NAME", "outside", or null. */
+/** The owners of addresses. */
 export interface FlowNames {
+  /** Returns the current owner of an address: "namespace/name" of a pod, "node/NAME", "outside", or null. */
   of(ip: string): string | null;
+  /** Returns the node whose pod has an address, or the node itself; null: another address. */
+  nodeOf(ip: string): string | null;
 }
 
 /** Watches pods and nodes until the signal aborts; resolves when the existing ones are known. */
@@ -20,10 +23,14 @@ export async function followNames(
   const pods = startInformer({ ...shared, resource: RESOURCES.pods });
   const nodes = startInformer({ ...shared, resource: RESOURCES.nodes });
   const names = new Map<string, string>(outsideAddresses.map((ip) => [ip, 'outside']));
+  const homes = new Map<string, string>();
   nodes.handle({
     onAdd: (node) => {
+      const name = node.metadata?.name ?? '';
       for (const { address } of node.status?.addresses ?? []) {
-        if (address) names.set(address, `node/${node.metadata?.name}`);
+        if (!address) continue;
+        names.set(address, `node/${name}`);
+        homes.set(address, name);
       }
     },
   });
@@ -31,10 +38,12 @@ export async function followNames(
   const put: NonNullable<Parameters<typeof pods.handle>[0]['onAdd']> = (pod) => {
     if (pod.spec?.hostNetwork) return;
     for (const { ip } of pod.status?.podIPs ?? []) {
-      if (ip) names.set(ip, `${pod.metadata?.namespace}/${pod.metadata?.name}`);
+      if (!ip) continue;
+      names.set(ip, `${pod.metadata?.namespace}/${pod.metadata?.name}`);
+      if (pod.spec?.nodeName) homes.set(ip, pod.spec.nodeName);
     }
   };
   pods.handle({ onAdd: put, onUpdate: put });
   await Promise.all([pods.synced, nodes.synced]);
-  return { of: (ip) => names.get(ip) ?? null };
+  return { of: (ip) => names.get(ip) ?? null, nodeOf: (ip) => homes.get(ip) ?? null };
 }

@@ -1,40 +1,55 @@
-import { createInterface } from 'node:readline';
-import { Readable } from 'node:stream';
-import { agentNotRunning } from '../cluster/agent-client.ts';
-import { type ClusterAccess, openCluster } from '../cluster/cluster-access.ts';
-import { FLOW_EVENT_KINDS } from '../dataplane/flow-event.ts';
+import { openCluster } from '../cluster/cluster-access.ts';
+import { readFlows } from '../cluster/flow-reader.ts';
+import { type DnsLine, FLOW_LINE_KINDS, type FlowLine, type FlowsEntry } from '../flows/flow-line.ts';
+import { flowText } from '../flows/flow-text.ts';
 import { createClient } from '../kube/client.ts';
 import { httpTransport } from '../kube/transport.ts';
-import { hostPort } from '../lib/address.ts';
-import { FairleadError } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
-import type { FlowLine, FlowsLost } from '../proxy/flow-stream.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { type FlowNames, followNames } from './flow-names.ts';
+import { readSince, selectFlows, VERDICT_WORDS } from './flow-selection.ts';
 import { selectNodes } from './node-option.ts';
-import { flag, suggestion, text, usageError, wholeNumber } from './options.ts';
+import { choice, flag, text, wholeNumber } from './options.ts';
 
 export const command = defineCommand({
   name: 'flows',
-  summary: 'show connections through Services as they happen',
+  summary: 'show connections and DNS lookups as they happen, and why they fail',
   description: [
-    'Shows connections through Services as they happen, until Ctrl-C: the client, the Service, the chosen endpoint, and how long it took to answer, or that it did not.',
+    'Shows connections as they happen, until Ctrl-C: through Services, between pods and to the outside. Each line has the client, the Service, the chosen endpoint, and how long it took to answer, or why it did not: the rule of the Service or the NetworkPolicy where they are the reason. A DNS lookup is one line with the names of its search path that were tried.',
+    'On a busy node only a sample of the failing and direct connections and DNS lookups is shown; a line says so when that begins. Connections that processes of a node open to pods (such as probes) are not shown, nor datagrams without a Service.',
   ],
   arguments: [],
   options: {
     service: text('S', 'only flows of this Service: [NAMESPACE/]NAME', { main: true }),
     pod: text('P', 'only flows from or to this pod: [NAMESPACE/]NAME', { main: true }),
-    kind: text('K', `only these kinds, separated by commas: ${FLOW_EVENT_KINDS.join(', ')}`, { main: true }),
+    verdict: text('V', `only these verdicts, separated by commas: ${VERDICT_WORDS.join(', ')}`, {
+      main: true,
+    }),
+    kind: text('K', `only these kinds of events, separated by commas: ${FLOW_LINE_KINDS.join(', ')}`),
     node: text('NODE', 'only flows that this node sees'),
+    since: text(
+      'T',
+      'show what earlier "flows" commands have recorded since 30s, 5m, 2h ago, or since a time, and exit',
+    ),
+    follow: flag('with --since: then show new flows, until Ctrl-C', { short: 'f' }),
     count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N events; 0: no limit'),
-    json: flag('print one JSON object per line'),
+    output: choice('FORMAT', ['text', 'json'], 'text', 'the format; json: one object per line', {
+      short: 'o',
+    }),
+    json: flag('same as -o json'),
     name: NAME_OPTION,
   },
+  examples: [
+    'flows --verdict failed',
+    'flows --service hello -o json',
+    'flows --pod client --since 5m --follow',
+  ],
   async run({ options }, output) {
-    const kinds = kindsOf(options.kind ?? '');
-    const service = qualified(options.service ?? '');
-    const pod = qualified(options.pod ?? '');
+    const isWanted = selectFlows(options);
+    const since = options.since === null ? null : readSince(options.since, Date.now());
+    const follow = since === null || options.follow;
     const count = options.count === 0 ? Number.POSITIVE_INFINITY : options.count;
+    const isJson = options.json || options.output === 'json';
     const cluster = await openCluster(options.name);
     const { state } = cluster.report;
     const nodes = selectNodes('flows', options.node, state);
@@ -47,22 +62,29 @@ export const command = defineCommand({
       const client = createClient(transport, 'fairlead-flows');
       const names = await followNames(client, state.outsideAddresses, silentLogger, end.signal);
       let shown = 0;
-      const show = (node: string, line: FlowLine | FlowsLost) => {
-        if ('lost' in line) {
-          output.err(`fairlead: ${node}: ${line.lost} events were dropped because the output is too slow\n`);
+      const show = (node: string, entry: FlowsEntry) => {
+        if (entry.type === 'notice') {
+          output.err(`fairlead: ${node}: ${entry.text}\n`);
           return;
         }
-        const named = withNames(line, node, names);
-        if (kinds && !kinds.has(line.kind)) return;
-        if (service && line.service.name?.replace(/:.*/, '') !== service) return;
-        if (pod && named.client.name !== pod && named.endpoint.name !== pod) return;
-        if (shown >= count) return;
-        output.out(options.json ? `${JSON.stringify(named)}\n` : textOf(named));
+        if (!isWanted(entry, node, names) || shown >= count) return;
+        const line = isJson
+          ? JSON.stringify(withNames(entry, node, names))
+          : flowText({ node, entry, nameOf: names.of }, output.columns);
+        output.out(`${line}\n`);
         if (++shown >= count) stop();
       };
-      await Promise.all(
-        nodes.map((node) => readFlows(cluster, node, (line) => show(node, line), end.signal)),
-      );
+      const recorded: { node: string; entry: FlowsEntry }[] = [];
+      const readers = nodes.map((node) => {
+        const onEntry = (entry: FlowsEntry) => {
+          if (follow) show(node, entry);
+          else recorded.push({ node, entry });
+        };
+        return readFlows(cluster, node, onEntry, end.signal, { since, follow });
+      });
+      await Promise.all(readers.map(({ ended }) => ended));
+      for (const { node, entry } of recorded.sort((a, b) => timeOf(a.entry) - timeOf(b.entry)))
+        show(node, entry);
     } catch (error) {
       if (!end.signal.aborted) throw error;
     } finally {
@@ -74,55 +96,15 @@ export const command = defineCommand({
   },
 });
 
-type NamedEnd = FlowLine['client'] & { readonly name: string | null };
-type NamedFlow = Omit<FlowLine, 'client' | 'endpoint'> & {
-  readonly node: string;
-  readonly client: NamedEnd;
-  readonly endpoint: NamedEnd;
-};
+/** Notices come first. */
+const timeOf = (entry: FlowsEntry): number => (entry.type === 'notice' ? 0 : Date.parse(entry.time));
 
-function withNames(line: FlowLine, node: string, names: FlowNames): NamedFlow {
-  const named = (end: FlowLine['client']): NamedEnd => ({ ...end, name: names.of(end.ip) });
-  return { ...line, node, client: named(line.client), endpoint: named(line.endpoint) };
-}
-
-function textOf({ time, node, kind, protocol, client, service, endpoint, micros }: NamedFlow): string {
-  const end = (one: NamedEnd) => (one.name ? `${one.name} ${hostPort(one)}` : hostPort(one));
-  const asked = service.name ? `${service.name} ${hostPort(service)}` : hostPort(service);
-  const took = micros > 0 ? `  ${(micros / 1000).toFixed(micros < 10_000 ? 2 : 0)} ms` : '';
-  const words = [time.slice(11, 23), node, kind.padEnd(11), protocol];
-  return `${words.join('  ')}  ${end(client)} → ${asked} → ${end(endpoint)}${took}\n`;
-}
-
-function kindsOf(text: string): Set<string> | null {
-  if (text === '') return null;
-  const kinds = text.split(',').map((kind) => kind.trim());
-  const wrong = kinds.find((kind) => !FLOW_EVENT_KINDS.some((known) => known === kind));
-  if (wrong === undefined) return new Set(kinds);
-  throw usageError(
-    'flows',
-    `--kind takes ${FLOW_EVENT_KINDS.join(', ')}, not ${JSON.stringify(wrong)}${suggestion(wrong, FLOW_EVENT_KINDS)}`,
-  );
-}
-
-const qualified = (name: string): string | null =>
-  name === '' ? null : name.includes('/') ? name : `default/${name}`;
-
-/** Reads a node's events until the signal aborts. Throws FairleadError if its agent is not running, or stops. */
-async function readFlows(
-  cluster: ClusterAccess,
-  node: string,
-  onLine: (line: FlowLine | FlowsLost) => void,
-  signal: AbortSignal,
-): Promise<void> {
-  let cause: unknown;
-  try {
-    const input = Readable.from(await cluster.flows(node, signal), { objectMode: false });
-    input.on('error', () => {});
-    for await (const line of createInterface({ input })) onLine(JSON.parse(line));
-  } catch (error) {
-    if (error instanceof FairleadError) throw error;
-    cause = error;
-  }
-  if (!signal.aborted) throw agentNotRunning(cluster.report.state, node, cause);
+/** An entry with its node and the names of its addresses, for programs. */
+function withNames(entry: FlowLine | DnsLine, node: string, names: FlowNames) {
+  const named = <T extends { readonly ip: string } | null>(end: T) =>
+    end && { ...end, name: names.of(end.ip) };
+  const client = named(entry.client);
+  return entry.type === 'dns'
+    ? { node, ...entry, client, server: named(entry.server) }
+    : { node, ...entry, client, endpoint: named(entry.endpoint) };
 }

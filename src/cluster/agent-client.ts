@@ -1,6 +1,7 @@
 import { type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { controlSocketPath } from '../agent/control-socket.ts';
+import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
@@ -42,13 +43,18 @@ export function askAgent<T>(
 }
 
 /**
- * Opens the stream of a node's flows: one FlowLine or FlowsLost per line, until the signal aborts. Throws FairleadError if
- * the agent is not running.
+ * Opens the stream of a node's flows: one FlowsEntry per line, until the signal aborts, or all was read that was asked for.
+ * Throws FairleadError if the agent is not running.
  */
-export function openFlows(state: ClusterState, node: string, signal: AbortSignal): Promise<IncomingMessage> {
+export function openFlows(
+  state: ClusterState,
+  node: string,
+  wanted: FlowsRequest,
+  signal: AbortSignal,
+): Promise<IncomingMessage> {
   const socketPath = controlSocketPath(join(clusterPaths(state.name).node(node), 'state'));
   return new Promise((resolve, reject) => {
-    const call = request({ socketPath, path: '/flows', signal });
+    const call = request({ socketPath, path: `/flows?${flowsQuery(wanted)}`, signal });
     call.on('response', resolve);
     // After the response, the errors are those of its stream.
     call.on('error', (error) => reject(agentNotRunning(state, node, error)));

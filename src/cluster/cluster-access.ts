@@ -1,3 +1,4 @@
+import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
 import { readBody } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { type ApiRequest, type Credentials, httpTransport } from '../kube/transport.ts';
@@ -18,8 +19,8 @@ export interface ClusterAccess {
   readonly credentials: Credentials;
   /** Throws the errors of `explain` in src/observe, and FairleadError if the agent of a node is not running. */
   explain(request: ExplainRequest): Promise<Explanation>;
-  /** Opens the stream of a node's flows, one FlowLine or FlowsLost per line. Throws if its agent is not running. */
-  flows(node: string, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
+  /** Opens the stream of a node's flows, one FlowsEntry per line. Throws if its agent is not running. */
+  flows(node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
 }
 
 /**
@@ -51,7 +52,7 @@ async function openByFiles(name: string): Promise<ClusterAccess> {
       return readKubeconfig(clusterPaths(name).kubeconfig);
     },
     explain: (request) => explainer.explain(request),
-    flows: (node, signal) => openFlows(state, node, signal),
+    flows: (node, wanted, signal) => openFlows(state, node, wanted, signal),
   };
 }
 
@@ -84,7 +85,8 @@ async function openByApi(credentials: Credentials, name: string): Promise<Cluste
     credentials,
     explain: async (request) =>
       (await askJson({ method: 'POST', path: 'explain', body: JSON.stringify(request) })) as Explanation,
-    flows: (node, signal) => ask({ method: 'GET', path: `nodes/${node}/flows`, signal }),
+    flows: (node, wanted, signal) =>
+      ask({ method: 'GET', path: `nodes/${node}/flows?${flowsQuery(wanted)}`, signal }),
   };
 }
 

@@ -1,6 +1,7 @@
 import { PassThrough } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { FurtherPaths } from '../apiserver/services.ts';
+import { type FlowsRequest, readFlowsRequest } from '../flows/flow-stream.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { ExplainRequest } from '../observe/explain-view.ts';
@@ -12,8 +13,8 @@ import { readSupervision, requireCluster } from './state.ts';
 
 /**
  * Below this path, a local cluster's API server answers commands of users who may not read the state folder: GET
- * cluster (ClusterReport), POST explain (ExplainRequest → Explanation) and GET nodes/NAME/flows (a FlowLine or
- * FlowsLost per line until the client disconnects).
+ * cluster (ClusterReport), POST explain (ExplainRequest → Explanation) and GET nodes/NAME/flows (see
+ * FlowsRequest; one FlowsEntry per line).
  */
 export const COMMAND_ROOT = '/fairlead/v1';
 
@@ -28,12 +29,12 @@ type Answer = Awaited<NonNullable<ReturnType<FurtherPaths>>>;
 
 /** Returns the handler of a cluster's paths, for its control plane. */
 export function commandPaths(name: string): FurtherPaths {
-  return ({ method, path, body, signal }) => {
+  return ({ method, path, query, body, signal }) => {
     if (!path.startsWith(`${COMMAND_ROOT}/`)) return null;
     const answer = async (): Promise<Answer> => {
       const operation = `${method} ${path.slice(COMMAND_ROOT.length + 1)}`;
       const node = /^GET nodes\/([^/]+)\/flows$/.exec(operation)?.[1];
-      if (node !== undefined) return await flows(name, node, signal);
+      if (node !== undefined) return await flows(name, node, readFlowsRequest(query), signal);
       switch (operation) {
         case 'GET cluster':
           return json(200, await readReport(requireCluster(name)));
@@ -60,11 +61,11 @@ function machineOf(name: string): NetnsRef {
   return { pid: [supervisor, standby].find(isRunning)?.pid ?? 0 };
 }
 
-async function flows(name: string, node: string, signal: AbortSignal): Promise<Answer> {
+async function flows(name: string, node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<Answer> {
   const state = requireCluster(name);
   if (!state.nodes.some((one) => one.name === node))
     throw new FairleadError(`no such node: ${node}`, { op: 'read flows', code: 'no-node' });
-  const lines = await openFlows(state, node, signal);
+  const lines = await openFlows(state, node, wanted, signal);
   const body = new PassThrough();
   // The reader sees the end of the stream, for whichever reason.
   pipeline(lines, body, { signal }).catch(() => body.end());

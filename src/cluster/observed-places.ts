@@ -4,8 +4,8 @@ import type { Pod, Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { isPodPort, podPort } from '../network/pod-network.ts';
 import { nodeNetns, outsideNetns, UPLINK, wireNetns } from '../network/topology.ts';
+import type { TracedPlace } from '../trace/recorder.ts';
 import type { ObservedDevice } from '../trace/sighting.ts';
-import type { TracedPlace } from '../trace/trace.ts';
 import { pausePid } from './places.ts';
 import type { ClusterState } from './state.ts';
 

@@ -2,16 +2,21 @@ import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AgentState } from '../agent/control-socket.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
+import type { FlowsEntry } from '../flows/flow-line.ts';
+import { TUNNEL_PORT } from '../kernel/packet.ts';
 import type { Pod } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import { type Agreement, compare, onlyEndpoint } from '../trace/agreement.ts';
+import type { ProxyConnection } from '../trace/flow.ts';
 import type { Translator, Translators } from '../trace/hops.ts';
-import { TUNNEL_PORT } from '../trace/packet.ts';
-import { MAX_SEQUENCE, type TracedPlace, type TraceResult, trace } from '../trace/trace.ts';
+import type { TracedProxy } from '../trace/judge.ts';
+import type { TracedPlace } from '../trace/recorder.ts';
+import { MAX_SEQUENCE, type TraceResult, trace } from '../trace/trace.ts';
 import { askAgent } from './agent-client.ts';
 import { createFlowExplainer } from './explain-flow.ts';
+import { agentFlows, readFlows } from './flow-reader.ts';
 import { createPlaceFinder, ownAddresses, podName } from './observed-places.ts';
 import { cgroupParent } from './processes.ts';
 import type { ClusterState } from './state.ts';
@@ -60,21 +65,36 @@ export async function traceFlow(
   const { origin, places } = findPlaces(state, pods, explanation);
   const entry = serviceNode(state, explanation);
   const { mode } = entry ? await askAgent<AgentState>(state, entry, 'GET', '/state') : state;
+  const isProxied = modeDiffers(mode, 'server-sees-node') && endpoints.length > 0;
+  const end = new AbortController();
+  const proxy = isProxied && entry !== null ? await followProxy(state, entry, end.signal) : null;
   const result = await trace({
     places,
     origin,
     protocol,
     destination: { ip: packet.destination, port: packet.port },
     endpoints: endpoints.map(({ address, port }) => ({ ip: address, port })),
-    proxyNode: modeDiffers(mode, 'server-sees-node') && endpoints.length > 0 ? entry : null,
+    proxy,
     tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
     translators: translatorsOf(explanation),
     sequence: randomInt(1, MAX_SEQUENCE),
     patienceMs: PATIENCE_MS,
     sleep: (ms) => sleep(ms),
     now: () => performance.now(),
-  });
+  }).finally(() => end.abort());
   return { explanation, trace: result, agreement: compare(explanation, result.legs, result.answer) };
+}
+
+/** Follows the connections of a node's proxy until the signal aborts. Throws FairleadError if its agent is not running. */
+async function followProxy(state: ClusterState, node: string, signal: AbortSignal): Promise<TracedProxy> {
+  const connections: ProxyConnection[] = [];
+  const keep = (entry: FlowsEntry) => {
+    if (entry.type !== 'flow' || entry.endpoint === null) return;
+    const { client, proxy, endpoint } = entry;
+    connections.push({ client, proxy, endpoint });
+  };
+  await readFlows(agentFlows(state), node, keep, signal).started;
+  return { node, connections: () => connections };
 }
 
 /** Returns the node whose Service rules decide: the last one that the packet enters, as for node ports of other nodes. */
@@ -144,7 +164,7 @@ function hostPlace(finder: ReturnType<typeof createPlaceFinder>, from: string): 
 }
 
 /** The objects that explain names for the translation of a packet. */
-function translatorsOf(explanation: Explanation): Translators {
+export function translatorsOf(explanation: Explanation): Translators {
   const destination: Translator[] = [];
   const source: Translator[] = [];
   for (const { subject, ruleOrKey, text } of explanation.steps) {

@@ -68,13 +68,42 @@ export interface PacketTapOptions {
 export interface PacketTap {
   /** Reads the frames that have arrived and were not read yet; otherwise they are read when the event loop is idle. */
   drain(): void;
+  /** Replaces the filter. Throws FairleadError. */
+  setFilter(filter: readonly FilterInstruction[]): void;
   /** Returns how many frames the kernel has dropped since the previous call, because the buffer was full. */
   dropped(): number;
   close(): void;
 }
 
-/** Opens a tap; needs CAP_NET_RAW. Throws FairleadError. */
-export function openPacketTap({ netns, filter, snapBytes, onFrame, onError }: PacketTapOptions): PacketTap {
+/** Taps that were opened while the kernel stamps packets. */
+export interface PacketTaps {
+  /** Opens a tap; needs CAP_NET_RAW. Throws FairleadError. */
+  open(options: PacketTapOptions): PacketTap;
+  /** Closes all taps. */
+  close(): void;
+}
+
+/**
+ * Prepares taps: resolves when the kernel stamps packets as they pass, so that the taps opened from then on show the order
+ * in which packets passed. Throws FairleadError.
+ */
+export async function preparePacketTaps(sleep: (ms: number) => Promise<void>): Promise<PacketTaps> {
+  const timestamps = await enablePacketTimestamps(sleep);
+  const taps: PacketTap[] = [];
+  return {
+    open(options) {
+      const tap = openPacketTap(options);
+      taps.push(tap);
+      return tap;
+    },
+    close() {
+      for (const tap of taps) tap.close();
+      timestamps.close();
+    },
+  };
+}
+
+function openPacketTap({ netns, filter, snapBytes, onFrame, onError }: PacketTapOptions): PacketTap {
   // Protocol 0: nothing is received before the filter is set and bind() is called.
   const fd = inNetns(netns, () => libc().socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd < 0) throw systemError('open packet socket');
@@ -109,6 +138,9 @@ export function openPacketTap({ netns, filter, snapBytes, onFrame, onError }: Pa
     drain() {
       while (!closed && readBatch() === BATCH);
     },
+    setFilter(program) {
+      if (!closed && !attachFilter(fd, program)) throw systemError('filter packet socket');
+    },
     dropped() {
       // struct tpacket_stats; reading it sets it to zero.
       const value = new Uint8Array(8);
@@ -132,9 +164,10 @@ const MIN_STAMP_GAP_NS = 1_000_000n;
  * Makes the kernel stamp packets when they pass, not when they are read, and resolves when it does: after the first socket
  * has asked for it, a kernel thread switches this on a little later (net_enable_timestamp() in net/core/dev.c). Two
  * datagrams on loopback, sent one after the other and read together, show it by their stamps. Gives up after `maxTries` ×
- * 2 ms: frames may then be in the wrong order. Close the result after the taps are open. Throws FairleadError.
+ * 2 ms: frames may then be in the wrong order. The kernel stops when the result and the last tap are closed. Throws
+ * FairleadError.
  */
-export async function enablePacketTimestamps(
+async function enablePacketTimestamps(
   sleep: (ms: number) => Promise<void>,
   maxTries = 500,
 ): Promise<{ close(): void }> {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { readFrame } from '../kernel/packet.ts';
+import { icmpErrorFrame, tcpFrame, udpFrame, vxlanFrame } from '../kernel/testing/frames.ts';
 import { frameText } from './frame-text.ts';
-import { readFrame } from './packet.ts';
-import { icmpErrorFrame, tcpFrame, udpFrame, vxlanFrame } from './testing/frames.ts';
 import { createTranslationNotes } from './translation-notes.ts';
 
 const ASKED = '10.244.1.2:4000 > 10.96.0.1:80';

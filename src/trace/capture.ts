@@ -1,9 +1,9 @@
-import { openPacketTap, type PacketTap, type TappedFrame } from '../kernel/packet-tap.ts';
+import { type Packet, readFrame } from '../kernel/packet.ts';
+import { type PacketTap, preparePacketTaps, type TappedFrame } from '../kernel/packet-tap.ts';
 import type { FairleadError } from '../lib/errors.ts';
-import { type Packet, readFrame } from './packet.ts';
 import { enhancedPacket, interfaceDescription, nameResolution, sectionHeader } from './pcapng.ts';
+import type { TracedPlace } from './recorder.ts';
 import type { ObservedDevice } from './sighting.ts';
-import type { TracedPlace } from './trace.ts';
 import { createTranslationNotes } from './translation-notes.ts';
 
 /** A frame of a capture. */
@@ -30,6 +30,7 @@ export interface CaptureOptions {
   readonly onDevice: (place: TracedPlace, device: ObservedDevice, number: number) => void;
   readonly onFrame: (frame: CapturedFrame) => void;
   readonly onError: (error: FairleadError) => void;
+  readonly sleep: (ms: number) => Promise<void>;
 }
 
 /** How long frames wait for earlier ones of other places. */
@@ -46,8 +47,9 @@ export interface Capture {
  * Captures frames of all devices of some places, in order of time. The kernel ends it with the process. Throws
  * FairleadError.
  */
-export function startCapture(options: CaptureOptions): Capture {
-  const { places, snapBytes, tunnelPort, wants, onDevice, onFrame, onError } = options;
+export async function startCapture(options: CaptureOptions): Promise<Capture> {
+  const { places, snapBytes, tunnelPort, wants, onDevice, onFrame, onError, sleep } = options;
+  const opener = await preparePacketTaps(sleep);
   const noteOf = createTranslationNotes();
   const taps: PacketTap[] = [];
   let count = 0;
@@ -62,7 +64,7 @@ export function startCapture(options: CaptureOptions): Capture {
   const timer = setInterval(() => pass(BigInt(Date.now() - HOLD_MS) * 1_000_000n), HOLD_MS / 2);
   const close = () => {
     clearInterval(timer);
-    for (const tap of taps) tap.close();
+    opener.close();
     pass(null);
   };
   try {
@@ -76,7 +78,7 @@ export function startCapture(options: CaptureOptions): Capture {
       };
       for (const [index, device] of place.devices) describe(index, device);
       taps.push(
-        openPacketTap({
+        opener.open({
           netns: place.netns,
           filter: null,
           snapBytes,

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { icmpErrorFrame, tcpFrame, udpFrame, vxlanFrame } from '../kernel/testing/frames.ts';
+import { runFilter } from '../kernel/testing/run-filter.ts';
 import { type FlowFilter, flowFilter } from './flow-filter.ts';
-import { icmpErrorFrame, tcpFrame, udpFrame, vxlanFrame } from './testing/frames.ts';
-import { runFilter } from './testing/run-filter.ts';
 
 const SEQUENCE = 4_000_000_000;
 const TCP: FlowFilter = { protocol: 'TCP', sequence: SEQUENCE, window: 2048, ports: [] };

@@ -1,3 +1,5 @@
+import { createFilterProgram, type FilterProgram, OP } from '../kernel/filter-program.ts';
+import { TCP_FLAG } from '../kernel/packet.ts';
 import type { FilterInstruction } from '../kernel/socket-filter.ts';
 
 /** What the kernel lets through to a trace: little of the other traffic, and never too little of its own. */
@@ -10,34 +12,36 @@ export type FlowFilter =
       /** Segments from or to these ports pass too: of connections that a proxy opens on the flow's behalf. */
       readonly ports: readonly number[];
     }
+  /** The first packets of all connections: SYN, SYN-ACK and RST. */
+  | { readonly protocol: 'TCP'; readonly handshakes: true }
   /** Datagrams from or to one of these ports. */
   | { readonly protocol: 'UDP'; readonly ports: readonly number[] };
 
-// linux/bpf_common.h, linux/filter.h
-const LD = 0x00;
-const LDX = 0x01;
-const ST = 0x02;
-const ALU = 0x04;
-const JMP = 0x05;
-const RET = 0x06;
-const MISC = 0x07;
-const WORD = 0x00;
-const HALF = 0x08;
-const BYTE = 0x10;
-const ABS = 0x20;
-const IND = 0x40;
-const MEM = 0x60;
-const MSH = 0xa0;
-const ADD = 0x00;
-const SUB = 0x10;
-const AND = 0x50;
-const LSH = 0x60;
-const X = 0x08;
-const JA = 0x00;
-const JEQ = 0x10;
-const JGE = 0x30;
-const TAX = 0x00;
-const TXA = 0x80;
+const {
+  LD,
+  LDX,
+  ST,
+  ALU,
+  RET,
+  MISC,
+  WORD,
+  HALF,
+  BYTE,
+  ABS,
+  IND,
+  MEM,
+  MSH,
+  ADD,
+  SUB,
+  AND,
+  LSH,
+  X,
+  JEQ,
+  JGE,
+  JSET,
+  TAX,
+  TXA,
+} = OP;
 
 const ETHERNET = 14;
 const PROTOCOL_CELL = 0;
@@ -52,7 +56,7 @@ export function flowFilter(
   tunnelPort: number | null,
   snapBytes: number,
 ): FilterInstruction[] {
-  const program = createProgram();
+  const program = createFilterProgram();
   const { add, jumpIf, jump, label } = program;
   // Offsets of the transport header are X + ETHERNET from here on.
   add(LD | HALF | ABS, 12);
@@ -108,6 +112,21 @@ export function flowFilter(
   jumpIf(JEQ, 3, 'pass', null);
   jumpIf(JEQ, 11, 'pass', 'drop');
   label('flow');
+  if ('handshakes' in filter) {
+    add(LD | BYTE | IND, ETHERNET + 13);
+    jumpIf(JSET, TCP_FLAG.syn | TCP_FLAG.rst, 'pass', 'drop');
+  } else addFlow(program, filter);
+  label('drop');
+  add(RET, 0);
+  label('pass');
+  add(RET, snapBytes);
+  return program.build();
+}
+
+function addFlow(
+  { add, jumpIf }: FilterProgram,
+  filter: Exclude<FlowFilter, { readonly handshakes: true }>,
+): void {
   for (const at of [0, 2]) {
     if (filter.ports.length > 0) add(LD | HALF | IND, ETHERNET + at);
     for (const port of filter.ports) jumpIf(JEQ, port, 'pass', null);
@@ -119,31 +138,4 @@ export function flowFilter(
       jumpIf(JGE, filter.window, null, 'pass');
     }
   }
-  label('drop');
-  add(RET, 0);
-  label('pass');
-  add(RET, snapBytes);
-  return program.build();
-}
-
-/** Collects instructions and turns labels into distances, which are forward only (linux/filter.h). */
-function createProgram() {
-  type Target = string | null;
-  const lines: { code: number; k: number; yes: Target; no: Target }[] = [];
-  const labels = new Map<string, number>();
-  return {
-    add: (code: number, k: number) => void lines.push({ code, k, yes: null, no: null }),
-    /** Null: the next instruction. */
-    jumpIf: (test: number, k: number, yes: Target, no: Target) =>
-      void lines.push({ code: JMP | test, k, yes, no }),
-    jump: (to: string) => void lines.push({ code: JMP | JA, k: 0, yes: to, no: null }),
-    label: (name: string) => void labels.set(name, lines.length),
-    build(): FilterInstruction[] {
-      const distance = (from: number, to: Target) => (to === null ? 0 : (labels.get(to) ?? 0) - from - 1);
-      return lines.map(({ code, k, yes, no }, at): FilterInstruction => {
-        if (code === (JMP | JA)) return [code, 0, 0, distance(at, yes)];
-        return [code, distance(at, yes), distance(at, no), k];
-      });
-    },
-  };
 }

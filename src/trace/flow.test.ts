@@ -1,19 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { type FlowKey, relayedConnections, sightingsOf } from './flow.ts';
+import { readFrame } from '../kernel/packet.ts';
+import { icmpErrorFrame, type TcpOptions, tcpFrame, udpFrame, vxlanFrame } from '../kernel/testing/frames.ts';
+import { connectionsFor, type FlowKey, type ProxyConnection, sequencesOf, sightingsOf } from './flow.ts';
 import { endText, type Leg, legsOf } from './hops.ts';
 import { type Answer, answerOf, type SocketResult, unanswered } from './outcome.ts';
-import { readFrame } from './packet.ts';
 import { inOrder, type Sighting } from './sighting.ts';
-import {
-  icmpErrorFrame,
-  observedPlace,
-  sighting,
-  type TcpOptions,
-  tcpFrame,
-  udpFrame,
-  vxlanFrame,
-} from './testing/frames.ts';
+import { observedPlace, sighting } from './testing/sightings.ts';
 
 const SEQUENCE = 1_000_000;
 const client = observedPlace('pod default/client', ['eth0'], 'pod');
@@ -305,47 +298,63 @@ describe('a proxy', () => {
         ? tcpFrame(sequence < 90_000 ? RELAY : '172.30.0.11:5001 > 10.244.2.3:8080', { sequence })
         : tcpFrame('10.244.2.2:8080 > 172.30.0.11:5000', { flags, acknowledgment: sequence + 1 }),
     );
-  const endpoints = new Set(['10.244.2.2 8080', '10.244.2.3 8080']);
+  const CLIENT = { ip: '10.244.1.2', port: 4000 };
+  const tried = (port: number, endpoint: string): ProxyConnection => ({
+    client: CLIENT,
+    proxy: { ip: '172.30.0.11', port },
+    endpoint: { ip: endpoint, port: 8080 },
+  });
+  const first = tried(5000, '10.244.2.2');
+  const second = tried(5001, '10.244.2.3');
+  const others: ProxyConnection[] = [
+    { ...tried(5001, '10.244.2.3'), client: { ...CLIENT, port: 4001 } },
+    { client: CLIENT, proxy: null, endpoint: { ip: '10.244.2.3', port: 8080 } },
+  ];
   const rows: {
     name: string;
     frames: readonly Sighting[];
+    connections: readonly ProxyConnection[];
     found: readonly number[];
     answer: Answer | null;
   }[] = [
-    { name: 'opens no connection', frames: [], found: [], answer: null },
+    { name: 'opens no connection', frames: [], connections: [], found: [], answer: null },
     {
       name: 'opens a connection, and the endpoint answers',
       frames: [relay(500, 20), relay(500, 30, 'SYN-ACK')],
+      connections: [first],
       found: [500],
       answer: { kind: 'answered' },
     },
-    { name: 'opens a connection without an answer', frames: [relay(500, 20)], found: [500], answer: null },
     {
-      name: 'tries the next endpoint after a refusal',
-      frames: [relay(500, 20), relay(500, 25, 'RST'), relay(90_000, 30), relay(90_000, 40, 'SYN-ACK')],
-      found: [500, 90_000],
-      answer: { kind: 'answered' },
-    },
-    {
-      name: 'is not the one that checks a refused endpoint again, or dials later',
-      frames: [relay(500, 20), relay(500, 25, 'RST'), relay(70_000, 30), relay(95_000, 60)],
+      name: 'opens a connection without an answer',
+      frames: [relay(500, 20)],
+      connections: [first],
       found: [500],
       answer: null,
     },
     {
+      name: 'tries the next endpoint after a refusal',
+      frames: [relay(500, 20), relay(500, 25, 'RST'), relay(90_000, 30), relay(90_000, 40, 'SYN-ACK')],
+      connections: [first, second],
+      found: [500, 90_000],
+      answer: { kind: 'answered' },
+    },
+    {
       name: 'opens connections for other clients earlier and meanwhile',
-      frames: [relay(70_000, 2), relay(500, 20), relay(80_000, 22), relay(500, 30, 'SYN-ACK')],
+      frames: [relay(90_000, 2), relay(500, 20), relay(95_000, 22), relay(500, 30, 'SYN-ACK')],
+      connections: [...others, first],
       found: [500],
       answer: { kind: 'answered' },
     },
   ];
-  for (const { name, frames, found, answer } of rows) {
+  for (const { name, frames, connections, found, answer } of rows) {
     test(name, () => {
       const ordered = inOrder([...accept, ...frames].sort((a, b) => Number(a.timeNs - b.timeNs)));
-      const sequences = relayedConnections(ordered, 'node-1', endpoints, { after: 9_000n, until: 50_000n });
+      const own = sightingsOf(ordered, KEY);
+      const sequences = sequencesOf(ordered, 'node-1', connectionsFor(own, 'node-1', connections));
       assert.deepEqual(sequences, found);
       const relayed = sequences.flatMap((sequence) => sightingsOf(ordered, { protocol: 'TCP', sequence }));
-      assert.deepEqual(answerOf(sightingsOf(ordered, KEY), relayed, 'connected', client.name), answer);
+      assert.deepEqual(answerOf(own, relayed, 'connected', client.name), answer);
     });
   }
 });

@@ -1,4 +1,5 @@
-import { type Packet, TCP_FLAG } from './packet.ts';
+import { type Packet, TCP_FLAG } from '../kernel/packet.ts';
+import { hostPort, type SocketAddress } from '../lib/address.ts';
 import type { Sighting } from './sighting.ts';
 
 /** What identifies the packets of a traced flow wherever they are seen: fields that no translation changes. */
@@ -76,37 +77,57 @@ function ofDatagrams(sightings: readonly Sighting[], nonce: Uint8Array): FlowSig
   });
 }
 
-/**
- * Finds the connections that a proxy opened for a traced one: from its node to one of the endpoints, after the client's
- * connection was accepted there (`after`) and before it was reset (`until`). Returns their first sequence numbers: the first
- * one, and one to another endpoint after each refusal.
- */
-export function relayedConnections(
-  sightings: readonly Sighting[],
-  node: string,
-  endpoints: ReadonlySet<string>,
-  { after, until }: { readonly after: bigint; readonly until: bigint | null },
-): number[] {
-  const found: number[] = [];
-  const tried = new Set<string>();
-  for (const { place, packet, timeNs } of sightings) {
-    const { tcp, ports } = packet;
-    if (!tcp || !ports || place.name !== node || kindOf(tcp.flags) !== 'SYN') continue;
-    if (timeNs < after || (until !== null && timeNs > until)) continue;
-    const endpoint = `${packet.destination} ${ports.destination}`;
-    if (!endpoints.has(endpoint) || tried.has(endpoint)) continue;
-    const last = found.at(-1);
-    if (last !== undefined && !wasRefused(sightings, last, timeNs)) continue;
-    found.push(tcp.sequence);
-    tried.add(endpoint);
-  }
-  return found;
+/** Returns the first sequence number of the latest connection of a client; null: its SYN was not seen. */
+export function firstSequence(sightings: readonly Sighting[], client: SocketAddress): number | null {
+  const syn = sightings.findLast(
+    ({ packet: { tcp, ports, source } }) =>
+      tcp !== null && kindOf(tcp.flags) === 'SYN' && source === client.ip && ports?.source === client.port,
+  );
+  return syn?.packet.tcp?.sequence ?? null;
 }
 
-function wasRefused(sightings: readonly Sighting[], sequence: number, before: bigint): boolean {
-  return ofConnection(sightings, sequence).some(
-    ({ kind, way, timeNs }) => way === 'back' && kind !== 'SYN-ACK' && kind !== 'segment' && timeNs <= before,
+/** A connection that a proxy opened to an endpoint for a client, or that a network policy kept it from opening. */
+export interface ProxyConnection {
+  /** The client as the proxy sees it. */
+  readonly client: SocketAddress;
+  /** The proxy's own address and port; null: it opened none. */
+  readonly proxy: SocketAddress | null;
+  readonly endpoint: SocketAddress;
+}
+
+/** Selects the connections that the proxy of a node opened for a traced one. `own`: its sightings. */
+export function connectionsFor(
+  own: readonly FlowSighting[],
+  node: string,
+  connections: readonly ProxyConnection[],
+): ProxyConnection[] {
+  const clients = new Set(
+    own
+      .filter(({ way, place }) => way === 'there' && place.name === node)
+      .flatMap(({ packet }) =>
+        packet.ports ? hostPort({ ip: packet.source, port: packet.ports.source }) : [],
+      ),
   );
+  return connections.filter(({ client }) => clients.has(hostPort(client)));
+}
+
+/** Returns the first sequence numbers of connections of the proxy of a node, in order of time. */
+export function sequencesOf(
+  sightings: readonly Sighting[],
+  node: string,
+  connections: readonly ProxyConnection[],
+): number[] {
+  const wanted = new Set(
+    connections.flatMap(({ proxy, endpoint }) => (proxy ? `${proxy.port} ${hostPort(endpoint)}` : [])),
+  );
+  const found = new Set<number>();
+  for (const { place, packet } of sightings) {
+    const { tcp, ports, destination } = packet;
+    if (!tcp || !ports || place.name !== node || kindOf(tcp.flags) !== 'SYN') continue;
+    if (wanted.has(`${ports.source} ${hostPort({ ip: destination, port: ports.destination })}`))
+      found.add(tcp.sequence);
+  }
+  return [...found];
 }
 
 const tuple = ({ source, destination, ports }: Packet) =>

@@ -1,5 +1,5 @@
+import { IP_PROTOCOL, type Packet, TCP_FLAG } from '../kernel/packet.ts';
 import { hostPort } from '../lib/address.ts';
-import { IP_PROTOCOL, type Packet, TCP_FLAG } from './packet.ts';
 
 const FLAG_NAMES = Object.entries(TCP_FLAG).map(([name, bit]) => [name.toUpperCase(), bit] as const);
 const ETHERTYPES: Readonly<Record<number, string>> = { 2054: 'ARP', 35020: 'LLDP' };

@@ -1,6 +1,6 @@
+import type { Packet } from '../kernel/packet.ts';
 import { hostPort } from '../lib/address.ts';
 import type { FlowSighting, PacketKind, Way } from './flow.ts';
-import type { Packet } from './packet.ts';
 
 /** One end of a packet. */
 export interface End {

@@ -1,4 +1,4 @@
-import type { Packet } from './packet.ts';
+import type { Packet } from '../kernel/packet.ts';
 
 /** A network device of an observed place. */
 export interface ObservedDevice {

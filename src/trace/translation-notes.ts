@@ -1,5 +1,5 @@
+import type { Packet } from '../kernel/packet.ts';
 import { hostPort } from '../lib/address.ts';
-import type { Packet } from './packet.ts';
 
 /** The maximum number of packets that are remembered. */
 const MAX_REMEMBERED = 20_000;

@@ -51,11 +51,12 @@ export function createApiHandler(services: ApiServices): Handler {
   };
 }
 
-function furtherPath({ furtherPaths }: ApiServices, { info, request }: RequestContext) {
+function furtherPath({ furtherPaths }: ApiServices, { info, query, request }: RequestContext) {
   if (info.isResourceRequest) return null;
   return furtherPaths({
     method: request.method,
     path: info.path,
+    query,
     body: () => request.body(),
     signal: request.signal,
   });

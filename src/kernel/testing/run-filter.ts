@@ -1,4 +1,4 @@
-import type { FilterInstruction } from '../../kernel/socket-filter.ts';
+import type { FilterInstruction } from '../socket-filter.ts';
 
 /** Runs a classic BPF program (linux/filter.h) on a frame, as the kernel does: a load behind the end returns 0. */
 export function runFilter(program: readonly FilterInstruction[], frame: Uint8Array): number {
@@ -28,7 +28,7 @@ export function runFilter(program: readonly FilterInstruction[], frame: Uint8Arr
       case 5: {
         const test = code & 0xf0;
         if (test === 0) at += k;
-        else at += (test === 0x10 ? a === operand : a >= operand) ? jt : jf;
+        else at += jumps(test, a, operand) ? jt : jf;
         break;
       }
       case 6:
@@ -64,5 +64,18 @@ function calculate(operation: number, a: number, operand: number): number {
       return a << operand;
     default:
       throw new Error(`no such operation: ${operation}`);
+  }
+}
+
+function jumps(test: number, a: number, operand: number): boolean {
+  switch (test) {
+    case 0x10:
+      return a === operand;
+    case 0x30:
+      return a >= operand;
+    case 0x40:
+      return (a & operand) !== 0;
+    default:
+      throw new Error(`no such test: ${test}`);
   }
 }

@@ -1,6 +1,5 @@
 import { addressBytes } from '../../lib/address.ts';
-import { IP_PROTOCOL, readFrame, TCP_FLAG } from '../packet.ts';
-import type { ObservedPlace, Sighting } from '../sighting.ts';
+import { IP_PROTOCOL, TCP_FLAG } from '../packet.ts';
 
 /** Addresses and ports of a packet: "10.0.0.1:1000 > 10.0.0.2:80", "[fd00::1]:1 > [fd00::2]:80". */
 type Way = string;
@@ -55,41 +54,6 @@ export function icmpErrorFrame(from: string, to: string, type: number, code: num
 export function vxlanFrame(from: string, to: string, port: number, inner: Uint8Array) {
   const ends = [from, to].map((ip) => (ip.includes(':') ? `[${ip}]` : ip));
   return udpFrame(`${ends[0]}:40000 > ${ends[1]}:${port}`, Uint8Array.of(8, 0, 0, 0, 0, 0, 1, 0, ...inner));
-}
-
-/** A place with devices by name; a name with "*" is a bridge's port. */
-export function observedPlace(
-  name: string,
-  devices: readonly string[],
-  kind: ObservedPlace['kind'] = 'node',
-): ObservedPlace {
-  return {
-    name,
-    kind,
-    devices: new Map(
-      devices.map((text, index) => [
-        index + 1,
-        { name: text.replace('*', ''), text: text.replace('*', ''), isPort: text.endsWith('*') },
-      ]),
-    ),
-  };
-}
-
-/** A sighting of a frame: `at` is "in eth0" or "out eth0" of the place. */
-export function sighting(
-  place: ObservedPlace,
-  at: string,
-  timeUs: number,
-  frame: Uint8Array,
-  tunnelPort: number | null = null,
-): Sighting {
-  const [direction, ...words] = at.split(' ');
-  const name = words.join(' ');
-  const device = [...place.devices.values()].find((one) => one.name === name);
-  const packet = readFrame(frame, tunnelPort);
-  if (!device || !packet) throw new Error(`no such device or not a packet: ${place.name} ${at}`);
-  const timeNs = BigInt(timeUs) * 1000n;
-  return { place, device, direction: direction === 'in' ? 'in' : 'out', timeNs, packet };
 }
 
 function endsOf(way: Way) {

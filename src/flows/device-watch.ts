@@ -1,0 +1,142 @@
+import { readFrame } from '../kernel/packet.ts';
+import { preparePacketTaps } from '../kernel/packet-tap.ts';
+import { listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { messageOf } from '../lib/errors.ts';
+import { MAX_SAMPLE, nextSample, SAMPLING_MS } from '../lib/sampling.ts';
+import { createConnectionTable, type SeenConnection } from './connection-table.ts';
+import { createNameLookups, type NameLookup } from './name-lookups.ts';
+import { connectionFilter } from './packet-filter.ts';
+
+export interface DeviceWatchOptions {
+  /** Domain of the cluster. */
+  readonly domain: string;
+  readonly onConnection: (seen: SeenConnection) => void;
+  readonly onLookup: (lookup: NameLookup) => void;
+  /** Says in words what is not shown from now on, and why. */
+  readonly onNotice: (text: string) => void;
+  readonly sleep: (ms: number) => Promise<void>;
+}
+
+/** The first bytes of a DNS answer; of a TCP segment much less is needed. */
+const SNAP_BYTES = 768;
+const SWEEP_MS = 250;
+const DNS_PORT = 53;
+
+/**
+ * Reports the outcome of the TCP connections and DNS lookups whose packets pass the devices of this process's namespace.
+ * Above a rate of packets only a sample is read, so that the cost stays bounded. The kernel ends it with the process.
+ */
+export function watchDevices(options: DeviceWatchOptions): { close(): void } {
+  let closed = false;
+  let close = () => {};
+  open(options, () => closed).then(
+    (opened) => {
+      if (closed) opened();
+      else close = opened;
+    },
+    (error: unknown) =>
+      options.onNotice(`cannot read packets, only flows through Services are shown: ${messageOf(error)}`),
+  );
+  return {
+    close() {
+      closed = true;
+      close();
+    },
+  };
+}
+
+async function open(
+  { domain, onConnection, onLookup, onNotice, sleep }: DeviceWatchOptions,
+  isClosed: () => boolean,
+): Promise<() => void> {
+  const taps = await preparePacketTaps(sleep);
+  const connections = createConnectionTable(onConnection);
+  const lookups = createNameLookups(domain, onLookup);
+  let devices = readDevices();
+  let frames = 0;
+  let sample = 1;
+  const deviceOf = (index: number) => {
+    // A device of a pod that has started since.
+    if (!devices.has(index)) devices = new Map([...readDevices()]);
+    const known = devices.get(index) ?? { isBridge: false, isPort: false };
+    devices.set(index, known);
+    return known;
+  };
+  try {
+    const tap = taps.open({
+      netns: { path: '/proc/thread-self/ns/net' },
+      filter: connectionFilter(sample, SNAP_BYTES),
+      snapBytes: SNAP_BYTES,
+      onFrame({ data, device, direction, isForOther, timeNs }) {
+        frames++;
+        const { isBridge, isPort } = deviceOf(device);
+        // A bridge shows again what its ports have shown.
+        if (isBridge || (isForOther && !isPort)) return;
+        const packet = readFrame(data, null);
+        if (!packet) return;
+        const { ports, source, destination, payload, tcp, icmp } = packet;
+        if (ports && !tcp && !icmp && (ports.source === DNS_PORT || ports.destination === DNS_PORT)) {
+          const [from, to] = [
+            { ip: source, port: ports.source },
+            { ip: destination, port: ports.destination },
+          ];
+          lookups.datagram(from, to, payload, timeNs);
+        } else connections.packet(packet, direction === 'out', timeNs);
+      },
+      onError(error) {
+        // A device went down; the others continue.
+        if (error.code !== 'ENETDOWN') onNotice(`packets were not read: ${messageOf(error)}`);
+      },
+    });
+    const sweep = setInterval(() => {
+      // After a pause, the answers that have arrived come first.
+      tap.drain();
+      const now = BigInt(Date.now()) * 1_000_000n;
+      connections.expire(now);
+      lookups.expire(now);
+    }, SWEEP_MS);
+    const adapt = setInterval(() => {
+      const lost = tap.dropped();
+      const next = nextSample(sample, frames + lost);
+      frames = 0;
+      if (next !== sample) {
+        sample = next;
+        tap.setFilter(connectionFilter(sample, SNAP_BYTES));
+        onNotice(samplingText(sample));
+      }
+      if (lost > 0) onNotice(`${lost} packets were not read because the machine was too busy`);
+    }, SAMPLING_MS);
+    sweep.unref();
+    adapt.unref();
+    if (isClosed()) taps.close();
+    return () => {
+      clearInterval(sweep);
+      clearInterval(adapt);
+      taps.close();
+    };
+  } catch (error) {
+    taps.close();
+    throw error;
+  }
+}
+
+function samplingText(sample: number): string {
+  if (sample === 1) return 'all connections and DNS questions are shown again';
+  const most = sample === MAX_SAMPLE ? ', the lowest share' : '';
+  return `too many packets: from now on 1 in ${sample} of the failing connections, of those without a Service, and of the DNS questions is shown${most}`;
+}
+
+interface DeviceFacts {
+  readonly isBridge: boolean;
+  readonly isPort: boolean;
+}
+
+function readDevices(): Map<number, DeviceFacts> {
+  using socket = openRouteSocket();
+  return new Map(
+    [...listLinks(socket)].map(({ index, kind, master }) => [
+      index,
+      { isBridge: kind === 'bridge', isPort: master !== null },
+    ]),
+  );
+}

@@ -1,0 +1,89 @@
+import { FLOW_EVENT_KINDS, type FlowEventKind } from '../dataplane/flow-event.ts';
+import type { SocketAddress } from '../lib/address.ts';
+
+/**
+ * `rejected`, `dropped`: the rules of a Service, or network policies, do not allow the connection. `aborted`: one end reset
+ * an established connection. `dns`: a name was looked up. The others: see FlowEvent.
+ */
+export const FLOW_LINE_KINDS = [...FLOW_EVENT_KINDS, 'rejected', 'dropped', 'aborted', 'dns'] as const;
+export type FlowLineKind = (typeof FLOW_LINE_KINDS)[number];
+
+/** How a flow ended; `not-found`: the name does not exist. */
+export const FLOW_VERDICTS = [
+  ...(['answered', 'refused', 'dropped', 'unanswered', 'unreachable', 'reset', 'not-found'] as const),
+] as const;
+export type FlowVerdict = (typeof FLOW_VERDICTS)[number];
+
+/** An event of a connection or of datagrams. */
+export interface FlowLine {
+  readonly type: 'flow';
+  /** ISO time, by this machine's clock. */
+  readonly time: string;
+  readonly kind: Exclude<FlowLineKind, 'dns'>;
+  /** Null: the event says nothing about it. */
+  readonly verdict: FlowVerdict | null;
+  readonly protocol: string;
+  readonly client: SocketAddress;
+  /** What the client has asked for; null: the endpoint itself. */
+  readonly service: FlowService | null;
+  /** Null: the packets were sent to no endpoint. */
+  readonly endpoint: SocketAddress | null;
+  /** The proxy's own end of its connection to the endpoint (userspace mode); null: there is no proxy. */
+  readonly proxy: SocketAddress | null;
+  readonly micros: number;
+  /** Why it failed; null: it did not fail, or the reason is not known. */
+  readonly reason: string | null;
+}
+
+export interface FlowService extends SocketAddress {
+  /** "namespace/name:port name"; null: no Service has this address now. */
+  readonly name: string | null;
+}
+
+/** A lookup of a name, with all questions of its search path. */
+export interface DnsLine {
+  readonly type: 'dns';
+  readonly time: string;
+  readonly kind: 'dns';
+  readonly verdict: FlowVerdict;
+  readonly client: SocketAddress;
+  readonly server: SocketAddress;
+  readonly name: string;
+  /** Record types: "A", "AAAA". */
+  readonly types: readonly string[];
+  readonly answers: readonly string[];
+  /** "NOERROR", "NXDOMAIN"; null: no answer. */
+  readonly rcode: string | null;
+  /** Names of the search path that were asked for before. */
+  readonly tried: readonly string[];
+  readonly questions: number;
+  readonly micros: number;
+}
+
+/** What is not shown from now on, in words. */
+export interface FlowNotice {
+  readonly type: 'notice';
+  readonly text: string;
+}
+
+export type FlowsEntry = FlowLine | DnsLine | FlowNotice;
+
+const VERDICTS: Readonly<Record<FlowLine['kind'], FlowVerdict | null>> = {
+  chosen: null,
+  established: 'answered',
+  closed: 'answered',
+  recovered: 'answered',
+  ejected: null,
+  rerouted: null,
+  reset: 'refused',
+  rejected: 'refused',
+  timeout: 'unanswered',
+  'given-up': 'unanswered',
+  unreachable: 'unreachable',
+  denied: 'dropped',
+  dropped: 'dropped',
+  aborted: 'reset',
+};
+
+/** Returns the verdict that an event shows. */
+export const verdictOf = (kind: FlowEventKind | FlowLine['kind']): FlowVerdict | null => VERDICTS[kind];

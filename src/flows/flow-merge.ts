@@ -1,0 +1,143 @@
+import type { FlowEvent } from '../dataplane/flow-event.ts';
+import { familyOf, hostPort, type SocketAddress } from '../lib/address.ts';
+import type { PortRef, ServiceMap } from '../service/model.ts';
+import { frontendKey } from '../service/service-compiler.ts';
+import type { ConnectionOutcome, SeenConnection } from './connection-table.ts';
+import { type FlowLine, type FlowsEntry, type FlowVerdict, verdictOf } from './flow-line.ts';
+import type { NameLookup } from './name-lookups.ts';
+import { policyDenial, type ReasonTables, reasonOf } from './reason.ts';
+
+/** Joins what the node's mode reports and what the packets show, so that each flow is reported once. */
+export interface FlowMerge {
+  /** An event of the node's mode. */
+  event(event: FlowEvent): void;
+  /** A connection that the packets show, after the mode had time to report it. */
+  connection(seen: SeenConnection): void;
+  lookup(lookup: NameLookup): void;
+}
+
+export interface FlowMergeOptions {
+  readonly tables: () => ReasonTables;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  /** Nanoseconds of the monotonic clock. */
+  readonly monotonic: () => bigint;
+  readonly emit: (entry: FlowsEntry) => void;
+}
+
+/** How many clients' connections are remembered, so that they are not reported twice. */
+const MAX_REMEMBERED = 16_384;
+
+const KIND_OF: Readonly<Record<ConnectionOutcome, FlowLine['kind']>> = {
+  answered: 'established',
+  refused: 'reset',
+  unreachable: 'unreachable',
+  unanswered: 'timeout',
+  reset: 'aborted',
+};
+
+export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptions): FlowMerge {
+  /** What the mode said last of a client's connection. */
+  const reported = createMemory<FlowVerdict | null>();
+  /** Connections that were reported as failed from their packets. */
+  const failed = createMemory<true>();
+
+  return {
+    event(event) {
+      const { kind, protocol, client, service, endpoint, proxy, micros, at } = event;
+      const verdict = verdictOf(kind);
+      if (protocol === 'TCP') {
+        for (const end of [client, proxy]) if (end) reported.put(hostPort(end), verdict);
+        // Connection tracking gives up on an unanswered connection minutes later.
+        if (verdict === 'unanswered' && failed.get(hostPort(client))) return;
+      }
+      const { map, policies } = tables();
+      const isSilent = verdict === 'unanswered' || kind === 'denied';
+      const denial = isSilent
+        ? policyDenial({ client, endpoint, protocol, isOwn: false }, { map, policies })
+        : null;
+      const agoMs = Math.max(0, Number(monotonic() - at) / 1e6);
+      const owner = map && ownerOf(service, protocol, map);
+      emit({
+        ...{ type: 'flow', time: new Date(now() - agoMs).toISOString(), kind, protocol, client },
+        verdict: denial === null ? verdict : 'dropped',
+        service: { ...service, name: owner && nameOf(owner) },
+        ...{ endpoint, proxy, micros },
+        reason: denial,
+      });
+    },
+    connection(seen) {
+      const { outcome, client, destination, endpoint, isOwn, micros, beganNs } = seen;
+      const { map, policies } = tables();
+      const owner = map && ownerOf(destination, 'TCP', map);
+      const known = reported.get(hostPort(client));
+      const isFailure = outcome !== 'answered';
+      if (known !== undefined && (outcome !== 'reset' || known !== 'answered')) return;
+      if (!isFailure && owner) return;
+      // Probes of pods and the agent's own connections.
+      if (isOwn && !owner) return;
+      const { kind: why, text } = reasonOf(seen, { map, policies });
+      const kind = why ?? KIND_OF[outcome];
+      if (isFailure) failed.put(hostPort(client), true);
+      const isTranslated = hostPort(destination) !== hostPort(endpoint);
+      emit({
+        ...{ type: 'flow', time: timeOf(beganNs), kind, verdict: verdictOf(kind), protocol: 'TCP', client },
+        service: owner && { ...destination, name: nameOf(owner) },
+        endpoint: owner && !isTranslated ? null : endpoint,
+        ...{ proxy: null, micros, reason: text },
+      });
+    },
+    lookup({ beganNs, ...lookup }) {
+      const verdict = verdictOfLookup(lookup);
+      emit({ type: 'dns', kind: 'dns', time: timeOf(beganNs), verdict, ...lookup });
+    },
+  };
+}
+
+function verdictOfLookup({ rcode, answers }: Pick<NameLookup, 'rcode' | 'answers'>): FlowVerdict {
+  switch (rcode) {
+    case null:
+      return 'unanswered';
+    case 'NOERROR':
+      return answers.length > 0 ? 'answered' : 'not-found';
+    case 'NXDOMAIN':
+      return 'not-found';
+    default:
+      return 'refused';
+  }
+}
+
+const timeOf = (ns: bigint): string => new Date(Number(ns / 1_000_000n)).toISOString();
+
+/** Values by key; the oldest are dropped. */
+function createMemory<T>() {
+  const values = new Map<string, T>();
+  return {
+    get: (key: string): T | undefined => values.get(key),
+    put(key: string, value: T) {
+      values.delete(key);
+      values.set(key, value);
+      const [oldest] = values.keys();
+      if (values.size > MAX_REMEMBERED && oldest !== undefined) values.delete(oldest);
+    },
+  };
+}
+
+/** Returns the port of a Service that has this address. */
+function ownerOf(
+  service: SocketAddress,
+  protocol: FlowEvent['protocol'],
+  { frontends }: ServiceMap,
+): PortRef | null {
+  const family = familyOf(service.ip);
+  if (family === null) return null;
+  const keys = [service.ip, null].map((address) => frontendKey(family, address, protocol, service.port));
+  for (const key of keys) {
+    const frontend = frontends.get(key);
+    if (frontend) return frontend.owner;
+  }
+  return null;
+}
+
+const nameOf = ({ namespace, name, portName }: PortRef): string =>
+  `${namespace}/${name}${portName === '' ? '' : `:${portName}`}`;

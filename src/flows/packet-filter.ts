@@ -1,0 +1,81 @@
+import { createFilterProgram, OP } from '../kernel/filter-program.ts';
+import { IP_PROTOCOL, TCP_FLAG } from '../kernel/packet.ts';
+import type { FilterInstruction } from '../kernel/socket-filter.ts';
+
+const { LD, LDX, ST, RET, WORD, HALF, BYTE, ABS, IND, MEM, MSH, JEQ, JGE, JSET } = OP;
+
+const ETHERNET = 14;
+const PROTOCOL_CELL = 0;
+const DNS_PORT = 53;
+/** Ports below are servers' (RFC 6335). */
+const FIRST_CLIENT_PORT = 1024;
+/** Kernels prefer local ports of one parity (inet_hash_connect): the lowest bit would not sample evenly. */
+const SKIPPED_BITS = 1;
+
+/**
+ * Renders a classic BPF program for Ethernet frames that lets through what shows the outcome of connections and DNS
+ * questions: SYN, SYN-ACK, RST, ICMP errors, and datagrams of port 53, of IPv4 and IPv6 without extension headers. `sample`:
+ * a power of two; connections and questions pass only if the client's port is one of this many. A RST does not show which port
+ * is the client's: it passes if either may be. ICMP errors always pass.
+ */
+export function connectionFilter(sample: number, snapBytes: number): FilterInstruction[] {
+  const program = createFilterProgram();
+  const { add, jumpIf, jump, label } = program;
+  const mask = (sample - 1) << SKIPPED_BITS;
+  const passIfSampled = (portAt: number) => {
+    if (mask === 0) return jump('pass');
+    add(LD | HALF | IND, ETHERNET + portAt);
+    jumpIf(JSET, mask, 'drop', 'pass');
+  };
+  // Offsets of the transport header are X + ETHERNET from here on.
+  add(LD | HALF | ABS, 12);
+  jumpIf(JEQ, 0x0800, 'ipv4', null);
+  jumpIf(JEQ, 0x86dd, null, 'drop');
+  add(LD | BYTE | ABS, ETHERNET + 6);
+  add(ST, PROTOCOL_CELL);
+  add(LDX | WORD, 40);
+  jump('transport');
+  label('ipv4');
+  add(LD | BYTE | ABS, ETHERNET + 9);
+  add(ST, PROTOCOL_CELL);
+  add(LDX | BYTE | MSH, ETHERNET);
+  label('transport');
+  add(LD | MEM, PROTOCOL_CELL);
+  jumpIf(JEQ, IP_PROTOCOL.tcp, 'tcp', null);
+  jumpIf(JEQ, IP_PROTOCOL.udp, 'udp', null);
+  jumpIf(JEQ, IP_PROTOCOL.icmp, 'icmp', null);
+  jumpIf(JEQ, IP_PROTOCOL.icmp6, null, 'drop');
+  add(LD | BYTE | IND, ETHERNET);
+  jumpIf(JGE, 128, 'drop', 'pass');
+  label('icmp');
+  add(LD | BYTE | IND, ETHERNET);
+  jumpIf(JEQ, 3, 'pass', null);
+  jumpIf(JEQ, 11, 'pass', 'drop');
+  label('tcp');
+  add(LD | BYTE | IND, ETHERNET + 13);
+  jumpIf(JSET, TCP_FLAG.rst, 'reset', null);
+  jumpIf(JSET, TCP_FLAG.syn, null, 'drop');
+  jumpIf(JSET, TCP_FLAG.ack, 'to-client', 'from-client');
+  label('udp');
+  add(LD | HALF | IND, ETHERNET + 2);
+  jumpIf(JEQ, DNS_PORT, 'from-client', null);
+  add(LD | HALF | IND, ETHERNET);
+  jumpIf(JEQ, DNS_PORT, 'to-client', 'drop');
+  label('reset');
+  for (const portAt of mask === 0 ? [] : [0, 2]) {
+    add(LD | HALF | IND, ETHERNET + portAt);
+    jumpIf(JGE, FIRST_CLIENT_PORT, null, `no client ${portAt}`);
+    jumpIf(JSET, mask, null, 'pass');
+    label(`no client ${portAt}`);
+  }
+  jump(mask === 0 ? 'pass' : 'drop');
+  label('from-client');
+  passIfSampled(0);
+  label('to-client');
+  passIfSampled(2);
+  label('drop');
+  add(RET, 0);
+  label('pass');
+  add(RET, snapBytes);
+  return program.build();
+}

@@ -1,0 +1,81 @@
+import {
+  connectionsFor,
+  type FlowKey,
+  type FlowSighting,
+  type ProxyConnection,
+  sequencesOf,
+  sightingsOf,
+} from './flow.ts';
+import { type End, type Leg, legsOf, type Translators } from './hops.ts';
+import { type Answer, answerOf, type SocketResult } from './outcome.ts';
+import { inOrder, type Sighting } from './sighting.ts';
+
+/** A proxy of a node. */
+export interface TracedProxy {
+  readonly node: string;
+  /** Returns the connections that it has opened for clients since before the trace began. */
+  readonly connections: () => readonly ProxyConnection[];
+}
+
+/** What is known of a flow beside its packets. */
+export interface FlowOptions {
+  readonly origin: { readonly place: string };
+  readonly destination: End;
+  readonly translators: Translators;
+  /** The node whose proxy accepts the connection and opens others to endpoints; null: no proxy. */
+  readonly proxy: TracedProxy | null;
+}
+
+/** What the sightings of a flow show. */
+export interface Judged {
+  readonly own: FlowSighting[];
+  /** Null: no proxy. */
+  readonly relayed: FlowSighting[] | null;
+  readonly answer: Answer | null;
+  /** False: the proxy has accepted the connection, and has not told yet what it did for it. */
+  readonly isComplete: boolean;
+}
+
+/** Judges the sightings of several flows by what they show of one. `socket`: what the client's socket reported. */
+export function judge(
+  { proxy, origin }: Pick<FlowOptions, 'proxy' | 'origin'>,
+  sightings: readonly Sighting[],
+  key: FlowKey,
+  socket: SocketResult,
+): Judged {
+  const ordered = inOrder(sightings);
+  const own = sightingsOf(ordered, key);
+  const answer = (relayed: FlowSighting[] | null) => answerOf(own, relayed, socket, origin.place);
+  if (proxy === null || key.protocol !== 'TCP')
+    return { own, relayed: null, answer: answer(null), isComplete: true };
+  const connections = connectionsFor(own, proxy.node, proxy.connections());
+  const relayed = sequencesOf(ordered, proxy.node, connections).flatMap((sequence) =>
+    sightingsOf(ordered, { protocol: 'TCP', sequence }),
+  );
+  const isAccepted = own.some(({ kind }) => kind === 'SYN-ACK');
+  return { own, relayed, answer: answer(relayed), isComplete: !isAccepted || connections.length > 0 };
+}
+
+/** Describes the hops of a flow, and when it was answered. */
+export function describeFlow(
+  { origin, destination, translators }: FlowOptions,
+  own: readonly FlowSighting[],
+  relayed: readonly FlowSighting[] | null,
+  answer: Answer,
+): { readonly legs: readonly Leg[]; readonly answeredAfterMs: number | null } {
+  const startNs = own[0]?.timeNs ?? 0n;
+  const common = { startNs, asked: destination, translators };
+  const legs = [
+    ...legsOf(own, { ...common, isRelayed: false }),
+    ...legsOf(relayed ?? [], { ...common, isRelayed: true }),
+  ].sort((a, b) => (a.hops[0]?.sinceUs ?? 0) - (b.hops[0]?.sinceUs ?? 0));
+  const isSuccess = answer.kind === 'answered';
+  const decides = ({ way, kind }: FlowSighting) =>
+    way === 'back' &&
+    (isSuccess ? kind === 'SYN-ACK' || kind === 'answer' : kind === 'RST' || kind === 'error');
+  const back = own.find((one) => decides(one) && one.place.name === origin.place);
+  // Behind a proxy the connection is answered once the endpoint has accepted it.
+  const last = isSuccess ? (relayed?.findLast(decides) ?? back) : back;
+  const isDecided = last !== undefined && answer.kind !== 'nothing';
+  return { legs, answeredAfterMs: isDecided ? Number(last.timeNs - startNs) / 1e6 : null };
+}
