@@ -6,6 +6,7 @@ import { createFlowExplainer } from '../src/cluster/explain-flow.ts';
 import type { TracedFlow } from '../src/cluster/trace-flow.ts';
 import type { Mode } from '../src/dataplane/dataplane.ts';
 import { inNetns } from '../src/kernel/netns.ts';
+import { readFrame, TUNNEL_PORT } from '../src/kernel/packet.ts';
 import type { Pod } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { nodeNetns } from '../src/network/topology.ts';
@@ -15,6 +16,7 @@ import { type Cluster, spawnFairlead, startCluster } from './testing/cluster.ts'
 import { type Asker, type Met, startAsker } from './testing/question-asker.ts';
 import { sceneObjects, UNREADY } from './testing/question-scene.ts';
 import { QUESTIONS, type QuestionRow, type Reality, VARIATIONS } from './testing/questions.ts';
+import { checkShown, SHOWN, startFlows } from './testing/shown-flows.ts';
 import { checkWay, TRACED, type TracedRow } from './testing/traced-ways.ts';
 
 /**
@@ -74,6 +76,19 @@ for (const mode of MODES) {
         await Promise.all(rows.map((row) => t.test(row.name, () => compare(mode, row, addresses))));
       });
     }
+    test('flows, with the reasons of failures', async (t) => {
+      const asker = askers.get('client');
+      assert.ok(asker);
+      const { status } = JSON.parse(await cluster.ask('get', 'pod', 'lone', '-o', 'json')) as Pod;
+      const lone = status?.podIPs?.find(({ ip }) => ip?.includes('.'))?.ip ?? '';
+      const reader = startFlows(cluster);
+      try {
+        const rows = SHOWN.filter(({ notIn }) => !notIn?.includes(mode));
+        await Promise.all(rows.map((row) => t.test(row.name, () => checkShown(reader, asker, lone, row))));
+      } finally {
+        reader.stop();
+      }
+    });
     test('traced packets', { concurrency: 4 }, async (t) => {
       const pods = JSON.parse(await cluster.ask('get', 'pods', '-A', '-o', 'json')) as { items: Pod[] };
       const check = (row: TracedRow) => checkWay(cluster.state(), pods.items, mode, row);
@@ -95,12 +110,24 @@ test('a trace and a capture see their packets among others, and leave nothing wh
         out,
       );
     }
-    const { status, error } = await cluster.fairlead('capture', 'svc/local', '-w', file, '--count', '20');
+    const watched = await cluster.fairlead('trace', '--watch', 'svc/local', '-o', 'json');
+    const other = JSON.parse(watched.out) as TracedFlow;
+    assert.equal(other.explanation.from, 'pod default/client-2', watched.out);
+    assert.equal(other.trace?.answer.kind, 'answered', watched.out);
+    const wrongStep = other.agreement?.steps.find(({ isRight }) => isRight === false);
+    assert.equal(wrongStep, undefined, watched.out);
+    const { status, error } = await cluster.fairlead(
+      'capture',
+      ...['svc/local', 'tcp and src host svc/local', '-w', file, '--count', '20'],
+    );
     assert.equal(status, 0, error);
   } finally {
     await load.stop();
   }
-  assert.equal(pcapngBlocks(readFileSync(file)).filter((type) => type === PACKET_BLOCK).length, 20);
+  const packets = pcapngPackets(readFileSync(file));
+  assert.equal(packets.length, 20);
+  const wrong = packets.filter((frame) => readFrame(frame, TUNNEL_PORT)?.tcp == null);
+  assert.deepEqual(wrong, [], 'only TCP was asked for');
   const { name } = cluster;
   const taps = () => readInNode(nodeNetns(name, 'node-1'), '/proc/thread-self/net/packet').split('\n').length;
   const before = taps();
@@ -113,16 +140,17 @@ test('a trace and a capture see their packets among others, and leave nothing wh
 /** Type of an enhanced packet block. */
 const PACKET_BLOCK = 6;
 
-/** The types of a file's blocks; throws where the lengths at their two ends differ. */
-function pcapngBlocks(file: Buffer): number[] {
-  const types: number[] = [];
+/** The frames of a file; throws where the lengths at the two ends of a block differ. */
+function pcapngPackets(file: Buffer): Buffer[] {
+  const packets: Buffer[] = [];
   for (let at = 0; at < file.length; ) {
     const length = file.readUInt32LE(at + 4);
     assert.equal(file.readUInt32LE(at + length - 4), length, `block at ${at}`);
-    types.push(file.readUInt32LE(at));
+    if (file.readUInt32LE(at) === PACKET_BLOCK)
+      packets.push(file.subarray(at + 28, at + 28 + file.readUInt32LE(at + 20)));
     at += length;
   }
-  return types;
+  return packets;
 }
 
 const readInNode = (netns: string, file: string) => inNetns(netns, () => readFileSync(file, 'utf8'));

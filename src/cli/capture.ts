@@ -1,15 +1,17 @@
 import { closeSync, openSync, writeSync } from 'node:fs';
-import { captureNames, findCaptureTarget } from '../cluster/capture-target.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { captureNames, filterAddresses, findCaptureTarget } from '../cluster/capture-target.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { TUNNEL_PORT } from '../kernel/packet.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError, fileProblem } from '../lib/errors.ts';
 import { type CapturedFrame, deviceBlock, fileHead, frameBlock, startCapture } from '../trace/capture.ts';
+import { compileFilter, FILTER_GRAMMAR, type PacketTest } from '../trace/capture-filter.ts';
 import { frameText } from '../trace/frame-text.ts';
-import { TUNNEL_PORT } from '../trace/packet.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
 import { text, wholeNumber } from './options.ts';
 
@@ -26,6 +28,12 @@ export const command = defineCommand({
       optional: true,
       help: 'pod/NAME or svc/NAME: packets of its addresses (of a Service, also of its endpoints), everywhere; node/NAME: all packets of the node; all (default)',
     },
+    {
+      name: 'FILTER…',
+      optional: true,
+      repeated: true,
+      help: `only packets for which this holds: ${FILTER_GRAMMAR}`,
+    },
   ],
   options: {
     write: text('FILE', 'write pcapng to this file instead of text', { short: 'w', main: true }),
@@ -34,8 +42,12 @@ export const command = defineCommand({
     bytes: wholeNumber('N', [16_384, 64, 65_535], 'how much of each packet is kept'),
     name: NAME_OPTION,
   },
-  examples: ['capture svc/hello -w hello.pcapng --duration 10', 'capture pod/client --count 20'],
-  async run({ options, args: [target = 'all'] }, output) {
+  examples: [
+    'capture svc/hello -w hello.pcapng --duration 10',
+    'capture pod/client --count 20',
+    "capture all 'udp and port 53 and not host node/node-1'",
+  ],
+  async run({ options, args: [target = 'all', ...filter] }, output) {
     requireRoot('capture');
     const state = requireCluster(options.name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
@@ -52,7 +64,12 @@ export const command = defineCommand({
       }
     })();
     const objects = { pods: pods.items, services: services.items, slices: slices.items };
-    const { places, wants } = findCaptureTarget(state, objects, target);
+    const { places, wants: isOfTarget } = findCaptureTarget(state, objects, target);
+    const passes =
+      filter.length === 0
+        ? isOfTarget
+        : compileFilter(filter.join(' '), (name) => filterAddresses(state, objects, name));
+    const wants: PacketTest = (packet) => isOfTarget(packet) && passes(packet);
     const sink = options.write === null ? textSink(output) : fileSink(options.write, options.bytes);
     sink.begin(captureNames(state, objects));
     let count = 0;
@@ -60,8 +77,7 @@ export const command = defineCommand({
     const stop = () => end.resolve();
     process.once('SIGINT', stop).once('SIGTERM', stop);
     output.unread.addEventListener('abort', stop);
-    if (options.duration > 0) setTimeout(stop, options.duration * 1000);
-    const capture = startCapture({
+    const capture = await startCapture({
       places,
       wants,
       snapBytes: options.bytes,
@@ -77,7 +93,9 @@ export const command = defineCommand({
         }
       },
       onError: end.reject,
+      sleep: (ms) => sleep(ms),
     });
+    if (options.duration > 0) setTimeout(stop, options.duration * 1000);
     let lost = 0;
     try {
       await end.promise;

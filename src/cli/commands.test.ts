@@ -79,6 +79,18 @@ describe('the command line', () => {
     { words: ['up', '--plug-in'], status: 2, err: /unknown option --plug-in\n/ },
     { words: ['image', 'ls', '--plain-http'], status: 2, err: /--plain-http does not apply to image ls/ },
     { words: ['request', 'ftp://x'], status: 2, err: /URL is http:.*not "ftp:\/\/x"/ },
+    {
+      words: ['flows', '--verdict', 'reset,failled'],
+      status: 2,
+      err: /--verdict takes .*failed.*not "failled"/,
+    },
+    {
+      words: ['flows', '--since', 'yesterday'],
+      status: 2,
+      err: /--since takes a duration .*not "yesterday"/,
+    },
+    { words: ['trace', '--watch', 'svc/hello', 'client'], status: 2, err: /--watch does not take FROM/ },
+    { words: ['trace', 'client'], status: 2, err: /missing TO/ },
     { words: ['flows', '--kind', 'opend'], status: 2, err: /--kind takes .*not "opend"/ },
   ];
   for (const { words, status, out, err } of rows) {

@@ -90,6 +90,8 @@ export interface Argument {
   readonly help: string;
   readonly optional?: boolean;
   readonly choices?: readonly string[];
+  /** Only of the last one: it takes all words that are left. */
+  readonly repeated?: boolean;
 }
 
 /** The syntax of a command line. */
@@ -234,7 +236,8 @@ function checkArguments({ name: command, arguments: wanted }: Syntax, args: read
     throw usageError(command, `missing ${missing.map(({ name }) => name).join(' and ')}`);
   }
   const extra = args[wanted.length];
-  if (extra !== undefined) throw usageError(command, `unexpected argument ${JSON.stringify(extra)}`);
+  if (extra !== undefined && wanted.at(-1)?.repeated !== true)
+    throw usageError(command, `unexpected argument ${JSON.stringify(extra)}`);
   for (const [i, word] of args.entries()) {
     const { name, choices } = wanted[i] ?? {};
     if (choices === undefined || choices.includes(word)) continue;

@@ -1,6 +1,7 @@
 import { requireRoot } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { type TracedFlow, traceFlow } from '../cluster/trace-flow.ts';
+import { watchFlow } from '../cluster/watch-flow.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
@@ -8,7 +9,7 @@ import { RESOURCES } from '../kube/types.ts';
 import { renderExplanation } from '../observe/explain-text.ts';
 import { renderTrace } from '../trace/trace-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
-import { flag, usageError, wholeNumber } from './options.ts';
+import { flag, text, usageError, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 
 export const command = defineCommand({
@@ -17,19 +18,22 @@ export const command = defineCommand({
   description: [
     'Opens one real connection (or sends one datagram) from FROM to TO, and shows every network device that its first packet and the answer pass, with the time, the addresses, and the rule, map entry or proxy that changes them. If no answer comes back, it shows where the packet was last seen, the kernel counters that moved meanwhile, and the fix. Each step of "explain" is compared with the packet. For clusters of "up".',
     'The connection carries no data; a datagram carries a short text (to port 53, a DNS question). Other traffic is not recorded, and nothing remains when the command ends.',
+    'With --watch it sends nothing, and shows the way of the next connection that another client opens to a Service.',
     'The exit status is 0 if every connection was answered.',
   ],
   arguments: [
-    { name: 'FROM', help: 'pod/NAME, NAMESPACE/NAME, deploy/NAME, node/NAME or outside' },
+    { name: 'FROM', optional: true, help: 'pod/NAME, NAMESPACE/NAME, deploy/NAME, node/NAME or outside' },
     {
       name: 'TO',
+      optional: true,
       help: 'as for "explain": svc/NAME, pod/NAME, a DNS name, a URL, an address, …; then :PORT and /PROTOCOL',
     },
   ],
-  synopsis: ['FROM TO[:PORT][/PROTOCOL]'],
+  synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--watch svc/NAME'],
   options: {
     name: NAME_OPTION,
     count: wholeNumber('N', [1, 1, 1000], 'how many connections, one after the other'),
+    watch: text('svc/NAME', 'send nothing: wait for the next connection of others to this Service'),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
     ...FORMAT_OPTIONS,
@@ -37,30 +41,56 @@ export const command = defineCommand({
   examples: [
     'trace client svc/hello',
     'trace client http://hello/ -6',
+    'trace --watch svc/hello',
     'trace outside node/node-1:30080/UDP -o json',
   ],
-  async run({ options, args: [from = '', to = ''] }, output) {
+  async run({ options, args: [from, to] }, output) {
+    const { watch } = options;
     if (options.ipv4 && options.ipv6) throw usageError('trace', 'use one of -4 and -6');
+    if (watch !== null && (from !== undefined || options.ipv4 || options.ipv6))
+      throw usageError('trace', '--watch does not take FROM and TO, -4 and -6');
+    if (watch === null && (from === undefined || to === undefined))
+      throw usageError('trace', `missing ${from === undefined ? 'FROM and TO' : 'TO'}`);
     requireRoot('trace');
     const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;
     const state = requireCluster(options.name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     const flows: TracedFlow[] = [];
+    const end = new AbortController();
+    const stop = () => end.abort();
+    process.once('SIGINT', stop).once('SIGTERM', stop);
+    output.unread.addEventListener('abort', stop);
     try {
       const client = createClient(transport, 'fairlead-trace');
-      for (let n = 1; n <= options.count && !output.unread.aborted; n++) {
-        const { items: pods } = await client.list(RESOURCES.pods);
-        const flow = await traceFlow(state, pods, { from, to, family });
+      const podsNow = async () => (await client.list(RESOURCES.pods)).items;
+      const source =
+        watch === null
+          ? {
+              next: async () =>
+                await traceFlow(state, await podsNow(), { from: from ?? '', to: to ?? '', family }),
+            }
+          : await watchFlow(
+              state,
+              { pods: await podsNow(), services: (await client.list(RESOURCES.services)).items },
+              watch,
+              end.signal,
+            );
+      if ('service' in source) output.err(`waiting for a connection to ${source.service}\n`);
+      while (flows.length < options.count && !end.signal.aborted) {
+        const flow = await source.next();
+        if (flow === null) break;
         flows.push(flow);
-        if (!isText(options)) continue;
-        output.out(`${n > 1 ? '\n' : ''}${render(flow)}`);
+        if (isText(options)) output.out(`${flows.length > 1 ? '\n' : ''}${render(flow)}`);
       }
+      if ('close' in source) source.close();
     } finally {
+      stop();
+      process.off('SIGINT', stop).off('SIGTERM', stop);
       transport.close();
     }
     const facts = renderFacts(options.count === 1 ? flows[0] : flows, options);
     if (facts !== null) output.out(facts);
-    return flows.every(({ trace }) => trace?.answer.kind === 'answered') ? 0 : 1;
+    return flows.length > 0 && flows.every(({ trace }) => trace?.answer.kind === 'answered') ? 0 : 1;
   },
 });
 

@@ -1,11 +1,11 @@
+import type { Packet } from '../kernel/packet.ts';
 import type { EndpointSlice, Pod, Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { parseTarget } from '../observe/explain-target.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
-import type { Packet } from '../trace/packet.ts';
-import type { TracedPlace } from '../trace/trace.ts';
+import type { TracedPlace } from '../trace/recorder.ts';
 import { createPlaceFinder, ownAddresses, podName } from './observed-places.ts';
 import type { ClusterState } from './state.ts';
 
@@ -77,6 +77,48 @@ export function findCaptureTarget(state: ClusterState, objects: CaptureObjects, 
   }
 }
 
+/**
+ * Returns the addresses of an end of a filter: "pod/NAME", "svc/NAME" (also of its endpoints), "node/NAME", "outside".
+ * Throws FairleadError "not-found" and "bad-argument".
+ */
+export function filterAddresses(
+  state: ClusterState,
+  { pods, services, slices }: CaptureObjects,
+  text: string,
+): readonly string[] {
+  const { kind, namespace, name } = parseTarget(text);
+  const full = `${namespace ?? 'default'}/${name}`;
+  const named = <T extends Pod | Service>(list: readonly T[], what: string): T => {
+    const found = list.find((one) => podName(one) === full);
+    if (found) return found;
+    throw notFound(what, full, list.map(podName));
+  };
+  switch (kind) {
+    case 'pod':
+    case 'dns':
+      return ownAddresses(named(pods, 'pod'));
+    case 'service':
+      return serviceAddresses(named(services, 'Service'), slices);
+    case 'node': {
+      const node = state.nodes.find((one) => one.name === name);
+      if (node) return node.addresses;
+      throw notFound(
+        'node',
+        name,
+        state.nodes.map((one) => one.name),
+      );
+    }
+    case 'outside':
+      return state.outsideAddresses;
+    default:
+      throw new FairleadError(`${JSON.stringify(text)} has no addresses`, {
+        op: 'read filter',
+        code: 'bad-argument',
+        hint: 'use an address, pod/NAME, svc/NAME, node/NAME or outside',
+      });
+  }
+}
+
 /** Returns names of addresses: of pods, nodes and Services. */
 export function captureNames(state: ClusterState, { pods, services }: CaptureObjects): Map<string, string> {
   const names = new Map<string, string>();
@@ -110,7 +152,8 @@ function serviceAddresses(service: Service, slices: readonly EndpointSlice[]): s
   return [...frontendAddresses(service), ...endpoints.flatMap((ip) => canonicalAddress(ip) ?? [])];
 }
 
-function notFound(what: string, name: string, known: readonly string[]): FairleadError {
+/** Returns the error for an object that does not exist, with the one that may be meant. */
+export function notFound(what: string, name: string, known: readonly string[]): FairleadError {
   const like = closestName(name, known);
   return new FairleadError(`there is no ${what} ${name}`, {
     op: 'capture',
