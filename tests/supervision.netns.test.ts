@@ -137,6 +137,18 @@ describe('the user of sudo, without root rights', () => {
     assert.match(out, /default\/client 10\..* → default\/hello:http .* → default\/hello-/, error);
   });
 
+  test('only administrators may read the state of the cluster from the API server', async () => {
+    const asked = ['get', '--raw', '/fairlead/v1/cluster'];
+    assert.match(await cluster.ask(...asked), /"supervision"/);
+    const { status: code, error } = await cluster.kubectl(
+      ...asked,
+      '--as',
+      'system:serviceaccount:default:default',
+    );
+    assert.notEqual(code, 0);
+    assert.match(error, /Forbidden/);
+  });
+
   test('without a context of the cluster, the error names the way to see it', async () => {
     const { status: code, error } = await runAsUser(['status', '--name', cluster.name], '/nonexistent');
     assert.equal(code, 1);

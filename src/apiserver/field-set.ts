@@ -1,4 +1,4 @@
-import { equal, isObject, type Json, type JsonObject } from './object.ts';
+import { isObject, type Json, type JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
 
 /**
@@ -114,75 +114,145 @@ function nodeAt(set: FieldSet, path: FieldPath): FieldSet | undefined {
   return node;
 }
 
-/** Adds a field itself, without the fields below it. */
-export function insert(set: FieldSet, path: FieldPath): void {
-  let node = set;
-  let existed = true;
-  for (const element of path) {
-    // A member with nothing below it is stored as {}: adding fields below it must preserve its membership.
-    if (node !== set && existed && Object.keys(node).length === 0) node['.'] = {};
-    existed = node[element] !== undefined;
-    node[element] ??= {};
-    node = node[element];
+/** Changes a set. */
+export interface FieldSetEditor {
+  /** Adds a field itself, without the fields below it. */
+  insert(path: FieldPath): void;
+  /** Removes a field, but not the fields below it. */
+  dropMember(path: FieldPath): void;
+  /** Removes a field and the fields below it. */
+  remove(path: FieldPath): void;
+}
+
+/**
+ * Edits a set in time proportional to the number of changes: the elements of a node, of which a ConfigMap may have
+ * 300,000, are counted only once. While the editor is in use, nothing else may change the set.
+ */
+export function editFieldSet(set: FieldSet): FieldSetEditor {
+  const sizes = new Map<FieldSet, number>();
+  const sizeOf = (node: FieldSet): number => {
+    const known = sizes.get(node);
+    if (known !== undefined) return known;
+    const size = Object.keys(node).length;
+    sizes.set(node, size);
+    return size;
+  };
+  const add = (node: FieldSet, element: string): FieldSet => {
+    const present = node[element];
+    if (present !== undefined) return present;
+    const child: FieldSet = {};
+    sizes.set(node, sizeOf(node) + 1);
+    node[element] = child;
+    return child;
+  };
+  const drop = (node: FieldSet, element: string) => {
+    if (node[element] === undefined) return;
+    sizes.set(node, sizeOf(node) - 1);
+    delete node[element];
+  };
+  const dropMember = (node: FieldSet, path: FieldPath, at: number) => {
+    const element = path[at];
+    const child = element === undefined ? undefined : node[element];
+    if (element === undefined || !child) return;
+    if (at + 1 < path.length) {
+      const wasLeaf = sizeOf(child) === 0;
+      dropMember(child, path, at + 1);
+      if (!wasLeaf && sizeOf(child) === 0) drop(node, element);
+    } else {
+      drop(child, '.');
+      if (sizeOf(child) === 0) drop(node, element);
+    }
+  };
+  const remove = (node: FieldSet, path: FieldPath, at: number) => {
+    const element = path[at];
+    const child = element === undefined ? undefined : node[element];
+    if (element === undefined || !child) return;
+    const isLast = at + 1 === path.length;
+    if (!isLast) remove(child, path, at + 1);
+    if (isLast || sizeOf(child) === 0) drop(node, element);
+  };
+  return {
+    insert(path) {
+      let node = set;
+      let existed = true;
+      for (const element of path) {
+        // A member with nothing below it is stored as {}: adding fields below it must preserve its membership.
+        if (node !== set && existed && sizeOf(node) === 0) add(node, '.');
+        existed = node[element] !== undefined;
+        node = add(node, element);
+      }
+      if (existed && sizeOf(node) > 0) add(node, '.');
+    },
+    dropMember: (path) => dropMember(set, path, 0),
+    remove: (path) => remove(set, path, 0),
+  };
+}
+
+/** Reads the value of a field; undefined if absent. */
+export type ValueReader = (object: JsonObject | null, path: FieldPath) => Json | undefined;
+
+/**
+ * Returns a reader for many fields, which finds the items of a list by an index that it builds once. Later changes of a
+ * list are not seen.
+ */
+export function createValueReader(): ValueReader {
+  /** By list, and by the names of the key fields; "": by the items themselves. */
+  const indexes = new Map<readonly Json[], Map<string, ReadonlyMap<string, Json>>>();
+  const indexOf = (list: readonly Json[], keys: readonly string[]): ReadonlyMap<string, Json> => {
+    const ofList = indexes.get(list) ?? new Map<string, ReadonlyMap<string, Json>>();
+    indexes.set(list, ofList);
+    const known = ofList.get(keys.join());
+    if (known) return known;
+    const index = new Map<string, Json>();
+    for (const item of list) {
+      const text = itemText(item, keys);
+      // The first of equal items counts.
+      if (text !== null && !index.has(text)) index.set(text, item);
+    }
+    ofList.set(keys.join(), index);
+    return index;
+  };
+  const step = (value: Json | undefined, element: string): Json | undefined => {
+    if (element.startsWith('f:')) return isObject(value) ? value[element.slice(2)] : undefined;
+    if (!Array.isArray(value)) return undefined;
+    const id = JSON.parse(element.slice(2)) as Json;
+    const keys = element.startsWith('k:') && isObject(id) ? Object.keys(id).sort() : [];
+    return indexOf(value, keys).get(itemText(id, keys) ?? '');
+  };
+  return (object, path) => {
+    let value: Json | undefined = object ?? undefined;
+    for (const element of path) value = step(value, element);
+    return value;
+  };
+}
+
+/** Formats an item of a list for comparison: by its key fields, or without keys as a whole. Null: it cannot have keys. */
+function itemText(item: Json, keys: readonly string[]): string | null {
+  if (keys.length === 0) return JSON.stringify(item);
+  return isObject(item) ? keyElement(item, keys) : null;
+}
+
+/** Removes the values of fields from an object. */
+export function removeValues(object: JsonObject, paths: Iterable<FieldPath>): void {
+  const read = createValueReader();
+  const items = new Map<Json[], Set<Json>>();
+  for (const path of paths) {
+    const parent = read(object, path.slice(0, -1));
+    const last = path.at(-1) ?? '';
+    if (last.startsWith('f:') && isObject(parent)) delete parent[last.slice(2)];
+    else if (Array.isArray(parent)) {
+      const item = read(object, path);
+      const doomed = items.get(parent) ?? new Set();
+      items.set(parent, doomed);
+      if (item !== undefined) doomed.add(item);
+    }
   }
-  if (existed && Object.keys(node).length > 0) node['.'] = {};
-}
-
-/** Removes a field, but not the fields below it. */
-export function dropMember(set: FieldSet, path: FieldPath): void {
-  const [element, ...rest] = path;
-  const child = element === undefined ? undefined : set[element];
-  if (element === undefined || !child) return;
-  if (rest.length > 0) {
-    const wasLeaf = Object.keys(child).length === 0;
-    dropMember(child, rest);
-    if (!wasLeaf && Object.keys(child).length === 0) delete set[element];
-  } else {
-    delete child['.'];
-    if (Object.keys(child).length === 0) delete set[element];
+  for (const [list, doomed] of items) {
+    // Of equal values only the first is removed.
+    const kept = list.filter((item) => !doomed.delete(item));
+    list.length = 0;
+    for (const item of kept) list.push(item);
   }
-}
-
-/** Removes a field and the fields below it. */
-export function remove(set: FieldSet, path: FieldPath): void {
-  const [element, ...rest] = path;
-  const child = element === undefined ? undefined : set[element];
-  if (element === undefined || !child) return;
-  if (rest.length > 0) remove(child, rest);
-  if (rest.length === 0 || Object.keys(child).length === 0) delete set[element];
-}
-
-/** Returns the value of a field; undefined if absent. */
-export function valueAt(object: JsonObject | null, path: FieldPath): Json | undefined {
-  let value: Json | undefined = object ?? undefined;
-  for (const element of path) value = stepInto(value, element);
-  return value;
-}
-
-/** Removes the value of a field from an object. */
-export function removeValue(object: JsonObject, path: FieldPath): void {
-  const parent = valueAt(object, path.slice(0, -1));
-  const last = path.at(-1) ?? '';
-  if (last.startsWith('f:') && isObject(parent)) delete parent[last.slice(2)];
-  else if (Array.isArray(parent)) {
-    const item = stepInto(parent, last);
-    const index = item === undefined ? -1 : parent.indexOf(item);
-    if (index >= 0) parent.splice(index, 1);
-  }
-}
-
-function stepInto(value: Json | undefined, element: string): Json | undefined {
-  if (element.startsWith('f:')) return isObject(value) ? value[element.slice(2)] : undefined;
-  if (!Array.isArray(value)) return undefined;
-  const id = JSON.parse(element.slice(2)) as Json;
-  if (element.startsWith('v:')) return value.find((item) => equal(item, id));
-  return value.find((item) => isObject(item) && isObject(id) && hasKey(item, id));
-}
-
-function hasKey(item: JsonObject, id: JsonObject): boolean {
-  return Object.entries(id).every(([key, wanted]) =>
-    equal(item[key] ?? (key === 'protocol' ? 'TCP' : undefined), wanted),
-  );
 }
 
 /** Formats a path as upstream does: `.spec.containers[name="web"].image`. */

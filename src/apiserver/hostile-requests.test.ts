@@ -278,6 +278,20 @@ const bodies: readonly [what: string, type: string, body: string, status: number
     413,
     /limit is 3145728/,
   ],
+  [
+    'a ConfigMap with more than 1 MiB of data',
+    'application/json',
+    `{"metadata":{"name":"large"},"data":{"a":"${'x'.repeat(1024 * 1024 + 1)}"}}`,
+    422,
+    /may not be more than 1048576 bytes/,
+  ],
+  [
+    'YAML with 100,000 keys',
+    'application/yaml',
+    `metadata: {name: keys}\ndata:\n${Array.from({ length: 100_000 }, (_, i) => ` k${i.toString(36)}:`).join('\n')}`,
+    201,
+    /^$/,
+  ],
   ['a body of an unknown type', 'text/plain', 'x', 415, /unknown format/],
 ];
 for (const [what, type, body, status, message] of bodies) {
@@ -290,3 +304,24 @@ for (const [what, type, body, status, message] of bodies) {
     await serves();
   });
 }
+
+test('a list of 8,000 items with keys is applied, changed and removed in time linear to its size', async () => {
+  const apply = (labels: object, env: readonly object[]) =>
+    api.request(
+      'PATCH',
+      `${CORE}/pods/long?fieldManager=tester`,
+      {
+        apiVersion: 'v1',
+        kind: 'Pod',
+        metadata: { name: 'long', labels },
+        spec: { containers: [{ name: 'c', image: 'i', env }] },
+      },
+      { 'content-type': 'application/apply-patch+yaml' },
+    );
+  const env = Array.from({ length: 8000 }, (_, i) => ({ name: `K${i}`, value: 'a' }));
+  assert.equal((await apply({}, env)).status, 201);
+  assert.equal((await apply({ changed: 'yes' }, env)).status, 200);
+  // The fields of a running pod do not change: the API server answers after it has merged them.
+  assert.equal((await apply({}, [])).status, 422);
+  await serves();
+});

@@ -1,6 +1,6 @@
 import { timestamp } from '../kube/timestamp.ts';
 import { compareFields } from './field-comparison.ts';
-import { dropMember, type FieldSet, insert, isUnmanaged, members, shortenMembers } from './field-set.ts';
+import { editFieldSet, type FieldSet, isUnmanaged, members, shortenMembers } from './field-set.ts';
 import type { ApiObject, JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
 
@@ -87,10 +87,13 @@ export function recordUpdate(
     entries.push(own);
   }
   for (const entry of entries) {
-    for (const path of removed) dropMember(entry.fieldsV1, path);
-    if (entry !== own) for (const path of changed) dropMember(entry.fieldsV1, path);
+    const editor = editFieldSet(entry.fieldsV1);
+    for (const path of removed) editor.dropMember(path);
+    for (const path of changed) {
+      if (entry === own) editor.insert(path);
+      else editor.dropMember(path);
+    }
   }
-  for (const path of changed) insert(own.fieldsV1, path);
   own.time = timestamp(manager.now.getTime());
   setManagedFields(after, united(entries));
 }
@@ -104,6 +107,7 @@ function united(entries: ManagedFields[]): ManagedFields[] {
   if (!first) return entries;
   const ancient: ManagedFields = { ...first, manager: ANCIENT, fieldsV1: {} };
   delete ancient.subresource;
-  for (const entry of surplus) for (const path of members(entry.fieldsV1)) insert(ancient.fieldsV1, path);
+  const editor = editFieldSet(ancient.fieldsV1);
+  for (const entry of surplus) for (const path of members(entry.fieldsV1)) editor.insert(path);
   return [...entries.filter((entry) => !surplus.includes(entry)), ancient];
 }

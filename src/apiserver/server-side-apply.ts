@@ -1,20 +1,19 @@
 import { timestamp } from '../kube/timestamp.ts';
 import { compareFields } from './field-comparison.ts';
 import {
+  createValueReader,
+  editFieldSet,
   type FieldPath,
   type FieldSet,
   fieldSetOf,
   hasField,
   hasFieldAtOrBelow,
-  insert,
   isUnmanaged,
   keyElement,
   listMerge,
   members,
   pathText,
-  remove,
-  removeValue,
-  valueAt,
+  removeValues,
 } from './field-set.ts';
 import {
   type FieldManager,
@@ -68,7 +67,8 @@ export function applyServerSide(
   const conflicts = findConflicts(own, others, config, current);
   const serious = conflicts.filter(({ entry }) => !isTakenOver(entry, manager, current));
   if (serious.length > 0 && !options.force) throw conflictError(serious);
-  for (const { entry, path } of conflicts) remove(entry.fieldsV1, path);
+  const editors = new Map(others.map((entry) => [entry, editFieldSet(entry.fieldsV1)]));
+  for (const { entry, path } of conflicts) editors.get(entry)?.remove(path);
 
   const start: JsonObject = current
     ? (structuredClone(current) as JsonObject)
@@ -77,11 +77,11 @@ export function applyServerSide(
   const object = mergeApplied(start, config, schema) as ApiObject;
   if (previous) {
     // An item precedes its fields, so that its key fields still identify it.
-    for (const path of members(previous.fieldsV1)) {
-      const stillOwned =
-        hasFieldAtOrBelow(own, path) || others.some((entry) => hasFieldAtOrBelow(entry.fieldsV1, path));
-      if (!stillOwned) removeValue(object as JsonObject, path);
-    }
+    const stale = members(previous.fieldsV1).filter(
+      (path) =>
+        !hasFieldAtOrBelow(own, path) && !others.some((entry) => hasFieldAtOrBelow(entry.fieldsV1, path)),
+    );
+    removeValues(object as JsonObject, stale);
   }
   renewLastApplied(object, applied, current, manager);
   const unchanged =
@@ -136,7 +136,8 @@ function beforeFirstApply(
 function fieldsSince(before: JsonObject, after: JsonObject, schema: FieldSchema | null): FieldSet {
   const set: FieldSet = {};
   const { added, modified } = compareFields(before, after, schema, isUnmanaged);
-  for (const path of [...added, ...modified]) insert(set, path);
+  const editor = editFieldSet(set);
+  for (const path of [...added, ...modified]) editor.insert(path);
   return set;
 }
 
@@ -148,8 +149,9 @@ function findConflicts(
 ): FieldConflict[] {
   // List items may be shared; their fields may not.
   const paths = members(own).filter((path) => path.at(-1)?.startsWith('f:'));
+  const read = createValueReader();
   const differing = paths.filter(
-    (path) => !equal(valueAt(config, path), valueAt(current as JsonObject | null, path)),
+    (path) => !equal(read(config, path), read(current as JsonObject | null, path)),
   );
   return others.flatMap((entry) =>
     differing.filter((path) => hasField(entry.fieldsV1, path)).map((path) => ({ entry, path })),
