@@ -11,6 +11,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { createNftables } from '../src/dataplane/nftables/nftables.ts';
 import { inNetns } from '../src/kernel/netns.ts';
@@ -23,6 +24,9 @@ import { routePods } from './routed-pods.ts';
 
 const SERVICES = 100;
 const CONNECTS = 40_000;
+const PACED_BATCH = 100;
+const PACED_MS = 100;
+const PACED_BATCHES = 50;
 
 const { values } = parseArgs({ options: { rounds: { type: 'string', default: '15' } } });
 const ROUNDS = Math.min(200, Number(values.rounds));
@@ -76,6 +80,13 @@ try {
     counts.lines += report.lines;
     for (const notice of report.notices) counts.notices.add(notice);
   }
+  await tell(watcher, 'start');
+  const begun = performance.now();
+  for (let i = 0; i < PACED_BATCHES; i++) {
+    await pods.ask({ what: 'connect', targets, times: PACED_BATCH });
+    await sleep(Math.max(0, begun + (i + 1) * PACED_MS - performance.now()));
+  }
+  const paced = await tell(watcher, 'stop');
   console.log(
     `node ${process.version}, ${cpus().length} x ${cpus()[0]?.model}; nftables mode, medians of ${ROUNDS} rounds`,
   );
@@ -89,6 +100,14 @@ try {
       ratio.toFixed(3),
       `${(median(shares) * 100).toFixed(1)} %`,
       (counts.lines / counts.connections).toFixed(2),
+    ],
+    [
+      'the same at 1,000/s',
+      '1000',
+      '',
+      '',
+      `${((paced.processorSeconds / paced.seconds) * 100).toFixed(1)} %`,
+      (paced.lines / (PACED_BATCHES * PACED_BATCH)).toFixed(2),
     ],
   ]);
   for (const notice of counts.notices) console.log(`notice: ${notice}`);

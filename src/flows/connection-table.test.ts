@@ -72,6 +72,17 @@ const rows: Row[] = [
   { name: 'answers to connections that began earlier', frames: [SYN_ACK, RST], seen: [] },
 ];
 
+test('connections whose packets were not all read are not reported', () => {
+  const found: string[] = [];
+  const table = createConnectionTable(({ outcome }) => found.push(outcome));
+  const packet = readFrame(SYN, null);
+  assert.ok(packet);
+  table.packet(packet, false, 0n);
+  table.clear();
+  table.expire(2n * UNANSWERED_NS);
+  assert.deepEqual(found, []);
+});
+
 describe('connections by their packets', () => {
   for (const { name, frames, isLeaving = false, seen } of rows) {
     test(name, () => {

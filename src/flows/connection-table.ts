@@ -26,6 +26,8 @@ export interface SeenConnection {
 export interface ConnectionTable {
   /** `isLeaving`: the device sent it. */
   packet(packet: Packet, isLeaving: boolean, timeNs: bigint): void;
+  /** Forgets all connections: some of their packets were not read. */
+  clear(): void;
   /** Reports the connections that have waited too long for an answer. */
   expire(nowNs: bigint): void;
 }
@@ -114,6 +116,10 @@ export function createConnectionTable(report: (seen: SeenConnection) => void): C
         const one = opening.get((tcp.acknowledgment - 1) >>> 0);
         if (one?.outcome === null) answered(one, timeNs);
       }
+    },
+    clear() {
+      opening.clear();
+      open.clear();
     },
     expire(nowNs) {
       for (const [sequence, one] of opening) {

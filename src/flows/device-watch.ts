@@ -55,6 +55,7 @@ async function open(
   let devices = readDevices();
   let frames = 0;
   let sample = 1;
+  let isDiscarding = false;
   const deviceOf = (index: number) => {
     // A device of a pod that has started since.
     if (!devices.has(index)) devices = new Map([...readDevices()]);
@@ -69,6 +70,7 @@ async function open(
       snapBytes: SNAP_BYTES,
       onFrame({ data, device, direction, isForOther, timeNs }) {
         frames++;
+        if (isDiscarding) return;
         const { isBridge, isPort } = deviceOf(device);
         // A bridge shows again what its ports have shown.
         if (isBridge || (isForOther && !isPort)) return;
@@ -98,11 +100,21 @@ async function open(
     const adapt = setInterval(() => {
       const lost = tap.dropped();
       const next = nextSample(sample, frames + lost);
-      frames = 0;
-      if (next !== sample) {
+      const hasChanged = next !== sample;
+      if (hasChanged) {
         sample = next;
         tap.setFilter(connectionFilter(sample, SNAP_BYTES));
+        // What has passed the previous filter and waits would cost as much as before.
+        isDiscarding = true;
+        tap.drain();
+        isDiscarding = false;
         onNotice(samplingText(sample));
+      }
+      frames = 0;
+      // Connections whose answers were not read would count as unanswered.
+      if (hasChanged || lost > 0) {
+        connections.clear();
+        lookups.clear();
       }
       if (lost > 0) onNotice(`${lost} packets were not read because the machine was too busy`);
     }, SAMPLING_MS);

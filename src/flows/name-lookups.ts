@@ -28,6 +28,8 @@ export interface NameLookup {
 export interface NameLookups {
   /** A datagram from or to port 53. */
   datagram(source: SocketAddress, destination: SocketAddress, payload: Uint8Array, timeNs: bigint): void;
+  /** Forgets all lookups: some of their packets were not read. */
+  clear(): void;
   /** Reports the lookups that have ended. */
   expire(nowNs: bigint): void;
 }
@@ -114,6 +116,10 @@ export function createNameLookups(domain: string, report: (lookup: NameLookup) =
       if (!message) return;
       if (message.response && source.port === DNS_PORT) answer(destination, message, timeNs);
       if (!message.response && destination.port === DNS_PORT) question(source, destination, message, timeNs);
+    },
+    clear() {
+      asked.clear();
+      current.clear();
     },
     expire(nowNs) {
       for (const [ip, lookups] of current) {

@@ -8,7 +8,10 @@ const NLM_F_CREATE_OR_EXCL = 0x600;
 
 /** A subscription to changes of flows. */
 export interface FlowEvents {
-  /** From now on reports only 1 in `share` flows, with all their events; a power of two. Throws FairleadError. */
+  /**
+   * From now on reports only 1 in `share` flows, with all their events; a power of two. Events that wait are dropped. Throws
+   * FairleadError.
+   */
   sample(share: number): void;
   close(): void;
 }
@@ -30,10 +33,11 @@ export function watchFlows(
     netns: options.netns,
   });
   const groups = kinds.map((kind) => CONNTRACK_GROUP[kind]);
+  let isDiscarding = false;
   socket.subscribe(
     groups,
     ({ type, flags, payload }) => {
-      if (type >> 8 !== NFNL_SUBSYS_CTNETLINK) return;
+      if (isDiscarding || type >> 8 !== NFNL_SUBSYS_CTNETLINK) return;
       const flow = readFlow(payload);
       if (!flow || options.wanted?.(flow) === false) return;
       const kind =
@@ -43,7 +47,13 @@ export function watchFlows(
     onOverrun,
   );
   return {
-    sample: (share) => socket.setFilter(sampleFilter(share)),
+    sample(share) {
+      socket.setFilter(sampleFilter(share));
+      // What has passed the previous filter and waits would cost as much as before.
+      isDiscarding = true;
+      socket.readEvents(Number.POSITIVE_INFINITY);
+      isDiscarding = false;
+    },
     close: () => socket.close(),
   };
 }
