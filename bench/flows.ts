@@ -9,6 +9,7 @@
  * machine touches both.
  */
 import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -35,12 +36,10 @@ const median = (list: readonly number[]): number =>
   list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)] ?? Number.NaN;
 
 /** Asks the watcher to start or stop; resolves to what it has done since it started. */
-function tell(watcher: ChildProcess, what: 'start' | 'stop'): Promise<FlowsReport> {
-  return new Promise((resolve, reject) => {
-    watcher.once('message', (report) => resolve(report as FlowsReport));
-    watcher.once('exit', (status) => reject(new Error(`the watcher ended with status ${status}`)));
-    watcher.send(what);
-  });
+async function tell(watcher: ChildProcess, what: 'start' | 'stop'): Promise<FlowsReport> {
+  watcher.send(what);
+  const [report] = await once(watcher, 'message');
+  return report as FlowsReport;
 }
 
 const pods = await routePods(`flb-${process.pid}`, '192.168.0.1', null);

@@ -17,7 +17,7 @@ import { type Asker, type Met, startAsker } from './testing/question-asker.ts';
 import { sceneObjects, UNREADY } from './testing/question-scene.ts';
 import { QUESTIONS, type QuestionRow, type Reality, VARIATIONS } from './testing/questions.ts';
 import { checkShown, SHOWN, startFlows } from './testing/shown-flows.ts';
-import { checkWay, TRACED, type TracedRow } from './testing/traced-ways.ts';
+import { checkWay, TRACED } from './testing/traced-ways.ts';
 
 /**
  * Compares `explain` with reality: each question is answered by it, and by a client that connects in the
@@ -76,23 +76,24 @@ for (const mode of MODES) {
         await Promise.all(rows.map((row) => t.test(row.name, () => compare(mode, row, addresses))));
       });
     }
-    test('flows, with the reasons of failures', async (t) => {
+    test('traced packets, and flows with the reasons of failures', { concurrency: 8 }, async (t) => {
       const asker = askers.get('client');
       assert.ok(asker);
-      const { status } = JSON.parse(await cluster.ask('get', 'pod', 'lone', '-o', 'json')) as Pod;
-      const lone = status?.podIPs?.find(({ ip }) => ip?.includes('.'))?.ip ?? '';
+      const { items } = JSON.parse(await cluster.ask('get', 'pods', '-A', '-o', 'json')) as { items: Pod[] };
+      const lone = items
+        .find(({ metadata }) => metadata?.name === 'lone')
+        ?.status?.podIPs?.find(({ ip }) => ip?.includes('.'))?.ip;
+      assert.ok(lone);
       const reader = startFlows(cluster);
       try {
-        const rows = SHOWN.filter(({ notIn }) => !notIn?.includes(mode));
-        await Promise.all(rows.map((row) => t.test(row.name, () => checkShown(reader, asker, lone, row))));
+        const shown = SHOWN.filter(({ notIn }) => !notIn?.includes(mode));
+        await Promise.all([
+          ...TRACED.map((row) => t.test(row.name, () => checkWay(cluster.state(), items, mode, row))),
+          ...shown.map((row) => t.test(`flows: ${row.name}`, () => checkShown(reader, asker, lone, row))),
+        ]);
       } finally {
         reader.stop();
       }
-    });
-    test('traced packets', { concurrency: 4 }, async (t) => {
-      const pods = JSON.parse(await cluster.ask('get', 'pods', '-A', '-o', 'json')) as { items: Pod[] };
-      const check = (row: TracedRow) => checkWay(cluster.state(), pods.items, mode, row);
-      await Promise.all(TRACED.map((row) => t.test(row.name, () => check(row))));
     });
   });
 }
