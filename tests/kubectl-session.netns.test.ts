@@ -65,6 +65,10 @@ const STEPS: readonly Step[] = [
   { run: 'get pods -o yaml', sees: /kind: List/ },
   { run: 'get deploy hello -o yaml', sees: /availableReplicas: 3/ },
   { run: 'describe node node-1', sees: /Ready +True[\s\S]*Non-terminated Pods/ },
+  {
+    run: 'get nodes -l beta.kubernetes.io/os=linux,beta.kubernetes.io/arch -o name',
+    sees: /^node\/node-1$/m,
+  },
   { run: 'describe pod client', sees: /Normal +Started[\s\S]*Started container shell/ },
   { run: 'describe svc hello', sees: /Endpoints: +10\.244\.\d+\.\d+:8080/ },
   {
