@@ -14,12 +14,14 @@ import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import type { IPFamily } from '../lib/address.ts';
+import { systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import type { Verdict } from '../service/decide.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
 import { texts, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { paint, showProgress } from './terminal.ts';
 
 const SETTLE_MS = 20_000;
 
@@ -69,9 +71,14 @@ export const command = defineCommand({
       };
       await settle(flows, oracle);
       const drifts = await verify(state);
+      let checked = 0;
+      const progress = showProgress(output, systemClock, () => `${checked} of ${flows.length} flows checked`);
       const results = await runFlows(setup.layout, flows, oracle, concurrency, (result) => {
-        if (isText && !result.ok) output.out(differenceText(result));
-      });
+        checked++;
+        if (!isText || result.ok) return;
+        progress.hide();
+        output.out(differenceText(result));
+      }).finally(() => progress.end());
       drifts.push(...(await verify(state)));
       const failed = results.filter(({ ok }) => !ok);
       const seconds = (performance.now() - started) / 1000;
@@ -171,5 +178,7 @@ function report(
   const counts = isGood
     ? `all ${results.length} flows behaved as expected`
     : `${results.length - good} of ${results.length} flows did not behave as expected`;
-  output.out(`${isGood ? '✓' : '✗'} ${counts} (${modes.join(', ')}; ${seconds.toFixed(1)} s)\n`);
+  output.out(
+    `${isGood ? paint(output, 'good', '✓') : paint(output, 'bad', '✗')} ${counts} (${modes.join(', ')}; ${seconds.toFixed(1)} s)\n`,
+  );
 }

@@ -1,8 +1,9 @@
 import { openCluster } from '../cluster/cluster-access.ts';
-import { renderExplanation, renderShort } from '../observe/explain-text.ts';
+import { MARK, renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { flag, text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { paint } from './terminal.ts';
 import { answerWhoCan, renderReach } from './who-can.ts';
 
 export const command = defineCommand({
@@ -57,7 +58,11 @@ export const command = defineCommand({
     const cluster = await openCluster(options.name);
     const explanation = await cluster.explain({ from, to, family });
     const render = options.verbose ? renderExplanation : renderShort;
-    output.out(renderFacts(explanation, options) ?? render(explanation));
+    const { verdict } = explanation;
+    const colour = verdict === 'delivered' ? 'good' : verdict === 'unknown' ? 'unknown' : 'bad';
+    const mark = MARK[verdict];
+    const text = () => render(explanation).replace(`${mark}:`, `${paint(output, colour, mark)}:`);
+    output.out(renderFacts(explanation, options) ?? text());
     return explanation.verdict === 'delivered' ? 0 : 1;
   },
 });

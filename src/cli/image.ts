@@ -10,6 +10,7 @@ import type { RegistryCredentials } from '../runtime/images/registry.ts';
 import { defineCommand, formatTable, NAME_OPTION, type Output } from './command.ts';
 import { flag, text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { showProgress } from './terminal.ts';
 
 export const command = defineCommand({
   name: 'image',
@@ -55,18 +56,24 @@ export const command = defineCommand({
     switch (what) {
       case 'load': {
         const name = options.as === null ? {} : { name: options.as };
-        const images = await loadImageArchive(store, needed('FILE'), { now, ...name });
+        const file = needed('FILE');
+        const images = await showing(
+          output,
+          `loading ${file}`,
+          loadImageArchive(store, file, { now, ...name }),
+        );
         print(output, images, options);
         return 0;
       }
       case 'pull': {
         const name = needed('IMAGE');
         const registry = name.split('/')[0] ?? '';
-        const image = await pullImage(store, name, {
+        const pulling = pullImage(store, name, {
           now,
           credentials: options.credentials === null ? null : readCredentials(options.credentials),
           plainHttp: options['plain-http'] ? [registry] : [],
         });
+        const image = await showing(output, `pulling ${name}`, pulling);
         print(output, [image], options);
         return 0;
       }
@@ -80,6 +87,14 @@ export const command = defineCommand({
     }
   },
 });
+
+/** Shows the duration of work in progress. */
+async function showing<T>(output: Output, what: string, work: Promise<T>): Promise<T> {
+  const started = performance.now();
+  const seconds = () => Math.round((performance.now() - started) / 1000);
+  const progress = showProgress(output, systemClock, () => `${what} (${seconds()} s)`);
+  return await work.finally(() => progress.end());
+}
 
 /** The options of each action in addition to --name. */
 const OPTIONS_OF: Readonly<Record<string, readonly string[]>> = {

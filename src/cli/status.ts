@@ -15,6 +15,7 @@ import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
 import { wrap } from './help-text.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { processProblems, processTable, viewsOf } from './process-view.ts';
+import { paint } from './terminal.ts';
 
 export const command = defineCommand({
   name: 'status',
@@ -191,8 +192,8 @@ export const command = defineCommand({
       }
       output.out(
         problems.length === 0
-          ? '\neverything is healthy\n'
-          : `\nunhealthy:\n${problems.map((text) => `${problemText(text, output.columns)}\n`).join('')}`,
+          ? `\n${paint(output, 'good', 'everything is healthy')}\n`
+          : `\n${paint(output, 'bad', 'unhealthy')}:\n${problems.map((text) => `${problemText(text, output.columns)}\n`).join('')}`,
       );
     }
     return problems.length === 0 ? 0 : 1;
