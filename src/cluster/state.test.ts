@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
-import { isUnfinished } from './state.ts';
+import { type TestContext, test } from 'node:test';
+import { DEFAULT_CLUSTER, isUnfinished, usualCluster } from './state.ts';
 
 const ROWS: readonly { readonly name: string; readonly files: readonly string[] | null; is: boolean }[] = [
   { name: 'no folder', files: null, is: false },
@@ -13,18 +13,41 @@ const ROWS: readonly { readonly name: string; readonly files: readonly string[] 
   { name: 'a folder of something else', files: ['notes.txt'], is: false },
 ];
 
+/** Returns an empty folder for the state of clusters. */
+function stateFolder(t: TestContext): string {
+  const root = mkdtempSync(join(tmpdir(), 'state-'));
+  const earlier = process.env['FAIRLEAD_STATE'];
+  process.env['FAIRLEAD_STATE'] = root;
+  t.after(() => {
+    if (earlier === undefined) delete process.env['FAIRLEAD_STATE'];
+    else process.env['FAIRLEAD_STATE'] = earlier;
+    rmSync(root, { recursive: true });
+  });
+  return root;
+}
+
 for (const { name, files, is } of ROWS) {
   test(`${name}: ${is ? 'down removes it' : 'not taken for an interrupted up'}`, (t) => {
-    const root = mkdtempSync(join(tmpdir(), 'state-'));
-    const earlier = process.env['FAIRLEAD_STATE'];
-    process.env['FAIRLEAD_STATE'] = root;
-    t.after(() => {
-      if (earlier === undefined) delete process.env['FAIRLEAD_STATE'];
-      else process.env['FAIRLEAD_STATE'] = earlier;
-      rmSync(root, { recursive: true });
-    });
+    const root = stateFolder(t);
     if (files) mkdirSync(join(root, 'one'));
     for (const file of files ?? []) writeFileSync(join(root, 'one', file), '');
     assert.equal(isUnfinished('one'), is);
+  });
+}
+
+const WITHOUT_CONTEXTS = { KUBECONFIG: '/nonexistent' };
+for (const [what, clusters, environment, chosen] of [
+  ['FAIRLEAD_CLUSTER', ['one', 'two'], { FAIRLEAD_CLUSTER: 'two' }, 'two'],
+  ['the only cluster', ['one'], {}, 'one'],
+  ['"default" of several', ['one', 'two'], {}, DEFAULT_CLUSTER],
+  ['"default" without a cluster', [], {}, DEFAULT_CLUSTER],
+] as const) {
+  test(`without --name, commands use ${what}`, (t) => {
+    const root = stateFolder(t);
+    for (const name of clusters) {
+      mkdirSync(join(root, name));
+      writeFileSync(join(root, name, 'cluster.json'), '');
+    }
+    assert.equal(usualCluster({ ...WITHOUT_CONTEXTS, ...environment }), chosen);
   });
 }
