@@ -29,7 +29,7 @@ const DNS_PORT = 53;
 export function watchDevices(options: DeviceWatchOptions): { close(): void } {
   let closed = false;
   let close = () => {};
-  open(options, () => closed).then(
+  open(options).then(
     (opened) => {
       if (closed) opened();
       else close = opened;
@@ -45,10 +45,13 @@ export function watchDevices(options: DeviceWatchOptions): { close(): void } {
   };
 }
 
-async function open(
-  { domain, onConnection, onLookup, onNotice, sleep }: DeviceWatchOptions,
-  isClosed: () => boolean,
-): Promise<() => void> {
+async function open({
+  domain,
+  onConnection,
+  onLookup,
+  onNotice,
+  sleep,
+}: DeviceWatchOptions): Promise<() => void> {
   const taps = await preparePacketTaps(sleep);
   const connections = createConnectionTable(onConnection);
   const lookups = createNameLookups(domain, onLookup);
@@ -120,7 +123,6 @@ async function open(
     }, SAMPLING_MS);
     sweep.unref();
     adapt.unref();
-    if (isClosed()) taps.close();
     return () => {
       clearInterval(sweep);
       clearInterval(adapt);

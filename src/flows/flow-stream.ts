@@ -40,8 +40,10 @@ export function streamFlows(
   if (since !== null) {
     const recorded = flows.recorded();
     if (recorded.since === null || recorded.since > since) write(notRecorded(recorded.since));
-    for (const entry of recorded.entries)
-      if (entry.type === 'notice' || Date.parse(entry.time) >= since) write(entry);
+    const first = recorded.entries.findIndex(
+      (entry) => entry.type !== 'notice' && Date.parse(entry.time) >= since,
+    );
+    if (first >= 0) for (const entry of recorded.entries.slice(first)) write(entry);
   }
   if (!follow) {
     response.end();

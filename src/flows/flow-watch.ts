@@ -42,6 +42,7 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
   let devices: { close(): void } | null = null;
   let entries: FlowsEntry[] = [];
   let since: number | null = null;
+  let closedAt: number | null = null;
 
   const emit = (entry: FlowsEntry) => {
     entries.push(entry);
@@ -84,8 +85,12 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
     modeSources = [];
   };
   const open = () => {
-    entries = [];
-    since = clock.now();
+    if (closedAt !== null) {
+      const [from, to] = [closedAt, clock.now()].map((ms) => new Date(ms).toISOString());
+      // For readers of the record only.
+      entries.push({ type: 'notice', text: `flows were not recorded from ${from} to ${to}` });
+    }
+    since ??= clock.now();
     openMode();
     devices = watchDevices({
       domain,
@@ -96,6 +101,7 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
     });
   };
   const close = () => {
+    closedAt = clock.now();
     closeMode();
     devices?.close();
     devices = null;

@@ -90,6 +90,7 @@ export interface PacketTaps {
 export async function preparePacketTaps(sleep: (ms: number) => Promise<void>): Promise<PacketTaps> {
   const timestamps = await enablePacketTimestamps(sleep);
   const taps: PacketTap[] = [];
+  let closed = false;
   return {
     open(options) {
       const tap = openPacketTap(options);
@@ -97,6 +98,8 @@ export async function preparePacketTaps(sleep: (ms: number) => Promise<void>): P
       return tap;
     },
     close() {
+      if (closed) return;
+      closed = true;
       for (const tap of taps) tap.close();
       timestamps.close();
     },
