@@ -71,7 +71,7 @@ export type FlowsEntry = FlowLine | DnsLine | FlowNotice;
 const VERDICTS: Readonly<Record<FlowLine['kind'], FlowVerdict | null>> = {
   chosen: null,
   established: 'answered',
-  closed: 'answered',
+  closed: null,
   recovered: 'answered',
   ejected: null,
   rerouted: null,

@@ -125,9 +125,14 @@ const rows: Row[] = [
   },
   {
     name: 'a reset of an established connection',
-    inputs: [event('established'), seen('reset', VIP, { endpoint: POD, cause: 'by the server' })],
+    inputs: [
+      event('established'),
+      event('closed'),
+      seen('reset', VIP, { endpoint: POD, cause: 'by the server' }),
+    ],
     lines: [
       'established answered default/web:http 10.244.1.2:8080',
+      'closed default/web:http 10.244.1.2:8080',
       'aborted reset default/web:http 10.244.1.2:8080 by the server',
     ],
   },

@@ -47,7 +47,11 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
       const { kind, protocol, client, service, endpoint, proxy, micros, at } = event;
       const verdict = verdictOf(kind);
       if (protocol === 'TCP') {
-        for (const end of [client, proxy]) if (end) reported.put(hostPort(end), verdict);
+        for (const end of [client, proxy]) {
+          // The end of a connection does not change how it began.
+          if (end && (verdict !== null || reported.get(hostPort(end)) === undefined))
+            reported.put(hostPort(end), verdict);
+        }
         // Connection tracking gives up on an unanswered connection minutes later.
         if (verdict === 'unanswered' && failed.get(hostPort(client))) return;
       }
