@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { isRunning } from '../src/cluster/process-identity.ts';
@@ -246,24 +246,20 @@ describe('up rejects invalid input with an explanation, and creates nothing', ()
   });
 });
 
-test('up reports each document that cannot be applied, and applies the others', async () => {
+test('up -f - reports each document of standard input that cannot be applied, and applies the others', async () => {
   const { name, stateRoot } = reserveCluster();
-  const file = join(stateRoot, 'mixed.yaml');
-  writeFileSync(
-    file,
-    [
-      'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: first}\n',
-      'apiVersion: v1\nkind: ConfgMap\nmetadata: {name: wrong}\n',
-      'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodeport: 30080}]}\n',
-      'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: last}\n',
-    ].join('---\n'),
-  );
+  const input = [
+    'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: first}\n',
+    'apiVersion: v1\nkind: ConfgMap\nmetadata: {name: wrong}\n',
+    'apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodeport: 30080}]}\n',
+    'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: last}\n',
+  ].join('---\n');
   try {
-    const up = await runFairlead(stateRoot, ['up', '--detach', '--name', name, '-f', file]);
+    const up = await runFairlead(stateRoot, ['up', '--detach', '--name', name, '-f', '-'], { input });
     assert.equal(up.status, 1);
     assert.match(
       up.error,
-      /mixed\.yaml: document 2: ConfgMap wrong: unknown kind ConfgMap in v1\n.*use kind: ConfigMap/,
+      /standard input: document 2: ConfgMap wrong: unknown kind ConfgMap in v1\n.*use kind: ConfigMap/,
     );
     assert.match(
       up.error,

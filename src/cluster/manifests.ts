@@ -38,7 +38,8 @@ export async function readManifests(paths: readonly string[]): Promise<Manifests
   const objects: ManifestObject[] = [];
   const problems: FairleadError[] = [];
   for (const file of paths.flatMap(manifestFiles)) {
-    for (const { where, value } of parseDocuments(file, await readText(file))) {
+    const name = file === '-' ? 'standard input' : file;
+    for (const { where, value } of parseDocuments(name, await readText(file))) {
       const found = readObject(where, value);
       if (found instanceof FairleadError) problems.push(found);
       else objects.push(found);
