@@ -8,6 +8,8 @@ export interface Group {
   readonly nodes: number;
   /** The number of zones that the nodes are spread over, by their label. None if omitted. */
   readonly zones?: number;
+  /** Whether the specs themselves, which run in the machine's own namespace, connect to Services. */
+  readonly hostAccess?: boolean;
   /** A subset of a few minutes for CI. */
   readonly quick?: boolean;
 }
@@ -40,6 +42,7 @@ export const GROUPS: readonly Group[] = [
     focus: '\\[Feature:LoadBalancer\\]',
     skip: '\\[Disruptive\\]|\\[Serial\\]|\\[Flaky\\]',
     nodes: 3,
+    hostAccess: true,
   },
   {
     name: 'network-policy',

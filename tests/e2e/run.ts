@@ -49,7 +49,8 @@ function main(): number {
   const fairlead = (...args: string[]) =>
     execFileSync(FAIRLEAD, [...args, '--name', name], { cwd: ROOT, encoding: 'utf8' }).trim();
 
-  fairlead('up', '--detach', '--nodes', `${group.nodes}`, '--mode', mode, '--ip-family', family);
+  const access = group.hostAccess ? ['--host-access=services'] : [];
+  fairlead('up', '--detach', '--nodes', `${group.nodes}`, '--mode', mode, '--ip-family', family, ...access);
   try {
     fairlead('image', 'load', join(assets, 'images'));
     const kubeconfig = fairlead('kubeconfig');
