@@ -1,10 +1,9 @@
-import { createFilterProgram, OP } from '../kernel/filter-program.ts';
+import { createFilterProgram, ETHERNET, findTransport, OP } from '../kernel/filter-program.ts';
 import { IP_PROTOCOL, TCP_FLAG } from '../kernel/packet.ts';
 import type { FilterInstruction } from '../kernel/socket-filter.ts';
 
-const { LD, LDX, ST, RET, WORD, HALF, BYTE, ABS, IND, MEM, MSH, JEQ, JGE, JSET } = OP;
+const { LD, RET, HALF, BYTE, IND, MEM, JEQ, JGE, JSET } = OP;
 
-const ETHERNET = 14;
 const PROTOCOL_CELL = 0;
 const DNS_PORT = 53;
 /** Ports below are servers' (RFC 6335). */
@@ -27,19 +26,7 @@ export function connectionFilter(sample: number, snapBytes: number): FilterInstr
     add(LD | HALF | IND, ETHERNET + portAt);
     jumpIf(JSET, mask, 'drop', 'pass');
   };
-  // Offsets of the transport header are X + ETHERNET from here on.
-  add(LD | HALF | ABS, 12);
-  jumpIf(JEQ, 0x0800, 'ipv4', null);
-  jumpIf(JEQ, 0x86dd, null, 'drop');
-  add(LD | BYTE | ABS, ETHERNET + 6);
-  add(ST, PROTOCOL_CELL);
-  add(LDX | WORD, 40);
-  jump('transport');
-  label('ipv4');
-  add(LD | BYTE | ABS, ETHERNET + 9);
-  add(ST, PROTOCOL_CELL);
-  add(LDX | BYTE | MSH, ETHERNET);
-  label('transport');
+  findTransport(program, PROTOCOL_CELL);
   add(LD | MEM, PROTOCOL_CELL);
   jumpIf(JEQ, IP_PROTOCOL.tcp, 'tcp', null);
   jumpIf(JEQ, IP_PROTOCOL.udp, 'udp', null);

@@ -53,3 +53,26 @@ export function createFilterProgram() {
     },
   };
 }
+
+/** Length of an Ethernet header. */
+export const ETHERNET = 14;
+
+/**
+ * Adds instructions that find the transport header of an Ethernet frame, of IPv4 and of IPv6 without extension headers: from
+ * there on it begins at X + ETHERNET, and the cell of memory has its protocol. Other frames go to the label "drop".
+ */
+export function findTransport({ add, jumpIf, jump, label }: FilterProgram, protocolCell: number): void {
+  const { LD, LDX, ST, WORD, HALF, BYTE, ABS, MSH, JEQ } = OP;
+  add(LD | HALF | ABS, 12);
+  jumpIf(JEQ, 0x0800, 'network-4', null);
+  jumpIf(JEQ, 0x86dd, null, 'drop');
+  add(LD | BYTE | ABS, ETHERNET + 6);
+  add(ST, protocolCell);
+  add(LDX | WORD, 40);
+  jump('network-end');
+  label('network-4');
+  add(LD | BYTE | ABS, ETHERNET + 9);
+  add(ST, protocolCell);
+  add(LDX | BYTE | MSH, ETHERNET);
+  label('network-end');
+}

@@ -278,7 +278,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       return () => handlers.delete(handler);
     },
     record(raw) {
-      // Before the first list there is no version to compare with.
+      // Nothing was listed yet, so the object's version cannot be compared.
       if (seen === '' || !isLater(versionOf(raw), seen)) return;
       const key = keyOf(raw);
       const known = objects.get(key);

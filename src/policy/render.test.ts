@@ -46,7 +46,7 @@ for (const family of ['ipv4', 'ipv6'] as const) {
   });
 }
 
-test('there is no table without a policy that isolates a pod of the node', () => {
+test('a node whose pods no policy isolates has no table', () => {
   const of = (policies: typeof POLICIES) =>
     createPolicyRendering(table(policies), { family: 'ipv4' }).table();
   assert.equal(of([]), null);

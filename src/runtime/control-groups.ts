@@ -13,7 +13,7 @@ export interface ControlGroups {
   readonly controllers: ReadonlySet<string>;
 }
 
-/** Inspects /sys/fs/cgroup. Returns null if there is no cgroup v2 hierarchy. */
+/** Reads the cgroup v2 hierarchy below /sys/fs/cgroup. Returns null if none is mounted. */
 export function readControlGroups(): ControlGroups | null {
   const root = controlGroupRoot();
   if (root === null) return null;

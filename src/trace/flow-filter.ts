@@ -1,4 +1,10 @@
-import { createFilterProgram, type FilterProgram, OP } from '../kernel/filter-program.ts';
+import {
+  createFilterProgram,
+  ETHERNET,
+  type FilterProgram,
+  findTransport,
+  OP,
+} from '../kernel/filter-program.ts';
 import { TCP_FLAG } from '../kernel/packet.ts';
 import type { FilterInstruction } from '../kernel/socket-filter.ts';
 
@@ -27,10 +33,8 @@ const {
   WORD,
   HALF,
   BYTE,
-  ABS,
   IND,
   MEM,
-  MSH,
   ADD,
   SUB,
   AND,
@@ -43,7 +47,6 @@ const {
   TXA,
 } = OP;
 
-const ETHERNET = 14;
 const PROTOCOL_CELL = 0;
 const BASE_CELL = 1;
 
@@ -58,19 +61,7 @@ export function flowFilter(
 ): FilterInstruction[] {
   const program = createFilterProgram();
   const { add, jumpIf, jump, label } = program;
-  // Offsets of the transport header are X + ETHERNET from here on.
-  add(LD | HALF | ABS, 12);
-  jumpIf(JEQ, 0x0800, 'outer-4', null);
-  jumpIf(JEQ, 0x86dd, null, 'drop');
-  add(LD | BYTE | ABS, ETHERNET + 6);
-  add(ST, PROTOCOL_CELL);
-  add(LDX | WORD, 40);
-  jump('outer');
-  label('outer-4');
-  add(LD | BYTE | ABS, ETHERNET + 9);
-  add(ST, PROTOCOL_CELL);
-  add(LDX | BYTE | MSH, ETHERNET);
-  label('outer');
+  findTransport(program, PROTOCOL_CELL);
   if (tunnelPort !== null) {
     add(LD | MEM, PROTOCOL_CELL);
     jumpIf(JEQ, 17, null, 'transport');

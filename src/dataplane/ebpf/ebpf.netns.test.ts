@@ -203,8 +203,8 @@ describe('eBPF mode', () => {
       });
     const inner = service(44, ['pod1']);
     await scene.sync([...inner, lb('ipv4', endpoint(clusterIP('ipv4', 44), 80))]);
-    // There is no server at the cluster IP itself: after one translation the connection fails, a second one
-    // would reach the pod.
+    // Nothing listens at the cluster IP: a packet that is translated once fails, and one that is translated twice
+    // reaches the pod.
     assert.doesNotMatch(await ask('node', 'TCP', vip('ipv4', 45), 80, SILENCE_MS), /^pod1/);
     await scene.apply([
       ...inner.slice(1),
