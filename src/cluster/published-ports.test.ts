@@ -21,7 +21,7 @@ function writeState(name: string, apiPort: number, published: string, isServing:
   const publishedPorts = parsePublishedPorts([published]);
   writeFileSync(
     join(root, name, 'cluster.json'),
-    JSON.stringify({ name, apiPort, publishedPorts, nodes: [] }),
+    JSON.stringify({ name, apiPort, publishedPorts, loadBalancerPools: [], nodes: [] }),
   );
   const writer = isServing ? identify(process.pid) : null;
   const ports = [{ text: published, problem: null }];

@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { DEFAULT_CLUSTER, isUnfinished, usualCluster } from './state.ts';
+import { DEFAULT_CLUSTER, isUnfinished, readCluster, usualCluster } from './state.ts';
 
 const ROWS: readonly { readonly name: string; readonly files: readonly string[] | null; is: boolean }[] = [
   { name: 'no folder', files: null, is: false },
@@ -32,6 +32,30 @@ for (const { name, files, is } of ROWS) {
     if (files) mkdirSync(join(root, 'one'));
     for (const file of files ?? []) writeFileSync(join(root, 'one', file), '');
     assert.equal(isUnfinished('one'), is);
+  });
+}
+
+for (const { what, stored, pools } of [
+  { what: 'none', stored: [], pools: [] },
+  {
+    what: 'addresses without a name, as earlier versions wrote them',
+    stored: ['192.0.2.0/28', '192.0.2.77'],
+    pools: [{ name: 'default', ranges: ['192.0.2.0/28', '192.0.2.77'] }],
+  },
+  {
+    what: 'pools',
+    stored: [{ name: 'vip', ranges: ['192.0.2.0/28'], autoAssign: false }],
+    pools: [{ name: 'vip', ranges: ['192.0.2.0/28'], autoAssign: false }],
+  },
+]) {
+  test(`load-balancer pools of a stored cluster: ${what}`, (t) => {
+    const root = stateFolder(t);
+    mkdirSync(join(root, 'one'));
+    writeFileSync(
+      join(root, 'one', 'cluster.json'),
+      JSON.stringify({ nodes: [], loadBalancerPools: stored }),
+    );
+    assert.deepEqual(readCluster('one')?.loadBalancerPools, pools);
   });
 }
 

@@ -179,7 +179,7 @@ function withProcesses(stored: ClusterState, { processes }: Supervision): Cluste
 }
 
 const isTexts = (list: readonly unknown[]): list is readonly string[] =>
-  list.every((entry) => typeof entry === 'string');
+  list.length > 0 && list.every((entry) => typeof entry === 'string');
 
 /** Reads the supervisor's last record; empty if none has run. */
 export function readSupervision(name: string): Supervision {
