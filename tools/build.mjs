@@ -1,7 +1,7 @@
 // Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only the
-// code that it runs, and the CNI plugin as a separate file. May run while clusters run from dist/: files
-// are replaced, and chunks of earlier builds stay for a day, since running processes load theirs when they
-// first need them.
+// code that it runs, the entry of a thread, and the CNI plugin as a separate file. May run while clusters run
+// from dist/: files are replaced, and chunks of earlier builds stay for a day, since running processes load
+// theirs when they first need them.
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -40,7 +40,14 @@ const common = {
   logLevel: 'warning',
 };
 const [{ outputFiles: files }, { outputFiles: plugin }] = await Promise.all([
-  build({ ...common, entryPoints: { fairlead: join(root, 'src/cli/main.ts') }, splitting: true }),
+  build({
+    ...common,
+    entryPoints: {
+      fairlead: join(root, 'src/cli/main.ts'),
+      'yaml-worker': join(root, 'src/apiserver/yaml/yaml-worker.ts'),
+    },
+    splitting: true,
+  }),
   // One small file, which is copied to the folder of container runtimes' plugins: each pod waits for it.
   build({
     ...common,

@@ -1,4 +1,5 @@
 import type { FieldSchema } from './schema/patch-schema.ts';
+import type { YamlReader } from './yaml/yaml-reader.ts';
 
 export interface OpenapiDocument {
   readonly json: Buffer;
@@ -36,6 +37,8 @@ export interface SchemaService {
    * Decodes a Protobuf body (runtime.Unknown envelope) into the object's JSON form. Throws Error if it is malformed.
    */
   decodeProtobuf(bytes: Uint8Array): object;
+  /** Decodes a YAML body, a long one in another thread. */
+  readonly decodeYaml: YamlReader;
 }
 
 /** Renders objects as the Table that `kubectl get` prints. */

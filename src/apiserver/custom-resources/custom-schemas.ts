@@ -87,6 +87,7 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
     hasProtobuf: (apiVersion, kind) => base.hasProtobuf(apiVersion, kind),
     encodeProtobuf: (object) => base.encodeProtobuf(object),
     decodeProtobuf: (bytes) => base.decodeProtobuf(bytes),
+    decodeYaml: base.decodeYaml,
   };
 }
 

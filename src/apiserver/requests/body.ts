@@ -1,7 +1,7 @@
-import { CORE_SCHEMA, load as parseYaml, YAMLException } from 'js-yaml';
 import { messageOf } from '../../lib/errors.ts';
 import type { SchemaService } from '../schema-service.ts';
 import { badRequest, StatusError } from '../status-error.ts';
+import { MAX_DEPTH } from '../yaml/yaml-text.ts';
 import type { RequestContext } from './request-context.ts';
 
 /** A request's body as an object. */
@@ -12,11 +12,6 @@ export interface Body {
   /** The first key that occurs twice in one mapping of a YAML text, in upstream's words; its last value counts. */
   readonly duplicateKey?: string;
 }
-
-/** Bodies nested deeper are refused: code that walks them recurses. */
-const MAX_DEPTH = 400;
-/** Maximum number of values to which a short YAML text with aliases may expand. */
-const MAX_VALUES = 1_000_000;
 
 /** Returns the media type of a request's body, without parameters; "" if there is none. */
 export function contentType(context: RequestContext): string {
@@ -43,7 +38,8 @@ export async function readBody(
     const isYaml = type.endsWith('yaml');
     if (isYaml || type === '*/*' || type.endsWith('json')) {
       const source = bytes.toString('utf8');
-      return isYaml && !source.trimStart().startsWith('{') ? fromYaml(source) : fromJson(source);
+      if (!isYaml || source.trimStart().startsWith('{')) return fromJson(source);
+      return { ...(await schema.decodeYaml(source)), json: null };
     }
   } catch (error) {
     throw refuse(error);
@@ -59,27 +55,6 @@ export async function readBody(
 function fromJson(source: string): Body {
   checkJsonDepth(source);
   return { object: JSON.parse(source), json: source };
-}
-
-function fromYaml(source: string): Body {
-  const options = { schema: CORE_SCHEMA, maxDepth: MAX_DEPTH };
-  try {
-    const object = parseYaml(source, options);
-    checkSize(object);
-    return { object, json: null };
-  } catch (error) {
-    if (!(error instanceof YAMLException) || error.reason !== 'duplicated mapping key') throw error;
-    const { line = 0, position = 0 } = error.mark ?? {};
-    const key = source.slice(position).match(/^["']?(.*?)["']?\s*:/)?.[1] ?? '';
-    // `json`: of several equal keys the last one wins, as in JSON.
-    const object = parseYaml(source, { ...options, json: true });
-    checkSize(object);
-    return {
-      object,
-      json: null,
-      duplicateKey: `line ${line + 1}: key ${JSON.stringify(key)} already set in map`,
-    };
-  }
 }
 
 /** Counts brackets outside of strings: cheaper than walking the value, and done before it is built. */
@@ -101,16 +76,4 @@ function checkJsonDepth(source: string): void {
         depth--;
     }
   }
-}
-
-/** Counts values including those that aliases repeat; a cycle repeats without end. */
-function checkSize(value: unknown): void {
-  let count = 0;
-  const walk = (node: unknown, depth: number): void => {
-    if (++count > MAX_VALUES) throw new Error(`the document has more than ${MAX_VALUES} values`);
-    if (depth > MAX_DEPTH) throw new Error(`nesting exceeds ${MAX_DEPTH} levels`);
-    if (typeof node !== 'object' || node === null) return;
-    for (const item of Object.values(node)) walk(item, depth + 1);
-  };
-  walk(value, 0);
 }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { DEFAULTS } from '../defaults/defaults.ts';
 import type { OpenapiDocument, SchemaService } from '../schema-service.ts';
+import { createYamlReader } from '../yaml/yaml-reader.ts';
 import { canonicalise } from './canonical-form.ts';
 import { duplicateFields } from './duplicate-fields.ts';
 import { openapiDocument, type ServedKind } from './openapi.ts';
@@ -89,6 +90,7 @@ export function createSchemaService(options: { readonly kinds: readonly ServedKi
       return type ? findTypeError(types, type, object) : null;
     },
     decodeProtobuf: (bytes) => decodeProtobuf(types, bytes),
+    decodeYaml: createYamlReader(),
     hasProtobuf: (apiVersion, kind) => types.kind(apiVersion, kind) !== null,
     patchSchema: createPatchSchemas(types),
     encodeProtobuf: (object) => encodeProtobuf(types, object),
