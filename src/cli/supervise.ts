@@ -43,7 +43,7 @@ export const command = defineCommand({
       const standbys = createStandbys();
       const role = await takeRole('supervisor', name, 'fairlead supervise', standbys.onMessage);
       if (!role) {
-        unwritten = await waitForEnd(name, signal);
+        unwritten = await waitForEnd(name, unwritten, signal);
         continue;
       }
       await supervise(name, role, unwritten ?? readSupervision(name), standbys, logger, signal);
@@ -204,12 +204,20 @@ function createStandbys(): Standbys {
   };
 }
 
-/** Waits, on standby, until the supervisor has ended. Returns its record if it could not write it, otherwise null. */
-async function waitForEnd(name: string, signal: AbortSignal): Promise<Supervision | null> {
+/**
+ * Waits, on standby, until the supervisor has ended. Returns its record if it could not write it, otherwise null. `earlier`:
+ * what the last call returned. It remains if no other supervisor is there, since the kernel closes the connections of a
+ * killed process before its role is free.
+ */
+async function waitForEnd(
+  name: string,
+  earlier: Supervision | null,
+  signal: AbortSignal,
+): Promise<Supervision | null> {
   const connection = await connectToRole('supervisor', name);
-  if (!connection) return null;
+  if (!connection) return earlier;
   const { socket } = connection;
-  let unwritten: Supervision | null = null;
+  let unwritten = earlier;
   createInterface({ input: socket }).on('line', (line) => {
     const { supervision, problem } = JSON.parse(line) as RecordState;
     unwritten = problem === null ? null : supervision;

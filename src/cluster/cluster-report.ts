@@ -42,10 +42,9 @@ const MAX_RECORD_BYTES = 1 << 20;
 /** Reads the supervisor's record from the supervisor itself, or from its file if it does not answer. */
 async function readRecord(name: string): Promise<RecordState> {
   const written = readSupervision(name);
-  // After a change that could not be written, the standby may be the supervisor.
+  // After a change that could not be written, the standby may be the supervisor, or another process of this network.
   const place = [written.supervisor, written.standby].find(isRunning);
-  if (!place) return { supervision: written, problem: null };
-  const connection = await connectToRole('supervisor', name, { pid: place.pid });
+  const connection = await connectToRole('supervisor', name, place ? { pid: place.pid } : null);
   if (!connection) return { supervision: written, problem: null };
   const { socket } = connection;
   const late = setTimeout(() => socket.destroy(), PATIENCE_MS);
