@@ -88,9 +88,9 @@ const url = (address: string, path = '') =>
   `http://${address.includes(':') ? `[${address}]` : address}${path}`;
 const wire = () => `fl-${cluster.name}-wire`;
 const outside = () => `fl-${cluster.name}-outside`;
-const watching = (addresses: readonly string[]): AnnouncementWatcher => {
+const watching = async (addresses: readonly string[]): Promise<AnnouncementWatcher> => {
   const [ipv4 = '', ipv6 = ''] = cluster.state().outsideAddresses;
-  return watchAnnouncements(cluster.name, NODES, addresses, { ipv4, ipv6 });
+  return await watchAnnouncements(cluster.name, NODES, addresses, { ipv4, ipv6 });
 };
 const agentOf = (node: string): number => {
   const pid = cluster.state().nodes.find(({ name }) => name === node)?.agent?.pid;
@@ -181,7 +181,7 @@ describe('with externalTrafficPolicy Local', () => {
 
   test('the addresses follow the endpoint to another node, announced by one node at a time', async () => {
     const addresses = addressesOf(await read('local'));
-    const watcher = watching(addresses);
+    const watcher = await watching(addresses);
     try {
       await eventually(() => addresses.every((address) => watcher.turns(address).length > 0), Boolean);
       await cluster.apply(server('near', 'node-3'));
@@ -205,7 +205,7 @@ describe('with externalTrafficPolicy Local', () => {
       () => read('local'),
       (one) => announced(one).status === 'False',
     );
-    const watcher = watching(addressesOf(await read('local')));
+    const watcher = await watching(addressesOf(await read('local')));
     try {
       await new Promise((resolve) => setTimeout(resolve, 300));
       for (const address of addressesOf(await read('local'))) assert.deepEqual(watcher.turns(address), []);
@@ -248,7 +248,7 @@ describe('the announcing node fails under load from outside', () => {
   ) => {
     const { node, addresses } = await victimOf();
     const earlier = await Promise.all(addresses.map(transitions));
-    const watcher = watching(addresses);
+    const watcher = await watching(addresses);
     const starter = startConnections(outside(), addresses);
     try {
       await eventually(

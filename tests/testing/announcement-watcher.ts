@@ -1,5 +1,7 @@
 import { ETHERTYPE, type FilterInstruction, openPacketSocket } from '../../src/kernel/packet-socket.ts';
+import { preparePacketTaps } from '../../src/kernel/packet-tap.ts';
 import { getLink, openRouteSocket } from '../../src/kernel/rtnetlink/links.ts';
+import { pause, systemClock } from '../../src/lib/clock.ts';
 import { arpFrame, readArp } from '../../src/loadbalancer/arp.ts';
 import { BROADCAST } from '../../src/loadbalancer/ethernet.ts';
 import {
@@ -11,6 +13,7 @@ import {
 /** An announcement on the wire that an address is at a node. */
 export interface Said {
   readonly node: string;
+  /** When the kernel saw it, in milliseconds since 1970. */
   readonly at: number;
 }
 
@@ -29,10 +32,9 @@ export interface AnnouncementWatcher {
 const ASK_MS = 15;
 const NO_MAC = new Uint8Array(6);
 
-/**
- * Passes ARP and ICMPv6 that comes in from the cable. A socket for all protocols also sees what the bridge
- * sends there; a socket for a single protocol would see nothing, since the bridge takes every frame before.
- */
+const MAX_BYTES = 256;
+
+/** Passes ARP and ICMPv6 that comes in from a cable, not what the bridge sends there. */
 const FROM_THE_NODE: readonly FilterInstruction[] = [
   // ldb [SKF_AD_OFF + SKF_AD_PKTTYPE]: PACKET_OUTGOING (linux/filter.h, linux/if_packet.h)
   [0x30, 0, 0, 0xfffff004],
@@ -55,14 +57,15 @@ function addressIn(frame: Uint8Array): string | null {
 
 /**
  * Listens at the outer end of every node's cable, which identifies the sender of each frame, while it keeps
- * requesting the addresses from `outside`.
+ * requesting the addresses from `outside`. One socket for all cables: frames of several would be read in another order than
+ * they passed when this process is late.
  */
-export function watchAnnouncements(
+export async function watchAnnouncements(
   clusterName: string,
   nodes: readonly string[],
   addresses: readonly string[],
   asker: { readonly ipv4: string; readonly ipv6: string },
-): AnnouncementWatcher {
+): Promise<AnnouncementWatcher> {
   const wire = `fl-${clusterName}-wire`;
   const outside = `fl-${clusterName}-outside`;
   const heard = new Map<string, Said[]>(addresses.map((address) => [address, []]));
@@ -77,19 +80,24 @@ export function watchAnnouncements(
     sockets.push(socket);
     return socket;
   };
+  const cables = new Map<number, string>();
   {
     using socket = openRouteSocket(wire);
-    for (const node of nodes) {
-      open({
-        device: getLink(socket, node).index,
-        ethertype: ETHERTYPE.all,
-        netns: wire,
-        filter: FROM_THE_NODE,
-        onError: fail,
-        onFrame: (frame) => heard.get(addressIn(frame) ?? '')?.push({ node, at: performance.now() }),
-      });
-    }
+    for (const node of nodes) cables.set(getLink(socket, node).index, node);
   }
+  const taps = await preparePacketTaps((ms) => pause(systemClock, ms));
+  sockets.push(taps);
+  taps.open({
+    netns: wire,
+    filter: FROM_THE_NODE,
+    snapBytes: MAX_BYTES,
+    onError: fail,
+    onFrame({ data, device, timeNs }) {
+      const node = cables.get(device);
+      if (node !== undefined)
+        heard.get(addressIn(data) ?? '')?.push({ node, at: Number(timeNs / 1000n) / 1000 });
+    },
+  });
   using socket = openRouteSocket(outside);
   const { index, mac } = getLink(socket, 'eth0');
   const own = Uint8Array.from((mac ?? '').split(':'), (byte) => Number.parseInt(byte, 16));
