@@ -388,6 +388,14 @@ describe('every endpoint of every server of the bundle answers', () => {
         const { status, text } = await get(path);
         assert.equal(status, 200, `${path}: ${status} ${text.slice(0, 300)}`);
       }
+      // Long YAML is parsed by a thread with an entry of its own.
+      const { status, body } = await transport({
+        method: 'POST',
+        path: '/api/v1/namespaces/default/configmaps?dryRun=All',
+        headers: { 'content-type': 'application/yaml' },
+        body: `metadata: {name: long}\ndata:\n${Array.from({ length: 10_000 }, (_, i) => ` key${i}: text`).join('\n')}`,
+      });
+      assert.equal(status, 201, await readBody(body));
     } finally {
       transport.close();
     }
