@@ -1,4 +1,3 @@
-import { watchTrackedFlows } from '../dataplane/conntrack/flow-events.ts';
 import type { Dataplane } from '../dataplane/dataplane.ts';
 import type { FlowEvent } from '../dataplane/flow-event.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -7,6 +6,7 @@ import { watchDevices } from './device-watch.ts';
 import type { FlowsEntry } from './flow-line.ts';
 import { createFlowMerge } from './flow-merge.ts';
 import type { ReasonTables } from './reason.ts';
+import { watchTrackedFlows } from './tracked-flows.ts';
 
 export interface FlowWatchOptions {
   readonly dataplane: () => Dataplane;

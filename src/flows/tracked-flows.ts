@@ -1,10 +1,10 @@
-import { watchFlows } from '../../kernel/conntrack/events.ts';
-import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
-import type { NetnsRef } from '../../kernel/netns.ts';
-import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
-import { nextSample, SAMPLING_MS } from '../../lib/sampling.ts';
-import type { Protocol } from '../../service/model.ts';
-import type { FlowEvent, FlowEventKind, OnFlowEvent } from '../flow-event.ts';
+import type { FlowEvent, FlowEventKind, OnFlowEvent } from '../dataplane/flow-event.ts';
+import { watchFlows } from '../kernel/conntrack/events.ts';
+import { FLOW_STATUS, type Flow } from '../kernel/conntrack/flow.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
+import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
+import { nextSample, SAMPLING_MS } from '../lib/sampling.ts';
+import type { Protocol } from '../service/model.ts';
 
 export interface TrackedFlowsOptions {
   /** Default: the namespace of this process. */

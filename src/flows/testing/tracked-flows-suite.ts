@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import type { Dataplane } from '../../dataplane/dataplane.ts';
+import type { FlowEvent } from '../../dataplane/flow-event.ts';
+import { endpoint, frontend, serviceMap } from '../../dataplane/testing/service-map.ts';
+import { createTopology, type Topology } from '../../dataplane/testing/topology.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Frontend } from '../../service/model.ts';
-import { watchTrackedFlows } from '../conntrack/flow-events.ts';
-import type { Dataplane } from '../dataplane.ts';
-import type { FlowEvent } from '../flow-event.ts';
-import { endpoint, frontend, serviceMap } from './service-map.ts';
-import { createTopology, type Topology } from './topology.ts';
+import { watchTrackedFlows } from '../tracked-flows.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const TARGET = 8080;
