@@ -262,8 +262,17 @@ export function addressRecord(name: Name, bytes: Uint8Array, ttl: number): Resou
   return { name, type: bytes.length === 4 ? TYPE.A : TYPE.AAAA, class: CLASS_IN, ttl, data: bytes };
 }
 
-/** Encodes a question to a recursive name server. */
-export function encodeQuestion(id: number, name: string, type: number): Buffer {
+/** Encodes a query to a recursive name server. Default: a query without EDNS that clears the AD and CD bits. */
+export function encodeQuery(
+  id: number,
+  question: Question,
+  options: {
+    readonly authenticData?: boolean;
+    readonly checkingDisabled?: boolean;
+    readonly edns?: Edns | null;
+  } = {},
+): Buffer {
+  const { authenticData = false, checkingDisabled = false, edns = null } = options;
   return encodeMessage({
     header: {
       id,
@@ -273,14 +282,18 @@ export function encodeQuestion(id: number, name: string, type: number): Buffer {
       truncated: false,
       recursionDesired: true,
       recursionAvailable: false,
-      authenticData: false,
-      checkingDisabled: false,
+      authenticData,
+      checkingDisabled,
       rcode: 0,
     },
-    question: { name, type, class: CLASS_IN },
+    question,
     answers: [],
     authorities: [],
     additionals: [],
-    edns: null,
+    edns,
   });
 }
+
+/** Encodes a question of the class IN to a recursive name server. */
+export const encodeQuestion = (id: number, name: string, type: number): Buffer =>
+  encodeQuery(id, { name, type, class: CLASS_IN });

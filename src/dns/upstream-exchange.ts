@@ -2,7 +2,7 @@ import { createSocket } from 'node:dgram';
 import { connect, isIPv6 } from 'node:net';
 import { FairleadError } from '../lib/errors.ts';
 import { decodeMessage } from './decode.ts';
-import { encodeMessage } from './encode.ts';
+import { encodeQuery } from './encode.ts';
 import { type Message, type Question, RCODE } from './message.ts';
 import type { UpstreamAddress } from './resolv-conf.ts';
 
@@ -29,7 +29,11 @@ export async function exchange(
   let edns = true;
   for (;;) {
     const id = Math.floor(random() * 0x10000);
-    const bytes = encodeQuery(query, id, edns);
+    const bytes = encodeQuery(id, query.question, {
+      authenticData: query.dnssecOk,
+      checkingDisabled: query.checkingDisabled,
+      edns: edns ? { udpSize: UDP_SIZE, version: 0, dnssecOk: query.dnssecOk } : null,
+    });
     const reply = await exchangeUdp(upstream, query, id, bytes, timeoutMs);
     // An upstream without EDNS support (RFC 6891, 7): repeat the query without EDNS.
     if (edns && !reply.edns && (reply.rcode === RCODE.FORMERR || reply.rcode === RCODE.NOTIMP)) {
@@ -38,28 +42,6 @@ export async function exchange(
     }
     return reply.truncated ? exchangeTcp(upstream, query, id, bytes, timeoutMs) : reply;
   }
-}
-
-function encodeQuery(query: OutgoingQuery, id: number, edns: boolean): Buffer {
-  return encodeMessage({
-    header: {
-      id,
-      response: false,
-      opcode: 0,
-      authoritative: false,
-      truncated: false,
-      recursionDesired: true,
-      recursionAvailable: false,
-      authenticData: query.dnssecOk,
-      checkingDisabled: query.checkingDisabled,
-      rcode: 0,
-    },
-    question: query.question,
-    answers: [],
-    authorities: [],
-    additionals: [],
-    edns: edns ? { udpSize: UDP_SIZE, version: 0, dnssecOk: query.dnssecOk } : null,
-  });
 }
 
 /** A reply is accepted only if it repeats the id and the question; others may be forged or late. */

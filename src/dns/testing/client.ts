@@ -2,7 +2,7 @@ import { createSocket } from 'node:dgram';
 import { connect } from 'node:net';
 import { familyOf, formatAddress } from '../../lib/address.ts';
 import { decodeMessage } from '../decode.ts';
-import { encodeMessage } from '../encode.ts';
+import { encodeQuery } from '../encode.ts';
 import { CLASS_IN, type Edns, type Message, type ResourceRecord, TYPE } from '../message.ts';
 
 export interface ServerAddress {
@@ -13,29 +13,12 @@ export interface ServerAddress {
 /** Returns the bytes of a query for "NAME TYPE", with id 0x1234. */
 export function queryBytes(ask: string, options: { edns?: Edns; class?: number; id?: number } = {}): Buffer {
   const [name = '', type = 'A'] = ask.split(' ');
-  return encodeMessage({
-    header: {
-      id: options.id ?? 0x1234,
-      response: false,
-      opcode: 0,
-      authoritative: false,
-      truncated: false,
-      recursionDesired: true,
-      recursionAvailable: false,
-      authenticData: false,
-      checkingDisabled: false,
-      rcode: 0,
-    },
-    question: {
-      name: name.replace(/\.$/, ''),
-      type: (TYPE as Record<string, number>)[type] ?? Number(type),
-      class: options.class ?? CLASS_IN,
-    },
-    answers: [],
-    authorities: [],
-    additionals: [],
-    edns: options.edns ?? null,
-  });
+  const question = {
+    name: name.replace(/\.$/, ''),
+    type: (TYPE as Record<string, number>)[type] ?? Number(type),
+    class: options.class ?? CLASS_IN,
+  };
+  return encodeQuery(options.id ?? 0x1234, question, { edns: options.edns ?? null });
 }
 
 /** Sends bytes over UDP and waits for one answer; null if none arrives within `timeoutMs`. */
