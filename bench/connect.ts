@@ -16,11 +16,9 @@ import { parseArgs } from 'node:util';
 import type { Dataplane } from '../src/dataplane/dataplane.ts';
 import { controlGroupRoot } from '../src/kernel/control-group.ts';
 import { messageOf } from '../src/lib/errors.ts';
-import { createServiceTable } from '../src/service/service-table.ts';
-import { network, testNode } from '../src/service/testing/test-node.ts';
 import type { Task } from './connect-peer.ts';
 import { feedCommand } from './feed-command.ts';
-import { clusterIP, largeCluster, podAddress } from './large-cluster.ts';
+import { clusterIP, largeClusterTable, podAddress } from './large-cluster.ts';
 import { printTable } from './print-table.ts';
 import { type RoutedPods, routePods } from './routed-pods.ts';
 import { iptablesRestore, nftTable } from './upstream-layout.ts';
@@ -57,16 +55,7 @@ interface Subject {
 const mode =
   (make: (place: Place) => Promise<Dataplane>) =>
   async (place: Place, services: number): Promise<() => Promise<void>> => {
-    const node = testNode({
-      name: 'node-0',
-      ipv6: null,
-      serviceCidrs: [network('11.0.0.0/8')],
-      localDetection: { mode: 'ClusterCIDR', ipv4: network('10.0.0.0/8'), ipv6: null },
-    });
-    const table = createServiceTable(node);
-    const cluster = largeCluster(services, 1);
-    for (const service of cluster.services) table.setService(service);
-    for (const slice of cluster.slices) table.setSlice(slice);
+    const table = largeClusterTable(services, 1);
     const dataplane = await make(place);
     const end = async () => {
       await dataplane.remove();

@@ -16,10 +16,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { createNftables } from '../src/dataplane/nftables/nftables.ts';
 import { inNetns } from '../src/kernel/netns.ts';
-import { createServiceTable } from '../src/service/service-table.ts';
-import { network, testNode } from '../src/service/testing/test-node.ts';
 import type { FlowsReport } from './flows-watcher.ts';
-import { clusterIP, largeCluster } from './large-cluster.ts';
+import { clusterIP, largeClusterTable } from './large-cluster.ts';
 import { printTable } from './print-table.ts';
 import { routePods } from './routed-pods.ts';
 
@@ -43,16 +41,7 @@ async function tell(watcher: ChildProcess, what: 'start' | 'stop'): Promise<Flow
 }
 
 const pods = await routePods(`flb-${process.pid}`, '192.168.0.1', null);
-const node = testNode({
-  name: 'node-0',
-  ipv6: null,
-  serviceCidrs: [network('11.0.0.0/8')],
-  localDetection: { mode: 'ClusterCIDR', ipv4: network('10.0.0.0/8'), ipv6: null },
-});
-const table = createServiceTable(node);
-const cluster = largeCluster(SERVICES, 1);
-for (const service of cluster.services) table.setService(service);
-for (const slice of cluster.slices) table.setSlice(slice);
+const table = largeClusterTable(SERVICES, 1);
 const dataplane = createNftables({ families: ['ipv4'], netns: pods.node });
 const watcher = inNetns(pods.node, () => fork(join(import.meta.dirname, 'flows-watcher.ts')));
 try {

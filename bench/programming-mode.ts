@@ -1,7 +1,6 @@
 import type { Dataplane } from '../src/dataplane/dataplane.ts';
 import { createServiceTable } from '../src/service/service-table.ts';
-import { network, testNode } from '../src/service/testing/test-node.ts';
-import { largeCluster, largeService, largeSlice } from './large-cluster.ts';
+import { largeCluster, largeClusterNode, largeService, largeSlice } from './large-cluster.ts';
 import {
   alternate,
   kernelMemory,
@@ -18,13 +17,7 @@ const REPEATS = 6;
 /** Measures a mode of Fairlead: from API objects to the kernel. Closes it. */
 export async function measureMode(dataplane: Dataplane, n: number): Promise<Measurement> {
   const cluster = largeCluster(n, PER_SERVICE);
-  const node = testNode({
-    name: 'node-0',
-    ipv6: null,
-    serviceCidrs: [network('11.0.0.0/8')],
-    localDetection: { mode: 'ClusterCIDR', ipv4: network('10.0.0.0/8'), ipv6: null },
-  });
-  const table = createServiceTable(node);
+  const table = createServiceTable(largeClusterNode());
   const before = kernelMemory();
   const started = performance.now();
   for (const service of cluster.services) table.setService(service);
