@@ -66,8 +66,10 @@ export const command = defineCommand({
       const source =
         watch === null
           ? {
+              service: null,
               next: async () =>
                 await traceFlow(state, await podsNow(), { from: from ?? '', to: to ?? '', family }),
+              close() {},
             }
           : await watchFlow(
               state,
@@ -75,14 +77,17 @@ export const command = defineCommand({
               watch,
               end.signal,
             );
-      if ('service' in source) output.err(`waiting for a connection to ${source.service}\n`);
-      while (flows.length < options.count && !end.signal.aborted) {
-        const flow = await source.next();
-        if (flow === null) break;
-        flows.push(flow);
-        if (isText(options)) output.out(`${flows.length > 1 ? '\n' : ''}${render(flow)}`);
+      if (source.service !== null) output.err(`waiting for a connection to ${source.service}\n`);
+      try {
+        while (flows.length < options.count && !end.signal.aborted) {
+          const flow = await source.next();
+          if (flow === null) break;
+          flows.push(flow);
+          if (isText(options)) output.out(`${flows.length > 1 ? '\n' : ''}${render(flow)}`);
+        }
+      } finally {
+        source.close();
       }
-      if ('close' in source) source.close();
     } finally {
       stop();
       process.off('SIGINT', stop).off('SIGTERM', stop);
