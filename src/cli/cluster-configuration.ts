@@ -11,7 +11,8 @@ const KIND = 'Cluster';
 /**
  * Reads a cluster's configuration file and returns its fields as words of a command line, which are checked
  * like typed ones. Fields are the options of `up` in camel case ("ipFamily"); `manifests` is a list of
- * files and folders, relative to the configuration file. `structured`: options whose value may be an object. Throws FairleadError that names the field.
+ * files and folders, relative to the configuration file. `structured`: options whose value may be an object.
+ * Throws FairleadError that names the field.
  */
 export function configurationWords(
   file: string,

@@ -25,8 +25,7 @@ export interface ClusterAccess {
 
 /**
  * Opens a cluster for a command: by its files if this process may read them (root), otherwise by the context of the
- * cluster in the user's kubeconfig. Throws FairleadError if there is no such cluster or context, and if the API server
- * does not answer.
+ * cluster in the user's kubeconfig. Throws FairleadError if neither exists, and if the API server does not answer.
  */
 export async function openCluster(name: string): Promise<ClusterAccess> {
   checkClusterName(name);

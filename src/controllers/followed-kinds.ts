@@ -27,7 +27,7 @@ const REDISCOVER_MS = 30_000;
 
 /**
  * Follows the metadata of every kind that the server can list, watch and delete. `known` are copies that already exist.
- * Stops following a kind that is no longer served.
+ * Stops following a kind after the server has stopped serving it.
  */
 export function followKinds(
   context: ControllerContext,

@@ -61,7 +61,7 @@ async function open({
   let isDiscarding = false;
   const deviceOf = (index: number) => {
     // A device of a pod that has started since.
-    if (!devices.has(index)) devices = new Map([...readDevices()]);
+    if (!devices.has(index)) devices = readDevices();
     const known = devices.get(index) ?? { isBridge: false, isPort: false };
     devices.set(index, known);
     return known;
@@ -148,7 +148,7 @@ interface DeviceFacts {
 function readDevices(): Map<number, DeviceFacts> {
   using socket = openRouteSocket();
   return new Map(
-    [...listLinks(socket)].map(({ index, kind, master }) => [
+    listLinks(socket).map(({ index, kind, master }) => [
       index,
       { isBridge: kind === 'bridge', isPort: master !== null },
     ]),
