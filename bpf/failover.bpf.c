@@ -71,6 +71,9 @@ static __always_inline void on_syn_timeout(const struct flow *flow, const struct
 		pending->ignored_timeouts--;
 		return;
 	}
+	/* Its answer is between the device and the socket. */
+	if (pending && pending->reroutes && answer_of(flow))
+		return;
 	target_of(flow, &address, &port);
 	record_failure(TIMED_OUT, number, socket, now, settings, flow, &peer->service, peer->service_port, &address,
 		       port);
@@ -79,8 +82,12 @@ static __always_inline void on_syn_timeout(const struct flow *flow, const struct
 		pending->ignored_timeouts = pending->reroutes;
 }
 
-/* Returns 1 if the program must see the socket close too. */
-static __always_inline int on_established(const struct flow *flow, struct peer *peer, const struct config *settings)
+/*
+ * Returns 1 if the program must see the socket close too. `first_byte`: the sequence number of the first byte that the
+ * endpoint will send.
+ */
+static __always_inline int on_established(const struct flow *flow, struct peer *peer, const struct config *settings,
+					  __u32 first_byte)
 {
 	struct address address = flow->server;
 	__be16 port = flow->server_port;
@@ -91,7 +98,13 @@ static __always_inline int on_established(const struct flow *flow, struct peer *
 
 	if (test_flag(REROUTES)) {
 		pending = find_pending(flow);
-		if (pending && pending->reroutes) {
+		if (pending && pending->reroutes && answer_of(flow) != ((first_byte - 1) | 1)) {
+			/*
+			 * The first endpoint's answer was between the device and the socket when the timer expired, as
+			 * happens when a processor does not run: the connection stays with that endpoint.
+			 */
+			delete_reroute(flow);
+		} else if (pending && pending->reroutes) {
 			peer->backend = pending->backend;
 			peer->flags |= PEER_REROUTED;
 			set_reroute_expiry(flow, 0);
@@ -216,7 +229,7 @@ int fl_sock_ops(struct bpf_sock_ops *ctx)
 		on_syn_timeout(&flow, peer, bpf_get_socket_cookie(ctx), settings);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
-		if (on_established(&flow, peer, settings))
+		if (on_established(&flow, peer, settings, READ(ctx->rcv_nxt)))
 			bpf_sock_ops_cb_flags_set(ctx, RTO_AND_STATE);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
@@ -378,7 +391,7 @@ static __always_inline int rewrite_answer(struct __sk_buff *skb, const struct pa
 	if (found) {
 		if (packet->protocol == TCP && !found->answered) {
 			if (packet->is_answer)
-				found->answered = 1;
+				found->answered = packet->sequence | 1;
 			else if (!packet->is_refusal)
 				return NEXT;
 		}

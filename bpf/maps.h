@@ -100,14 +100,24 @@ struct affinity {
 };
 
 /*
- * An endpoint of a run, for frontends with affinity: shows whether a client's earlier endpoint
- * still serves.
+ * An endpoint of a run, for UDP and for frontends with affinity: shows whether the earlier endpoint of a
+ * socket or client still serves.
  */
 struct member {
 	__u32 first; /* of the run */
 	struct address address;
 	__be16 port;
 	__u16 zero;
+};
+
+enum member_kind {
+	IN_RUN = 0, /* the run has a slot with this endpoint */
+	SPARED = 1, /* it still serves, but only flows that already use it */
+};
+
+struct membership {
+	__u32 backend; /* index into backends */
+	enum member_kind kind;
 };
 
 enum peer_flag {
@@ -141,7 +151,7 @@ struct udp_session {
 };
 
 #define UDP_SESSIONS 8
-/* The last Services that an unconnected UDP socket sent to. */
+/* The last Services that an unconnected UDP socket sent to: one session for each Service and for each endpoint. */
 struct udp_sessions {
 	struct udp_session session[UDP_SESSIONS];
 	__u32 next;
@@ -187,8 +197,8 @@ struct reroute {
 	__u8 direction;
 	__u8 source_class; /* of the client: at which side of a device its packets are seen */
 	/*
-	 * The endpoint has answered. Until then, its packets may belong to a direct connection between the
-	 * client and the endpoint that happens to have the same port.
+	 * 0, or the endpoint has answered: the sequence number of its SYN-ACK, with the lowest bit set. Until then, its
+	 * packets may belong to a direct connection between the client and the endpoint that happens to have the same port.
 	 */
 	__u32 answered;
 	__u64 until; /* monotonic ns; 0: as long as the connection lives */
@@ -243,7 +253,7 @@ struct flag_value {
 MAP(BPF_MAP_TYPE_HASH, frontends, struct frontend_key, struct frontend, GROWS, BPF_F_NO_PREALLOC);
 MAP(BPF_MAP_TYPE_ARRAY, endpoints, __u32, struct endpoint, GROWS, BPF_F_MMAPABLE);
 MAP(BPF_MAP_TYPE_ARRAY, backends, __u32, struct backend, GROWS, BPF_F_MMAPABLE);
-MAP(BPF_MAP_TYPE_HASH, members, struct member, __u32, GROWS, BPF_F_NO_PREALLOC); /* to the index into backends */
+MAP(BPF_MAP_TYPE_HASH, members, struct member, struct membership, GROWS, BPF_F_NO_PREALLOC);
 MAP(BPF_MAP_TYPE_ARRAY, config, __u32, struct config, 1, 0);
 MAP(BPF_MAP_TYPE_LRU_HASH, affinities, struct affinity_key, struct affinity, 65536, 0);
 STORAGE(peers, struct peer);

@@ -20,6 +20,7 @@ struct packet {
 	__be16 source_port;
 	__be16 destination_port;
 	__u32 transport; /* offset of the TCP or UDP header */
+	__u32 sequence;	 /* of TCP */
 	__u8 protocol;
 	__u8 is_ipv6;
 	__u8 is_answer;  /* SYN and ACK */
@@ -129,6 +130,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 	} else {
 		return 0;
 	}
+	packet->sequence = 0;
 	packet->is_answer = 0;
 	packet->is_refusal = 0;
 	packet->is_error = 0;
@@ -141,6 +143,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 			return 0;
 		packet->source_port = tcp->source;
 		packet->destination_port = tcp->dest;
+		packet->sequence = bpf_ntohl(tcp->seq);
 		packet->is_answer = tcp->syn && tcp->ack;
 		packet->is_refusal = is_refusal(tcp);
 		return 1;

@@ -91,6 +91,20 @@ static __always_inline void target_of(const struct flow *flow, struct address *a
 	*port = is_rerouted ? to->port : flow->server_port;
 }
 
+/* Returns `reroute.answered` of the endpoint that a rerouted flow's packets go to. */
+static __always_inline __u32 answer_of(const struct flow *flow)
+{
+	struct reroute *to = bpf_map_lookup_elem(&reroutes, flow), *from;
+	struct flow back = *flow;
+
+	if (!to || to->direction != TO_ENDPOINT)
+		return 0;
+	back.server = to->address;
+	back.server_port = to->port;
+	from = bpf_map_lookup_elem(&reroutes, &back);
+	return from ? from->answered : 0;
+}
+
 /* Sets the expiry of both directions of a rerouted flow; 0: never. */
 static __always_inline void set_reroute_expiry(const struct flow *flow, __u64 until)
 {

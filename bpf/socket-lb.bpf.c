@@ -14,10 +14,8 @@
 enum result { LET_PASS, TRANSLATED, REFUSED };
 
 /* Packets from a loopback address need their source rewritten, which nf_tables does. */
-static __always_inline int has_loopback_source(struct bpf_sock_addr *ctx)
+static __always_inline int has_loopback_source(struct bpf_sock *sk)
 {
-	struct bpf_sock *sk = ctx->sk;
-
 	if (!sk)
 		return 0;
 	if (sk->family == 2)
@@ -25,28 +23,30 @@ static __always_inline int has_loopback_source(struct bpf_sock_addr *ctx)
 	return (sk->src_ip6[0] | sk->src_ip6[1] | sk->src_ip6[2]) == 0 && sk->src_ip6[3] == bpf_htonl(1);
 }
 
-static __always_inline void save_udp_session(struct bpf_sock_addr *ctx, const struct frontend_key *service,
+static __always_inline void save_udp_session(struct bpf_sock *sk, const struct frontend_key *service,
 					  const struct endpoint *endpoint)
 {
 	struct udp_sessions *sessions;
 	struct udp_session *session;
 	__u32 at;
 
-	if (!ctx->sk)
+	if (!sk)
 		return;
-	sessions = bpf_sk_storage_get(&udp_sessions, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	sessions = bpf_sk_storage_get(&udp_sessions, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!sessions)
 		return;
-	at = sessions->next;
+	at = UDP_SESSIONS;
 	for (__u32 i = 0; i < UDP_SESSIONS; i++) {
 		session = &sessions->session[i];
-		if (session->endpoint_port == endpoint->port && same_address(&session->endpoint, &endpoint->address)) {
-			at = i; /* The same endpoint through another Service: the last one counts. */
-			break;
-		}
+		if (session->service_port == service->port && same_address(&session->service, &service->address))
+			at = i;
+		else if (session->endpoint_port == endpoint->port && same_address(&session->endpoint, &endpoint->address))
+			session->endpoint_port = 0; /* The same endpoint through another Service: the last one counts. */
 	}
-	if (at == sessions->next)
+	if (at == UDP_SESSIONS) {
+		at = sessions->next;
 		sessions->next = (at + 1) % UDP_SESSIONS;
+	}
 	at %= UDP_SESSIONS;
 	session = &sessions->session[at];
 	if (session->service_port != service->port || session->endpoint_port != endpoint->port ||
@@ -58,14 +58,44 @@ static __always_inline void save_udp_session(struct bpf_sock_addr *ctx, const st
 	session->endpoint_port = endpoint->port;
 }
 
-static __always_inline void save_peer(struct bpf_sock_addr *ctx, const struct frontend_key *service,
+/*
+ * Finds the endpoint that an unconnected socket's earlier datagrams to this Service went to. Returns 0 if there is none,
+ * or if it no longer serves.
+ */
+static __always_inline int continue_udp_session(struct bpf_sock *sk, const struct frontend_key *service,
+						const struct route *route, struct endpoint *endpoint)
+{
+	struct member member = { .first = route->first };
+	struct udp_sessions *sessions;
+
+	if (!sk)
+		return 0;
+	sessions = bpf_sk_storage_get(&udp_sessions, sk, 0, 0);
+	if (!sessions)
+		return 0;
+	for (__u32 i = 0; i < UDP_SESSIONS; i++) {
+		struct udp_session *session = &sessions->session[i];
+		if (session->service_port != service->port || !same_address(&session->service, &service->address))
+			continue;
+		member.address = session->endpoint;
+		member.port = session->endpoint_port;
+		if (!member.port || !bpf_map_lookup_elem(&members, &member))
+			return 0;
+		endpoint->address = member.address;
+		endpoint->port = member.port;
+		return 1;
+	}
+	return 0;
+}
+
+static __always_inline void save_peer(struct bpf_sock *sk, const struct frontend_key *service,
 					  const struct frontend *frontend, const struct endpoint *endpoint, int is_node)
 {
 	struct peer *peer;
 
-	if (!ctx->sk)
+	if (!sk)
 		return;
-	peer = bpf_sk_storage_get(&peers, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	peer = bpf_sk_storage_get(&peers, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!peer)
 		return;
 	peer->service = service->address;
@@ -92,6 +122,7 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	struct frontend_key key = { .address = *address, .port = (__be16)ctx->user_port, .protocol = ctx->protocol };
 	struct frontend *found, frontend;
 	struct endpoint *found_endpoint, endpoint = {};
+	struct bpf_sock *sk = ctx->sk;
 	struct config *settings;
 	struct affinity *last;
 	struct affinity_key client = {};
@@ -112,8 +143,10 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	route = is_node ? frontend.routes[NODE] : frontend.routes[POD];
 	if (route.action == REFUSE)
 		return ctx->protocol == TCP ? REFUSED : LET_PASS;
-	if (route.action != FORWARD || (is_node && has_loopback_source(ctx)))
+	if (route.action != FORWARD || (is_node && has_loopback_source(sk)))
 		return LET_PASS;
+	if (is_message && continue_udp_session(sk, &key, &route, &endpoint))
+		goto translated;
 
 	now = bpf_ktime_get_ns();
 	if (frontend.affinity_seconds) {
@@ -122,17 +155,18 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 		last = bpf_map_lookup_elem(&affinities, &client);
 		if (last && now - last->at < (__u64)frontend.affinity_seconds * 1000000000ull) {
 			struct member member = { .first = route.first, .address = last->address, .port = last->port };
-			__u32 *backend = bpf_map_lookup_elem(&members, &member);
-			if (backend && ((frontend.balance & NO_FAILOVER) || !is_ejected(*backend, now))) {
+			struct membership *found_member = bpf_map_lookup_elem(&members, &member);
+			if (found_member && found_member->kind == IN_RUN &&
+			    ((frontend.balance & NO_FAILOVER) || !is_ejected(found_member->backend, now))) {
 				last->at = now;
 				endpoint.address = member.address;
 				endpoint.port = member.port;
-				endpoint.backend = *backend;
+				endpoint.backend = found_member->backend;
 				goto chosen;
 			}
 		}
 	}
-	/* All datagrams of a socket, and with Maglev all flows of a client, go to the same endpoint. */
+	/* With Maglev all flows of a client go to the same endpoint. */
 	if ((frontend.balance & BALANCE_MASK) == MAGLEV)
 		start = (__u32)((cookie * 0x9e3779b97f4a7c15ull) >> 32);
 	else if (is_message)
@@ -152,9 +186,10 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	}
 chosen:
 	if (is_message)
-		save_udp_session(ctx, &key, &endpoint);
+		save_udp_session(sk, &key, &endpoint);
 	else
-		save_peer(ctx, &key, &frontend, &endpoint, is_node);
+		save_peer(sk, &key, &frontend, &endpoint, is_node);
+translated:
 	*address = endpoint.address;
 	ctx->user_port = endpoint.port;
 	return TRANSLATED;

@@ -13,6 +13,8 @@ import {
   FRONTEND,
   FRONTEND_KEY,
   MEMBER,
+  MEMBER_KIND,
+  MEMBERSHIP,
   PEER,
   PEER_FLAG,
   REROUTE,
@@ -174,6 +176,30 @@ export function readSlot(slot: Uint8Array, protocol: number): { words: Uint32Arr
   const number = words[SLOT_BACKEND] ?? 0;
   words[KEY_PORT] = ((words[SLOT_PORT] ?? 0) & 0xffff) | (protocol << 16);
   return { words: words.subarray(0, FRONTEND_KEY_WORDS), number };
+}
+
+/** The key (`writeKey`) and the number of a spared endpoint, which only UDP has; null for other members. */
+export function readSpared(
+  key: Uint8Array,
+  value: Uint8Array,
+): { words: Uint32Array; number: number } | null {
+  const view = viewOf(value);
+  if (view.getUint32(MEMBERSHIP.kind, true) !== MEMBER_KIND.SPARED) return null;
+  const words = new Uint32Array(FRONTEND_KEY_WORDS);
+  const bytes = new Uint8Array(words.buffer);
+  bytes.set(key.subarray(MEMBER.address, MEMBER.address + 16), FRONTEND_KEY.address);
+  bytes.set(key.subarray(MEMBER.port, MEMBER.port + 2), FRONTEND_KEY.port);
+  bytes[FRONTEND_KEY.protocol] = PROTOCOL_NUMBER.UDP;
+  return { words, number: view.getUint32(MEMBERSHIP.backend, true) };
+}
+
+/** Encodes struct membership, the value of a member. */
+export function memberValue(backend: number, isSpared: boolean): Uint8Array {
+  const out = new Uint8Array(MEMBERSHIP.size);
+  const view = viewOf(out);
+  view.setUint32(MEMBERSHIP.backend, backend, true);
+  view.setUint32(MEMBERSHIP.kind, isSpared ? MEMBER_KIND.SPARED : MEMBER_KIND.IN_RUN, true);
+  return out;
 }
 
 /** Key of an endpoint in the run of slots that begins at `first`. */

@@ -1,7 +1,8 @@
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
+import type { IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError } from '../../lib/errors.ts';
-import type { Change, Endpoint, Frontend, FrontendKey, ServiceMap } from '../../service/model.ts';
+import type { Change, Endpoint, Frontend, FrontendKey, Protocol, ServiceMap } from '../../service/model.ts';
 import { BACKEND_KEY_WORDS, BackendNumbers } from './backend-numbers.ts';
 import { ElementBuffer } from './element-buffer.ts';
 import {
@@ -11,17 +12,18 @@ import {
   FRONTEND_WORDS,
   mappedAddress,
   memberKey,
+  memberValue,
   protocolOfKey,
   type RouteEntry,
   writeFrontend,
   writeKey,
   writeSlot,
 } from './entries.ts';
-import { BACKEND, FRONTEND_KEY, MAPS, MEMBER } from './generated/layout.ts';
+import { BACKEND, FRONTEND_KEY, MAPS, MEMBER, MEMBERSHIP } from './generated/layout.ts';
 import { maglevTable } from './maglev.ts';
 import type { MapContents } from './map-contents.ts';
 import type { Capacity } from './maps.ts';
-import { collidingEndpoint, isFrontend, planOf, type RoutePlan } from './plan.ts';
+import { collidingEndpoint, hasMembers, isFrontend, planOf, type RoutePlan } from './plan.ts';
 import { type Run, SlotAllocator } from './slot-allocator.ts';
 
 /** The maps are too small: larger ones must be created. */
@@ -33,9 +35,11 @@ interface Placed {
   /** In the order of the slots. */
   readonly slots: readonly Endpoint[];
   readonly endpoints: readonly Endpoint[];
-  /** In the order of the endpoints. */
+  /** Endpoints without a slot, which only flows that already use them may use. */
+  readonly spared: readonly Endpoint[];
+  /** In the order of the endpoints, then of the spared ones. */
   readonly numbers: readonly number[];
-  readonly sticky: boolean;
+  readonly hasMembers: boolean;
 }
 
 interface PlacedRoute {
@@ -84,7 +88,7 @@ export class ForwardingTable {
   /** Scratch: key and value of one frontend. */
   readonly #words = new Uint32Array(FRONTEND_KEY_WORDS + FRONTEND_WORDS);
   readonly #slotWrites = new ElementBuffer(1, ENDPOINT_WORDS, 1024);
-  readonly #memberWrites = new ElementBuffer(MEMBER.size / 4, 1);
+  readonly #memberWrites = new ElementBuffer(MEMBER.size / 4, MEMBERSHIP.size / 4);
   readonly #backendWrites = new ElementBuffer(1, BACKEND.size / 4);
   readonly #frontendWrites = new ElementBuffer(FRONTEND_KEY_WORDS, FRONTEND_WORDS);
   readonly #removedWrites = new ElementBuffer(BACKEND_KEY_WORDS, 1);
@@ -242,20 +246,22 @@ export class ForwardingTable {
   /** Finds or creates the run of a route. `made`: the run of the frontend's other route. */
   #placeRoute(
     frontend: Frontend,
-    { endpoints, action }: RoutePlan,
+    { endpoints, spared, action }: RoutePlan,
     id: number,
     before: Entry | undefined,
     made: Placed | null,
   ): PlacedRoute {
     if (endpoints.length === 0) return { entry: { action, first: 0, count: 0 }, placed: null };
     const isFor = (placed: Placed | null | undefined): placed is Placed =>
-      placed?.endpoints === endpoints && placed.sticky === (frontend.affinitySeconds !== null);
+      placed?.endpoints === endpoints &&
+      placed.spared === spared &&
+      placed.hasMembers === hasMembers(frontend);
     const isLike = before?.frontend.options.balance === frontend.options.balance;
     let placed: Placed;
     if (isLike && isFor(before?.pod.placed)) placed = before.pod.placed;
     else if (isLike && isFor(before?.node.placed)) placed = before.node.placed;
     else if (isFor(made)) placed = made;
-    else placed = this.#newRun(frontend, endpoints, id);
+    else placed = this.#newRun(frontend, endpoints, spared, id);
     return { entry: { action, first: placed.run.first, count: placed.slots.length }, placed };
   }
 
@@ -273,27 +279,31 @@ export class ForwardingTable {
     return keyBytes(this.#words);
   }
 
-  #newRun(frontend: Frontend, endpoints: readonly Endpoint[], id: number): Placed {
+  #newRun(
+    frontend: Frontend,
+    endpoints: readonly Endpoint[],
+    spared: readonly Endpoint[],
+    id: number,
+  ): Placed {
     const slots = frontend.options.balance === 'maglev' ? maglevTable(endpoints) : endpoints;
     const run = this.#slots.allocate(slots.length);
     if (!run) throw new CapacityExceeded();
     const { family, protocol } = frontend;
     const numbers: number[] = [];
-    const placed: Placed = { run, slots, endpoints, numbers, sticky: frontend.affinitySeconds !== null };
+    const placed: Placed = { run, slots, endpoints, spared, numbers, hasMembers: hasMembers(frontend) };
     const index = this.#slotWrites.add(slots.length);
     try {
       for (let i = 0; i < endpoints.length; i++) {
         const endpoint = endpoints[i];
         if (!endpoint) continue;
-        writeKey(this.#key, 0, family, endpoint, protocol);
-        const number = this.#numbers.acquire(this.#key, 0);
-        if (number < 0) throw new CapacityExceeded();
+        const number = this.#acquire(family, endpoint, protocol);
         numbers.push(number);
-        if (this.#removed.size > 0) this.#restoreBackend(this.#key);
         if (slots === endpoints) {
           writeSlot(this.#slotWrites.values, (index + i) * ENDPOINT_WORDS, this.#key, id, number);
         }
       }
+      // In use, so that connected sockets keep them.
+      for (const endpoint of spared) numbers.push(this.#acquire(family, endpoint, protocol));
       // A Maglev table contains each endpoint many times, in a different order.
       if (slots !== endpoints)
         this.#writeSlots(this.#slotWrites.values, index * ENDPOINT_WORDS, placed, frontend, id);
@@ -303,15 +313,24 @@ export class ForwardingTable {
       throw error;
     }
     for (let i = 0; i < slots.length; i++) this.#slotWrites.keys[index + i] = run.first + i;
-    if (placed.sticky) {
-      this.#memberCount += endpoints.length;
+    if (placed.hasMembers) {
+      this.#memberCount += numbers.length;
       if (this.#memberCount > this.capacity.members) throw new CapacityExceeded();
-      for (const [i, { ip, port }] of endpoints.entries()) {
+      for (const [i, { ip, port }] of [...endpoints, ...spared].entries()) {
         const key = memberKey(run.first, mappedAddress(ip), port);
-        this.#memberWrites.addBytes(key, new Uint8Array(Uint32Array.of(numbers[i] ?? 0).buffer));
+        this.#memberWrites.addBytes(key, memberValue(numbers[i] ?? 0, i >= endpoints.length));
       }
     }
     return placed;
+  }
+
+  /** Returns the number of an endpoint, and leaves its key in `#key`. */
+  #acquire(family: IPFamily, endpoint: Endpoint, protocol: Protocol): number {
+    writeKey(this.#key, 0, family, endpoint, protocol);
+    const number = this.#numbers.acquire(this.#key, 0);
+    if (number < 0) throw new CapacityExceeded();
+    if (this.#removed.size > 0) this.#restoreBackend(this.#key);
+    return number;
   }
 
   #writeSlots(
@@ -466,12 +485,15 @@ function hasEndpoint({ routes }: Frontend, wanted: { readonly ip: string; readon
   return [routes.pod, routes.node].some(
     (route) =>
       route.action === 'forward' &&
-      route.pool.endpoints.some(({ ip, port }) => port === wanted.port && ip === wanted.ip),
+      [...route.pool.endpoints, ...(route.pool.spared ?? [])].some(
+        ({ ip, port }) => port === wanted.port && ip === wanted.ip,
+      ),
   );
 }
 
-function memberKeys({ run, endpoints, sticky }: Placed): Uint8Array[] {
-  return sticky ? endpoints.map(({ ip, port }) => memberKey(run.first, mappedAddress(ip), port)) : [];
+function memberKeys({ run, endpoints, spared, hasMembers }: Placed): Uint8Array[] {
+  if (!hasMembers) return [];
+  return [...endpoints, ...spared].map(({ ip, port }) => memberKey(run.first, mappedAddress(ip), port));
 }
 
 function sameWords(a: Uint32Array, b: Uint32Array): boolean {

@@ -1,4 +1,4 @@
-import { type FrontendEntry, readFrontend, readSlot } from './entries.ts';
+import { type FrontendEntry, readFrontend, readSlot, readSpared } from './entries.ts';
 import { FRONTEND_KEY } from './generated/layout.ts';
 import type { Maps } from './maps.ts';
 import { type Run, SlotAllocator } from './slot-allocator.ts';
@@ -9,7 +9,7 @@ export interface MapContents {
   readonly frontends: ReadonlyMap<string, FrontendEntry>;
   /** The runs of slots of a frontend. */
   readonly runs: readonly Run[];
-  /** Endpoints' keys as written by `writeKey`, and their numbers. */
+  /** Endpoints' keys as written by `writeKey`, and their numbers; spared ones too. */
   readonly backends: readonly { readonly words: Uint32Array; readonly number: number }[];
   readonly members: readonly Uint8Array[];
   readonly removedBackends: readonly Uint8Array[];
@@ -37,11 +37,16 @@ export function readContents({ frontends, endpoints, members, removed_backends }
       for (const slot of endpoints.range(first, count)) backends.push(readSlot(slot, protocol));
     }
   }
+  const memberEntries = members.entries();
+  for (const [key, value] of memberEntries) {
+    const spared = readSpared(key, value);
+    if (spared) backends.push(spared);
+  }
   return {
     frontends: entries,
     runs: [...runs.values()],
     backends,
-    members: members.entries().map(([key]) => key),
+    members: memberEntries.map(([key]) => key),
     removedBackends: removed_backends.entries().map(([key]) => key),
   };
 }

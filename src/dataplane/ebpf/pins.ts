@@ -11,7 +11,7 @@ export const DEFAULT_PIN_PATH = join(STANDARD_MOUNT, 'fairlead');
  * Part of the path of all pins. Changes with the types of the maps, so that programs and maps of different releases are
  * never mixed.
  */
-const VERSION = 'v2';
+const VERSION = 'v3';
 /** Folders of this and of other releases. */
 const VERSIONS = /^v[0-9]+$/;
 

@@ -7,6 +7,8 @@ export interface RoutePlan {
   readonly action: number;
   /** Empty unless forwarded. */
   readonly endpoints: readonly Endpoint[];
+  /** Endpoints that only flows that already use them may use (`Pool.spared`). */
+  readonly spared: readonly Endpoint[];
 }
 
 /** The actions of the programs for a frontend. */
@@ -19,9 +21,10 @@ export interface FrontendPlan {
   readonly collides: boolean;
 }
 
-const PASS: RoutePlan = { action: ACTION.PASS, endpoints: [] };
+const NONE: readonly Endpoint[] = [];
+const PASS: RoutePlan = { action: ACTION.PASS, endpoints: NONE, spared: NONE };
 const COLLIDING: RoutePlan = { ...PASS };
-const REFUSE: RoutePlan = { action: ACTION.REFUSE, endpoints: [] };
+const REFUSE: RoutePlan = { action: ACTION.REFUSE, endpoints: NONE, spared: NONE };
 
 /**
  * Plans the actions of the programs for a frontend; null: it is left to nf_tables. These are frontends with
@@ -35,7 +38,9 @@ export function planOf(
   if (!mayForwardAtSocket(frontend)) return null;
   const { pod: fromPod, node: fromNode } = frontend.routes;
   const collides = (route: Route) =>
-    isFrontend !== null && route.action === 'forward' && route.pool.endpoints.some(isFrontend);
+    isFrontend !== null &&
+    route.action === 'forward' &&
+    (route.pool.endpoints.some(isFrontend) || (route.pool.spared ?? NONE).some(isFrontend));
   const podCollides = collides(fromPod);
   const nodeCollides = samePool(fromPod, fromNode) ? podCollides : collides(fromNode);
   const pod = routePlan(fromPod, podCollides, false);
@@ -57,10 +62,22 @@ function routePlan(route: Route, collides: boolean, isNode: boolean): RoutePlan 
     case 'forward': {
       // Routing already gives the node's sockets a node address, as masquerading would.
       if (route.masquerade && !isNode) return PASS;
-      return collides ? COLLIDING : { action: ACTION.FORWARD, endpoints: route.pool.endpoints };
+      if (collides) return COLLIDING;
+      return {
+        action: ACTION.FORWARD,
+        endpoints: route.pool.endpoints,
+        spared: route.pool.spared ?? NONE,
+      };
     }
   }
 }
+
+/**
+ * Returns true if the programs look up whether an earlier endpoint of a client (affinity) or of an unconnected socket
+ * (UDP) still serves, so that the map `members` has the endpoints of this frontend.
+ */
+export const hasMembers = ({ affinitySeconds, protocol }: Frontend): boolean =>
+  affinitySeconds !== null || protocol === 'UDP';
 
 /**
  * Returns true if the address and port of an endpoint are also a frontend. nf_tables would translate

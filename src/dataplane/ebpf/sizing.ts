@@ -1,5 +1,6 @@
 import type { ServiceMap } from '../../service/model.ts';
 import type { Capacity } from './maps.ts';
+import { hasMembers } from './plan.ts';
 import { SlotAllocator } from './slot-allocator.ts';
 
 /** Leaves small clusters room to grow before maps are replaced; takes a few megabytes of kernel memory. */
@@ -22,7 +23,7 @@ export function capacityFor(map: ServiceMap): Capacity {
   let backends = 0;
   let members = 0;
   for (const frontend of map.frontends.values()) {
-    const { address, protocol, allowedSources, routes, options, affinitySeconds } = frontend;
+    const { address, protocol, allowedSources, routes, options } = frontend;
     // Few other frontends are left to nf_tables.
     if (address === null || allowedSources || protocol === 'SCTP') continue;
     frontends++;
@@ -33,7 +34,9 @@ export function capacityFor(map: ServiceMap): Capacity {
       if (!pool) continue;
       const { length } = pool.endpoints;
       backends += length;
-      if (affinitySeconds !== null) members += length;
+      const spared = pool.spared?.length ?? 0;
+      backends += spared;
+      if (hasMembers(frontend)) members += length + spared;
       slots += options.balance === 'maglev' ? MAGLEV_SLOTS : SlotAllocator.sizeOf(length);
     }
   }

@@ -10,7 +10,7 @@ export const MAPS = {
   events: { name: 'fl_events', kind: 'ringbuf', keySize: 0, valueSize: 0, maxEntries: 262144, flags: 0 },
   flags: { name: 'fl_flags', kind: 'array', keySize: 4, valueSize: 8, maxEntries: 2, flags: 0 },
   frontends: { name: 'fl_frontends', kind: 'hash', keySize: 20, valueSize: 36, maxEntries: 1, flags: 1 },
-  members: { name: 'fl_members', kind: 'hash', keySize: 24, valueSize: 4, maxEntries: 1, flags: 1 },
+  members: { name: 'fl_members', kind: 'hash', keySize: 24, valueSize: 8, maxEntries: 1, flags: 1 },
   peers: { name: 'fl_peers', kind: 'skStorage', keySize: 4, valueSize: 56, maxEntries: 0, flags: 1 },
   pending_sets: { name: 'fl_pending_sets', kind: 'array', keySize: 4, valueSize: 336, maxEntries: 1024, flags: 0 },
   removed_backends: { name: 'fl_removed_back', kind: 'lruHash', keySize: 20, valueSize: 4, maxEntries: 4096, flags: 0 },
@@ -31,6 +31,7 @@ export const FLOW = { size: 40, client: 0, server: 16, client_port: 32, server_p
 export const FRONTEND = { size: 36, id: 0, affinity_seconds: 4, balance: 8, routes: 12 } as const;
 export const FRONTEND_KEY = { size: 20, address: 0, port: 16, protocol: 18, zero: 19 } as const;
 export const MEMBER = { size: 24, first: 0, address: 4, port: 20, zero: 22 } as const;
+export const MEMBERSHIP = { size: 8, backend: 0, kind: 4 } as const;
 export const PEER = { size: 56, started: 0, service: 8, endpoint: 24, service_port: 40, endpoint_port: 42, backend: 44, counted: 48, flags: 52 } as const;
 export const PENDING = { size: 76, flow: 0, service: 40, backend: 60, source_class: 64, reroutes: 68, ignored_timeouts: 72 } as const;
 export const PENDING_SET = { size: 336, tags: 0, pending: 32 } as const;
@@ -45,5 +46,6 @@ export const ACTION = { PASS: 0, FORWARD: 1, REFUSE: 2 } as const;
 export const BALANCE = { RANDOM: 0, LEAST_CONNECTIONS: 1, MAGLEV: 2, BALANCE_MASK: 255, NO_FAILOVER: 256 } as const;
 export const EVENT_KIND = { CHOSEN: 1, ESTABLISHED: 2, TIMED_OUT: 3, RESET: 4, EJECTED: 5, RECOVERED: 6, REROUTED: 7, CLOSED: 8, GIVEN_UP: 9, UNREACHABLE: 10 } as const;
 export const FLAG = { REROUTES: 0, FAILURES: 1 } as const;
+export const MEMBER_KIND = { IN_RUN: 0, SPARED: 1 } as const;
 export const PEER_FLAG = { PEER_NODE: 1, PEER_NO_FAILOVER: 2, PEER_REROUTED: 4, PEER_REPORTED: 8, PEER_COUNTED: 16 } as const;
 export const SOURCE_CLASS = { POD: 0, NODE: 1 } as const;

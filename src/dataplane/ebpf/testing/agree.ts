@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { decide } from '../../../service/decide.ts';
 import type { Frontend, ServiceMap, SourceClass } from '../../../service/model.ts';
 import { ACTION } from '../generated/layout.ts';
+import { hasMembers } from '../plan.ts';
 import type { ResolvedFrontend } from './memory-maps.ts';
 
 /**
@@ -32,7 +33,10 @@ export function agree(
     assert.equal(entry.affinitySeconds, frontend.affinitySeconds ?? 0);
     const wanted = verdict.candidates.map(({ endpoint }) => `${endpoint.ip} ${endpoint.port}`).sort();
     assert.deepEqual([...new Set(route.endpoints)].sort(), wanted);
-    assert.deepEqual(route.members, frontend.affinitySeconds === null ? [] : wanted);
+    const planned = frontend.routes[sourceClass];
+    const spared = planned.action === 'forward' ? (planned.pool.spared ?? []) : [];
+    const members = [...wanted, ...spared.map(({ ip, port }) => `${ip} ${port}`)].sort();
+    assert.deepEqual(route.members, hasMembers(frontend) ? members : []);
     assert.ok(sourceClass === 'node' || verdict.candidates.every(({ masquerade }) => !masquerade));
     compared++;
   }

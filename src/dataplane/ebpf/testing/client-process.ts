@@ -1,5 +1,5 @@
 // A client in a separate control group and network namespace; run by `startClient`, controlled over IPC.
-import { createSocket } from 'node:dgram';
+import { createSocket, type Socket } from 'node:dgram';
 import { connect } from 'node:net';
 import type { Asked, Question } from './client.ts';
 
@@ -20,7 +20,7 @@ function answer(question: Question): Promise<Asked> {
     case 'udp-repeat':
       return repeat(question);
     default:
-      return askUdp(question);
+      return question.kept === undefined ? askUdp(question) : askKept(question, question.kept);
   }
 }
 
@@ -149,4 +149,30 @@ function askUdp({ how, address, port, also, timeoutMs }: Question): Promise<Aske
     socket.send('?', port, address);
     for (const [otherAddress, otherPort] of also ?? []) socket.send('?', otherPort, otherAddress);
   });
+}
+
+const keptSockets = new Map<string, Socket>();
+
+/** Sends a datagram from a socket that stays open. */
+async function askKept({ how, address, port, timeoutMs }: Question, name: string): Promise<Asked> {
+  let socket = keptSockets.get(name);
+  if (!socket) {
+    const opened = createSocket(address.includes(':') ? 'udp6' : 'udp4');
+    keptSockets.set(name, opened);
+    opened.on('error', () => {});
+    if (how === 'udp-connected')
+      await new Promise<void>((resolve) => opened.connect(port, address, () => resolve()));
+    socket = opened;
+  }
+  const { promise, resolve } = Promise.withResolvers<Asked>();
+  const timer = setTimeout(() => resolve({ answer: 'silence', tookMs: 0 }), timeoutMs);
+  socket.once('message', (bytes, from) =>
+    resolve({ answer: bytes.toString(), peer: `${from.address} ${from.port}`, tookMs: 0 }),
+  );
+  if (how === 'udp-connected') socket.send('?');
+  else socket.send('?', port, address);
+  const asked = await promise;
+  clearTimeout(timer);
+  socket.removeAllListeners('message');
+  return asked;
 }

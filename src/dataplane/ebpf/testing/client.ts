@@ -18,6 +18,8 @@ export interface Question {
   /** More places that the same unconnected socket sends to. */
   readonly also?: readonly (readonly [string, number])[];
   readonly timeoutMs: number;
+  /** UDP: the name of a socket that the client keeps for further questions to the same address. */
+  readonly kept?: string;
   /** Keeps the connection open without reading. */
   readonly hold?: boolean;
   /** The number of connections of `tcp-storm`, in total and per second, or of answers. */
@@ -42,7 +44,7 @@ export interface Client {
     how: Question['how'],
     address: string,
     port: number,
-    more?: Partial<Pick<Question, 'also' | 'timeoutMs' | 'hold' | 'times' | 'perSecond'>>,
+    more?: Partial<Pick<Question, 'also' | 'timeoutMs' | 'kept' | 'hold' | 'times' | 'perSecond'>>,
   ): Promise<Asked>;
   readonly pid: number;
   close(): Promise<void>;

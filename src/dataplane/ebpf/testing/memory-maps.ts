@@ -1,6 +1,6 @@
 import { ENDPOINT_WORDS, formatMapped, keyText, type RouteEntry, readFrontend } from '../entries.ts';
 import type { Sink } from '../forwarding-table.ts';
-import { ENDPOINT, FRONTEND_KEY, MEMBER } from '../generated/layout.ts';
+import { ENDPOINT, FRONTEND_KEY, MEMBER, MEMBERSHIP } from '../generated/layout.ts';
 import type { Maps } from '../maps.ts';
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('latin1');
@@ -18,7 +18,7 @@ interface ResolvedRoute {
   readonly action: number;
   /** "10.244.1.2 8080", in the order of the slots. */
   readonly endpoints: readonly string[];
-  /** Endpoints that affinity may return a client to. */
+  /** Endpoints that a client with affinity, or an unconnected UDP socket, may continue to use. */
   readonly members: readonly string[];
 }
 
@@ -70,6 +70,7 @@ export class MemoryMaps implements Sink {
    */
   resolve(): Map<string, ResolvedFrontend> {
     const numbers = new Map<string, number>();
+    const membersOf = Map.groupBy(this.#values.members.keys(), (member) => member.slice(0, MEMBER.address));
     let members = 0;
     const out = new Map<string, ResolvedFrontend>();
     for (const [key, value] of this.#values.frontends) {
@@ -88,10 +89,15 @@ export class MemoryMaps implements Sink {
           numbers.set(name, number);
           endpoints.push(endpoint);
         }
-        const prefix = text(new Uint8Array(Uint32Array.of(first).buffer));
-        const own = [...this.#values.members.keys()].filter(
-          (member) => count > 0 && member.startsWith(prefix),
-        );
+        const own = count > 0 ? (membersOf.get(runOf(first)) ?? []) : [];
+        for (const member of own) {
+          const value = this.#values.members.get(member);
+          const number = value ? new Uint32Array(value.slice().buffer)[MEMBERSHIP.backend / 4] : undefined;
+          const name = `${memberText(member)} ${protocol}`;
+          if (number === undefined || (numbers.get(name) ?? number) !== number)
+            throw new Error(`${name} has two numbers`);
+          numbers.set(name, number);
+        }
         if (counted) members += own.length;
         return { action, endpoints, members: own.map(memberText).sort() };
       };
@@ -113,6 +119,8 @@ export class MemoryMaps implements Sink {
   }
 }
 
+/** Returns the first field of a member's key. */
+const runOf = (first: number): string => text(new Uint8Array(Uint32Array.of(first).buffer));
 const memberText = (key: string): string => endpointText(bytesOf(key), MEMBER.address, MEMBER.port);
 
 function endpointText(bytes: Uint8Array, address: number, port: number): string {
