@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
-import { createSocket, type Socket } from 'node:dgram';
 import { createServer, Socket as TcpSocket } from 'node:net';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { ConntrackConnection } from '../kernel/conntrack/connection.ts';
-import { bindUdpIn, listenTcpIn, openTcpIn } from '../kernel/netns.ts';
+import { listenTcpIn, openTcpIn } from '../kernel/netns.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Frontend, ServiceMap } from '../service/model.ts';
 import { type ConntrackReconciler, createConntrackReconciler } from './conntrack/reconciler.ts';
@@ -11,6 +10,7 @@ import type { Dataplane } from './dataplane.ts';
 import { createNftables } from './nftables/nftables.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from './testing/service-map.ts';
 import { createTopology, type Place, type Topology } from './testing/topology.ts';
+import { openUdpFlow } from './testing/udp-flow.ts';
 import { createUserspace } from './userspace/userspace.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
@@ -55,13 +55,17 @@ function suite(mode: TranslatingMode): void {
     topology?.close();
   });
 
-  const dns = (...places: Place[]): Frontend[] =>
+  const dns = (...places: Place[]): Frontend[] => sparing([], places);
+  /** `spared`: places that terminate and still serve. */
+  const sparing = (spared: readonly Place[], places: readonly Place[]): Frontend[] =>
     FAMILIES.flatMap((family) => {
+      const at = (place: Place) => endpoint(topology.address(place, family), TARGET);
       const shared = {
         service: 'dns',
         family,
         protocol: 'UDP' as const,
-        endpoints: places.map((place) => endpoint(topology.address(place, family), TARGET)),
+        endpoints: places.map(at),
+        spared: spared.map(at),
       };
       return [
         frontend({ ...shared, kind: 'ClusterIP', address: CLUSTER_IP[family], port: PORT }),
@@ -81,28 +85,10 @@ function suite(mode: TranslatingMode): void {
     await reconciler.settled();
   }
 
-  /** A UDP client that keeps its port, so that all its datagrams belong to one flow. */
   async function client(place: Place, address: string, port: number) {
-    const v6 = address.includes(':');
-    const socket: Socket = createSocket(v6 ? 'udp6' : 'udp4');
-    closers.push(() => socket.close());
-    let answered: (answer: string) => void = () => {};
-    socket.on('message', (bytes) => answered(bytes.toString().split(' ')[0] ?? ''));
-    socket.on('error', (error: NodeJS.ErrnoException) => answered(error.code ?? 'error'));
-    const fd = bindUdpIn(topology.namespace(place), v6 ? '::' : '0.0.0.0', 0);
-    await new Promise<void>((resolve) => socket.bind({ fd, exclusive: true }, () => resolve()));
-    await new Promise<void>((resolve) => socket.connect(port, address, () => resolve()));
-    return {
-      ask: () =>
-        new Promise<string>((resolve) => {
-          const timer = setTimeout(() => resolve('silence'), 500);
-          answered = (answer) => {
-            clearTimeout(timer);
-            resolve(answer);
-          };
-          socket.send('?');
-        }),
-    };
+    const flow = await openUdpFlow(topology.namespace(place), address, port);
+    closers.push(() => flow.close());
+    return flow;
   }
 
   for (const family of FAMILIES) {
@@ -120,8 +106,12 @@ function suite(mode: TranslatingMode): void {
         const two = serviceMap(dns('pod1', 'pod2'));
         await turnInto(one, two);
         assert.equal(await ask(), 'pod1', 'a flow keeps its endpoint while that serves');
+        const terminating = serviceMap(sparing(['pod1'], ['pod2']));
+        await turnInto(two, terminating);
+        assert.equal(await ask(), 'pod1', 'a flow keeps an endpoint that terminates and still serves');
+        assert.equal(await (await client(from, address, port)).ask(), 'pod2', 'a new flow avoids it');
         const other = serviceMap(dns('pod2'));
-        await turnInto(two, other);
+        await turnInto(terminating, other);
         assert.equal(await ask(), 'pod2');
         const none = serviceMap(dns());
         await turnInto(other, none);

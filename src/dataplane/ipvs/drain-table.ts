@@ -11,7 +11,7 @@ import { BEFORE_IPVS_INPUT, opensFlow, refuse } from './layout.ts';
  */
 export const DRAIN_TABLE = 'fairlead-ipvs-drain';
 
-const ADDRESSES: AddressSet = { set: 'addresses', times: 1 };
+const ADDRESSES: AddressSet = { set: 'addresses', times: 1, prefix: 'addresses ' };
 
 /** Renders the table: it rejects new flows to these addresses that the other mode has not translated. */
 export function renderDrainTable(family: IPFamily, addresses: Iterable<string>): TableSpec {

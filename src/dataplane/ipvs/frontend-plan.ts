@@ -22,6 +22,8 @@ export const ALIAS: Readonly<Record<IPFamily, string>> = { ipv4: '192.0.0.8', ip
 export interface PlannedServer {
   readonly server: VirtualServer;
   readonly endpoints: readonly Endpoint[];
+  /** Endpoints that keep their flows, but get no new ones (`Pool.spared`). */
+  readonly spared: readonly Endpoint[];
   readonly scheduler: Scheduler;
   /** The holder of its mark or alias (`NumberTable`); null for a server with the frontend's address. */
   readonly holder: string | null;
@@ -79,6 +81,7 @@ export function planFrontend(frontend: Frontend, options: PlanOptions): Frontend
         persistenceSeconds: frontend.affinitySeconds,
       },
       endpoints: pool.endpoints,
+      spared: pool.spared ?? [],
       scheduler,
       holder,
     });

@@ -5,6 +5,7 @@ import { manualClock } from '../../lib/clock.ts';
 import type { Frontend, Protocol, ServiceMap } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { openUdpFlow } from '../testing/udp-flow.ts';
 import { createIpvs } from './ipvs.ts';
 import type { IpvsDataplane, IpvsOptions } from './options.ts';
 import { createSchedulerProbe } from './scheduler-probe.ts';
@@ -73,11 +74,12 @@ describe('virtual servers', () => {
 
   function clusterIP(
     places: readonly Place[],
-    more: { protocol?: Protocol; port?: number; target?: number } = {},
+    more: { protocol?: Protocol; port?: number; target?: number; spared?: readonly Place[] } = {},
   ) {
     const { protocol = 'TCP', port = 80, target = TARGET } = more;
     const endpoints = at(target, ...places);
-    return frontend({ kind: 'ClusterIP', service: 'web', address: VIP, port, protocol, endpoints });
+    const spared = at(target, ...(more.spared ?? []));
+    return frontend({ kind: 'ClusterIP', service: 'web', address: VIP, port, protocol, endpoints, spared });
   }
 
   const withScheduler = (f: Frontend, ipvsScheduler: string): Frontend => ({
@@ -250,6 +252,32 @@ describe('virtual servers', () => {
     await apply(frontends(['pod2']));
     assert.deepEqual([...(list().get(`UDP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.12:8080']);
     assert.equal(await ask('pod3', VIP, 80, 'UDP'), 'pod2');
+  });
+
+  test('a UDP flow keeps an endpoint that terminates while it serves, and then goes to another one', async () => {
+    const dns = (spared: readonly Place[], ...places: Place[]) => [
+      clusterIP(places, { protocol: 'UDP', spared }),
+    ];
+    await sync(dns([], 'pod1'));
+    const flow = await openUdpFlow(topology.namespace('pod3'), VIP, 80);
+    try {
+      assert.equal(await flow.ask(), 'pod1');
+      await apply(dns(['pod1'], 'pod2'));
+      assert.equal(await flow.ask(), 'pod1');
+      for (let i = 0; i < 3; i++) assert.equal(await ask('pod3', VIP, 80, 'UDP'), 'pod2', 'a new flow');
+      // The checks for endpoints without connections do not remove it.
+      clock.advance(60_000);
+      assert.deepEqual(await dataplane.verify(), []);
+      assert.equal(await flow.ask(), 'pod1');
+      await dataplane.close();
+      start();
+      await sync(dns(['pod1'], 'pod2'));
+      assert.equal(await flow.ask(), 'pod1', 'after a restart');
+      await apply(dns([], 'pod2'));
+      assert.equal(await flow.ask(), 'pod2');
+    } finally {
+      flow.close();
+    }
   });
 
   test('a restart adopts open connections, marks and draining endpoints', async () => {

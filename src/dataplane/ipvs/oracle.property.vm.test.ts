@@ -28,11 +28,12 @@ const PACKETS = 80;
 const COMPARED = 5;
 
 for (let seed = 31; seed <= 32; seed++) {
-  test(`random cluster ${seed}: virtual servers, addresses and tables equal a fresh start, and packets follow the oracle`, async () => {
+  test(`random cluster ${seed}: virtual servers, addresses and tables equal a fresh start, and packets follow the oracle`, async (t) => {
     const id = randomBytes(3).toString('hex');
     const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
     for (const name of [netns, other]) {
       createNetns(name);
+      t.after(() => removeNetns(name));
       ip(name, 'link add uplink type dummy', 'link set uplink up');
       ip(name, 'address add 192.168.0.1/24 dev uplink', 'address add fd00:168::1/64 dev uplink nodad');
     }
@@ -89,8 +90,6 @@ for (let seed = 31; seed <= 32; seed++) {
       freshReader.close();
       await dataplane.close();
       await fresh.close();
-      removeNetns(netns);
-      removeNetns(other);
     }
   });
 }
@@ -106,13 +105,20 @@ function someAddress(map: ServiceMap): string | null {
   return outer[Math.floor(outer.length / 2)]?.address ?? null;
 }
 
+/** Leaves out real servers that only keep their flows: a fresh start has none. */
+const withoutSpared = (servers: string) =>
+  servers.replace(/, \S+ \d+ weight 0\b/g, '').replace(/→ \S+ \d+ weight 0(, )?/, '→ ');
+
+const spareless = (content: ReadonlyMap<string, string>) =>
+  new Map([...content].map(([key, value]) => [key, withoutSpared(value)] as const).sort());
+
 /** Compared with a fresh start, there may be additional chains without references, and their maps. */
 function assertSame(ours: KernelContent, wanted: KernelContent, context: string): void {
-  assert.deepEqual(ours.servers, wanted.servers, context);
+  assert.deepEqual(spareless(ours.servers), spareless(wanted.servers), context);
   assert.deepEqual(ours.bound, wanted.bound, context);
   for (const [n, table] of wanted.tables.entries()) {
     const there = ours.tables[n] ?? assert.fail(context);
-    assert.deepEqual(new Map([...there.elements].sort()), new Map([...table.elements].sort()), context);
+    assert.deepEqual(spareless(there.elements), spareless(table.elements), context);
     for (const [chain, rules] of table.chains) {
       assert.deepEqual(there.chains.get(chain), rules, `${context}: chain ${chain}`);
     }

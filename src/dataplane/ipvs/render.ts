@@ -32,7 +32,7 @@ import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
 import { type Layout, LOCALHOST_MAP, markMap, redirectMap, steerChain, TABLE } from './layout.ts';
 
 /** The addresses of the mode's interface, on which only Services' ports answer. */
-export const ADDRESSES: AddressSet = { set: 'addresses', times: 1 };
+export const ADDRESSES: AddressSet = { set: 'addresses', times: 1, prefix: 'addresses ' };
 
 /** The entry of a frontend in one map: for all sources, or for a class with an exception. */
 export interface Entry {

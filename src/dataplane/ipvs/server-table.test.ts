@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { describeServer, type ServerId } from '../../kernel/ipvs/codec.ts';
 import { IpvsBatch } from '../../kernel/ipvs/connection.ts';
+import { endpoint } from '../testing/service-map.ts';
 import type { PlannedServer } from './frontend-plan.ts';
 import { SCHEDULERS } from './schedulers.ts';
 import { type Commands, ServerTable, serverOrder } from './server-table.ts';
@@ -26,16 +27,11 @@ test('servers have a total order that does not depend on the order of the kernel
 
 const ID: ServerId = { family: 'ipv4', protocol: 6, address: '10.96.0.1', port: 80 };
 const rr = SCHEDULERS.rr ?? assert.fail();
+const target = (ip: string) => endpoint(ip, 8080, false);
 const planned = (scheduler: string, ...ips: string[]): PlannedServer => ({
   server: { id: ID, scheduler, schedulerFlags: 0, persistenceSeconds: null },
-  endpoints: ips.map((ip) => ({
-    ip,
-    port: 8080,
-    local: false,
-    terminating: false,
-    nodeName: null,
-    target: null,
-  })),
+  endpoints: ips.map(target),
+  spared: [],
   scheduler: SCHEDULERS[scheduler] ?? rr,
   holder: null,
 });
@@ -82,4 +78,26 @@ test('a change writes only the commands that it needs', () => {
     'change 10.0.0.2:8080',
     'delete 10.0.0.1:8080',
   ]);
+});
+
+test('a real server that terminates keeps its flows while it serves, and is then removed at once', () => {
+  const table = new ServerTable();
+  const set = (plan: PlannedServer, ...spared: string[]) =>
+    written((add, remove) =>
+      table.set({ ...plan, spared: spared.map(target) }, 'dns', false, 0, add, remove),
+    );
+  set(planned('rr', '10.0.0.1', '10.0.0.2'));
+  assert.deepEqual(set(planned('rr', '10.0.0.2'), '10.0.0.1'), ['change 10.0.0.1:8080']);
+  assert.deepEqual(set(planned('rr', '10.0.0.2'), '10.0.0.1'), []);
+  assert.equal(table.isDraining, false, 'it does not wait for its flows to end');
+  assert.deepEqual(set(planned('rr', '10.0.0.2')), ['delete 10.0.0.1:8080']);
+  assert.deepEqual(set(planned('rr', '10.0.0.2'), '10.0.0.1'), [], 'without flows none is added');
+  set(planned('rr', '10.0.0.1', '10.0.0.2'));
+  set(planned('rr', '10.0.0.2'), '10.0.0.1');
+  assert.deepEqual(set(planned('rr', '10.0.0.1', '10.0.0.2')), ['change 10.0.0.1:8080'], 'it returns');
+  assert.deepEqual(
+    set(planned('dh', '10.0.0.2'), '10.0.0.1'),
+    ['change TCP 10.96.0.1:80', 'delete 10.0.0.1:8080'],
+    'a scheduler that selects servers of weight 0 too',
+  );
 });

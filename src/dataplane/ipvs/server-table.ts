@@ -141,7 +141,7 @@ export class ServerTable {
 
   /**
    * Changes a server to the plan: appends additions to `add`, removals to `remove`. `drains`: removed real servers stay
-   * until their connections are closed.
+   * until their connections are closed. Spared ones (UDP) stay, with weight 0, until the plan no longer lists them.
    */
   set(
     planned: PlannedServer,
@@ -151,7 +151,7 @@ export class ServerTable {
     add: Commands,
     remove: Commands,
   ): void {
-    const { server, endpoints, scheduler } = planned;
+    const { server, endpoints, spared, scheduler } = planned;
     const { id } = server;
     const key = serverKey(id);
     let state = this.#servers.get(key);
@@ -178,12 +178,20 @@ export class ServerTable {
       }
       left?.delete(realKey(real));
       real.drainingSince = null;
-      if (real.weight === weight) return real;
-      real.weight = weight;
-      add.batch.changeRealServer(id, real);
-      add.owners.push(owner);
+      this.#setWeight(state, real, weight, add);
       return real;
     });
+    if (scheduler.passesOver) {
+      for (const { ip, port } of spared) {
+        const real = left?.get(realKey({ address: ip, port }));
+        // One that was never a real server has no flows.
+        if (!real) continue;
+        left?.delete(realKey(real));
+        real.drainingSince = null;
+        this.#setWeight(state, real, 0, remove);
+        state.reals.push(real);
+      }
+    }
     const waits = drains && scheduler.passesOver;
     for (const real of left?.values() ?? []) {
       if (!this.#retire(state, real, waits, now, remove)) state.reals.push(real);
@@ -281,13 +289,16 @@ export class ServerTable {
       remove.owners.push(state.owner);
       return true;
     }
-    if (real.weight !== 0) {
-      real.weight = 0;
-      remove.batch.changeRealServer(id, real);
-      remove.owners.push(state.owner);
-    }
+    this.#setWeight(state, real, 0, remove);
     real.drainingSince ??= now;
     return false;
+  }
+
+  #setWeight(state: ServerState, real: RealState, weight: number, commands: Commands): void {
+    if (real.weight === weight) return;
+    real.weight = weight;
+    commands.batch.changeRealServer(state.server.id, real);
+    commands.owners.push(state.owner);
   }
 
   #noteDraining(key: string, state: ServerState): void {

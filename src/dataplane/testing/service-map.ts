@@ -51,6 +51,8 @@ export interface FrontendOptions {
   readonly protocol?: Protocol;
   /** Cluster-wide endpoints; those with `local` form the local pool. */
   readonly endpoints: readonly Endpoint[];
+  /** UDP: cluster-wide endpoints that keep their flows, but get no new ones. */
+  readonly spared?: readonly Endpoint[];
   readonly policy?: 'plain' | 'external-local' | 'internal-local';
   readonly affinitySeconds?: number | null;
   readonly allowedSources?: readonly string[];
@@ -62,7 +64,11 @@ export function frontend(options: FrontendOptions): Frontend {
   const family = options.family ?? (address?.includes(':') ? 'ipv6' : 'ipv4');
   const owner: PortRef = { namespace: 'shop', name: service, portName: 'p', protocol };
   const id = (scope: string) => `shop/${service}:p/${protocol}/${family}/${scope}`;
-  const cluster: Pool = { id: id('cluster'), endpoints };
+  const cluster: Pool = {
+    id: id('cluster'),
+    endpoints,
+    ...(options.spared ? { spared: options.spared } : {}),
+  };
   const local: Pool = { id: id('local'), endpoints: endpoints.filter((e) => e.local) };
   const route = (pool: Pool, masquerade: boolean): Route => {
     if (pool.endpoints.length > 0) return { action: 'forward', pool, masquerade };
