@@ -40,9 +40,7 @@ export async function measureElements(netns: string, n: number): Promise<Measure
       size: room(n * PER_SERVICE),
     });
     for (const [i, head] of heads.entries()) {
-      for (let slot = 0; slot < PER_SERVICE; slot++) {
-        batch.addMapElement('t', 'e', head, slot, data, (i * PER_SERVICE + slot) * 2, 2);
-      }
+      batch.addMapElements('t', 'e', head, 0, PER_SERVICE, data, i * PER_SERVICE * 2, 2);
     }
     for (const key of heads) batch.addElement('t', 's', { key, verdict: { goto: 'pick' } });
     const encoded = performance.now();

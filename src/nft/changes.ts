@@ -4,8 +4,11 @@ import type { ElementGroup, Elements, Shape } from './spec.ts';
 /** The writes that change a table's elements from one group to another. Ranges of elements: `from` up to `to`. */
 export interface ChangeSink {
   add(elements: Elements, from: number, to: number): void;
-  /** `replaced`: an element with the same key is added in the same change. */
-  remove(elements: Elements, from: number, to: number, replaced: boolean): void;
+  /**
+   * `succeeded`: an element with the same key is added in the same change, or the head keeps elements of
+   * lower indexes.
+   */
+  remove(elements: Elements, from: number, to: number, succeeded: boolean): void;
 }
 
 /**
@@ -30,17 +33,17 @@ export function changeGroup(
     return was ? place(was, next, shapeOf(next.set).dataWords) : next;
   });
   for (const one of old)
-    each(one, next, shapeOf(one.set), (from, to, kept) => sink.remove(one, from, to, kept));
+    each(one, next, shapeOf(one.set), (from, to, succeeded) => sink.remove(one, from, to, succeeded));
   for (const one of next) each(one, old, shapeOf(one.set), (from, to) => sink.add(one, from, to));
   return { elements: next, needs: after.needs };
 }
 
-/** Calls back with the elements that are not in `others`; `kept`: an element there has the same key. */
+/** Calls back with the elements that are not in `others`; `succeeded` as in `ChangeSink`. */
 function each(
   one: Elements,
   others: readonly Elements[],
   shape: Shape,
-  use: (from: number, to: number, kept: boolean) => void,
+  use: (from: number, to: number, succeeded: boolean) => void,
 ): void {
   if (one.head) {
     const other = partner(one, others);
@@ -48,7 +51,7 @@ function each(
     for (let i = 0; i < common; i++) {
       if (other && !sameData(one, other, i, shape.dataWords)) use(i, i + 1, true);
     }
-    if (common < one.count) use(common, one.count, false);
+    if (common < one.count) use(common, one.count, common > 0);
     return;
   }
   const same = others.filter((other) => other.set === one.set && other.head === null);

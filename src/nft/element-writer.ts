@@ -13,18 +13,22 @@ export function writeElements(
 ): void {
   const { set, words, at, head, verdict, comment } = elements;
   if (head) {
-    const { dataWords } = shape;
-    for (let i = from; i < to; i++) {
-      batch.addMapElement(table, set, head, i, words, at + i * dataWords, dataWords);
-    }
+    batch.addMapElements(table, set, head, from, to, words, at, shape.dataWords);
     return;
   }
   const { stride, keyWords } = shape;
-  const isKey = stride === keyWords && verdict === null && comment === undefined;
+  const hasOnlyKey = stride === keyWords;
+  const isKey = hasOnlyKey && verdict === null && comment === undefined;
   for (let i = from; i < to; i++) {
     const start = at + i * stride;
     if (isKey) {
       batch.addKey(table, set, words, start, keyWords);
+      continue;
+    }
+    if (hasOnlyKey) {
+      // An array of its own is used as it is: a view of it would cost more than writing the element.
+      const key = words.length === keyWords ? words : words.subarray(start, start + keyWords);
+      batch.addElement(table, set, { key, verdict, comment });
       continue;
     }
     for (const element of withRangeOrData(elements, shape, start)) batch.addElement(table, set, element);

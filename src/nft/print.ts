@@ -81,6 +81,7 @@ function printSet(set: SetSpec, elements: readonly string[]): string {
     `  ${data === undefined ? 'set' : 'map'} ${set.name} {`,
     `    type ${concatenated(set.key)}${value}`,
     ...(flags.length > 0 ? [`    flags ${flags.join(', ')}`] : []),
+    ...(set.counted ? ['    counter'] : []),
     ...(elements.length > 0
       ? [
           '    elements = {',

@@ -21,11 +21,14 @@ export interface SetSpec {
   readonly interval?: boolean;
   /** Rules add the elements, which expire; `verify` ignores them. */
   readonly dynamic?: boolean;
+  /** Each element counts the packets that find it. */
+  readonly counted?: boolean;
   /** The size of the set; absent: one and a half times the number of elements. */
   readonly size?: number;
   /**
-   * `deferred`: elements are deleted in the next transaction, or a few milliseconds later, because packets
-   * may still be about to look them up.
+   * `deferred`: the last elements of a head are deleted in the next transaction, or a few milliseconds
+   * later, because packets may still be about to look them up. Rules must tolerate a missing element if
+   * the head has one of a lower index.
    */
   readonly removal?: 'deferred';
 }
@@ -68,8 +71,11 @@ export interface TableSpec {
   readonly name: string;
   readonly chains: readonly ChainSpec[];
   readonly sets: readonly SetSpec[];
-  /** By owner: the key of a frontend, or a name such as "node". No two groups contain the same element. */
-  readonly groups: ReadonlyMap<string, ElementGroup>;
+  /**
+   * By owner: the key of a frontend, or a name such as "node". No two groups contain the same element. A table that is
+   * written takes the map over, and changes it: copying one of 300,000 groups would take longer than a change.
+   */
+  readonly groups: Map<string, ElementGroup>;
 }
 
 /**

@@ -60,8 +60,7 @@ export class TableContents {
   /** Sizes the sets for all groups of the spec except those of the refused owners. */
   constructor(spec: TableSpec, refused: ReadonlyMap<string, Error>) {
     this.spec = spec;
-    this.#groups = new Map(spec.groups);
-    for (const owner of refused.keys()) this.#groups.delete(owner);
+    this.#groups = refused.size === 0 ? spec.groups : without(spec.groups, refused);
     const counts = this.#count();
     const appended: ChainSpec[] = [];
     const addAll = ({ chains, sets }: Pick<Fragment, 'chains' | 'sets'>) => {
@@ -221,8 +220,8 @@ export class TableContents {
     for (const need of next?.needs ?? []) this.#addFragment(batch, need);
     const kept = changeGroup(this.#groups.get(owner) ?? null, next, (set) => this.#set(set).shape, {
       add: (elements, from, to) => added.push({ elements, from, to }),
-      remove: (elements, from, to, replaced) => {
-        const isDeferred = !replaced && this.#set(elements.set).spec.removal === 'deferred';
+      remove: (elements, from, to, succeeded) => {
+        const isDeferred = !succeeded && this.#set(elements.set).spec.removal === 'deferred';
         (isDeferred ? this.#deferred : removed).push({ elements, from, to });
       },
     });
@@ -262,6 +261,12 @@ function addSet(batch: NftBatch, table: string, { spec, size }: SetState): void 
 
 function missing(set: string): never {
   throw new FairleadError(`no such set: ${set}`, { op: 'program nf_tables', code: 'ENOENT' });
+}
+
+function without(groups: ReadonlyMap<string, ElementGroup>, refused: ReadonlyMap<string, Error>) {
+  const left = new Map(groups);
+  for (const owner of refused.keys()) left.delete(owner);
+  return left;
 }
 
 function stateOf(spec: SetSpec, count: number): SetState {

@@ -120,11 +120,16 @@ const CHANGES: Readonly<
     to: { a: service(1, 10, 25, 30) },
     writes: [`- element ${slot(1, 1)}`, `+ element ${slot(1, 1)} : ${hex(25)}`],
   },
-  'the last slot later if an endpoint is removed, and another endpoint takes its slot': {
+  'the last slot at once if an endpoint is removed, and another endpoint takes its slot': {
     from: { a: service(1, 10, 20, 30) },
     to: { a: service(1, 20, 30) },
-    writes: [`- element ${slot(1, 0)}`, `+ element ${slot(1, 0)} : ${hex(30)}`],
-    later: [`- element ${slot(1, 2)}`],
+    writes: [`- element ${slot(1, 0)}`, `- element ${slot(1, 2)}`, `+ element ${slot(1, 0)} : ${hex(30)}`],
+  },
+  'the slots later if no endpoint is left': {
+    from: { a: service(1, 10, 20) },
+    to: { a: service(1) },
+    writes: [`- element ports ${hex(1)}`, `+ element ports ${hex(1)} : drop`],
+    later: [`- element ${slot(1, 0)}`, `- element ${slot(1, 1)}`],
   },
   'chains and sets before the elements that need them': {
     from: { a: service(1) },
@@ -166,11 +171,24 @@ for (const [what, { from, to, writes, later }] of Object.entries(CHANGES)) {
 test('deferred removals come first in the next change', async () => {
   const { table, change } = open();
   await table.replace(spec({ a: service(1, 10, 20) }));
-  await change({ a: service(1, 10) });
-  assert.deepEqual(await change({ a: service(1, 10, 30) }), [
+  await change({ a: null });
+  assert.deepEqual(await change({ a: service(1, 30) }), [
+    `- element ${slot(1, 0)}`,
     `- element ${slot(1, 1)}`,
-    `+ element ${slot(1, 1)} : ${hex(30)}`,
+    `+ element ports ${hex(1)} : goto pick`,
+    `+ element ${slot(1, 0)} : ${hex(30)}`,
   ]);
+});
+
+test('the slots of a large pool are written in several messages', async () => {
+  const { connection, table } = open();
+  const data = Array.from({ length: 5000 }, (_, i) => i + 1);
+  await table.replace(spec({ a: service(1, ...data) }));
+  const slots = connection.transactions[0]?.filter((line) => line.startsWith('+ element slots'));
+  assert.deepEqual(
+    slots,
+    data.map((value, i) => `+ element ${slot(1, i)} : ${hex(value)}`),
+  );
 });
 
 test('a replacement is repeated while other programs commit, finally without checking the generation', async () => {

@@ -342,8 +342,7 @@ export class Table {
   }
 
   #cleanLater(): void {
-    this.#cancelCleaning?.();
-    this.#cancelCleaning = this.#options.clock.after(DEFERRED_MS, () => {
+    this.#cancelCleaning ??= this.#options.clock.after(DEFERRED_MS, () => {
       this.#cancelCleaning = null;
       if (this.#lock.busy) this.#cleanLater();
       else this.#clean();

@@ -101,12 +101,14 @@ export class Tables {
   async change(
     groups: ReadonlyMap<IPFamily, ReadonlyMap<string, ElementGroup | null>>,
   ): Promise<CommitReport> {
-    let total = NOTHING;
+    let total: CommitReport | null = null;
     for (const [family, changed] of groups) {
       const table = this.#tables.get(family);
-      if (table && changed.size > 0) total = sum(total, await table.change(changed));
+      if (!table || changed.size === 0) continue;
+      const one = await table.change(changed);
+      total = total ? sum(total, one) : one;
     }
-    return total;
+    return total ?? NOTHING;
   }
 
   /** Reads the tables back and compares them with the written ones. */

@@ -27,11 +27,13 @@ for (const variant of ['nft', 'legacy'] as const) {
   for (let seed = 21; seed <= 23; seed++) {
     test(`iptables-${variant}, random cluster ${seed}: the output of iptables-save after incremental changes equals a fresh start and agrees with the oracle`, {
       skip,
-    }, async () => {
+    }, async (t) => {
       const id = randomBytes(3).toString('hex');
       const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
-      createNetns(netns);
-      createNetns(other);
+      for (const name of [netns, other]) {
+        createNetns(name);
+        t.after(() => removeNetns(name));
+      }
       const dataplane = createIptables({ families: FAMILIES, variant, netns });
       const fresh = createIptables({ families: FAMILIES, variant, netns: other });
       try {
@@ -68,8 +70,6 @@ for (const variant of ['nft', 'legacy'] as const) {
       } finally {
         await dataplane.close();
         await fresh.close();
-        removeNetns(netns);
-        removeNetns(other);
       }
     });
   }

@@ -4,6 +4,7 @@ import type { KernelStep } from '../dataplane.ts';
 import { CHAIN, portName, serviceChain } from './chain-names.ts';
 import { dispatchKey } from './dispatch-tree.ts';
 import type { Ruleset } from './ruleset.ts';
+import { refusalTree } from './service-chains.ts';
 
 /** Lists the chains that a packet to a frontend passes, in order, with the probability of each endpoint. */
 export function locateSteps(
@@ -36,13 +37,7 @@ export function locateSteps(
     });
   }
   if (route.action !== 'forward') {
-    const tree =
-      frontend.address === null
-        ? 'rejectNodePort'
-        : frontend.kind === 'ClusterIP'
-          ? 'rejectAddress'
-          : 'rejectExternal';
-    const refusal = ruleset.locate(tree, key);
+    const refusal = ruleset.locate(refusalTree(frontend), key);
     steps.push({
       object: chain('filter', refusal?.chains.at(-1) ?? CHAIN.services),
       effect: `${route.action}: ${route.reason} (${refusal?.rules.join('; ') ?? ''})`,

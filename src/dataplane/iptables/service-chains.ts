@@ -87,15 +87,7 @@ export function serviceChains(
     const entry = enter(frontend);
     if (entry) entries[frontend.address === null ? 'nodePort' : 'address'].set(key, entry);
     const refusal = refuse(frontend, pods);
-    if (refusal.length > 0) {
-      const tree =
-        frontend.address === null
-          ? 'rejectNodePort'
-          : frontend.kind === 'ClusterIP'
-            ? 'rejectAddress'
-            : 'rejectExternal';
-      entries[tree].set(key, refusal);
-    }
+    if (refusal.length > 0) entries[refusalTree(frontend)].set(key, refusal);
     if (frontend.allowedSources) entries.firewall.set(key, firewallRules(frontend, refusal.length > 0));
   }
   for (const [name, { pool, affinity, marks }] of pools) {
@@ -176,6 +168,10 @@ export function serviceChains(
     }
   }
 }
+
+/** Returns the dispatch tree of the rules that reject or drop a frontend's packets. */
+export const refusalTree = ({ address, kind }: Frontend) =>
+  address === null ? 'rejectNodePort' : kind === 'ClusterIP' ? 'rejectAddress' : 'rejectExternal';
 
 const poolChain = (owner: PortRef, pool: Pool): string =>
   serviceChain(pool.id.endsWith('/local') ? 'KUBE-SVL-' : 'KUBE-SVC-', owner);

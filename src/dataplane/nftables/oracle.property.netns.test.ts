@@ -25,11 +25,13 @@ const PACKETS = 40;
 const COMPARED = 4;
 
 for (let seed = 1; seed <= 8; seed++) {
-  test(`random cluster ${seed}: incremental changes yield the kernel state of a fresh start, and packets follow the oracle`, async () => {
+  test(`random cluster ${seed}: incremental changes yield the kernel state of a fresh start, and packets follow the oracle`, async (t) => {
     const id = randomBytes(3).toString('hex');
     const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
-    createNetns(netns);
-    createNetns(other);
+    for (const name of [netns, other]) {
+      createNetns(name);
+      t.after(() => removeNetns(name));
+    }
     const clock = manualClock();
     const dataplane = createNftables({ families: FAMILIES, netns, clock });
     const fresh = createNftables({ families: FAMILIES, netns: other });
@@ -68,8 +70,6 @@ for (let seed = 1; seed <= 8; seed++) {
       otherConnection.close();
       await dataplane.close();
       await fresh.close();
-      removeNetns(netns);
-      removeNetns(other);
     }
   });
 }

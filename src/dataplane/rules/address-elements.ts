@@ -36,21 +36,22 @@ export function sourceRangeElements(
 
 /**
  * A set of single addresses, each with a separate owner, since each is added and removed separately.
- * `times`: how often the key repeats the address.
+ * `times`: how often the key repeats the address. `prefix`: of the owner's name, unique in a table.
  */
 export interface AddressSet {
   readonly set: string;
   readonly times: 1 | 2;
+  readonly prefix: string;
 }
 
-export const CLUSTER_IPS: AddressSet = { set: 'cluster-ips', times: 1 };
-/** A hairpin packet has the endpoint's address twice. */
-export const HAIRPIN: AddressSet = { set: 'hairpin', times: 2 };
+export const CLUSTER_IPS: AddressSet = { set: 'cluster-ips', times: 1, prefix: 'cluster-ips ' };
+/** A hairpin packet has the endpoint's address twice. No prefix: 300,000 more strings would cost more than the elements. */
+export const HAIRPIN: AddressSet = { set: 'hairpin', times: 2, prefix: '' };
 
 /** Records that the addresses of this family are in the set. */
 export function noteAddresses(
   groups: { set(owner: string, group: ElementGroup): unknown },
-  { set, times }: AddressSet,
+  { set, times, prefix }: AddressSet,
   family: IPFamily,
   addresses: Iterable<string>,
 ): void {
@@ -68,7 +69,7 @@ export function noteAddresses(
     }
     // Invalid addresses are skipped; their frontends are reported.
     if (!writeKey(ip, family, times, chunk, at)) continue;
-    groups.set(`${set} ${ip}`, group([elements(set, chunk, { at })]));
+    groups.set(prefix + ip, group([elements(set, chunk, { at })]));
     at += times * width;
   }
 }
@@ -85,7 +86,7 @@ export function changeAddressSet(
   family: IPFamily,
   { added, removed }: { readonly added: Iterable<string>; readonly removed: Iterable<string> },
 ): void {
-  for (const ip of removed) if (isOfFamily(ip, family)) groups.set(`${to.set} ${ip}`, null);
+  for (const ip of removed) if (isOfFamily(ip, family)) groups.set(to.prefix + ip, null);
   noteAddresses(groups, to, family, added);
 }
 

@@ -43,6 +43,8 @@ export interface SetDefinition {
   readonly interval?: boolean;
   /** Elements may expire, and rules may add and update them. */
   readonly dynamic?: boolean;
+  /** Each element counts the packets that find it. */
+  readonly counted?: boolean;
 }
 
 export interface BaseChain {
@@ -241,6 +243,13 @@ export class NftBatch {
       out.endNest();
     }
     out.attribute(at.userdata, byteOrderUserdata(data !== undefined && data !== 'verdict'));
+    if (set.counted) {
+      out.nest(at.expression);
+      out.text(NFTA.expression.name, 'counter');
+      out.nest(NFTA.expression.data);
+      out.endNest();
+      out.endNest();
+    }
     this.#end();
   }
 
@@ -269,21 +278,26 @@ export class NftBatch {
   }
 
   /**
-   * Adds plain map elements in bulk, the fast path: the first words of the key stay the same, and the last
-   * word and the data change. `head` contains all words of the key except the last.
+   * Adds plain map elements in bulk, the fast path: `head` contains all words of the keys except the last,
+   * which is the element's number, `from` up to `to`. The elements' data, `dataWords` words each, are in
+   * `data`, those of element 0 at `dataAt`.
    */
-  addMapElement(
+  addMapElements(
     table: string,
     set: string,
     head: Uint32Array,
-    lastKeyWord: number,
+    from: number,
+    to: number,
     data: Uint32Array,
     dataAt: number,
     dataWords: number,
   ): void {
-    this.#selectElements(NFT_MSG.newElements, NLM_F_CREATE, table, set);
-    this.#elementRoom(wordsOfMapElement(head.length, dataWords));
-    writeMapElement(this.#out, head, lastKeyWord, data, dataAt, dataWords);
+    const size = wordsOfMapElement(head.length, dataWords);
+    for (let i = from; i < to; ) {
+      this.#selectElements(NFT_MSG.newElements, NLM_F_CREATE, table, set);
+      const end = i + this.#elementRoom(size, to - i);
+      for (; i < end; i++) writeMapElement(this.#out, head, i, data, dataAt + i * dataWords, dataWords);
+    }
   }
 
   /**
@@ -318,12 +332,15 @@ export class NftBatch {
     this.#elements = { type, flags, table, set, open: -1 };
   }
 
-  /** Makes room for an element of at most `count` words and counts it. */
-  #elementRoom(count: number): void {
+  /**
+   * Makes room for elements of at most `size` words each and counts them. Returns their number: at most
+   * `wanted`, fewer if the open message has no room for all.
+   */
+  #elementRoom(size: number, wanted = 1): number {
     const out = this.#out;
     let elements = this.#elements;
     if (!elements) throw new Error('no set is selected');
-    if (elements.open >= 0 && out.at - elements.open + count > MAX_ELEMENTS_WORDS) {
+    if (elements.open >= 0 && out.at - elements.open + size > MAX_ELEMENTS_WORDS) {
       const again = { ...elements, open: -1 };
       this.endElements();
       this.#elements = elements = again;
@@ -338,8 +355,11 @@ export class NftBatch {
       elements.open = out.at++;
       this.#elements = elements;
     }
-    this.#operations++;
-    out.room(count);
+    const rest = MAX_ELEMENTS_WORDS - (out.at - elements.open);
+    const count = wanted * size <= rest ? wanted : Math.max(1, Math.floor(rest / size));
+    this.#operations += count;
+    out.room(count * size);
+    return count;
   }
 
   #message(type: number, flags: number, object: string): void {

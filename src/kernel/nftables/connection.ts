@@ -14,6 +14,7 @@ import { NftBatch } from './batch.ts';
 import { NFNL_SUBSYS_NFTABLES, NFT_MSG, NFTA, TABLE_FLAG } from './constants.ts';
 import { type DumpedElement, readElements, readNamed, type SetDump } from './dump.ts';
 
+const DONE: Promise<void> = Promise.resolve();
 const messageType = (message: number) => (NFNL_SUBSYS_NFTABLES << 8) | message;
 /** A dump of elements is repeated if a commit interrupted it, at most this often. */
 const DUMP_ATTEMPTS = 10;
@@ -74,9 +75,20 @@ export class NftConnection {
    * refused, with the errno's name as code: ERESTART if the ruleset has another generation by now, ENFILE
    * if a set is full, EPERM if the table has another owner.
    */
-  async commit(batch: NftBatch): Promise<void> {
-    if (batch.empty) return;
+  commit(batch: NftBatch): Promise<void> {
+    if (batch.empty) return DONE;
     const { bytes, last } = batch.finish();
+    if (!this.#socket.isImmediate(bytes.length)) return this.#commitLater(batch, bytes, last);
+    // Most changes: each further asynchronous call costs a microsecond, a tenth of the kernel's time.
+    try {
+      check(batch, this.#socket.batchSync(bytes, last));
+      return DONE;
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+
+  async #commitLater(batch: NftBatch, bytes: Uint8Array, last: number): Promise<void> {
     check(batch, await this.#socket.batch(bytes, last));
   }
 

@@ -28,6 +28,8 @@ export interface DumpedElement {
   readonly timeoutMs: number;
   readonly expiresMs: number;
   readonly comment: string | null;
+  /** Packets that found the element of a counted set; else 0. */
+  readonly packets: number;
 }
 
 /** Returns a dumped object's attributes, and the text of one of them. */
@@ -57,6 +59,7 @@ function readElement(bytes: Uint8Array): DumpedElement {
   const expires = attributes.get(at.expiration);
   const flags = attributes.get(at.flags);
   const comment = attributes.get(at.userdata);
+  const expression = attributes.get(at.expression);
   return {
     key: value(at.key)?.get(NFTA.data.value) ?? new Uint8Array(0),
     keyEnd: value(at.keyEnd)?.get(NFTA.data.value) ?? null,
@@ -66,6 +69,7 @@ function readElement(bytes: Uint8Array): DumpedElement {
     timeoutMs: timeout ? Number(readBe64(timeout)) : 0,
     expiresMs: expires ? Number(readBe64(expires)) : 0,
     comment: comment && comment[0] === 0 ? readText(comment.subarray(2)) : null,
+    packets: expression ? packetsOf(expression) : 0,
   };
 }
 
@@ -89,15 +93,18 @@ export function isShownAs(written: Uint8Array, shown: Uint8Array): boolean {
 /** Returns the packets that the counters among a rule's expressions have counted. */
 export function readCounter(expressions: Uint8Array): number {
   let packets = 0;
-  for (const [, bytes] of eachAttribute(expressions)) {
-    const expression = readAttributes(bytes);
-    const name = expression.get(NFTA.expression.name);
-    if (!name || readText(name) !== 'counter') continue;
-    const data = readAttributes(expression.get(NFTA.expression.data) ?? new Uint8Array(0));
-    const value = data.get(NFTA.counter.packets);
-    if (value) packets += Number(new DataView(value.buffer, value.byteOffset, 8).getBigUint64(0));
-  }
+  for (const [, bytes] of eachAttribute(expressions)) packets += packetsOf(bytes);
   return packets;
+}
+
+/** Returns the packets that an expression has counted; 0 if it is not a counter. */
+function packetsOf(bytes: Uint8Array): number {
+  const expression = readAttributes(bytes);
+  const name = expression.get(NFTA.expression.name);
+  if (!name || readText(name) !== 'counter') return 0;
+  const data = readAttributes(expression.get(NFTA.expression.data) ?? new Uint8Array(0));
+  const value = data.get(NFTA.counter.packets);
+  return value ? Number(new DataView(value.buffer, value.byteOffset, 8).getBigUint64(0)) : 0;
 }
 
 /** NFTA_EXPR_NAME, NFTA_EXPR_DATA. */
