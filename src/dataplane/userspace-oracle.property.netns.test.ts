@@ -31,10 +31,13 @@ const PACKETS = 40;
 const COMPARED = 3;
 
 for (let seed = 31; seed <= 33; seed++) {
-  test(`random cluster ${seed}: incremental changes yield the rules and listeners of a fresh start, and packets reach the oracle’s endpoints`, async () => {
+  test(`random cluster ${seed}: incremental changes yield the rules and listeners of a fresh start, and packets reach the oracle’s endpoints`, async (t) => {
     const id = randomBytes(3).toString('hex');
     const [netns, other] = [`flt-${id}-increments`, `flt-${id}-fresh`];
-    for (const name of [netns, other]) createNetns(name);
+    for (const name of [netns, other]) {
+      createNetns(name);
+      t.after(() => removeNetns(name));
+    }
     const cluster = randomCluster(seed, { protocols: PROTOCOLS });
     const clock = manualClock();
     const dataplane = createUserspace({ families: FAMILIES, netns, clock });
@@ -84,7 +87,6 @@ for (let seed = 31; seed <= 33; seed++) {
       otherConnection.close();
       await dataplane.close();
       await fresh.close();
-      for (const name of [netns, other]) removeNetns(name);
     }
   });
 }

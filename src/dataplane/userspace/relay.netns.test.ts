@@ -11,6 +11,7 @@ import { eventually } from '../../lib/testing/eventually.ts';
 import type { Endpoint, Frontend } from '../../service/model.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { sendFromPortZero } from '../testing/udp-flow.ts';
 import { UDP_IDLE_MS } from './udp-proxy.ts';
 import { createUserspace, type UserspaceDataplane } from './userspace.ts';
 
@@ -404,6 +405,12 @@ describe('the proxy of the userspace mode', () => {
       const next = serviceMap(web((f) => [living('pod2', f)], 'UDP'));
       await dataplane.apply(changeBetween(map, next), next);
       assert.equal(await one.ask(), 'pod2');
+    });
+
+    test('a datagram from port 0, which cannot be answered, stops nothing', async () => {
+      await dataplane.sync(serviceMap(web((f) => [living('pod1', f)], 'UDP')));
+      sendFromPortZero(topology.namespace('pod3'), topology.address('pod3', 'ipv4'), vip('ipv4'), 80);
+      for (let i = 0; i < 3; i++) assert.equal(await (await client('ipv4')).ask(), 'pod1');
     });
 
     test('a client that keeps sending reaches the restarted proxy', async () => {

@@ -58,6 +58,8 @@ export function createUdpProxy({
     logger.error({ error: error.message }, 'listener failed; its Service is unreachable');
   });
   listener.on('message', (bytes, client) => {
+    // Cannot be answered, and Node throws when it sends to port 0.
+    if (client.port === 0) return;
     const key = `${client.address} ${client.port}`;
     const session = sessions.get(key) ?? begin(key, client);
     session.lastUsed = clock.now();
