@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { NetworkPolicy, Pod } from '../kube/types.ts';
-import { policyHints } from './policy-hints.ts';
+import type { ClusterPolicyObject } from '../policy/cluster-policy-reader.ts';
+import { clusterPolicyConditions } from './cluster-policy-status.ts';
+import { clusterPolicyHints, policyHints } from './policy-hints.ts';
 import { pod } from './testing/objects.ts';
 
 const web = (name: string, extra: Partial<NonNullable<Pod['spec']>> = {}): Pod =>
@@ -68,3 +70,83 @@ for (const [what, spec, pods, expected] of rows) {
 function inNamespace(one: Pod, namespace: string): Pod {
   return { ...one, metadata: { ...one.metadata, namespace } };
 }
+
+describe('policies of the whole cluster', () => {
+  const namespaces = [{ metadata: { name: 'default', labels: { team: 'red' } } }];
+  const blue = { matchLabels: { team: 'blue' } };
+  const red = { matchLabels: { team: 'red' } };
+  const rows: [what: string, spec: ClusterPolicyObject['spec'] & object, expected: RegExp[]][] = [
+    ['a policy that selects a pod', { subject: { namespaces: red } }, []],
+    ['a policy that selects no pod', { subject: { namespaces: blue } }, [/spec\.subject selects no pod/]],
+    [
+      'domain names',
+      {
+        subject: { namespaces: red },
+        egress: [{ action: 'Accept', to: [{ domainNames: ['a.example'] } as object] }],
+      },
+      [/spec\.egress\[0\]\.to\[0\]\.domainNames is not supported/],
+    ],
+  ];
+  for (const [what, spec, expected] of rows) {
+    test(what, () => {
+      const object = { metadata: { name: 'p' }, spec: { tier: 'Admin', priority: 1, ...spec } };
+      const found = clusterPolicyHints('ClusterNetworkPolicy', object, [web('a')], namespaces);
+      assert.equal(found.length, expected.length, found.map(({ message }) => message).join());
+      for (const [i, pattern] of expected.entries()) assert.match(found[i]?.message ?? '', pattern);
+    });
+  }
+});
+
+describe('conditions of policies of the whole cluster', () => {
+  const subject = { namespaces: {} };
+  const accepted: ClusterPolicyObject['spec'] & object = { tier: 'Admin', priority: 1, subject };
+  const refused = {
+    ...accepted,
+    egress: [{ action: 'Accept', to: [{ domainNames: ['a.example'] } as object] }],
+  };
+  const NOW = Date.parse('2025-01-01T00:00:10Z');
+  const condition = (status: string, observedGeneration: number) => ({
+    type: 'Accepted',
+    status,
+    reason: status === 'True' ? 'Accepted' : 'UnsupportedField',
+    message: status === 'True' ? 'all fields are supported' : 'not supported: …',
+    observedGeneration,
+    lastTransitionTime: '2025-01-01T00:00:00Z',
+  });
+  const other = { ...condition('True', 1), type: 'Other' };
+  const rows: [
+    what: string,
+    spec: typeof accepted,
+    before: (typeof other)[],
+    expected: [type: string, status: string, time: string][] | null,
+  ][] = [
+    ['a new policy is accepted', accepted, [], [['Accepted', 'True', '10Z']]],
+    ['a field that is not supported', refused, [], [['Accepted', 'False', '10Z']]],
+    ['an unchanged policy', accepted, [condition('True', 2)], null],
+    [
+      'a change that is accepted again keeps the time of the transition',
+      accepted,
+      [condition('True', 1)],
+      [['Accepted', 'True', '00Z']],
+    ],
+    [
+      'a change that is no longer accepted',
+      refused,
+      [condition('True', 1), other],
+      [
+        ['Other', 'True', '00Z'],
+        ['Accepted', 'False', '10Z'],
+      ],
+    ],
+  ];
+  for (const [what, spec, before, expected] of rows) {
+    test(what, () => {
+      const object = { metadata: { name: 'p', generation: 2 }, spec, status: { conditions: before } };
+      const found = clusterPolicyConditions('ClusterNetworkPolicy', object, NOW);
+      const shown = found?.map((one) => [one.type, one.status, one.lastTransitionTime.slice(-3)]) ?? null;
+      assert.deepEqual(shown, expected);
+      const message = found?.find(({ status }) => status === 'False')?.message;
+      if (message) assert.match(message, /spec\.egress\[0\]\.to\[0\]\.domainNames/);
+    });
+  }
+});

@@ -1,6 +1,16 @@
 import { startInformer } from '../kube/informer.ts';
-import { selects } from '../kube/selector.ts';
-import { keyOf, type NetworkPolicy, type Pod, RESOURCES } from '../kube/types.ts';
+import { selects as matches } from '../kube/selector.ts';
+import { keyOf, type Namespace, type NetworkPolicy, type Pod, RESOURCES } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+import { coversNamespace } from '../policy/allows.ts';
+import {
+  type ClusterPolicyKind,
+  type ClusterPolicyObject,
+  clusterPolicyKey,
+  readClusterPolicy,
+} from '../policy/cluster-policy-reader.ts';
+import { clusterPolicyResource, followClusterPolicies } from '../policy/follow-cluster-policies.ts';
+import { startClusterPolicyStatus } from './cluster-policy-status.ts';
 import { type ControllerContext, controllerQueue, recorderFor } from './context.ts';
 import { isFinished } from './pods.ts';
 
@@ -8,7 +18,7 @@ import { isFinished } from './pods.ts';
 const GRACE_MS = 30_000;
 
 export interface PolicyHint {
-  readonly reason: 'SelectsNoPods' | 'NoSuchPort';
+  readonly reason: 'SelectsNoPods' | 'NoSuchPort' | 'UnsupportedField';
   readonly message: string;
 }
 
@@ -20,7 +30,7 @@ export function policyHints(policy: NetworkPolicy, pods: readonly Pod[]): Policy
   const selected = running.filter(
     ({ metadata }) =>
       metadata?.namespace === policy.metadata?.namespace &&
-      selects(policy.spec?.podSelector ?? {}, metadata?.labels),
+      matches(policy.spec?.podSelector ?? {}, metadata?.labels),
   );
   const concerned = selected.filter(({ spec }) => spec?.hostNetwork !== true);
   if (concerned.length === 0) {
@@ -58,7 +68,41 @@ function unknownPorts(
   });
 }
 
-/** Writes an event on each NetworkPolicy that probably has a mistake, some time after it was created or changed. */
+/** Returns probable mistakes in a policy of the whole cluster, and its fields that are not supported. Pure. */
+export function clusterPolicyHints(
+  kind: ClusterPolicyKind,
+  object: ClusterPolicyObject,
+  pods: readonly Pod[],
+  namespaces: readonly Namespace[],
+): PolicyHint[] {
+  const { policy, unsupported } = readClusterPolicy(kind, object);
+  const hints = unsupported.map(
+    (field): PolicyHint => ({
+      reason: 'UnsupportedField',
+      message: `${field} is not supported: a rule that accepts matches nothing by it, and any other rule with it denies everything`,
+    }),
+  );
+  const labels = new Map(namespaces.map(({ metadata }) => [metadata?.name ?? '', metadata?.labels ?? {}]));
+  const selects = pods.some(
+    (pod) =>
+      pod.spec?.hostNetwork !== true &&
+      !isFinished(pod) &&
+      coversNamespace(
+        policy.subject,
+        pod.metadata?.namespace ?? '',
+        labels.get(pod.metadata?.namespace ?? '') ?? null,
+      ) &&
+      matches(policy.subject.pods, pod.metadata?.labels),
+  );
+  if (selects) return hints;
+  const message = 'spec.subject selects no pod: the policy has no effect';
+  return [...hints, { reason: 'SelectsNoPods', message }];
+}
+
+/**
+ * Writes an event on each policy that probably has a mistake, some time after it was created or changed, and the conditions
+ * of the policies of the whole cluster.
+ */
 export function startPolicyHints(context: ControllerContext): void {
   const informer = startInformer({ ...context, resource: RESOURCES.networkPolicies });
   const events = recorderFor(context, 'network-policy-controller');
@@ -75,5 +119,36 @@ export function startPolicyHints(context: ControllerContext): void {
         queue.addAfter(keyOf(policy), GRACE_MS);
     },
     onDelete() {},
+  });
+
+  const clusterPolicies = new Map<
+    string,
+    { readonly kind: ClusterPolicyKind; readonly object: ClusterPolicyObject }
+  >();
+  const clusterQueue = controllerQueue(context, 'cluster-network-policy-hints', async (key) => {
+    const found = clusterPolicies.get(key);
+    if (!found) return;
+    const { kind, object } = found;
+    const { pods, namespaces } = context.caches;
+    for (const { reason, message } of clusterPolicyHints(
+      kind,
+      object,
+      pods.informer.list(),
+      namespaces.informer.list(),
+    ))
+      events.event(object, 'Warning', reason, message, clusterPolicyResource(kind));
+  });
+  const status = startClusterPolicyStatus(context);
+  followClusterPolicies(context, {
+    onSet(kind, object) {
+      const key = clusterPolicyKey(kind, keyOf(object));
+      clusterPolicies.set(key, { kind, object });
+      clusterQueue.addAfter(key, GRACE_MS);
+      status.changed(kind, keyOf(object));
+    },
+    onDelete: (key) => void clusterPolicies.delete(key),
+  }).catch((error: unknown) => {
+    if (!context.signal.aborted)
+      context.logger.warn({ err: error }, `failed to follow policies of the cluster: ${messageOf(error)}`);
   });
 }

@@ -5,12 +5,12 @@ type Labels = Readonly<Record<string, string>> | undefined;
 /** Evaluates a meta/v1 LabelSelector. Null selects nothing, an empty selector everything. */
 export function selects(selector: LabelSelector | null | undefined, labels: Labels): boolean {
   if (!selector) return false;
-  return (
-    hasLabels(selector.matchLabels ?? {}, labels) &&
-    (selector.matchExpressions ?? []).every(({ key, operator, values = [] }) =>
-      matchesExpression(operator, labels?.[key], values),
-    )
-  );
+  const { matchLabels, matchExpressions } = selector;
+  if (matchLabels && !hasLabels(matchLabels, labels)) return false;
+  if (!matchExpressions) return true;
+  for (const { key, operator, values = [] } of matchExpressions)
+    if (!matchesExpression(operator, labels?.[key], values)) return false;
+  return true;
 }
 
 /** Reports whether `labels` contains all of `wanted`: the selector of a Service. */

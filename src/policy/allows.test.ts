@@ -1,10 +1,22 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { allows, type PolicyPacket } from './allows.ts';
+import { readClusterPolicy } from './cluster-policy-reader.ts';
+import { rowPacket } from './policy-rows.ts';
 import { createPolicyTable, type PolicyTable } from './policy-table.ts';
 import { mayBeDenied } from './silence.ts';
-import { ALL, fill, namespace, pod, policy, withLabels } from './testing/policy-objects.ts';
-import { NAMESPACES, PODS, POLICY_ROWS, rowPacket } from './testing/policy-rows.ts';
+import {
+  ALL,
+  fill,
+  NAMESPACES,
+  namespace,
+  node,
+  PODS,
+  POLICY_ROWS,
+  pod,
+  policy,
+  withLabels,
+} from './testing/policy-objects.ts';
 
 /** Addresses that do not belong to pods, by family. */
 const PLACES: Readonly<Record<string, readonly string[]>> = {
@@ -12,6 +24,8 @@ const PLACES: Readonly<Record<string, readonly string[]>> = {
   'node-2': ['172.30.9.12', 'fd00:172:30:9::12'],
   outside: ['172.30.9.2', 'fd00:172:30:9::2'],
 };
+
+const NODES = ['node-1', 'node-2'].map((name) => node(name, PLACES[name] ?? []));
 
 function packet(text: string, family: 0 | 1): PolicyPacket {
   const { from, to, port, protocol } = rowPacket(text);
@@ -28,10 +42,10 @@ function packet(text: string, family: 0 | 1): PolicyPacket {
 }
 
 describe('policies allow and deny', () => {
-  for (const { name, policies, allowed = [], denied = [] } of POLICY_ROWS) {
+  for (const { name, policies, clusterPolicies, allowed = [], denied = [] } of POLICY_ROWS) {
     test(name, () => {
       const table = createPolicyTable('node-1');
-      fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies });
+      fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), nodes: NODES, policies, clusterPolicies });
       for (const family of [0, 1] as const) {
         for (const text of allowed) assert.ok(allows(table, packet(text, family)).isAllowed, text);
         for (const text of denied) assert.ok(!allows(table, packet(text, family)).isAllowed, text);
@@ -71,12 +85,80 @@ test('a verdict names the policy, the rule and the peer', () => {
     direction: 'ingress',
     pod: 'x/b',
     isAllowed: true,
-    reason: { kind: 'rule', policy: 'x/p', rule: 1, peer: 1 },
+    reason: { kind: 'rule', policy: 'x/p', tier: 'NetworkPolicy', rule: 1, peer: 1 },
   });
   assert.deepEqual(allows(table, packet('y/a → x/b:80/TCP', 0)).ingress.reason, {
     kind: 'no-rule',
     policies: ['x/p'],
   });
+});
+
+test('a verdict names the tier and the rule of a policy of the whole cluster', () => {
+  const table = createPolicyTable('node-1');
+  const spec = {
+    tier: 'Admin',
+    priority: 1,
+    subject: { namespaces: withLabels('team=blue') },
+    ingress: [
+      { action: 'Accept', from: [{ namespaces: withLabels('team=green') }] },
+      {
+        action: 'Deny',
+        from: [{ namespaces: withLabels('team=green') }, { namespaces: withLabels('team=red') }],
+      },
+    ],
+  };
+  const clusterPolicies = [
+    { kind: 'ClusterNetworkPolicy', object: { metadata: { name: 'no-red' }, spec } },
+  ] as const;
+  fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies: [], clusterPolicies });
+  assert.deepEqual(allows(table, packet('y/a → x/b:80/TCP', 0)).ingress, {
+    direction: 'ingress',
+    pod: 'x/b',
+    isAllowed: false,
+    reason: { kind: 'rule', policy: 'ClusterNetworkPolicy/no-red', tier: 'Admin', rule: 1, peer: 1 },
+  });
+});
+
+describe('a rule that is not understood fails closed', () => {
+  const rows: [what: string, rule: object, unsupported: string[], isAllowed: boolean][] = [
+    [
+      'accepting domain names accepts nothing, and a later rule decides',
+      { action: 'Accept', to: [{ domainNames: ['example.com'] }] },
+      ['spec.egress[0].to[0].domainNames'],
+      false,
+    ],
+    [
+      'an unknown peer of Pass denies everything',
+      { action: 'Pass', to: [{}] },
+      ['spec.egress[0].to[0]'],
+      false,
+    ],
+    [
+      'an unknown action denies',
+      { action: 'Log', to: [{ namespaces: {} }] },
+      ['spec.egress[0].action'],
+      false,
+    ],
+    [
+      'an unknown protocol of an accepting rule accepts nothing',
+      { action: 'Accept', to: [{ namespaces: {} }], protocols: [{ icmp: {} }] },
+      ['spec.egress[0].protocols[0]'],
+      false,
+    ],
+    ['a known rule accepts', { action: 'Accept', to: [{ namespaces: {} }] }, [], true],
+  ];
+  for (const [what, rule, unsupported, isAllowed] of rows) {
+    test(what, () => {
+      const deny = { action: 'Deny', to: [{ namespaces: {} }] };
+      const spec = { tier: 'Admin', priority: 1, subject: { namespaces: {} }, egress: [rule, deny] };
+      const read = readClusterPolicy('ClusterNetworkPolicy', { metadata: { name: 'p' }, spec });
+      assert.deepEqual(read.unsupported, unsupported);
+      const table = createPolicyTable('node-1');
+      fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies: [] });
+      table.setClusterPolicy(read.policy);
+      assert.equal(allows(table, packet('x/a → x/b:80/TCP', 0)).isAllowed, isAllowed);
+    });
+  }
 });
 
 describe('an unanswered connection that policies may deny is ignored for its endpoint', () => {

@@ -9,8 +9,11 @@ import type {
   PolicyPeer,
   PolicyPod,
   PolicyPort,
+  PolicyRule,
   Protocol,
+  Tier,
 } from './model.ts';
+import { comparePolicies, TIERS } from './model.ts';
 
 /** The first packet of a flow on its way between the pods: after destination NAT, before source NAT. */
 export interface PolicyPacket {
@@ -28,13 +31,20 @@ export interface PolicyPacket {
 export type PolicyReason =
   /** The address does not belong to a pod that is subject to policies. */
   | { readonly kind: 'no-pod' }
+  /** No policy applies to the pod, or those of the whole cluster that do have no rule for the packet. */
   | { readonly kind: 'not-isolated' }
   | { readonly kind: 'itself' }
   /** Probes of the kubelet, and all other traffic from the pod's node. */
   | { readonly kind: 'own-node' }
-  /** `peer`: its index in the rule; null: the rule has no peers. */
-  | { readonly kind: 'rule'; readonly policy: string; readonly rule: number; readonly peer: number | null }
-  /** The policies that isolate the pod; none of their rules allows the packet. */
+  /** The rule accepts or denies the packet. `peer`: its index in the rule; null: the rule has no peers. */
+  | {
+      readonly kind: 'rule';
+      readonly policy: string;
+      readonly tier: Tier;
+      readonly rule: number;
+      readonly peer: number | null;
+    }
+  /** The NetworkPolicies that isolate the pod; none of their rules allows the packet. */
   | { readonly kind: 'no-rule'; readonly policies: readonly string[] };
 
 /** The decision at one end of a flow. */
@@ -54,7 +64,9 @@ export interface PolicyVerdict {
 
 /**
  * Decides whether the policies of a cluster allow a packet, and names the rule: the reference for every
- * mode. A packet passes if its sender's policies for egress and its receiver's for ingress allow it. Pods
+ * mode. A packet passes if its sender's policies for egress and its receiver's for ingress allow it. At each
+ * end the tiers decide in turn: the first rule of a policy of the whole cluster that matches, then the pod's
+ * NetworkPolicies, then the baseline (ClusterNetworkPolicySpec in policy.networking.k8s.io). Pods
  * reach themselves, and a node reaches its pods, regardless of policies (NetworkPolicySpec in
  * networking.k8s.io/v1).
  */
@@ -79,34 +91,79 @@ function decideEnd(map: PolicyMap, packet: PolicyPacket, direction: Direction): 
   if (source === destination) return verdict(true, { kind: 'itself' });
   if (direction === 'ingress' && packet.fromNode === pod.node) return verdict(true, { kind: 'own-node' });
   const policies = isolating(map, pod, direction);
-  if (policies.length === 0) return verdict(true, { kind: 'not-isolated' });
-  const other = direction === 'egress' ? destination : source;
-  const address = direction === 'egress' ? packet.destination : sender;
+  const end = {
+    packet,
+    destination,
+    other: direction === 'egress' ? destination : source,
+    address: direction === 'egress' ? packet.destination : sender,
+  };
+  for (const tier of TIERS) {
+    const ofTier = policies.filter((policy) => policy.tier === tier);
+    const found = firstMatch(map, ofTier, direction, end);
+    if (found && found.action !== 'Pass') {
+      const { policy, rule, peer } = found;
+      return verdict(found.action === 'Accept', { kind: 'rule', policy: policy.key, tier, rule, peer });
+    }
+    if (tier === 'NetworkPolicy' && ofTier.length > 0)
+      return verdict(false, { kind: 'no-rule', policies: ofTier.map(({ key }) => key) });
+  }
+  return verdict(true, { kind: 'not-isolated' });
+}
+
+/** The other end of a packet, as the rules of one end's policies see it. */
+interface OtherEnd {
+  readonly packet: PolicyPacket;
+  readonly destination: PolicyPod | null;
+  readonly other: PolicyPod | null;
+  readonly address: string;
+}
+
+interface Match {
+  readonly policy: Policy;
+  readonly action: PolicyRule['action'];
+  readonly rule: number;
+  readonly peer: number | null;
+}
+
+function firstMatch(
+  map: PolicyMap,
+  policies: readonly Policy[],
+  direction: Direction,
+  { packet, destination, other, address }: OtherEnd,
+): Match | null {
   for (const policy of policies) {
     for (const [index, rule] of (policy[direction] ?? []).entries()) {
       if (rule.ports && !rule.ports.some((port) => matchesPort(port, packet, destination))) continue;
       const peer = rule.peers?.findIndex((one) => matchesPeer(map, one, other, address)) ?? null;
-      if (peer !== -1) return verdict(true, { kind: 'rule', policy: policy.key, rule: index, peer });
+      if (peer !== -1) return { policy, action: rule.action, rule: index, peer };
     }
   }
-  return verdict(false, { kind: 'no-rule', policies: policies.map(({ key }) => key) });
+  return null;
 }
 
-/** Returns the policies that isolate a pod in a direction, by name. */
-export const isolating = (map: PolicyMap, pod: PolicyPod, direction: Direction): Policy[] =>
-  map
-    .policiesIn(pod.namespace)
-    .filter((policy) => policy[direction] !== null && selects(policy.selector, pod.labels));
+/** Returns the policies that apply to a pod in a direction, in the order of evaluation. */
+export const isolating = (map: PolicyMap, pod: PolicyPod, direction: Direction): Policy[] => {
+  const applies = (policy: Policy) =>
+    policy[direction] !== null && inGroup(policy.subject, pod, map.namespaceLabels(pod.namespace));
+  const own = map.policiesIn(pod.namespace).filter(applies);
+  const cluster = map.clusterPolicies().filter(applies);
+  return cluster.length === 0 ? own : [...cluster, ...own].sort(comparePolicies);
+};
 
 function podAt(map: PolicyMap, address: string): PolicyPod | null {
   const canonical = canonicalAddress(address);
   return canonical === null ? null : map.podAt(canonical);
 }
 
+function nodeAt(map: PolicyMap, address: string): PolicyPod | null {
+  const canonical = canonicalAddress(address);
+  return canonical === null ? null : map.nodeAt(canonical);
+}
+
 function matchesPeer(map: PolicyMap, peer: PolicyPeer, pod: PolicyPod | null, address: string): boolean {
-  return peer.kind === 'block'
-    ? blockContains(peer.block, address)
-    : pod !== null && inGroup(peer.group, pod, map.namespaceLabels(pod.namespace));
+  if (peer.kind === 'block') return blockContains(peer.block, address);
+  const member = peer.group.namespaces === '' ? nodeAt(map, address) : pod;
+  return member !== null && inGroup(peer.group, member, map.namespaceLabels(member.namespace));
 }
 
 /**

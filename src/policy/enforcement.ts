@@ -1,5 +1,5 @@
 import type { NetnsRef } from '../kernel/netns.ts';
-import type { IPFamily } from '../lib/address.ts';
+import { formatAddress, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -9,13 +9,16 @@ import { Tables } from '../nft/tables.ts';
 import { DIRECTIONS, type Direction } from './model.ts';
 import type { PolicyChange, PolicyTable } from './policy-table.ts';
 import {
+  canDeny,
   createPolicyRendering,
   DENIED,
+  deniedChain,
   POLICY_TABLE,
   type PolicyRendering,
   PROXIES_OWNER,
   podOwner,
   policyOwner,
+  UNMATCHED,
 } from './render.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
@@ -35,6 +38,17 @@ export interface PolicyProgramming {
   readonly operations: number;
   /** From the first change that it contains until the kernel has it. */
   readonly latencyMs: number;
+}
+
+/** Packets of one family that were dropped at a pod. */
+export interface DeniedPod {
+  readonly family: IPFamily;
+  readonly direction: Direction;
+  /** "namespace/name" */
+  readonly pod: string;
+  /** The key of the policy whose rule denied them; null: no rule of the pod's NetworkPolicies allowed them. */
+  readonly policy: string | null;
+  readonly packets: number;
 }
 
 export interface EnforcementOptions {
@@ -70,6 +84,11 @@ export interface Enforcement {
    * that an earlier agent left.
    */
   denied(family: IPFamily, direction: Direction): number;
+  /**
+   * Returns the packets to or from pods of this node that were dropped since the first programming, by pod and by what
+   * dropped them. Counts of pods that are gone are left out.
+   */
+  deniedPods(): readonly DeniedPod[];
   /** Stops after the write in progress. */
   close(): Promise<void>;
 }
@@ -169,8 +188,9 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       if (!whole && !table.isWritten) return 0;
       rendering.reset();
       const isThere = table.exists();
-      countDenied(table);
+      countAll(table);
       await table.remove();
+      countAll(table);
       return isThere ? 1 : 0;
     }
     if (!whole && table.isWritten) {
@@ -178,15 +198,20 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       for (const key of change.policies) groups.set(policyOwner(key), rendering.policy(key));
       for (const key of change.pods) groups.set(podOwner(key), rendering.pod(key));
       if (others) groups.set(PROXIES_OWNER, rendering.proxies());
+      // A changed policy has new sets, whose counters start at zero.
+      const isCounted = change.policies.size > 0;
+      if (isCounted) countDeniedPods(table);
       const { operations } = groups.size > 0 ? await table.change(groups) : { operations: 0 };
+      if (isCounted) countDeniedPods(table);
       report(table);
       if (table.chains.size <= 2 * (chainsWritten.get(table) ?? 0) + SPARE_CHAINS) return operations;
     }
     rendering.reset();
     const spec = rendering.table();
     if (!spec) return 0;
-    countDenied(table);
+    countAll(table);
     const { operations } = await table.replace(spec);
+    countAll(table);
     chainsWritten.set(table, table.chains.size);
     report(table);
     return operations;
@@ -207,6 +232,46 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       // A replaced table starts its counters at zero.
       if (shown < count.last) count.before += count.last;
       count.last = shown;
+    }
+  }
+
+  /** Called before and after a table is replaced: counters that start again at zero are recognized by their value. */
+  function countAll(table: Table): void {
+    countDenied(table);
+    countDeniedPods(table);
+  }
+
+  /** By family, direction, policy and pod, like `counts`. */
+  const podCounts = new Map<string, { last: number; before: number; denied: Omit<DeniedPod, 'packets'> }>();
+
+  function countDeniedPods(table: Table): void {
+    const { family } = table;
+    const shown = new Map<string, number>();
+    const count = (set: string, direction: Direction, policy: string | null) => {
+      for (const { key, packets } of table.read(set)) {
+        const pod = policies.podAt(formatAddress(key))?.key;
+        if (pod === undefined) continue;
+        const id = `${family} ${direction} ${policy ?? ''} ${pod}`;
+        if (packets > 0 && !podCounts.has(id))
+          podCounts.set(id, { last: 0, before: 0, denied: { family, direction, pod, policy } });
+        shown.set(id, (shown.get(id) ?? 0) + packets);
+      }
+    };
+    const cluster = policies.clusterPolicies();
+    for (const direction of DIRECTIONS) {
+      count(UNMATCHED[direction], direction, null);
+      for (const policy of cluster)
+        if (canDeny(policy, direction)) count(deniedChain(policy, direction), direction, policy.key);
+    }
+    for (const [id, one] of podCounts) {
+      if (one.denied.family !== family) continue;
+      if (policies.programmed(one.denied.pod) === null) {
+        podCounts.delete(id);
+        continue;
+      }
+      const packets = shown.get(id) ?? 0;
+      if (packets < one.last) one.before += one.last;
+      one.last = packets;
     }
   }
 
@@ -263,6 +328,13 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       if (table && !isClosed) countDenied(table);
       const { last, before } = counts.get(`${family} ${direction}`) ?? { last: 0, before: 0 };
       return last + before;
+    },
+    deniedPods() {
+      if (!isClosed) for (const table of tables) countDeniedPods(table);
+      return [...podCounts.values()].map(({ denied, last, before }) => ({
+        ...denied,
+        packets: last + before,
+      }));
     },
     async close() {
       isClosed = true;

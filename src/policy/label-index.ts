@@ -16,8 +16,11 @@ export interface LabelIndex<T> {
   add(namespace: string, label: string, value: T): void;
   delete(namespace: string, label: string, value: T): void;
   get(namespace: string, label: string): Iterable<T>;
-  /** Returns all values indexed by a label of an object, or by ''. */
-  of(namespace: string, labels: Labels): Iterable<T>;
+  /**
+   * Calls back with all values indexed by a label of an object, or by ''. A cold start asks for hundreds of thousands of
+   * values, for which a generator takes twice as long.
+   */
+  forEach(namespace: string, labels: Labels, use: (value: T) => void): void;
   deleteNamespace(namespace: string): void;
 }
 
@@ -43,9 +46,10 @@ export function createLabelIndex<T>(): LabelIndex<T> {
       if (labels.size === 0) spaces.delete(namespace);
     },
     get: find,
-    *of(namespace, labels) {
-      yield* find(namespace, '');
-      for (const key in labels) yield* find(namespace, `${key}=${labels[key]}`);
+    forEach(namespace, labels, use) {
+      const space = spaces.get(namespace);
+      space?.get('')?.forEach(use);
+      for (const key in labels) space?.get(`${key}=${labels[key]}`)?.forEach(use);
     },
     deleteNamespace: (namespace) => void spaces.delete(namespace),
   };

@@ -30,7 +30,7 @@ export interface PolicyPod {
 export interface PodGroup {
   readonly id: string;
   readonly pods: LabelSelector;
-  /** The name of a namespace, or a selector of namespaces. */
+  /** The name of a namespace, or a selector of namespaces. "" instead of a name: nodes, by their labels. */
   readonly namespaces: string | LabelSelector;
 }
 
@@ -51,8 +51,22 @@ export type PolicyPort =
   /** The port of this name of the pod that the packet is sent to. */
   | { readonly kind: 'name'; readonly protocol: Protocol; readonly name: string };
 
-/** Allows packets between the selected pods and the peers. */
+/** The order of evaluation: the first tier that decides about a packet ends it. */
+export const TIERS = ['Admin', 'NetworkPolicy', 'Baseline'] as const;
+export type Tier = (typeof TIERS)[number];
+
+export type PolicyKind =
+  | 'NetworkPolicy'
+  | 'ClusterNetworkPolicy'
+  | 'AdminNetworkPolicy'
+  | 'BaselineAdminNetworkPolicy';
+
+/** `Pass`: the next tier decides. A rule of a NetworkPolicy has the action `Accept`. */
+export type PolicyAction = 'Accept' | 'Deny' | 'Pass';
+
+/** Decides about packets between the selected pods and the peers. */
 export interface PolicyRule {
+  readonly action: PolicyAction;
   /** Null: any address. */
   readonly peers: readonly PolicyPeer[] | null;
   /** Null: any port of any protocol. */
@@ -60,25 +74,50 @@ export interface PolicyRule {
 }
 
 export interface Policy {
-  /** "namespace/name" */
+  /** "namespace/name" of a NetworkPolicy; "ClusterNetworkPolicy/name" of a policy of the whole cluster. */
   readonly key: string;
+  readonly kind: PolicyKind;
+  /** Empty for a policy of the whole cluster. */
   readonly namespace: string;
   readonly name: string;
-  /** Selects the pods in its namespace that it isolates. */
-  readonly selector: LabelSelector;
-  /** Null: the policy does not isolate the pods in this direction. */
+  readonly tier: Tier;
+  /** Within the tier, lower numbers come first; then the name decides. 0 for a NetworkPolicy. */
+  readonly priority: number;
+  /** The pods that it applies to. */
+  readonly subject: PodGroup;
+  /**
+   * Null: the policy does not apply in this direction. A NetworkPolicy without rules denies all packets; a policy of the
+   * whole cluster denies only by its rules.
+   */
   readonly ingress: readonly PolicyRule[] | null;
   readonly egress: readonly PolicyRule[] | null;
   /** A hash of the whole policy. */
   readonly hash: string;
 }
 
+/** Returns "NetworkPolicy namespace/name" or "ClusterNetworkPolicy name" for the key of a policy. */
+export function policyText(key: string): string {
+  // Names of namespaces have no capital letters.
+  const [, kind = '', name = ''] = /^([A-Z][A-Za-z]*)\/(.*)$/.exec(key) ?? [];
+  return kind === '' ? `NetworkPolicy ${key}` : `${kind} ${name}`;
+}
+
+/** Compares policies by the order in which they are evaluated. */
+export function comparePolicies(a: Policy, b: Policy): number {
+  const tiers = TIERS.indexOf(a.tier) - TIERS.indexOf(b.tier);
+  return tiers || a.priority - b.priority || (a.key < b.key ? -1 : a.key > b.key ? 1 : 0);
+}
+
 /** The state for decisions: the policies of a cluster and its pods. */
 export interface PolicyMap {
   /** Returns the pod with this address. */
   podAt(address: string): PolicyPod | null;
-  /** Returns the policies of a namespace, by name. */
+  /** Returns the node with this address as a pod without a namespace, by which groups of nodes select it. */
+  nodeAt(address: string): PolicyPod | null;
+  /** Returns the NetworkPolicies of a namespace, by name. */
   policiesIn(namespace: string): readonly Policy[];
+  /** Returns the policies of the whole cluster in the order of evaluation. */
+  clusterPolicies(): readonly Policy[];
   /** Returns the labels of a namespace; null: the namespace is not known. */
   namespaceLabels(namespace: string): Readonly<Record<string, string>> | null;
 }

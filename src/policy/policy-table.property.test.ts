@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { printTable } from '../nft/print.ts';
+import { readClusterPolicy } from './cluster-policy-reader.ts';
 import { createPolicyTable, type PolicyTable } from './policy-table.ts';
 import { createPolicyRendering } from './render.ts';
 import { namespace, pod } from './testing/policy-objects.ts';
-import { generator, randomPolicies } from './testing/random-policies.ts';
+import { generator, randomClusterPolicies, randomPolicies } from './testing/random-policies.ts';
 
 const CLUSTERS = 25;
 const EDITS = 60;
@@ -55,6 +56,16 @@ test('incremental changes yield the same result as a new table of the same objec
         objects.delete(`pod ${key}`);
         if (isGone) table.deletePod(key);
         else put(`pod ${key}`, podSetter(key));
+      } else if (kind < 0.75) {
+        const [one] = randomClusterPolicies(Math.floor(random() * 1e6));
+        if (!one) return;
+        const { policy } = readClusterPolicy(one.kind, {
+          ...one.object,
+          metadata: { name: pick(['c0', 'c1', 'c2']) },
+        });
+        objects.delete(`policy ${policy.key}`);
+        if (isGone) table.deletePolicy(policy.key);
+        else put(`policy ${policy.key}`, (of) => of.setClusterPolicy(policy));
       } else {
         const [policy] = randomPolicies(Math.floor(random() * 1e6), PODS).policies;
         if (!policy) return;

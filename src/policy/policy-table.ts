@@ -1,11 +1,12 @@
 import { isDeepStrictEqual } from 'node:util';
 import { selects } from '../kube/selector.ts';
-import type { Namespace, NetworkPolicy, Pod } from '../kube/types.ts';
+import type { Namespace, NetworkPolicy, Node, Pod } from '../kube/types.ts';
 import { keyOf } from '../kube/types.ts';
-import { familyOf, type IPFamily } from '../lib/address.ts';
+import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
 import { coversNamespace, inGroup } from './allows.ts';
 import { createLabelIndex, labelOf } from './label-index.ts';
 import {
+  comparePolicies,
   DIRECTIONS,
   type Direction,
   type PodGroup,
@@ -27,8 +28,8 @@ export interface ProgrammedPod {
   /** Addresses that belong to it and not to a later pod. */
   readonly addresses: readonly string[];
   readonly pod: PolicyPod;
-  /** Ids of the groups in use that contain it. */
-  readonly groups: ReadonlySet<string>;
+  /** Ids of the groups in use that contain it, each once. */
+  readonly groups: readonly string[];
   /** Keys of the policies that isolate it, if it runs on this node; by name. */
   readonly isolatedBy: Readonly<Record<Direction, readonly string[]>>;
 }
@@ -40,7 +41,11 @@ export interface ProgrammedPod {
  */
 export interface PolicyTable extends PolicyMap {
   setPolicy(object: NetworkPolicy): void;
+  setClusterPolicy(policy: Policy): void;
   deletePolicy(key: string): void;
+  /** Sets a node, by whose labels policies of the whole cluster may select its addresses. */
+  setNode(object: Node): void;
+  deleteNode(name: string): void;
   setNamespace(object: Namespace): void;
   deleteNamespace(name: string): void;
   setPod(object: Pod): void;
@@ -71,11 +76,14 @@ export interface PolicyTable extends PolicyMap {
 /** The state of a pod; the same object as long as the table contains the pod. */
 interface PodEntry {
   pod: PolicyPod;
-  readonly groups: Set<string>;
+  /** Ids, each once. */
+  groups: string[];
   isolatedBy: Record<Direction, readonly string[]>;
   /** The generation of changes that already includes the pod's key. */
   changedIn: number;
 }
+
+const NOT_ISOLATED: PodEntry['isolatedBy'] = { ingress: [], egress: [] };
 
 interface GroupEntry {
   readonly group: PodGroup;
@@ -122,19 +130,29 @@ export function createPolicyTable(node: string): PolicyTable {
 
   const isActive = (key: string) => isolated.has(key);
   const labelsOf = (namespace: string) => namespaces.get(namespace) ?? null;
+  /** The policies of the whole cluster, in the order of evaluation; null: to be sorted. */
+  let ofCluster: readonly Policy[] | null = [];
+  const clusterPolicies = (): readonly Policy[] => {
+    ofCluster ??= [...policies.values()].filter(isOfCluster).sort(comparePolicies);
+    return ofCluster;
+  };
+  const byOrder = (a: string, b: string): number => {
+    const [one, other] = [policies.get(a), policies.get(b)];
+    return one && other ? comparePolicies(one, other) : 0;
+  };
   const policiesIn = (namespace: string): readonly Policy[] => {
     const known = sorted.get(namespace);
     if (known) return known;
     const list = [...policies.values()]
-      .filter((policy) => policy.namespace === namespace)
+      .filter((policy) => policy.namespace === namespace && !isOfCluster(policy))
       .sort((a, b) => (a.name < b.name ? -1 : 1));
     sorted.set(namespace, list);
     return list;
   };
   const ownerOf = (address: string): string | null => claims.get(address)?.at(-1) ?? null;
 
-  /** Returns the groups that may select a pod; all others do not. */
-  function candidates({ namespace, labels }: PolicyPod): Iterable<GroupEntry> {
+  /** Returns the ids of the groups in use that contain a pod. */
+  function groupsOf({ namespace, labels }: PolicyPod): string[] {
     if (!indexed.has(namespace)) {
       indexed.add(namespace);
       const namespaceLabels = labelsOf(namespace);
@@ -143,7 +161,11 @@ export function createPolicyTable(node: string): PolicyTable {
           groupIndex.add(namespace, labelOf(entry.group.pods), entry);
       }
     }
-    return groupIndex.of(namespace, labels);
+    const ids: string[] = [];
+    groupIndex.forEach(namespace, labels, ({ group }) => {
+      if (selects(group.pods, labels)) ids.push(group.id);
+    });
+    return ids;
   }
 
   function retainGroup(group: PodGroup): void {
@@ -159,7 +181,7 @@ export function createPolicyTable(node: string): PolicyTable {
       if (coversNamespace(group, namespace, labelsOf(namespace))) groupIndex.add(namespace, label, entry);
     }
     eachMember(group, (member) => {
-      member.groups.add(group.id);
+      member.groups.push(group.id);
       podChanged(member);
     });
   }
@@ -179,7 +201,8 @@ export function createPolicyTable(node: string): PolicyTable {
     groups.delete(id);
     for (const namespace of indexed) groupIndex.delete(namespace, labelOf(entry.group.pods), entry);
     eachMember(entry.group, (member) => {
-      if (member.groups.delete(id)) podChanged(member);
+      member.groups = member.groups.filter((one) => one !== id);
+      podChanged(member);
     });
   }
 
@@ -222,10 +245,16 @@ export function createPolicyTable(node: string): PolicyTable {
 
   /** Updates a pod's policies to those that select it. */
   function refreshPolicies(entry: PodEntry): void {
-    const selecting =
-      entry.pod.node === node
-        ? policiesIn(entry.pod.namespace).filter(({ selector }) => selects(selector, entry.pod.labels))
-        : [];
+    const { pod } = entry;
+    if (pod.node !== node) {
+      isolate(entry, NOT_ISOLATED);
+      return;
+    }
+    const labels = labelsOf(pod.namespace);
+    const isSelecting = ({ subject }: Policy) => inGroup(subject, pod, labels);
+    const own = policiesIn(pod.namespace).filter(isSelecting);
+    const cluster = clusterPolicies().filter(isSelecting);
+    const selecting = cluster.length === 0 ? own : [...cluster, ...own].sort(comparePolicies);
     isolate(entry, {
       ingress: selecting.filter(({ ingress }) => ingress !== null).map((policy) => policy.key),
       egress: selecting.filter(({ egress }) => egress !== null).map((policy) => policy.key),
@@ -245,18 +274,10 @@ export function createPolicyTable(node: string): PolicyTable {
   }
 
   function refreshGroups(entry: PodEntry): void {
-    const labels = labelsOf(entry.pod.namespace);
-    for (const id of [...entry.groups]) {
-      const group = groups.get(id);
-      if (group && inGroup(group.group, entry.pod, labels)) continue;
-      entry.groups.delete(id);
-      podChanged(entry);
-    }
-    for (const { group } of candidates(entry.pod)) {
-      if (entry.groups.has(group.id) || !selects(group.pods, entry.pod.labels)) continue;
-      entry.groups.add(group.id);
-      podChanged(entry);
-    }
+    const next = groupsOf(entry.pod);
+    if (haveEqualMembers(next, entry.groups)) return;
+    entry.groups = next;
+    podChanged(entry);
   }
 
   function claim(address: string, key: string): void {
@@ -276,7 +297,10 @@ export function createPolicyTable(node: string): PolicyTable {
   function refreshPod(key: string): void {
     const object = objects.get(key);
     const isHere = object?.spec?.nodeName === node;
-    const next = object ? readPod(object, isHere ? (plugged.get(key)?.addresses ?? null) : null) : null;
+    putPod(key, object ? readPod(object, isHere ? (plugged.get(key)?.addresses ?? null) : null) : null);
+  }
+
+  function putPod(key: string, next: PolicyPod | null): void {
     const before = pods.get(key);
     if (!next) {
       if (before) remove(key, before);
@@ -291,8 +315,8 @@ export function createPolicyTable(node: string): PolicyTable {
     }
     const entry: PodEntry = before ?? {
       pod: next,
-      groups: new Set(),
-      isolatedBy: { ingress: [], egress: [] },
+      groups: [],
+      isolatedBy: NOT_ISOLATED,
       changedIn: -1,
     };
     const { addresses, ports } = next;
@@ -321,24 +345,32 @@ export function createPolicyTable(node: string): PolicyTable {
   }
 
   function remove(key: string, entry: PodEntry): void {
-    isolate(entry, { ingress: [], egress: [] });
+    isolate(entry, NOT_ISOLATED);
     for (const address of entry.pod.addresses) disclaim(address, key);
     pods.delete(key);
     unindex(entry);
     podChanged(entry);
   }
 
+  /** Returns this node's pods that a policy may select. */
+  function* candidatesOf({ subject }: Policy): Generator<PodEntry> {
+    const label = labelOf(subject.pods);
+    const names = typeof subject.namespaces === 'string' ? [subject.namespaces] : namespaces.keys();
+    for (const name of names) {
+      if (coversNamespace(subject, name, labelsOf(name))) yield* ownPods.get(name, label);
+    }
+  }
+
   /** Updates the pods of this node that a policy selects or selected; null: the policy was deleted. */
-  function refreshIsolation(namespace: string, policyKey: string, policy: Policy | null): void {
+  function refreshIsolation(policyKey: string, policy: Policy | null): void {
     const concerned = new Set(isolated.get(policyKey));
-    if (policy) for (const entry of ownPods.get(namespace, labelOf(policy.selector))) concerned.add(entry);
+    if (policy) for (const entry of candidatesOf(policy)) concerned.add(entry);
     for (const entry of concerned) {
-      const isSelected = policy !== null && selects(policy.selector, entry.pod.labels);
+      const isSelected = policy !== null && inGroup(policy.subject, entry.pod, labelsOf(entry.pod.namespace));
       const listed = (direction: Direction): readonly string[] => {
-        const before = entry.isolatedBy[direction];
-        const isListed = isSelected && policy[direction] !== null;
-        if (before.includes(policyKey) === isListed) return before;
-        return isListed ? [...before, policyKey].sort() : before.filter((one) => one !== policyKey);
+        const others = entry.isolatedBy[direction].filter((one) => one !== policyKey);
+        // A policy that stays may have got another priority.
+        return isSelected && policy[direction] !== null ? [...others, policyKey].sort(byOrder) : others;
       };
       isolate(entry, { ingress: listed('ingress'), egress: listed('egress') });
     }
@@ -360,12 +392,16 @@ export function createPolicyTable(node: string): PolicyTable {
       dirtyPolicies.add(key);
       for (const entry of isolated.get(key) ?? []) podChanged(entry);
     } else if (next) policies.set(key, next);
-    sorted.delete(namespace);
-    refreshIsolation(namespace, key, next);
+    const forgetOrder = () => {
+      sorted.delete(namespace);
+      if (isOfCluster(next ?? before ?? undefined)) ofCluster = null;
+    };
+    forgetOrder();
+    refreshIsolation(key, next);
     if (next) return;
     // Kept until here, so that its references could be released.
     policies.delete(key);
-    sorted.delete(namespace);
+    forgetOrder();
     if (wasActive) dirtyPolicies.add(key);
   }
 
@@ -376,14 +412,25 @@ export function createPolicyTable(node: string): PolicyTable {
     indexed.delete(name);
     groupIndex.deleteNamespace(name);
     for (const entry of podIndex.get(name, '')) refreshGroups(entry);
+    if (clusterPolicies().length > 0) for (const entry of ownPods.get(name, '')) refreshPolicies(entry);
   }
 
+  const memberAt = (address: string, isNode: boolean): PolicyPod | null => {
+    const found = pods.get(ownerOf(address) ?? '')?.pod ?? null;
+    return found !== null && (found.namespace === NODES) === isNode ? found : null;
+  };
+
   return {
-    podAt: (address) => pods.get(ownerOf(address) ?? '')?.pod ?? null,
+    podAt: (address) => memberAt(address, false),
+    nodeAt: (address) => memberAt(address, true),
     policiesIn,
+    clusterPolicies,
     namespaceLabels: labelsOf,
     setPolicy: (object) => putPolicy(keyOf(object), readPolicy(object)),
+    setClusterPolicy: (policy) => putPolicy(policy.key, policy),
     deletePolicy: (key) => putPolicy(key, null),
+    setNode: (object) => putPod(nodeKey(object.metadata?.name ?? ''), readNode(object)),
+    deleteNode: (name) => putPod(nodeKey(name), null),
     setNamespace: ({ metadata }) => putNamespace(metadata?.name ?? '', metadata?.labels ?? {}),
     deleteNamespace: (name) => putNamespace(name, null),
     setPod(object) {
@@ -450,6 +497,21 @@ export function createPolicyTable(node: string): PolicyTable {
   };
 }
 
+/** Nodes are kept as pods of this namespace, so that groups of nodes are sets like those of pods. */
+const NODES = '';
+const nodeKey = (name: string): string => `Node/${name}`;
+
+function readNode({ metadata, status }: Node): PolicyPod | null {
+  const addresses = (status?.addresses ?? []).flatMap(({ address }) => canonicalAddress(address) ?? []);
+  const { name = '', labels = {} } = metadata ?? {};
+  return addresses.length === 0
+    ? null
+    : { key: nodeKey(name), namespace: NODES, labels, node: name, addresses, ports: [] };
+}
+
+const isOfCluster = (policy: Policy | undefined): boolean =>
+  policy !== undefined && policy.kind !== 'NetworkPolicy';
+
 const labelsIn = ({ labels }: PolicyPod): string[] =>
   Object.entries(labels).map(([key, value]) => `${key}=${value}`);
 
@@ -458,6 +520,14 @@ export const portKey = (name: string, protocol: string): string => `${name}/${pr
 
 const areEqual = (a: readonly string[], b: readonly string[]): boolean =>
   a === b || (a.length === b.length && a.every((one, i) => one === b[i]));
+
+/** For lists without duplicates, in any order. */
+function haveEqualMembers(a: readonly string[], b: readonly string[]): boolean {
+  if (a.length !== b.length) return false;
+  if (areEqual(a, b)) return true;
+  const members = new Set(a);
+  return b.every((one) => members.has(one));
+}
 
 const union = ({ ingress, egress }: Readonly<Record<Direction, readonly string[]>>): Set<string> =>
   new Set([...ingress, ...egress]);

@@ -2,10 +2,11 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { printTable } from '../nft/print.ts';
+import { readClusterPolicy } from './cluster-policy-reader.ts';
+import type { RowClusterPolicy } from './cluster-policy-rows.ts';
 import { createPolicyTable } from './policy-table.ts';
 import { createPolicyRendering } from './render.ts';
-import { ALL, fill, pod, policy, withLabels } from './testing/policy-objects.ts';
-import { NAMESPACES, PODS } from './testing/policy-rows.ts';
+import { ALL, fill, NAMESPACES, PODS, pod, policy, withLabels } from './testing/policy-objects.ts';
 
 const POLICIES = [
   policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] }),
@@ -31,6 +32,33 @@ const POLICIES = [
   policy('elsewhere', { podSelector: ALL, ingress: [{ from: [{ podSelector: ALL }] }] }, 'z'),
 ];
 
+const subject = { namespaces: withLabels('team=blue') };
+const CLUSTER_POLICIES: readonly RowClusterPolicy[] = [
+  {
+    kind: 'ClusterNetworkPolicy',
+    object: {
+      metadata: { name: 'admin' },
+      spec: {
+        tier: 'Admin',
+        priority: 10,
+        subject,
+        ingress: [
+          { action: 'Pass', from: [subject], protocols: [{ tcp: { destinationPort: { number: 80 } } }] },
+          { action: 'Deny', from: [{ namespaces: ALL }] },
+        ],
+        egress: [{ action: 'Accept', to: [{ networks: ['10.244.0.0/16'] }] }],
+      },
+    },
+  },
+  {
+    kind: 'BaselineAdminNetworkPolicy',
+    object: {
+      metadata: { name: 'default' },
+      spec: { subject, egress: [{ action: 'Deny', to: [{ nodes: ALL }] }] },
+    },
+  },
+];
+
 function table(policies = POLICIES) {
   const made = createPolicyTable('node-1');
   fill(made, { namespaces: NAMESPACES, pods: PODS.map(pod), policies });
@@ -45,6 +73,15 @@ for (const family of ['ipv4', 'ipv6'] as const) {
     t.assert.fileSnapshot(spec && printTable(spec), file, { serializers: [String] });
   });
 }
+
+test('the table of policies of the whole cluster equals golden/cluster.nft', (t) => {
+  const made = table();
+  for (const { kind, object } of CLUSTER_POLICIES)
+    made.setClusterPolicy(readClusterPolicy(kind, object).policy);
+  const spec = createPolicyRendering(made, { family: 'ipv4' }).table();
+  const file = join(import.meta.dirname, 'golden', 'cluster.nft');
+  t.assert.fileSnapshot(spec && printTable(spec), file, { serializers: [String] });
+});
 
 test('a node whose pods no policy isolates has no table', () => {
   const of = (policies: typeof POLICIES) =>

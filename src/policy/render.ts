@@ -43,6 +43,7 @@ import {
   type PolicyPeer,
   type PolicyPort,
   type PolicyRule,
+  type Tier,
 } from './model.ts';
 import { hashOf } from './policy-reader.ts';
 import { type PolicyTable, portKey } from './policy-table.ts';
@@ -107,6 +108,11 @@ export const DENIED: Readonly<Record<Direction, string>> = {
   ingress: 'denied-ingress',
   egress: 'denied-egress',
 };
+/** Sets of this node's pods, which count packets that no rule of the pods' NetworkPolicies allows. */
+export const UNMATCHED: Readonly<Record<Direction, string>> = {
+  ingress: 'unmatched-ingress',
+  egress: 'unmatched-egress',
+};
 /** Pairs of each isolated pod's address with itself. */
 const ITSELF = 'itself';
 
@@ -150,29 +156,51 @@ export function createPolicyRendering(
     interval: true,
   });
 
+  /** The chains and sets of a policy; a policy of the whole cluster has its rules in the chains of its pods. */
   const policyFragment = (policy: Policy): Fragment =>
     fragment(`policy ${policy.key} ${policy.hash}`, () => {
       const sets: SetSpec[] = [];
       const chains = DIRECTIONS.flatMap((direction): ChainSpec[] => {
         const rules = policy[direction];
         if (!rules) return [];
-        return [
-          {
-            name: chainOf(policy, direction),
-            rules: rules.flatMap((rule, i) => {
-              const name = ruleName(policy, direction, i);
-              sets.push(...setsOf(rule, name));
-              const peers = rule.peers ? peerMatches(rule.peers, direction, name) : [[]];
-              const ports = rule.ports ? portMatches(rule.ports, name) : [[]];
-              const end = direction === 'egress' ? goto('ingress') : accept;
-              // Comparing a port is faster than looking up an address.
-              return peers.flatMap((peer) => ports.map((port): Rule => [...port, ...peer, end]));
-            }),
-          },
-        ];
+        for (const [i, rule] of rules.entries()) sets.push(...setsOf(rule, ruleName(policy, direction, i)));
+        if (policy.tier === 'NetworkPolicy') {
+          return [{ name: chainOf(policy, direction), rules: rulesOf(policy, direction, []) }];
+        }
+        if (!canDeny(policy, direction)) return [];
+        const counted = deniedSet(direction, policy);
+        sets.push(counted);
+        return [{ name: deniedChain(policy, direction), rules: countAndDrop(counted, direction) }];
       });
       return { chains, sets };
     });
+
+  /** Counts a packet by the address of the isolated pod, and drops it. */
+  const countAndDrop = ({ name }: SetSpec, direction: Direction): Rule[] => [
+    [inSet(name, direction === 'ingress' ? destination : source), goto(DENIED[direction])],
+    [goto(DENIED[direction])],
+  ];
+  const deniedSet = (direction: Direction, policy: Policy | null): SetSpec => ({
+    name: policy ? deniedChain(policy, direction) : UNMATCHED[direction],
+    key: typesOf(source),
+    counted: true,
+  });
+
+  /** `pass`: what follows a rule with the action Pass. */
+  function rulesOf(policy: Policy, direction: Direction, pass: Rule): Rule[] {
+    return (policy[direction] ?? []).flatMap((rule, i): Rule[] => {
+      const name = ruleName(policy, direction, i);
+      const peers = rule.peers ? peerMatches(rule.peers, direction, name) : [[]];
+      const ports = rule.ports ? portMatches(rule.ports, name) : [[]];
+      const end: Rule = {
+        Accept: [acceptAt(direction)],
+        Deny: [goto(deniedChain(policy, direction))],
+        Pass: pass,
+      }[rule.action];
+      // Comparing a port is faster than looking up an address.
+      return peers.flatMap((peer) => ports.map((port): Rule => [...port, ...peer, ...end]));
+    });
+  }
 
   function setsOf({ peers, ports }: PolicyRule, name: string): SetSpec[] {
     return [
@@ -210,20 +238,53 @@ export function createPolicyRendering(
     ];
   }
 
-  /** Returns the chain of pods that these policies isolate: it drops packets that none of them allows. */
+  /**
+   * Returns the chain of pods to which these policies apply, in the order of evaluation. NetworkPolicies are chains of
+   * their own, which return. The rules of the other tiers are in the chain itself, because Pass has to skip the rest of
+   * its tier, and a `goto` in a chain that was jumped to would return to this one.
+   */
   const isolation = (direction: Direction, list: readonly Policy[]): { name: string; needs: Fragment[] } => {
     const name = `${direction}-of-${hashOf(list.map((policy) => [policy.key, policy.hash]))}`;
-    const rules: Rule[] = [
-      ...list.map((policy) => [jump(chainOf(policy, direction))]),
-      // Last: packets that policies allow need no lookup.
+    const ofTier = (tier: Tier) => list.filter((policy) => policy.tier === tier);
+    const [admin, own, baseline] = [ofTier('Admin'), ofTier('NetworkPolicy'), ofTier('Baseline')];
+    const always: Rule[] = [
       [inSet(ITSELF, source, destination), accept],
       ...(direction === 'ingress' && isProxied
         ? [[hasDscp(CHECKED_DSCP, family), inSet(PROXIES, source), accept]]
         : []),
-      [goto(DENIED[direction])],
     ];
-    const own = fragment(`chain ${name}`, () => ({ chains: [{ name, rules }], sets: [] }));
-    return { name, needs: [...list.map(policyFragment), own] };
+    const accepted: Rule = [acceptAt(direction)];
+    const unmatched = deniedSet(direction, null);
+    const isolated: Rule[] = own.map((policy) => [jump(chainOf(policy, direction))]);
+    const denied = countAndDrop(unmatched, direction);
+    const isOfCluster = admin.length + baseline.length > 0;
+    const rest = `${name}-rest`;
+    const chains = (): ChainSpec[] =>
+      isOfCluster
+        ? [
+            {
+              name,
+              rules: [
+                ...always,
+                ...admin.flatMap((policy) => rulesOf(policy, direction, [goto(rest)])),
+                [goto(rest)],
+              ],
+            },
+            {
+              name: rest,
+              rules:
+                own.length > 0
+                  ? [...isolated, ...denied]
+                  : [...baseline.flatMap((policy) => rulesOf(policy, direction, accepted)), accepted],
+            },
+          ]
+        : // Last: packets that policies allow need no lookup.
+          [{ name, rules: [...isolated, ...always, ...denied] }];
+    const made = fragment(`chain ${name}`, () => ({
+      chains: chains(),
+      sets: own.length > 0 ? [unmatched] : [],
+    }));
+    return { name, needs: [...list.map(policyFragment), made] };
   };
 
   const rendering: PolicyRendering = {
@@ -252,27 +313,24 @@ export function createPolicyRendering(
       const programmed = policies.programmed(podKey);
       if (!programmed) return null;
       const { pod, groups, isolatedBy } = programmed;
-      const needs: Fragment[] = [];
-      const list: Elements[] = [];
+      const addresses = programmed.addresses
+        .filter((address) => familyOf(address) === family)
+        .map((address) => Uint32Array.from(wordsOfAddress(address, family)));
+      // Most elements of a table are made here: lists of the final length are not copied while they grow.
+      const needs = addresses.length === 0 ? [] : groups.map(groupFragment);
+      const members = needs.map(({ sets }) => sets[0]?.name ?? '');
+      const list = addresses.flatMap((own) => members.map((set) => elements(set, own)));
       // Several containers of a pod may use a port name, for different ports or the same.
       const named = new Map(
         pod.ports
           .filter(({ name, protocol }) => policies.usesPortName(portKey(name, protocol)))
           .map((port) => [`${portKey(port.name, port.protocol)} ${port.port}`, port]),
       );
-      for (const address of programmed.addresses) {
-        if (familyOf(address) !== family) continue;
-        const words = wordsOfAddress(address, family);
-        const own = Uint32Array.from(words);
-        for (const id of groups) {
-          const need = groupFragment(id);
-          needs.push(need);
-          list.push(elements(need.sets[0]?.name ?? '', own));
-        }
+      for (const own of addresses) {
         for (const { name, protocol, port } of named.values()) {
           const set = portSet(portKey(name, protocol));
           needs.push(setFragment(set));
-          const element = Uint32Array.from([...words, PROTOCOL_NUMBER[protocol], be16Port(port)]);
+          const element = Uint32Array.from([...own, PROTOCOL_NUMBER[protocol], be16Port(port)]);
           list.push(elements(set.name, element));
         }
         for (const direction of DIRECTIONS) {
@@ -280,6 +338,10 @@ export function createPolicyRendering(
           if (isolating.length === 0) continue;
           const chain = isolation(direction, isolating);
           needs.push(...chain.needs);
+          for (const policy of isolating.filter((one) => canDeny(one, direction)))
+            list.push(elements(deniedSet(direction, policy).name, own));
+          if (isolating.some(({ tier }) => tier === 'NetworkPolicy'))
+            list.push(elements(UNMATCHED[direction], own));
           list.push(
             elements(MAP_OF[direction], own, {
               verdict: { goto: chain.name },
@@ -288,7 +350,7 @@ export function createPolicyRendering(
           );
         }
         if (isolatedBy.ingress.length + isolatedBy.egress.length > 0)
-          list.push(elements(ITSELF, Uint32Array.from([...words, ...words])));
+          list.push(elements(ITSELF, Uint32Array.from([...own, ...own])));
       }
       return list.length === 0 ? null : group(list, needs);
     },
@@ -361,10 +423,20 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
   ];
 }
 
+/** A packet that a pod's own policies accept on its way out still has to pass those of its receiver. */
+const acceptAt = (direction: Direction): Statement => (direction === 'egress' ? goto('ingress') : accept);
+
+/** Returns true for a policy of the whole cluster with a rule that denies. */
+export const canDeny = (policy: Policy, direction: Direction): boolean =>
+  policy.tier !== 'NetworkPolicy' && (policy[direction] ?? []).some(({ action }) => action === 'Deny');
+
 const label = ({ key }: Policy) => key.slice(0, MAX_LABEL);
 /** `explain` and `nft list` show this name. */
 export const chainOf = (policy: Policy, direction: Direction): string =>
   `${direction}-${label(policy)}-${policy.hash}`;
+/** The chain, and the set of the pods by which it counts, of packets that a policy of the whole cluster denies. */
+export const deniedChain = (policy: Policy, direction: Direction): string =>
+  `denied-${chainOf(policy, direction)}`;
 const ruleName = (policy: Policy, direction: Direction, rule: number) =>
   `${chainOf(policy, direction)}-${rule}`;
 

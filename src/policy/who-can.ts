@@ -1,10 +1,12 @@
 import { allows, type EndVerdict, inGroup, isolating, type PolicyPacket } from './allows.ts';
-import type { PolicyMap, PolicyPeer, PolicyPod, Protocol } from './model.ts';
+import type { PolicyAction, PolicyMap, PolicyPeer, PolicyPod, Protocol } from './model.ts';
 
-/** A peer of a rule that allows packets to a port of a pod. */
+/** A peer of a rule that decides about packets to a port of a pod. */
 export interface Admission {
-  /** "namespace/name" */
+  /** The policy's key: "namespace/name", or "ClusterNetworkPolicy/name". */
   readonly policy: string;
+  /** Rules are listed in the order of evaluation; those of NetworkPolicies accept. */
+  readonly action: PolicyAction;
   /** "spec.ingress[0].from[1]"; without a peer: the rule allows any address. */
   readonly field: string;
   /** "pods with app=a in namespace x", "10.0.0.0/8 except 10.1.0.0/16", "any address". */
@@ -18,7 +20,7 @@ export interface Reach {
   readonly pod: string;
   readonly port: number;
   readonly protocol: Protocol;
-  /** The policies that isolate the pod for ingress; none: any address is allowed. */
+  /** The policies that apply to the pod for ingress; none: any address is allowed. */
   readonly isolatedBy: readonly string[];
   readonly admissions: readonly Admission[];
   /** Pods that are currently allowed, without the pod itself. */
@@ -46,9 +48,11 @@ export function whoCan(
             ) && one.protocol === protocol,
       );
       if (isForPort === false) return [];
-      if (!rule.peers) return [{ policy: policy.key, field, peer: 'any address', pods: null }];
+      const { action } = rule;
+      if (!rule.peers) return [{ policy: policy.key, action, field, peer: 'any address', pods: null }];
       return rule.peers.map((peer, i) => ({
         policy: policy.key,
+        action,
         field: `${field}.from[${i}]`,
         peer: peerText(peer),
         pods: peer.kind === 'pods' ? membersOf(map, pods, peer) : null,
@@ -75,7 +79,7 @@ export function whoCan(
 }
 
 const policiesOf = ({ reason }: EndVerdict): readonly string[] =>
-  reason.kind === 'no-rule' ? reason.policies : [];
+  reason.kind === 'no-rule' ? reason.policies : reason.kind === 'rule' ? [reason.policy] : [];
 
 const membersOf = (
   map: PolicyMap,
@@ -105,6 +109,7 @@ function peerText(peer: PolicyPeer): string {
   if (peer.kind === 'block') return peer.block.text;
   const { pods, namespaces } = peer.group;
   const selected = selectorText(pods);
+  if (namespaces === '') return selected === '' ? 'all nodes' : `nodes with ${selected}`;
   const what = selected === '' ? 'all pods' : `pods with ${selected}`;
   if (typeof namespaces === 'string') return `${what} in namespace ${namespaces}`;
   const spaces = selectorText(namespaces);

@@ -1,4 +1,5 @@
 import type { LabelSelector, NetworkPolicy } from '../../kube/types.ts';
+import type { RowClusterPolicy } from '../cluster-policy-rows.ts';
 import { ALL, policy, withLabels } from './policy-objects.ts';
 
 type Spec = NonNullable<NetworkPolicy['spec']>;
@@ -78,6 +79,44 @@ export function randomPolicies(
     return `${from} → ${to}:${port}/${protocol}`;
   });
   return { policies, packets };
+}
+
+const CLUSTER_PEERS: readonly { namespaces?: LabelSelector; pods?: object }[] = [
+  ...TEAMS.map((namespaces) => ({ namespaces })),
+  ...PODS.map((podSelector) => ({ pods: { namespaceSelector: ALL, podSelector } })),
+];
+const PROTOCOLS = [
+  { tcp: { destinationPort: { number: 80 } } },
+  { tcp: { destinationPort: { range: { start: 81, end: 82 } } } },
+  { udp: {} },
+  { destinationNamedPort: 'http' },
+];
+const NETWORKS = [
+  ['10.244.1.0/24', 'fd00:10:244:1::/64'],
+  ['0.0.0.0/0', '::/0'],
+];
+
+/** Returns policies of the whole cluster for a seed. */
+export function randomClusterPolicies(seed: number): RowClusterPolicy[] {
+  const random = generator(seed);
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
+  const rule = (field: 'from' | 'to') => ({
+    action: pick(['Accept', 'Deny', 'Pass']),
+    [field]: [field === 'to' && random() < 0.3 ? { networks: pick(NETWORKS) } : pick(CLUSTER_PEERS)],
+    ...(random() < 0.6 ? { protocols: [pick(PROTOCOLS)] } : {}),
+  });
+  const rules = (field: 'from' | 'to') => Array.from({ length: Math.floor(random() * 4) }, () => rule(field));
+  return Array.from({ length: 1 + Math.floor(random() * 3) }, (_, i) => {
+    const kind = 'ClusterNetworkPolicy';
+    const spec = {
+      tier: pick(['Admin', 'Baseline']),
+      priority: Math.floor(random() * 4),
+      subject: pick(CLUSTER_PEERS),
+      ingress: rules('from'),
+      egress: rules('to'),
+    };
+    return { kind, object: { kind, metadata: { name: `c${i}` }, spec } };
+  });
 }
 
 /** Returns a Mulberry32 generator: numbers in [0, 1), the same for the same seed. */

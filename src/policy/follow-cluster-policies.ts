@@ -1,0 +1,197 @@
+import { type Client, hasReason } from '../kube/client.ts';
+import { startInformer } from '../kube/informer.ts';
+import { type KubeObject, keyOf, type Resource } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import {
+  CLUSTER_POLICY_KINDS,
+  type ClusterPolicyKind,
+  type ClusterPolicyObject,
+  clusterPolicyKey,
+  readClusterPolicy,
+} from './cluster-policy-reader.ts';
+import type { Policy } from './model.ts';
+
+const GROUP = 'policy.networking.k8s.io';
+
+interface Definition extends KubeObject {
+  spec?: { versions?: readonly { name?: string; served?: boolean }[] };
+  status?: { conditions?: readonly { type?: string; status?: string }[] };
+}
+
+const DEFINITIONS: Resource<Definition> = {
+  group: 'apiextensions.k8s.io',
+  version: 'v1',
+  plural: 'customresourcedefinitions',
+  kind: 'CustomResourceDefinition',
+  namespaced: false,
+};
+
+const KINDS = Object.keys(CLUSTER_POLICY_KINDS) as ClusterPolicyKind[];
+
+/** Returns the resource of a kind of policies of the whole cluster. */
+export function clusterPolicyResource(kind: ClusterPolicyKind): Resource<ClusterPolicyObject> {
+  return { group: GROUP, kind, namespaced: false, ...CLUSTER_POLICY_KINDS[kind] };
+}
+
+export interface FollowOptions {
+  readonly client: Client;
+  readonly clock: Clock;
+  /** 0 ≤ n < 1 */
+  readonly random: () => number;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+export interface ClusterPolicyHandlers {
+  onSet(kind: ClusterPolicyKind, object: ClusterPolicyObject): void;
+  /** `key`: see `clusterPolicyKey`. */
+  onDelete(key: string): void;
+}
+
+/**
+ * Follows the policies of the whole cluster while their CustomResourceDefinitions are installed. Resolves when those that
+ * exist now are known; rejects when the signal aborts before. If the definitions may not be read, that is logged once,
+ * and there are no such policies.
+ */
+export async function followClusterPolicies(
+  options: FollowOptions,
+  handlers: ClusterPolicyHandlers,
+): Promise<void> {
+  const { client, logger } = options;
+  try {
+    await client.list(DEFINITIONS, {
+      limit: 1,
+      fieldSelector: `metadata.name=${definitionOf('ClusterNetworkPolicy')}`,
+    });
+  } catch (error) {
+    // Other failures pass, and the informers retry.
+    if (hasReason(error, 'Forbidden', 'NotFound')) {
+      logger.warn(
+        {},
+        `policies of ${GROUP} are not enforced: ${messageOf(error)}; allow the agent to list and watch customresourcedefinitions and this group`,
+      );
+      return;
+    }
+  }
+  await Promise.all(KINDS.map((kind) => followKind(options, kind, handlers)));
+}
+
+/** Returns the kinds of which the cluster serves the version that is read, and has no policies. */
+export async function unusedClusterPolicyKinds(client: Client): Promise<ClusterPolicyKind[]> {
+  const found = await Promise.all(
+    KINDS.map(async (kind) => {
+      try {
+        const { items } = await client.list(clusterPolicyResource(kind), { limit: 1 });
+        return items.length === 0 ? [kind] : [];
+      } catch (error) {
+        if (hasReason(error, 'NotFound')) return [];
+        throw error;
+      }
+    }),
+  );
+  return found.flat();
+}
+
+/** Returns the policies of the whole cluster; none if their definitions are not installed. */
+export async function listClusterPolicies(client: Client): Promise<Policy[]> {
+  const lists = await Promise.all(
+    KINDS.map(async (kind) => {
+      try {
+        const { items } = await client.list(clusterPolicyResource(kind));
+        return items.map((one) => readClusterPolicy(kind, one).policy);
+      } catch (error) {
+        if (hasReason(error, 'NotFound')) return [];
+        throw error;
+      }
+    }),
+  );
+  return lists.flat();
+}
+
+const definitionOf = (kind: ClusterPolicyKind): string => `${CLUSTER_POLICY_KINDS[kind].plural}.${GROUP}`;
+
+async function followKind(
+  options: FollowOptions,
+  kind: ClusterPolicyKind,
+  { onSet, onDelete }: ClusterPolicyHandlers,
+): Promise<void> {
+  const { logger, signal } = options;
+  const { version } = CLUSTER_POLICY_KINDS[kind];
+  let current: AbortController | null = null;
+  let synced: Promise<unknown> = Promise.resolve();
+  let isUnknownVersionLogged = false;
+  const known = new Set<string>();
+  const end = () => {
+    current?.abort(new Error(`${kind} is no longer served`));
+    current = null;
+    for (const key of known) onDelete(key);
+    known.clear();
+  };
+  const update = (definition: Definition) => {
+    const isServed =
+      definition.spec?.versions?.some(({ name, served }) => name === version && served) ?? false;
+    const isEstablished =
+      definition.status?.conditions?.some((one) => one.type === 'Established' && one.status === 'True') ??
+      false;
+    if (isEstablished && !isServed && !isUnknownVersionLogged) {
+      isUnknownVersionLogged = true;
+      logger.warn(
+        {},
+        `policies of kind ${kind} are not enforced: the cluster does not serve their version ${version}`,
+      );
+    }
+    if (!isServed || !isEstablished) {
+      if (current) end();
+      return;
+    }
+    if (current) return;
+    const stop = new AbortController();
+    const informer = startInformer({
+      ...options,
+      resource: clusterPolicyResource(kind),
+      signal: AbortSignal.any([signal, stop.signal]),
+      transform: ({ metadata, spec }) => ({
+        metadata: {
+          name: metadata?.name ?? '',
+          uid: metadata?.uid ?? '',
+          resourceVersion: metadata?.resourceVersion ?? '',
+        },
+        ...(spec ? { spec } : {}),
+      }),
+    });
+    const set = (object: ClusterPolicyObject) => {
+      known.add(clusterPolicyKey(kind, keyOf(object)));
+      onSet(kind, object);
+    };
+    informer.handle({
+      onAdd: set,
+      onUpdate: set,
+      onDelete(object) {
+        const key = clusterPolicyKey(kind, keyOf(object));
+        if (known.delete(key)) onDelete(key);
+      },
+    });
+    // The definition may be removed before its objects are known.
+    synced = Promise.race([
+      informer.synced,
+      new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true })),
+    ]);
+    synced.catch(() => {});
+    current = stop;
+  };
+  const definitions = startInformer({
+    ...options,
+    resource: DEFINITIONS,
+    fieldSelector: `metadata.name=${definitionOf(kind)}`,
+    transform: ({ metadata, spec, status }) => ({
+      metadata: { name: metadata?.name ?? '', resourceVersion: metadata?.resourceVersion ?? '' },
+      spec: { versions: (spec?.versions ?? []).map(({ name = '', served = false }) => ({ name, served })) },
+      status: { conditions: status?.conditions ?? [] },
+    }),
+  });
+  definitions.handle({ onAdd: update, onUpdate: update, onDelete: end });
+  await definitions.synced;
+  await synced;
+}
