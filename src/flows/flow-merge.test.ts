@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import type { FlowEvent, FlowEventKind } from '../dataplane/flow-event.ts';
 import { hostPort, type SocketAddress } from '../lib/address.ts';
 import { createPolicyTable } from '../policy/policy-table.ts';
-import { fill, pod, policy, withLabels } from '../policy/testing/policy-objects.ts';
+import { fill, namespace, pod, policy, withLabels } from '../policy/testing/policy-objects.ts';
 import { compile } from '../service/compile.ts';
 import { webService, webSlice } from '../service/testing/objects.ts';
 import { testNode } from '../service/testing/test-node.ts';
@@ -15,6 +15,7 @@ const CLIENT = '10.244.1.9:4000';
 const VIP = '10.96.0.1:80';
 const POD = '10.244.1.2:8080';
 const GUARDED = '10.244.1.3:80';
+const LOCKED = '10.244.1.4:80';
 
 const map = compile({
   node: testNode(),
@@ -26,8 +27,27 @@ const map = compile({
 });
 const policies = createPolicyTable('node-1');
 fill(policies, {
-  namespaces: [],
-  pods: [pod({ key: 'x/guarded', labels: 'app=guarded', ips: ['10.244.1.3'] })],
+  namespaces: [namespace('locked')],
+  pods: [
+    pod({ key: 'x/guarded', labels: 'app=guarded', ips: ['10.244.1.3'] }),
+    pod({ key: 'locked/a', ips: ['10.244.1.4'] }),
+  ],
+  clusterPolicies: [
+    {
+      kind: 'ClusterNetworkPolicy',
+      object: {
+        metadata: { name: 'lock' },
+        spec: {
+          tier: 'Admin',
+          subject: { namespaces: withLabels('kubernetes.io/metadata.name=locked') },
+          ingress: [
+            { action: 'Accept', from: [{ namespaces: withLabels('a=b') }] },
+            { action: 'Deny', from: [{ networks: ['0.0.0.0/0'] }] },
+          ],
+        },
+      },
+    },
+  ],
   policies: [policy('none', { podSelector: withLabels('app=guarded'), policyTypes: ['Ingress'] })],
 });
 
@@ -116,6 +136,13 @@ const rows: Row[] = [
     inputs: [event('timeout', GUARDED)],
     lines: [
       'timeout dropped default/web:http 10.244.1.3:80 NetworkPolicy x/none: no ingress rule of pod x/guarded allows it',
+    ],
+  },
+  {
+    name: 'a pod that a policy of the whole cluster denies',
+    inputs: [seen('unanswered', LOCKED)],
+    lines: [
+      'dropped dropped - 10.244.1.4:80 ClusterNetworkPolicy lock (tier Admin): rule spec.ingress[1] denies it at pod locked/a',
     ],
   },
   {

@@ -1,6 +1,6 @@
 import type { SocketAddress } from '../lib/address.ts';
 import { allows } from '../policy/allows.ts';
-import type { PolicyMap } from '../policy/model.ts';
+import { type PolicyMap, policyText } from '../policy/model.ts';
 import { classify } from '../service/classify.ts';
 import { decide, type VerdictReason } from '../service/decide.ts';
 import type { Protocol, ServiceMap } from '../service/model.ts';
@@ -80,7 +80,10 @@ export function policyDenial(
     ...(isOwn && map ? { fromNode: map.node.name } : {}),
   });
   const { reason, direction, pod } = egress.isAllowed ? ingress : egress;
-  if (isAllowed || reason.kind !== 'no-rule') return null;
+  if (isAllowed) return null;
+  if (reason.kind === 'rule')
+    return `${policyText(reason.policy)} (tier ${reason.tier}): rule spec.${direction}[${reason.rule}] denies it at pod ${pod}`;
+  if (reason.kind !== 'no-rule') return null;
   const which = reason.policies.length === 1 ? 'NetworkPolicy' : 'NetworkPolicies';
   return `${which} ${reason.policies.join(', ')}: no ${direction} rule of pod ${pod} allows it`;
 }

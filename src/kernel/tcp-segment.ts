@@ -59,12 +59,12 @@ export function straySynAck(from: SocketAddress, to: SocketAddress): Uint8Array 
   view.setUint16(header + 2, to.port);
   packet[header + 12] = 5 << 4;
   packet[header + 13] = SYN_ACK;
-  view.setUint16(header + 16, checksum(source, destination, packet.subarray(header)));
+  view.setUint16(header + 16, tcpChecksum(source, destination, packet.subarray(header)));
   return packet;
 }
 
-/** Returns the checksum of the pseudo-header and the segment (RFC 9293, section 3.1). */
-function checksum(source: Uint8Array, destination: Uint8Array, segment: Uint8Array): number {
+/** Returns the checksum of the pseudo-header and a segment whose checksum is zero (RFC 9293, section 3.1). */
+export function tcpChecksum(source: Uint8Array, destination: Uint8Array, segment: Uint8Array): number {
   let sum = TCP + segment.length;
   for (const part of [source, destination, segment]) {
     for (let i = 0; i < part.length; i += 2) sum += ((part[i] ?? 0) << 8) | (part[i + 1] ?? 0);

@@ -1,6 +1,7 @@
 import type { Service } from '../kube/types.ts';
 import { cidrContains, familyOf, hostPort, parseCidr } from '../lib/address.ts';
 import type { Protocol } from '../service/model.ts';
+import { linkFault, podFault } from './explain-faults.ts';
 import { hostAt, nameOf, nodeAt, placeOfPod, podAt } from './explain-places.ts';
 import type { Arrival, Cause, ExplainView } from './explain-view.ts';
 import type { ListeningSocket, Place } from './facts.ts';
@@ -33,11 +34,20 @@ export function arriveFrom(view: ExplainView, node: string, to: Destined): Arriv
   if (isLoopback(address)) return arriveAt(view, here, `node ${node}`, to);
   const pod = podAt(view, address);
   const place = pod && placeOfPod(pod);
-  if (pod && place) return arriveAt(view, place, `pod ${nameOf(pod)}`, to);
+  if (pod && place) {
+    const fault = linkFault(view, node, pod.spec?.nodeName ?? node) ?? podFault(view, pod);
+    return fault ? ofFault(fault) : arriveAt(view, place, `pod ${nameOf(pod)}`, to);
+  }
   const owner = nodeAt(view, address)?.metadata?.name;
-  if (owner !== undefined) return arriveAt(view, { kind: 'node', node: owner }, `node ${owner}`, to);
+  if (owner !== undefined) {
+    const fault = linkFault(view, node, owner);
+    return fault ? ofFault(fault) : arriveAt(view, { kind: 'node', node: owner }, `node ${owner}`, to);
+  }
   const host = hostAt(view, address);
-  if (host !== null) return arriveAt(view, { kind: 'host', name: host }, host, to);
+  if (host !== null) {
+    const fault = linkFault(view, node, null);
+    return fault ? ofFault(fault) : arriveAt(view, { kind: 'host', name: host }, host, to);
+  }
   return arriveByRoute(view, node, to, podNetworkNode(view, address));
 }
 
@@ -59,6 +69,8 @@ function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: stri
   }
   if (route.type === 'local') return arriveAt(view, place, `node ${node}`, to);
   const next = peer ?? (route.via === null ? node : (nodeAt(view, route.via)?.metadata?.name ?? null));
+  const fault = linkFault(view, node, next);
+  if (fault) return ofFault(fault);
   if (next === null) {
     return unknown(`${address} is routed to ${route.via}, which is not part of this cluster`);
   }
@@ -67,7 +79,8 @@ function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: stri
     peer === null
       ? `no host on the link of ${node} has ${address}`
       : `${address} is in the pod network of ${node}, but no pod has it`;
-  return failed('unanswered', text, null, null, 'use the address of a pod, node or host');
+  // Neighbour resolution fails after three requests, a second apart; then the node sends an ICMP error.
+  return failed('no-host', text, null, null, 'use the address of a pod, node or host');
 }
 
 /** Returns the node whose pod network contains an address, or null. */
@@ -148,6 +161,11 @@ function failed(
   fix: string,
 ): Arrived {
   return { arrival, text, cause: { text, object, field, fix } };
+}
+
+/** Returns the outcome of a packet that a planted fault drops. */
+export function ofFault(cause: Cause): Arrived {
+  return { arrival: 'fault', text: cause.text, cause };
 }
 
 function unknown(text: string): Arrived {

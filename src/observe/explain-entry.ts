@@ -40,8 +40,8 @@ export function enter(view: ExplainView, origin: Origin, address: string): Enter
   }
   if (origin.node !== null) return { kind: 'node', node: origin.node, steps: [] };
   if (route.via === null) {
-    const silence = silenceCauses(view, address);
-    if (silence.length > 0) return stopped('dropped', `no node announces ${address} on the link`, silence);
+    const causes = noAnnouncerCauses(view, address);
+    if (causes.length > 0) return stopped('unreachable', `no node announces ${address} on the link`, causes);
   }
   const next = route.via ?? address;
   const step = entryStep(view, address);
@@ -53,7 +53,7 @@ export function enter(view: ExplainView, origin: Origin, address: string): Enter
   if (route.via !== null)
     return stopped('unknown', `${address} is routed to ${route.via}, which is not part of this cluster`, []);
   const cause = unannouncedCause(view, address);
-  return stopped('dropped', cause.text, [cause]);
+  return stopped('unreachable', cause.text, [cause]);
 }
 
 function stopped(verdict: ExplainVerdict, reason: string, causes: readonly Cause[]): Entered {
@@ -62,8 +62,8 @@ function stopped(verdict: ExplainVerdict, reason: string, causes: readonly Cause
 
 /** Lets packets of an unknown host enter through the node of the destination, or the node that announces it. */
 function enterFromUnknown(view: ExplainView, address: string): Entered {
-  const silence = silenceCauses(view, address);
-  if (silence.length > 0) return stopped('dropped', `no node announces ${address} on the link`, silence);
+  const causes = noAnnouncerCauses(view, address);
+  if (causes.length > 0) return stopped('unreachable', `no node announces ${address} on the link`, causes);
   const owner = nodeAt(view, address);
   const entry = owner ? nameOf(owner) : (view.entryNode?.(address) ?? podAt(view, address)?.spec?.nodeName);
   const any = [...view.nodes()].map(nameOf);
@@ -142,7 +142,7 @@ function unannouncedCause(view: ExplainView, address: string): Cause {
 }
 
 /** Returns the reasons why packets from outside do not reach any node for one of Fairlead's load-balancer addresses. */
-function silenceCauses(view: ExplainView, address: string): Cause[] {
+function noAnnouncerCauses(view: ExplainView, address: string): Cause[] {
   const service = serviceAt(view, address);
   if (!service || !allocatedAddresses(service).includes(address)) return [];
   if (!view.entryNode || view.entryNode(address) !== null) return [];

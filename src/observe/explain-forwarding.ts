@@ -8,6 +8,9 @@ import { familyName, nodeAddresses, nodeAt } from './explain-places.ts';
 import { keepsHairpinSource } from './explain-source.ts';
 import type { ExplainedEndpoint, ExplainStep, ExplainView } from './explain-view.ts';
 
+/** In the step `endpoints`, if an endpoint was taken out of use. */
+export const EJECTED_BY_FAILOVER = 'ejected by failover';
+
 /** Describes the table entry that the packet matches, and the kernel objects that implement it in the node's mode. */
 export function kernelSteps(
   view: ExplainView,
@@ -85,7 +88,7 @@ export function endpointStep(
   }
   if (ejected.length > 0) {
     const names = ejected.map(hostPort);
-    why.push(`without ${names.join(', ')}: ejected by failover after recent failures`);
+    why.push(`without ${names.join(', ')}: ${EJECTED_BY_FAILOVER} after recent failures`);
   }
   return { subject, object, ruleOrKey, text: `${count} ${why.join('; ')}${odds}${affinity}` };
 }

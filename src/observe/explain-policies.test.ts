@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { NetworkPolicy } from '../kube/types.ts';
+import { readClusterPolicy } from '../policy/cluster-policy-reader.ts';
 import { createPolicyTable } from '../policy/policy-table.ts';
 import { renderExplanation } from './explain-text.ts';
 import { ask, PODS, view } from './testing/explain-scene.ts';
@@ -39,6 +40,58 @@ describe('network policies', () => {
       /isolates pod shop\/client-1 for egress/,
     ],
   ];
+  const cluster = (tier: 'Admin' | 'Baseline', action: string) => ({
+    kind: 'ClusterNetworkPolicy' as const,
+    object: {
+      metadata: { name: 'guard' },
+      spec: {
+        tier,
+        priority: 1,
+        subject: { namespaces: {} },
+        ingress: [{ action, from: [{ namespaces: {} }] }],
+      },
+    },
+  });
+  const clusterRows: [
+    what: string,
+    policy: ReturnType<typeof cluster>,
+    verdict: string,
+    ...says: RegExp[],
+  ][] = [
+    [
+      'a policy of the whole cluster that allows it is named with its tier',
+      cluster('Admin', 'Accept'),
+      'delivered',
+      /ClusterNetworkPolicy guard \(tier Admin\) allows ingress to shop\/web-1 on port 8080\/TCP/,
+      /spec\.ingress\[0\]\.from\[0\]/,
+    ],
+    [
+      'a policy of the Admin tier that denies it is named, with the change that would allow it',
+      cluster('Admin', 'Deny'),
+      'dropped',
+      /ClusterNetworkPolicy guard \(tier Admin\) denies ingress to shop\/web-1/,
+      /fix add a rule with the action Accept or Pass before it: from namespaceSelector/,
+    ],
+    [
+      'a policy of the Baseline tier that denies it is named, with the change that would allow it',
+      cluster('Baseline', 'Deny'),
+      'dropped',
+      /ClusterNetworkPolicy guard \(tier Baseline\) denies ingress to shop\/web-1/,
+      /fix create a NetworkPolicy that selects the pod, with a rule from namespaceSelector/,
+    ],
+  ];
+  for (const [what, { kind, object }, verdict, ...says] of clusterRows) {
+    test(what, () => {
+      const table = createPolicyTable('node-1');
+      table.setNamespace({ metadata: { name: 'shop' } });
+      for (const one of PODS) table.setPod(one);
+      table.setClusterPolicy(readClusterPolicy(kind, object).policy);
+      const explanation = ask(view({ policies: () => table }), 'shop/client-1', 'svc/shop/web:80');
+      assert.equal(explanation.verdict, verdict);
+      const text = renderExplanation(explanation);
+      for (const pattern of says) assert.match(text, pattern);
+    });
+  }
   for (const [what, policies, verdict, ...says] of policyRows) {
     test(what, () => {
       const table = createPolicyTable('node-1');

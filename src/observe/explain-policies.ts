@@ -1,6 +1,6 @@
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { allows, type EndVerdict, type PolicyPacket } from '../policy/allows.ts';
-import type { PolicyMap } from '../policy/model.ts';
+import { type PolicyMap, policyText, type Tier } from '../policy/model.ts';
 import type { Packet, ServiceMap } from '../service/model.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
 
@@ -93,11 +93,12 @@ function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: Polic
       };
     case 'rule': {
       const peer = reason.peer === null ? '' : `.${direction === 'egress' ? 'to' : 'from'}[${reason.peer}]`;
+      const policy = policyText(reason.policy);
       return {
         subject,
-        object: `NetworkPolicy ${reason.policy}`,
+        object: policy,
         ruleOrKey: `spec.${direction}[${reason.rule}]${peer}`,
-        text: `NetworkPolicy ${reason.policy} allows ${what} on port ${packet.port}/${packet.protocol}`,
+        text: `${policy}${tierText(reason.tier)} ${isAllowed ? 'allows' : 'denies'} ${what} on port ${packet.port}/${packet.protocol}`,
       };
     }
     case 'no-rule':
@@ -110,15 +111,32 @@ function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: Polic
   }
 }
 
+const tierText = (tier: Tier): string => (tier === 'NetworkPolicy' ? '' : ` (tier ${tier})`);
+
 function causeOf(policies: PolicyMap, { direction, pod, reason }: EndVerdict, packet: PolicyPacket): Cause {
-  const names = reason.kind === 'no-rule' ? reason.policies : [];
   const other = direction === 'egress' ? packet.destination : (packet.seenFrom ?? packet.source);
   const field = direction === 'egress' ? 'to' : 'from';
+  const port = `port ${packet.port}/${packet.protocol}`;
+  const peer = peerText(policies, other);
+  if (reason.kind === 'rule') {
+    const policy = policyText(reason.policy);
+    const rule = `spec.${direction}[${reason.rule}]`;
+    return {
+      text: `${policy}${tierText(reason.tier)} denies ${direction} ${direction === 'egress' ? 'from' : 'to'} pod ${pod} ${field} ${other} ${port} by its rule ${rule}`,
+      object: policy,
+      field: rule,
+      fix:
+        reason.tier === 'Baseline'
+          ? `create a NetworkPolicy that selects the pod, with a rule ${field} ${peer}, ${port}`
+          : `add a rule with the action Accept or Pass before it: ${field} ${peer}, ${port}`,
+    };
+  }
+  const names = reason.kind === 'no-rule' ? reason.policies : [];
   return {
-    text: `NetworkPolicy ${names.join(', ')} isolates pod ${pod} for ${direction}, and no rule allows ${direction === 'egress' ? 'to' : 'from'} ${other} port ${packet.port}/${packet.protocol}`,
+    text: `NetworkPolicy ${names.join(', ')} isolates pod ${pod} for ${direction}, and no rule allows ${field} ${other} ${port}`,
     object: `NetworkPolicy ${names.join(', ')}`,
     field: `spec.${direction}`,
-    fix: `add a rule to one of them: ${field} ${peerText(policies, other)}, port ${packet.port}/${packet.protocol}`,
+    fix: `add a rule to one of them: ${field} ${peer}, ${port}`,
   };
 }
 

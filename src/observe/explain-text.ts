@@ -14,10 +14,11 @@ export const MARK: Readonly<Record<ExplainVerdict, string>> = {
 const ARRIVAL: Readonly<Record<Arrival, string>> = {
   answered: '',
   refused: 'refuses',
-  unanswered: 'no answer',
+  'no-host': 'no such host',
   'reply-lost': 'replies are lost',
   unreachable: 'no route',
   denied: 'denied by policy',
+  fault: 'dropped by a planted fault',
   unknown: 'not known',
 };
 

@@ -12,9 +12,10 @@ export interface Outcome {
 const VERDICTS: Readonly<Record<Arrival, ExplainVerdict>> = {
   answered: 'delivered',
   refused: 'rejected',
-  unanswered: 'dropped',
+  'no-host': 'unreachable',
   'reply-lost': 'dropped',
   denied: 'dropped',
+  fault: 'dropped',
   unreachable: 'unreachable',
   unknown: 'unknown',
 };
@@ -22,9 +23,10 @@ const VERDICTS: Readonly<Record<Arrival, ExplainVerdict>> = {
 const REASONS: Readonly<Record<Arrival, string>> = {
   answered: 'forwarded to an endpoint of the Service, where a process accepts it',
   refused: 'no process accepts it: refused',
-  unanswered: 'no host has the address: no answer',
+  'no-host': 'no host has the address: reported as unreachable after about 3 seconds',
   'reply-lost': 'an endpoint replies, but the client drops the replies',
   denied: 'denied by network policies: dropped without an answer',
+  fault: 'dropped by a planted fault, without an answer',
   unreachable: 'there is no route to it',
   unknown: 'the outcome at the destination is not known',
 };
@@ -61,9 +63,6 @@ function ofProxied(kinds: readonly Arrival[], protocol: Protocol): Outcome {
   }
   if (kinds.includes('answered')) {
     return { verdict: 'delivered', reason: 'the proxy tries the next endpoint if one fails' };
-  }
-  if (kinds.some((kind) => kind === 'unanswered' || kind === 'denied')) {
-    return { verdict: 'dropped', reason: 'the proxy accepts the connection, and no endpoint answers' };
   }
   return {
     verdict: 'rejected',

@@ -76,11 +76,14 @@ export interface ExplainStep {
 export type Arrival =
   | 'answered'
   | 'refused'
-  | 'unanswered'
+  /** No host on the link has the address: the sender gets an error when neighbour resolution fails. */
+  | 'no-host'
   /** The client drops the replies, since their source is not the address that it uses. */
   | 'reply-lost'
   | 'unreachable'
   | 'denied'
+  /** Dropped by a fault that a user has planted. */
+  | 'fault'
   | 'unknown';
 
 export interface ExplainedEndpoint {
@@ -113,8 +116,8 @@ export interface Cause {
 
 /**
  * `delivered`: a process accepts it; `partial`: some endpoints accept it, others do not; `rejected`: refused (a reset
- * or an ICMP error); `dropped`: no answer; `unreachable`: no route; `unresolved`: no packet is sent, since the name
- * does not resolve; `unknown`: a fact that determines the outcome cannot be checked.
+ * or an ICMP error); `dropped`: no answer; `unreachable`: no route, or no host has the address; `unresolved`: no packet
+ * is sent, since the name does not resolve; `unknown`: a fact that determines the outcome cannot be checked.
  */
 export type ExplainVerdict =
   | 'delivered'

@@ -144,7 +144,7 @@ const rows: Record<string, readonly [from: string, to: string, verdict: string, 
   'a wrong port of a load balancer address': [
     'outside',
     '203.0.113.1:81',
-    'dropped',
+    'unreachable',
     /port 81 not in spec\.ports/,
   ],
   'the service port at a node': ['outside', '192.168.0.1:80', 'rejected', /has node port 30080 for it/],
@@ -319,7 +319,7 @@ test('packets to an unannounced address do not enter the cluster, with the reaso
   };
   const scene = view({ entryNode: () => null, services: () => [announced] });
   const explanation = ask(scene, 'outside', '203.0.113.2:80');
-  assert.equal(explanation.verdict, 'dropped');
+  assert.equal(explanation.verdict, 'unreachable');
   assert.equal(explanation.packet?.node, null);
   assert.match(
     explanation.causes[0]?.text ?? '',
@@ -327,7 +327,7 @@ test('packets to an unannounced address do not enter the cluster, with the reaso
   );
   // An address of another load balancer, which no host on the link has.
   const foreign = ask(view({ entryNode: () => null }), 'outside', '203.0.113.2:80');
-  assert.equal(foreign.verdict, 'dropped');
+  assert.equal(foreign.verdict, 'unreachable');
   assert.match(foreign.causes[0]?.fix ?? '', /check the load balancer that allocated the address/);
 });
 

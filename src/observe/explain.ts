@@ -1,18 +1,19 @@
 import type { Mode } from '../dataplane/dataplane.ts';
-import { differenceText, modeDiffers } from '../dataplane/mode-differences.ts';
+import { differenceText, mayForwardAtSocket, modeDiffers } from '../dataplane/mode-differences.ts';
 import { familyOf } from '../lib/address.ts';
 import { classify } from '../service/classify.ts';
 import { decide, type Verdict } from '../service/decide.ts';
 import type { LocalDetection, Packet, Protocol, ServiceMap } from '../service/model.ts';
-import { type Arrived, arriveAt, arriveFrom, type Destined, isLoopback } from './explain-arrival.ts';
+import { type Arrived, arriveAt, arriveFrom, type Destined, isLoopback, ofFault } from './explain-arrival.ts';
 import { findCauses, serviceOf } from './explain-causes.ts';
 import { findDestination } from './explain-destination.ts';
 import { type Entered, enter } from './explain-entry.ts';
+import { linkFault, podFault } from './explain-faults.ts';
 import { endpointStep, kernelSteps, nextHop, sourceStep } from './explain-forwarding.ts';
 import { findOrigin, nameOf, nodeAt, podAt } from './explain-places.ts';
 import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
 import { isReplyLost, replyLost } from './explain-replies.ts';
-import { sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
+import { keepsHairpinSource, sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
 import { parseTarget } from './explain-target.ts';
 import { outcomeOf, verdictReason } from './explain-verdict.ts';
 import type {
@@ -107,6 +108,11 @@ function explainPacket(view: ExplainView, origin: Origin, wanted: Wanted, entry:
     );
   }
   const { node } = entered;
+  const cut = origin.node === null && entry === null ? linkFault(view, null, node) : null;
+  if (cut) {
+    const packet = { ...sent, sourceClass: 'external' as const, node };
+    return ended({ ...NOTHING, packet, steps: entered.steps }, ofFault(cut));
+  }
   const map = view.map(node);
   if (map === null) {
     const reason = `the forwarding table of ${node} is not known`;
@@ -140,7 +146,44 @@ function throughTables(view: ExplainView, origin: Origin, map: ServiceMap, sent:
     classStep(origin, packet, node, map.node.localDetection),
     ...kernelSteps(view, node, map, packet, verdict),
   ];
-  const base = { ...NOTHING, packet: info, steps };
+  const body = carryOut(view, origin, map, packet, verdict, { ...NOTHING, packet: info, steps });
+  const { frontend } = verdict;
+  return withoutReplies(
+    view,
+    origin,
+    body,
+    mode === 'ebpf' && frontend !== null && mayForwardAtSocket(frontend),
+  );
+}
+
+/**
+ * Applies the planted fault of a pod that sends: no reply reaches it, neither data nor errors. `isAtSocket`: a Service is
+ * refused at the pod's socket, and a pod that is chosen as its own endpoint gets the packet over loopback.
+ */
+function withoutReplies(view: ExplainView, origin: Origin, body: Body, isAtSocket: boolean): Body {
+  const cause = origin.pod && podFault(view, origin.pod);
+  if (!cause || body.verdict === 'unknown') return body;
+  if (isAtSocket && body.verdict === 'rejected' && body.endpoints.length === 0) return body;
+  const endpoints = body.endpoints.map((one): ExplainedEndpoint => {
+    return isAtSocket && one.hairpin ? one : { ...one, arrival: 'fault', clientSeen: null };
+  });
+  const arrivals = endpoints.length > 0 ? endpoints.map(({ arrival }) => arrival) : (['fault'] as const);
+  const outcome = outcomeOf(arrivals, null, body.packet?.protocol ?? 'TCP');
+  const step = { subject: 'arrival', object: cause.object, ruleOrKey: null, text: cause.text } as const;
+  return { ...body, ...outcome, endpoints, clientSeen: null, causes: [cause], steps: [...body.steps, step] };
+}
+
+/** Carries out the decision of a node's forwarding table. */
+function carryOut(
+  view: ExplainView,
+  origin: Origin,
+  map: ServiceMap,
+  packet: Packet,
+  verdict: Verdict,
+  base: Base,
+): Body {
+  const { destination, protocol } = packet;
+  const mode = view.mode(map.node.name);
   switch (verdict.action) {
     case 'reject':
     case 'drop':
@@ -158,7 +201,7 @@ function throughTables(view: ExplainView, origin: Origin, map: ServiceMap, sent:
           ...base,
           verdict: 'rejected',
           reason: `${mode} mode does not support SCTP`,
-          causes: [sctpCause(node, mode)],
+          causes: [sctpCause(map.node.name, mode)],
         };
       }
       const noRoute = withoutOwnRoute(view, mode, origin, destination);
@@ -212,7 +255,12 @@ function forwarded(
   const policies = explainPolicies(view, origin, map, packet, ends, true);
   const arrivals = candidates.slice(0, MAX_CHECKED_ENDPOINTS).map(({ endpoint }, index): Arrived => {
     const end = { address: endpoint.ip, port: endpoint.port, protocol: packet.protocol, service, portIndex };
-    const arrived = afterPolicies(policies.verdicts[index], () => arriveFrom(view, map.node.name, end));
+    const isOverLoopback = candidates[index]?.hairpin === true && keepsHairpinSource(mode, frontend, packet);
+    const arrived = afterPolicies(policies.verdicts[index], () =>
+      isOverLoopback && origin.place
+        ? arriveAt(view, origin.place, origin.label, end)
+        : arriveFrom(view, map.node.name, end),
+    );
     return isReplyLost(origin, map, mode, candidates[index]) ? replyLost(map, arrived, end) : arrived;
   });
   const endpoints = candidates.map((candidate, index): ExplainedEndpoint => {
@@ -288,7 +336,8 @@ function passed(
   );
   const step = passStep(view, map, packet, hostPort);
   const owner = nodeAt(view, destination)?.metadata?.name ?? node;
-  if (owner !== node && hostPort === null && policies.verdicts[0] === 'allowed')
+  const fault = linkFault(view, node, owner);
+  if (owner !== node && hostPort === null && policies.verdicts[0] === 'allowed' && fault === null)
     return enterNext(view, origin, owner, packet, {
       ...base,
       steps: [...base.steps, step, ...policies.steps],

@@ -33,6 +33,7 @@ export interface EntryRequest {
 export type LocalFactRequest =
   | { readonly kind: 'sockets'; readonly place: Place; readonly protocol: SocketProtocol }
   | { readonly kind: 'route'; readonly place: Place; readonly destination: string }
+  | { readonly kind: 'fault'; readonly place: Place }
   | {
       readonly kind: 'names';
       readonly place: Place;
@@ -95,6 +96,8 @@ export type FactAnswer =
   /** Null: no route exists. */
   | { readonly kind: 'route'; readonly route: RouteFound | null }
   | { readonly kind: 'names'; readonly log: NameLog }
+  /** Whether `fairlead fault` has planted a fault there. */
+  | { readonly kind: 'fault'; readonly isPlanted: boolean }
   | { readonly kind: 'entry'; readonly explanation: Explanation }
   /** The fact could not be collected. */
   | { readonly kind: 'failed'; readonly reason: string };
@@ -106,6 +109,7 @@ export type Fact = readonly [FactRequest, FactAnswer];
 export interface Facts {
   sockets(place: Place, protocol: SocketProtocol): readonly ListeningSocket[] | undefined;
   route(place: Place, destination: string): RouteFound | null | undefined;
+  fault(place: Place): boolean | undefined;
   names(place: Place, name: string, family: IPFamily | null): NameLog | undefined;
   entry(packet: Omit<EntryRequest, 'kind'>): Explanation | undefined;
   /** Requests without an answer. */
@@ -134,6 +138,10 @@ export function knownFacts(facts: Iterable<Fact>): Facts {
     route(place, destination) {
       const answer = find({ kind: 'route', place: ofNetwork(place), destination });
       return answer?.kind === 'route' ? answer.route : undefined;
+    },
+    fault(place) {
+      const answer = find({ kind: 'fault', place: ofNetwork(place) });
+      return answer?.kind === 'fault' ? answer.isPlanted : undefined;
     },
     names(place, name, family) {
       const answer = find({ kind: 'names', place, name, family });

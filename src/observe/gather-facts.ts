@@ -19,6 +19,7 @@ import {
 } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { FactAnswer, ListeningSocket, LocalFactRequest, NameLog, NameTry, Place } from './facts.ts';
+import { hasFaultTable } from './planted-faults.ts';
 import { addressesInHosts, namesToAsk, readResolverSettings } from './resolver-settings.ts';
 
 /** A place on this machine. */
@@ -40,7 +41,7 @@ const UDP_UNCONNECTED = 7;
 const RCODES_OF_FAILED_SERVERS: ReadonlySet<string> = new Set(['SERVFAIL', 'REFUSED', 'NOTIMP', 'FORMERR']);
 
 /**
- * Reads sockets and routes through netlink, and resolves names with real queries from the place to its own name
+ * Reads sockets, routes and planted faults through netlink, and resolves names with real queries from the place to its own name
  * servers; sends no other packets. Does not reject: errors are answers of the kind `failed`.
  */
 export async function gatherFact(
@@ -54,6 +55,8 @@ export async function gatherFact(
         return { kind: 'sockets', sockets: listeningSockets(place.netns, request.protocol) };
       case 'route':
         return { kind: 'route', route: routeFrom(place.netns, request.destination) };
+      case 'fault':
+        return { kind: 'fault', isPlanted: hasFaultTable(place.netns) };
       case 'names':
         return { kind: 'names', log: await resolveName(place, request.name, request.family) };
     }

@@ -205,6 +205,11 @@ export class NetlinkSocket {
     return (await this.#sendByThread(bytes, last)).refusals;
   }
 
+  /** Whether `batch` would neither wait nor use a thread for so many bytes, so that `batchSync` does the same. */
+  isImmediate(bytes: number): boolean {
+    return !this.#sending && bytes <= ASYNC_BYTES;
+  }
+
   /** Works like `batch`, but synchronously. */
   batchSync(bytes: Uint8Array, last: number): NetlinkRefusal[] {
     this.#send(bytes);

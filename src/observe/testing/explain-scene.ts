@@ -187,6 +187,7 @@ export function knownFactsOf(
 ): Facts {
   return {
     sockets: () => LISTENING,
+    fault: () => false,
     route: (place, destination) => {
       if (destination.startsWith('192.0.2.')) return null;
       const source = place.kind === 'node' ? `192.168.0.${place.node.slice(-1)}` : null;
