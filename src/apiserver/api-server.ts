@@ -19,6 +19,7 @@ import { expireEvents } from './event-expiry.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import type { Kind } from './kind.ts';
 import { KINDS } from './kinds.ts';
+import { expireLists } from './list-expiry.ts';
 import { createRequestMetrics } from './metrics.ts';
 import { createNodeTunnel } from './node-tunnel.ts';
 import { createSwaggerService } from './openapi/swagger-service.ts';
@@ -194,6 +195,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   defaults.start();
   const endRegistration = registerOwnApis({ store, resources, registry, clock, logger });
   const endExpiry = expireEvents({ store, clock, logger });
+  const endListExpiry = expireLists({ store, clock });
   const servers: { close(): Promise<void> }[] = [];
   return {
     async transport(request) {
@@ -239,6 +241,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       closing.abort();
       endAddresses();
       endExpiry();
+      endListExpiry();
       endServiceCidr();
       definitions.close();
       conversionWebhooks.close();

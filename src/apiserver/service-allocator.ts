@@ -2,7 +2,7 @@ import { type Cidr, canonicalAddress, parseCidr } from '../lib/address.ts';
 import { type ClusterAddresses, clusterAddressesOf, searchFrom } from './cluster-addresses.ts';
 import type { Kind } from './kind.ts';
 import { type ApiObject, isObject, type JsonObject, listAt } from './object.ts';
-import { type FieldError, invalid, StatusError } from './status-error.ts';
+import { duplicate, type FieldError, invalid, StatusError } from './status-error.ts';
 import type { Store } from './store.ts';
 
 export interface Allocation {
@@ -116,13 +116,16 @@ export class ServiceAllocator {
     const given = Array.isArray(spec['ipFamilies']) ? spec['ipFamilies'].map(String) : [];
     const ips = givenAddresses(spec);
     const ofIps = ips.filter((ip) => ip !== 'None').map((ip) => (ip.includes(':') ? 'IPv6' : 'IPv4'));
-    const headlessWithoutSelector = ips.includes('None') && spec['selector'] === undefined;
+    const selector = spec['selector'];
+    const headlessWithoutSelector =
+      ips.includes('None') && !(isObject(selector) && Object.keys(selector).length > 0);
     for (const [i, family] of given.entries()) {
       if (family !== 'IPv4' && family !== 'IPv6')
         errors.push(invalid(`spec.ipFamilies[${i}]`, family, 'must be IPv4 or IPv6'));
       else if (!cluster.includes(family) && !headlessWithoutSelector) {
         errors.push(invalid(`spec.ipFamilies[${i}]`, family, 'not configured on this cluster'));
       }
+      if (given.indexOf(family) < i) errors.push(duplicate(`spec.ipFamilies[${i}]`, family));
       if (ofIps[i] !== undefined && ofIps[i] !== family) {
         errors.push(
           invalid(
@@ -135,7 +138,8 @@ export class ServiceAllocator {
     }
     if (errors.length > 0) return;
     const policy =
-      spec['ipFamilyPolicy'] ?? (given.length > 1 || ofIps.length > 1 ? 'RequireDualStack' : 'SingleStack');
+      spec['ipFamilyPolicy'] ??
+      (headlessWithoutSelector || given.length > 1 || ofIps.length > 1 ? 'RequireDualStack' : 'SingleStack');
     if (policy === 'RequireDualStack' && cluster.length < 2 && !headlessWithoutSelector) {
       errors.push(
         invalid('spec.ipFamilyPolicy', policy, 'this cluster is not configured for dual-stack services'),

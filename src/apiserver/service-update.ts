@@ -4,6 +4,8 @@ const needsAddress = (spec: JsonObject) => spec['type'] !== 'ExternalName';
 const needsNodePorts = (spec: JsonObject) =>
   spec['type'] === 'NodePort' ||
   (spec['type'] === 'LoadBalancer' && spec['allocateLoadBalancerNodePorts'] !== false);
+/** Node ports stay when only their allocation is turned off: the user removes them. */
+const mayHaveNodePorts = (spec: JsonObject) => spec['type'] === 'NodePort' || spec['type'] === 'LoadBalancer';
 const needsHealthPort = (spec: JsonObject) =>
   spec['type'] === 'LoadBalancer' && spec['externalTrafficPolicy'] === 'Local';
 const isReachable = (spec: JsonObject) =>
@@ -60,7 +62,7 @@ function dropUnneeded(spec: JsonObject, old: JsonObject): void {
   if (needsAddress(old) && !needsAddress(spec)) {
     dropUnchanged('clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy', 'internalTrafficPolicy');
   }
-  if (needsNodePorts(old) && !needsNodePorts(spec)) {
+  if (mayHaveNodePorts(old) && !mayHaveNodePorts(spec)) {
     const given = new Set(listAt(old, 'ports').map((port) => port['nodePort']));
     for (const port of listAt(spec, 'ports')) if (given.has(port['nodePort'])) delete port['nodePort'];
   }

@@ -63,6 +63,8 @@ export class Store {
   #version = 1;
   /** Individual changes up to this version are no longer available. */
   #compacted: number;
+  /** Lists of earlier versions are no longer available. */
+  #oldestList = 0;
 
   /** `file`: path of the database, or ":memory:". */
   constructor(file: string) {
@@ -122,6 +124,7 @@ export class Store {
   /** Like `list`, at an earlier version; null if that version is too old. */
   listAt(version: number, collection: string, namespace?: string): readonly StoredObject[] | null {
     if (version >= this.#version) return this.list(collection, namespace);
+    if (version < this.#oldestList) return null;
     const later = this.since(collection, version);
     if (later === null) return null;
     const objects = new Map(this.#collections.get(collection));
@@ -130,6 +133,11 @@ export class Store {
       else objects.delete(last.key);
     }
     return ofNamespace(sortedByKey(objects.values()), namespace);
+  }
+
+  /** Makes lists of versions before this one unavailable. */
+  expireLists(before: number): void {
+    this.#oldestList = before;
   }
 
   /** Returns the number of objects in a collection. */

@@ -38,6 +38,8 @@ export const AGENT_ROLE: BootstrapRole = {
     'get,list,watch "" endpoints,namespaces,nodes,pods,services',
     'list,watch discovery.k8s.io endpointslices',
     'get,list,watch networking.k8s.io networkpolicies,servicecidrs',
+    'get,list,watch policy.networking.k8s.io adminnetworkpolicies,baselineadminnetworkpolicies,clusternetworkpolicies',
+    'get,list,watch apiextensions.k8s.io customresourcedefinitions',
   ],
 };
 /** Leases determine the node that announces a load-balancer address; NodeRestriction keeps agents from other leases. */

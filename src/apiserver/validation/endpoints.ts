@@ -12,6 +12,7 @@ import {
   neededOneOf,
   portNumber,
   type Rule,
+  someOf,
 } from './rules.ts';
 
 const MAX_ENDPOINTS = 1000;
@@ -23,7 +24,7 @@ const PROTOCOLS = ['SCTP', 'TCP', 'UDP'];
 const ADDRESS_RULES: readonly Rule[] = [
   ['ip', (value, path, errors) => checkAddress(value, path, errors)],
   ['hostname', named('label')],
-  ['nodeName', named('subdomain')],
+  ['nodeName', present('subdomain')],
   ['ip', (value, path, errors) => checkEndpointAddress(value, path, errors)],
 ];
 
@@ -37,6 +38,11 @@ const PORT_RULES: readonly Rule[] = [
       if (value !== undefined) mustBeNamed('qualified')(value, path, errors, parent, root);
     },
   ],
+];
+
+const SLICE_PORT_RULES: readonly Rule[] = [
+  ...PORT_RULES.filter(([field]) => field !== 'port' && field !== 'protocol'),
+  ['protocol', someOf(...PROTOCOLS)],
 ];
 
 export function validateEndpoints(endpoints: ApiObject, before: ApiObject | null): FieldError[] {
@@ -86,12 +92,7 @@ function validateSlicePorts(ports: readonly JsonObject[], errors: FieldError[]):
   const names = new Set<unknown>();
   ports.forEach((port, i) => {
     const name = port['name'] ?? '';
-    applyRules(
-      port,
-      PORT_RULES.filter(([field]) => field !== 'port'),
-      `ports[${i}]`,
-      errors,
-    );
+    applyRules(port, SLICE_PORT_RULES, `ports[${i}]`, errors);
     if (names.has(name)) errors.push(duplicate(`ports[${i}].name`, name));
     names.add(name);
   });

@@ -180,7 +180,8 @@ export function validatePriorityClass(priorityClass: ApiObject, before: ApiObjec
     errors.push(forbidden('value', `maximum allowed value of a user defined priority is ${MAX_PRIORITY}`));
   }
   const policies = ['Never', 'PreemptLowerPriority'];
-  if (!before && preemptionPolicy !== undefined && !policies.includes(String(preemptionPolicy))) {
+  if (!before && preemptionPolicy === '') errors.push(required('preemptionPolicy'));
+  else if (!before && preemptionPolicy !== undefined && !policies.includes(String(preemptionPolicy))) {
     errors.push(notSupported('preemptionPolicy', preemptionPolicy, policies));
   }
   if (!before) return errors;

@@ -21,7 +21,6 @@ import {
   neededOneOf,
   oneOf,
   type Rule,
-  someOf,
 } from './rules.ts';
 import { affinity, nodeSelector, spread, tolerations } from './scheduling.ts';
 import { validateVolumes } from './volumes.ts';
@@ -145,7 +144,7 @@ const RULES: readonly Rule[] = [
   ['hostAliases[].hostnames[]', mustBeNamed('subdomain')],
   ['priorityClassName', named('subdomain')],
   ['runtimeClassName', runtimeClass],
-  ['preemptionPolicy', someOfWhenSet('PreemptLowerPriority', 'Never')],
+  ['preemptionPolicy', preemptionPolicy],
   ['overhead', overhead],
   ['os', osName],
 ];
@@ -155,10 +154,12 @@ function runtimeClass(value: unknown, path: string, errors: FieldError[]): void 
   for (const problem of nameProblems(String(value), 'subdomain')) errors.push(invalid(path, value, problem));
 }
 
-function someOfWhenSet(...choices: string[]): Check {
-  return (value, path, errors, parent, root) => {
-    if (value !== undefined) someOf(...choices)(value, path, errors, parent, root);
-  };
+const PREEMPTION_POLICIES = ['PreemptLowerPriority', 'Never'];
+
+function preemptionPolicy(value: unknown, path: string, errors: FieldError[]): void {
+  if (value === '') errors.push(required(path));
+  else if (value !== undefined && !PREEMPTION_POLICIES.includes(String(value)))
+    errors.push(notSupported(path, value, PREEMPTION_POLICIES));
 }
 
 function overhead(value: unknown, path: string, errors: FieldError[]): void {
@@ -200,7 +201,7 @@ export function validatePodSpec(spec: JsonObject, path: string): FieldError[] {
   if (spec['shareProcessNamespace'] === true && spec['hostPID'] === true) {
     errors.push(
       invalid(
-        field('shareProcessNamespace'),
+        field('securityContext.shareProcessNamespace'),
         true,
         'ShareProcessNamespace and HostPID cannot both be enabled',
       ),

@@ -221,7 +221,6 @@ export const spread: Check = (value, path, errors) => {
       errors.push(invalid(`${field}.maxSkew`, one['maxSkew'] ?? 0, 'must be greater than zero'));
     }
     if (!one['topologyKey']) errors.push(required(`${field}.topologyKey`, 'can not be empty'));
-    else qualified(one['topologyKey'], `${field}.topologyKey`, errors);
     someOf('DoNotSchedule', 'ScheduleAnyway')(when, `${field}.whenUnsatisfiable`, errors, one, one);
     const repeated = constraints
       .slice(i + 1)

@@ -2,7 +2,7 @@ import { quantityNano } from '../../kube/quantity-text.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, listAt } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { validateAccessModes, validateClaimSpec } from './claims.ts';
-import { labelValueProblems, nameProblems, validateLabelSelector } from './names.ts';
+import { nameProblems, validateLabelSelector } from './names.ts';
 import {
   applyRules,
   atLeastZero,
@@ -201,8 +201,6 @@ function validateTopologies(topologies: readonly JsonObject[], errors: FieldErro
       const values = listAt(expression, 'values').map(String);
       if (values.length === 0) errors.push(required(`${field}.values`));
       values.forEach((value, k) => {
-        for (const problem of labelValueProblems(value))
-          errors.push(invalid(`${field}.values[${k}]`, value, problem));
         if (values.indexOf(value) < k) errors.push(duplicate(`${field}.values[${k}]`, value));
       });
       for (const problem of nameProblems(String(key), 'qualified'))
@@ -326,7 +324,7 @@ export function validateVolumeAttachment(attachment: ApiObject, before: ApiObjec
   const errors: FieldError[] = [];
   if (before) checkImmutable(attachment, before, ['spec'], errors);
   const spec: JsonObject = isObject(attachment['spec']) ? attachment['spec'] : {};
-  needed()(spec['attacher'], 'spec.attacher', errors, spec, spec);
+  csiDriverName(spec['attacher'], 'spec.attacher', errors, spec, spec);
   const source: JsonObject = isObject(spec['source']) ? spec['source'] : {};
   const name = source['persistentVolumeName'];
   if (name === undefined && source['inlineVolumeSpec'] === undefined) {

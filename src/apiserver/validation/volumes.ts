@@ -190,7 +190,6 @@ const PROJECTIONS: Readonly<Record<string, readonly Rule[]>> = {
       'expirationSeconds',
       between(Number.MIN_SAFE_INTEGER, 2 ** 32, 'may not specify a duration larger than 2^32 seconds'),
     ],
-    ['path', needed(), localPath],
   ],
   clusterTrustBundle: [['path', needed(), localPath]],
   podCertificate: [
@@ -199,20 +198,19 @@ const PROJECTIONS: Readonly<Record<string, readonly Rule[]>> = {
   ],
 };
 
+const TOKEN_PATH: readonly Rule[] = [['path', needed(), localPath]];
+
 function projectedSource(value: unknown, path: string, errors: FieldError[]): void {
   if (!isObject(value)) return;
   const set = Object.keys(PROJECTIONS).filter((source) => isObject(value[source]));
-  if (set.length === 0) {
-    errors.push(
-      required(
-        path,
-        'one of secret, configMap, downwardAPI, serviceAccountToken or clusterTrustBundle is required',
-      ),
-    );
-  }
   for (const [index, source] of set.entries()) {
     if (index > 0) errors.push(forbidden(`${path}.${source}`, 'may not specify more than 1 volume type'));
     else applyRules(value[source] as JsonObject, PROJECTIONS[source] ?? [], `${path}.${source}`, errors);
+    if (source === 'serviceAccountToken') {
+      const file = (value[source] as JsonObject)['path'];
+      // Upstream names the field so.
+      applyRules({ path: file }, TOKEN_PATH, path.replace(/\.sources\[\d+\]$/, ''), errors);
+    }
   }
 }
 
@@ -221,7 +219,8 @@ function checkProjectedPaths(projected: JsonObject, path: string, errors: FieldE
   const seen = new Set<string>();
   for (const [i, source] of listAt(projected, 'sources').entries()) {
     for (const [name, value] of Object.entries(source)) {
-      if (!isObject(value)) continue;
+      // Upstream does not compare the paths of tokens.
+      if (!isObject(value) || name === 'serviceAccountToken') continue;
       const own = value['path'] ? [[`${path}.sources[${i}].${name}.path`, value['path']] as const] : [];
       const items = listAt(value, 'items').map(
         (item) => [`${path}.sources[${i}].${name}.path`, item['path']] as const,

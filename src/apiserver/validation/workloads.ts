@@ -41,11 +41,15 @@ export function validateTemplate(template: unknown, path: string, errors: FieldE
 /** Validates a template whose pods always restart, with labels that its selector matches. */
 function validateSelected(spec: JsonObject, kind: string, errors: FieldError[]): void {
   const selector = spec['selector'];
-  if (selector === undefined) errors.push(required('spec.selector'));
-  else {
+  // Upstream reports a daemon set's selector only by what it does not match.
+  const isDaemonSet = kind === 'daemonset';
+  if (selector === undefined) {
+    if (!isDaemonSet) errors.push(required('spec.selector'));
+  } else {
     const problems = validateLabelSelector(selector, 'spec.selector');
     errors.push(...problems);
-    if (problems.length > 0) errors.push(invalid('spec.selector', selector, 'invalid label selector'));
+    if (problems.length > 0 && !isDaemonSet)
+      errors.push(invalid('spec.selector', selector, 'invalid label selector'));
     if (isObject(selector) && isEmptySelector(selector)) {
       errors.push(invalid('spec.selector', selector, `empty selector is invalid for ${kind}`));
     }
@@ -167,9 +171,7 @@ export function validateDaemonSet(set: ApiObject, before: ApiObject | null): Fie
           invalid(`${path}.maxSurge`, rolling['maxSurge'], 'may not be set when maxUnavailable is non-zero'),
         );
       } else if (both.every((value) => value === 0)) {
-        errors.push(
-          invalid(`${path}.maxUnavailable`, rolling['maxUnavailable'] ?? 0, 'cannot be 0 when maxSurge is 0'),
-        );
+        errors.push(required(`${path}.maxUnavailable`, 'cannot be 0 when maxSurge is 0'));
       }
     }
   } else if (strategy['type'] !== 'OnDelete') {
@@ -180,7 +182,8 @@ export function validateDaemonSet(set: ApiObject, before: ApiObject | null): Fie
 }
 
 const STATEFUL_RULES: readonly Rule[] = [
-  ...COUNTS,
+  ['replicas', atLeastZero],
+  ['minReadySeconds', atLeastZero],
   [
     'podManagementPolicy',
     (value, path, errors) => {
@@ -228,7 +231,7 @@ export function validateStatefulSet(set: ApiObject, before: ApiObject | null): F
     );
   }
   const service = spec['serviceName'];
-  if (typeof service === 'string' && service !== '') {
+  if (!before && typeof service === 'string' && service !== '') {
     for (const problem of nameProblems(service, 'label1035'))
       errors.push(invalid('spec.serviceName', service, problem));
   }
@@ -246,15 +249,13 @@ export function validateStatefulSet(set: ApiObject, before: ApiObject | null): F
 
 /** Returns the spec with a volume in its template for each claim template, so that containers may mount them. */
 function withClaims(spec: JsonObject): JsonObject {
-  const claims = listAt(spec, 'volumeClaimTemplates').map((claim): JsonObject => {
-    const metadata: JsonObject = isObject(claim['metadata']) ? claim['metadata'] : {};
-    const name = metadata['name'] ?? '';
-    return { name, persistentVolumeClaim: { claimName: name } };
-  });
+  const names = new Set(
+    listAt(spec, 'volumeClaimTemplates').map((claim) => String(at(claim, 'metadata', 'name') ?? '')),
+  );
+  const claims = [...names].map((name): JsonObject => ({ name, persistentVolumeClaim: { claimName: name } }));
   const template: JsonObject = isObject(spec['template']) ? spec['template'] : {};
   const pod: JsonObject = isObject(template['spec']) ? template['spec'] : {};
-  const names = new Set(claims.map((claim) => claim['name']));
-  const others = listAt(pod, 'volumes').filter((volume) => !names.has(volume['name']));
+  const others = listAt(pod, 'volumes').filter((volume) => !names.has(String(volume['name'])));
   return { ...spec, template: { ...template, spec: { ...pod, volumes: [...claims, ...others] } } };
 }
 

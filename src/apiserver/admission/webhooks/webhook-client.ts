@@ -1,5 +1,5 @@
 import { Agent, request as httpsRequest } from 'node:https';
-import { messageOf } from '../../../lib/errors.ts';
+import { hasCode, messageOf } from '../../../lib/errors.ts';
 import { isObject, type JsonObject, textAt } from '../../object.ts';
 import type { Webhook } from './webhook.ts';
 
@@ -28,7 +28,12 @@ export function createWebhookClient(resolve: ServiceResolver): WebhookClient {
       try {
         const service = target.service;
         const address = service ? resolve(service.namespace, service.name, service.port) : null;
-        return await send(agent, target, address, hook.timeoutSeconds, JSON.stringify(review));
+        const post = (through: Agent | false) =>
+          send(through, target, address, hook.timeoutSeconds, JSON.stringify(review));
+        return await post(agent).catch((error: unknown) => {
+          if (!(error instanceof ClosedConnection)) throw error;
+          return post(false);
+        });
       } catch (error) {
         throw new Error(`failed to call webhook: Post ${JSON.stringify(url)}: ${messageOf(error)}`);
       }
@@ -36,6 +41,9 @@ export function createWebhookClient(resolve: ServiceResolver): WebhookClient {
     close: () => agent.destroy(),
   };
 }
+
+/** The webhook closed a kept connection, probably because it was idle, just when the review was being sent. */
+class ClosedConnection extends Error {}
 
 interface Target {
   readonly url: string;
@@ -56,8 +64,9 @@ function targetOf(config: JsonObject): Target {
   return { url, service: { namespace, name, port }, authority };
 }
 
+/** `agent` false: over a connection of its own. Throws ClosedConnection if the review may be sent again. */
 function send(
-  agent: Agent,
+  agent: Agent | false,
   { url, authority }: Target,
   address: { readonly host: string; readonly port: number } | null,
   timeoutSeconds: number,
@@ -102,7 +111,10 @@ function send(
         }
       },
     );
-    outgoing.on('error', (error) => reject(timedOut(error)));
+    outgoing.on('error', (error) => {
+      const isClosed = outgoing.reusedSocket && hasCode(error, 'ECONNRESET', 'EPIPE');
+      reject(isClosed ? new ClosedConnection(error.message) : timedOut(error));
+    });
     outgoing.end(body);
   });
 }

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { IncomingMessage } from 'node:http';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { after, test } from 'node:test';
@@ -28,6 +29,8 @@ const ANSWERS: Readonly<Record<string, (review: Review) => object | null>> = {
   },
   '/broken': () => null,
 };
+/** Called before a request is answered. */
+let onRequest = (_request: IncomingMessage) => {};
 const patch = (operations: object[]) => ({
   allowed: true,
   patchType: 'JSONPatch',
@@ -35,6 +38,7 @@ const patch = (operations: object[]) => ({
 });
 
 const server = createServer({ cert: own.cert, key: own.key }, async (request, response) => {
+  onRequest(request);
   let text = '';
   for await (const chunk of request) text += chunk;
   const review: Review = JSON.parse(text);
@@ -192,6 +196,22 @@ test('a webhook with reinvocationPolicy IfNeeded is called again after a later c
   await remove();
   assert.equal(asked.length, 3);
   assert.equal(answer.body.data.seen, 'yes');
+});
+
+test('a review is sent again if the webhook closes the kept connection', async (t) => {
+  const remove = await configure('Validating', [{ path: '/allow' }]);
+  assert.equal((await create()).status, 201);
+  let closed = 0;
+  // Like an idle timeout that expires while the review is on its way.
+  onRequest = ({ socket }) => {
+    if (closed++ === 0) socket.destroy();
+  };
+  t.after(() => {
+    onRequest = () => {};
+  });
+  assert.equal((await create()).status, 201);
+  assert.equal(closed, 2);
+  await remove();
 });
 
 test('webhooks do not apply to webhook configurations', async () => {
