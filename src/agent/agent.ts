@@ -79,7 +79,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       ? await ownNodeOrSubstitute({ ...own, address: configuration.nodeAddress, clock, logger })
       : await nodeWhen(own, isReady);
     const onProblem = (problem: string | null) => registration?.setNetworkProblem(problem);
-    const policies = await startPolicyPart(context);
+    const policies = await startPolicyPart(context, nodes);
     const podNetwork = network ? startNetwork(context, node, nodes, policies, onProblem) : null;
     const parts: Promise<unknown>[] = [];
     if (dns && services && slices) {
@@ -148,9 +148,9 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   };
 }
 
-async function startPolicyPart(context: AgentContext): Promise<PolicyPart | null> {
+async function startPolicyPart(context: AgentContext, nodes: Informer<Node>): Promise<PolicyPart | null> {
   const { policy } = context.configuration;
-  if (policy?.enforce) return (await mayReadPolicies(context)) ? startPolicies(context) : null;
+  if (policy?.enforce) return (await mayReadPolicies(context)) ? startPolicies(context, nodes) : null;
   if (policy) await removeLeftPolicies();
   return null;
 }

@@ -1,11 +1,12 @@
 import { chmodSync, rmSync } from 'node:fs';
-import { createServer, type IncomingMessage } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Node, Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { allows, type PolicyPacket } from '../policy/allows.ts';
 import { decide } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
@@ -30,33 +31,35 @@ const MAX_BODY = 1 << 20;
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON. GET
  * /state; GET /flows (see FlowsRequest), one FlowsEntry per line; POST /mode {mode};
- * POST /explain ExplainBody; POST /decide {packets}; POST /verify.
+ * POST /explain ExplainBody; POST /decide {packets}; POST /decide-policies {packets}, after the kernel has the known policies;
+ * POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
   const path = controlSocketPath(context.configuration.stateDir);
   // Left by an agent that was killed; only one agent uses a state folder.
   rmSync(path, { force: true });
+  const respond = (response: ServerResponse, status: number, body: unknown) => {
+    response.writeHead(status, { 'content-type': 'application/json' });
+    response.end(JSON.stringify(body));
+  };
   const server = createServer((request, response) => {
-    if (request.method === 'GET' && request.url?.startsWith('/flows')) {
-      streamFlows(
-        response,
-        sources.part.flows,
-        readFlowsRequest(new URL(request.url, 'http://agent').searchParams),
-      );
-      return;
-    }
-    answer(context, sources, request)
-      .then((body) => ({ status: 200, body }))
-      .catch((error: unknown) => ({
-        status: error instanceof FairleadError ? 400 : 500,
-        body: {
-          message: messageOf(error),
-          ...(error instanceof FairleadError ? { op: error.op, code: error.code, hint: error.hint } : {}),
-        },
-      }))
-      .then(({ status, body }) => {
-        response.writeHead(status, { 'content-type': 'application/json' });
-        response.end(JSON.stringify(body));
+    const { method, url = '' } = request;
+    // Inside the promise, so that a synchronous exception becomes a response too.
+    Promise.resolve()
+      .then(async () => {
+        if (method === 'GET' && url.startsWith('/flows')) {
+          const { searchParams } = new URL(url, 'http://agent');
+          streamFlows(response, sources.part.flows, readFlowsRequest(searchParams));
+        } else respond(response, 200, await answer(context, sources, request));
+      })
+      .catch((error: unknown) => {
+        if (response.headersSent) {
+          context.logger.warn({ url }, `the answer is incomplete: ${messageOf(error)}`);
+          response.destroy();
+          return;
+        }
+        const { op, code, hint } = error instanceof FairleadError ? error : {};
+        respond(response, code === undefined ? 500 : 400, { message: messageOf(error), op, code, hint });
       });
   });
   server.on('error', (error) => context.logger.error({ err: error, path }, 'the control socket is closed'));
@@ -93,6 +96,13 @@ async function answer(
       const { map } = part.proxy;
       if (!map) throw badRequest('nothing is programmed yet');
       return { verdicts: packets.map((packet) => decide(map, packet)) };
+    }
+    case 'POST /decide-policies': {
+      const { packets = [] } = await readBody<{ packets?: PolicyPacket[] }>(request);
+      const { policies } = sources;
+      if (!policies) throw badRequest('this agent does not enforce network policies');
+      await policies.programmed();
+      return { verdicts: packets.map((packet) => allows(policies.table, packet)) };
     }
     case 'POST /explain': {
       return await answerExplain(context, sources, await readBody<Partial<ExplainBody>>(request));

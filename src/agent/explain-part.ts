@@ -1,5 +1,6 @@
+import type { Client } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../kube/load-balancer.ts';
-import { RESOURCES } from '../kube/types.ts';
+import { type Lease, type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { explain } from '../observe/explain.ts';
 import type { ExplainRequest, ExplainView, Explanation, LinkHost } from '../observe/explain-view.ts';
@@ -12,6 +13,26 @@ export interface ExplainBody extends ExplainRequest {
   /** See ExplainView. */
   readonly hosts: readonly LinkHost[];
   readonly facts: readonly Fact[];
+  /** The objects that the agent does not watch; null: it lists them itself. */
+  readonly objects?: ListedObjects | null;
+}
+
+export interface ListedObjects {
+  readonly pods: readonly Pod[];
+  /** Those of announced addresses. */
+  readonly leases: readonly Lease[];
+}
+
+/** Lists the objects that an explanation needs and agents do not watch; listing them for each question is cheap enough. */
+export async function listObjectsToExplain(client: Client): Promise<ListedObjects> {
+  const [{ items: pods }, { items: leases }] = await Promise.all([
+    client.list(RESOURCES.pods),
+    client.list(RESOURCES.leases, {
+      namespace: ANNOUNCEMENT_NAMESPACE,
+      labelSelector: ANNOUNCEMENT_LABEL,
+    }),
+  ]);
+  return { pods, leases };
 }
 
 /**
@@ -22,26 +43,21 @@ export async function answerExplain(
   sources: ControlSources,
   body: Partial<ExplainBody>,
 ): Promise<Explanation> {
-  const { from, to, family = null, entry = null, hosts = [], facts = [] } = body;
+  const { from, to, family = null, entry = null, hosts = [], facts = [], objects = null } = body;
   if (!from || !to) {
     throw new FairleadError('from and to are needed', { op: 'ask the agent', code: 'bad-request' });
   }
-  return explain(await explainView(context, sources, hosts, facts), { from, to, family, entry });
+  const listed = objects ?? (await listObjectsToExplain(context.client));
+  return explain(explainView(context, sources, hosts, facts, listed), { from, to, family, entry });
 }
 
-async function explainView(
-  { configuration, client }: AgentContext,
+function explainView(
+  { configuration }: AgentContext,
   { part, nodes, services, slices, policies }: ControlSources,
   hosts: readonly LinkHost[],
   facts: readonly Fact[],
-): Promise<ExplainView> {
-  // The agent watches only its own node's pods; listing them for each question is cheap enough.
-  const [pods, leases] = await Promise.all([
-    client.list(RESOURCES.pods).then(({ items }) => items),
-    client
-      .list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL })
-      .then(({ items }) => items),
-  ]);
+  { pods, leases }: ListedObjects,
+): ExplainView {
   const here = configuration.nodeName;
   return {
     services: () => services.list(),

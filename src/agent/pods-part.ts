@@ -4,6 +4,7 @@ import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Node } from '../kube/types.ts';
 import type { PodNetwork } from '../network/pod-network.ts';
 import { startKubelet } from '../runtime/kubelet.ts';
+import type { Traffic } from '../runtime/traffic-end.ts';
 import type { AgentContext } from './agent-context.ts';
 import { fallbackNameServers } from './name-servers.ts';
 
@@ -42,7 +43,7 @@ export async function startPods(
       key: readFileSync(pods.tls.key, 'utf8'),
       clientCa: readFileSync(pods.tls.clientCa, 'utf8'),
     },
-    ...(slices ? { receivesTraffic: (addresses) => isReadyEndpoint(slices.list(), addresses) } : {}),
+    ...(slices ? { trafficOf: (addresses) => trafficOf(slices.list(), addresses) } : {}),
     logger: logger.child({ part: 'pods' }),
     clock,
     random,
@@ -52,14 +53,15 @@ export async function startPods(
   await kubelet.ready;
 }
 
-/** Returns true if a slice lists one of the addresses as an endpoint for new connections. */
-function isReadyEndpoint(slices: readonly EndpointSlice[], addresses: readonly string[]): boolean {
-  return slices.some(({ endpoints }) =>
-    (endpoints ?? []).some(
-      ({ addresses: listed, conditions }) =>
-        conditions?.ready !== false &&
-        conditions?.terminating !== true &&
-        listed.some((address) => addresses.includes(address)),
-    ),
-  );
+/** Returns whether slices list one of the addresses, and as an endpoint for new connections. */
+function trafficOf(slices: readonly EndpointSlice[], addresses: readonly string[]): Traffic {
+  let found: Traffic = 'none';
+  for (const { endpoints } of slices) {
+    for (const { addresses: listed, conditions } of endpoints ?? []) {
+      if (!listed.some((address) => addresses.includes(address))) continue;
+      if (conditions?.ready !== false && conditions?.terminating !== true) return 'new';
+      found = 'ending';
+    }
+  }
+  return found;
 }

@@ -1,13 +1,16 @@
 import { networkInterfaces } from 'node:os';
 import { Counter, Gauge, Histogram } from 'prom-client';
 import { hasReason } from '../kube/client.ts';
-import { keyOf, type NetworkPolicy, type Pod, RESOURCES } from '../kube/types.ts';
+import type { Informer } from '../kube/informer.ts';
+import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
-import { allows } from '../policy/allows.ts';
-import { type Enforcement, removePolicies, startEnforcement } from '../policy/enforcement.ts';
-import { DIRECTIONS, type Direction } from '../policy/model.ts';
+import { allows, type EndVerdict } from '../policy/allows.ts';
+import { readClusterPolicy } from '../policy/cluster-policy-reader.ts';
+import { type DeniedPod, type Enforcement, removePolicies, startEnforcement } from '../policy/enforcement.ts';
+import { followClusterPolicies } from '../policy/follow-cluster-policies.ts';
+import { DIRECTIONS } from '../policy/model.ts';
 import { trimPod } from '../policy/pod-reader.ts';
 import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
 import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
@@ -18,11 +21,16 @@ const ADMISSION_MS = 10_000;
 /** The labels of DNS pods in other clusters, by which policies allow DNS. */
 const DNS_POD = { namespace: 'kube-system', name: 'kube-dns', labels: { 'k8s-app': 'kube-dns' } } as const;
 
+/** Pods and policies for which denials by the proxy are counted separately: the latest ones. */
+const MAX_DENIED_PODS = 1000;
+
 /** Enforces the NetworkPolicies for a node's pods. */
 export interface PolicyPart {
   readonly table: PolicyTable;
   /** Wraps the pod network: pods start when their policies are in the kernel. */
   guard(network: PodNetwork): PodNetwork;
+  /** Resolves when the kernel has the policies that are known at the time of the call. */
+  programmed(): Promise<void>;
   /** Resolves when the policies that exist at startup are known, or the agent ends. */
   readonly ready: Promise<void>;
   /**
@@ -40,7 +48,8 @@ export interface PolicyPart {
   ): boolean;
 }
 
-export function startPolicies(context: AgentContext): PolicyPart {
+/** `nodes`: the agent's copy of the nodes, by which policies of the whole cluster may select addresses. */
+export function startPolicies(context: AgentContext, nodes: Informer<Node>): PolicyPart {
   const { configuration, logger: parent, clock, registry } = context;
   const logger = parent.child({ part: 'policy' });
   const table = createPolicyTable(configuration.nodeName);
@@ -50,6 +59,11 @@ export function startPolicies(context: AgentContext): PolicyPart {
   const changed = () => enforcement?.changed();
   /** Resolves when all needed objects have been read once; rejects when the agent ends. */
   let objects: Promise<unknown> | null = null;
+
+  /** Known pods, for callers that wait for one. */
+  const arrivals = new Set<(pod: Pod) => void>();
+  const known = new Map<string, string | undefined>();
+  const namespaceArrivals = new Set<() => void>();
 
   const policies = context.follow<NetworkPolicy>(RESOURCES.networkPolicies, {
     transform: ({ metadata, spec, ...rest }) => {
@@ -73,6 +87,40 @@ export function startPolicies(context: AgentContext): PolicyPart {
     },
   });
 
+  let areNodesFollowed = false;
+  const clusterPolicies = followClusterPolicies(
+    { ...context, logger },
+    {
+      onSet(kind, object) {
+        const { policy, unsupported } = readClusterPolicy(kind, object);
+        if (unsupported.length > 0)
+          logger.warn(
+            { kind, name: policy.name, fields: unsupported },
+            `fields of ${kind} ${policy.name} are not supported: rules that accept match nothing by them, and other rules with them deny everything`,
+          );
+        table.setClusterPolicy(policy);
+        followNodes();
+        objects ??= followObjects();
+        changed();
+      },
+      onDelete(key) {
+        table.deletePolicy(key);
+        changed();
+      },
+    },
+  );
+  // Reported by `started`.
+  clusterPolicies.catch(() => {});
+  function followNodes(): void {
+    if (areNodesFollowed) return;
+    areNodesFollowed = true;
+    nodes.handle({
+      onAdd: (one) => set(() => table.setNode(one)),
+      onUpdate: (one) => set(() => table.setNode(one)),
+      onDelete: (one) => set(() => table.deleteNode(keyOf(one))),
+    });
+  }
+
   /** Pods and namespaces of the whole cluster are watched as soon as a policy exists. */
   function followObjects(): Promise<unknown> {
     if (configuration.dns) table.setPod(dnsPod(configuration.dns.addresses));
@@ -83,7 +131,10 @@ export function startPolicies(context: AgentContext): PolicyPart {
       },
     });
     namespaces.handle({
-      onAdd: (one) => set(() => table.setNamespace(one)),
+      onAdd(one) {
+        set(() => table.setNamespace(one));
+        for (const arrived of namespaceArrivals) arrived();
+      },
       onUpdate: (one) => set(() => table.setNamespace(one)),
       onDelete: (one) => set(() => table.deleteNamespace(keyOf(one))),
     });
@@ -99,9 +150,6 @@ export function startPolicies(context: AgentContext): PolicyPart {
     return Promise.all([namespaces.synced, pods.synced]);
   }
 
-  /** Known pods, for callers that wait for one. */
-  const arrivals = new Set<(pod: Pod) => void>();
-  const known = new Map<string, string | undefined>();
   function set(change: () => void, pod?: Pod): void {
     change();
     if (pod?.spec?.nodeName === configuration.nodeName) {
@@ -112,7 +160,7 @@ export function startPolicies(context: AgentContext): PolicyPart {
   }
 
   // Until all objects are read, the rules of an earlier agent stay in force.
-  const read = policies.synced.then(() => objects);
+  const read = Promise.all([policies.synced, clusterPolicies, nodes.synced]).then(() => objects);
   const started = read.then(async () => {
     enforcement = startEnforcement({
       policies: table,
@@ -139,7 +187,21 @@ export function startPolicies(context: AgentContext): PolicyPart {
     if (!objects) return;
     await objects;
     await podKnown(`${pod.namespace}/${pod.name}`, pod.uid);
+    // By the labels of its namespace, policies of the whole cluster may select the pod.
+    if (table.clusterPolicies().length > 0) await namespaceKnown(pod.namespace);
     await enforcement?.programmed();
+  }
+
+  function namespaceKnown(name: string): Promise<void> {
+    if (table.namespaceLabels(name) !== null) return Promise.resolve();
+    return new Promise((resolve) => {
+      const arrived = () => {
+        if (table.namespaceLabels(name) === null) return;
+        namespaceArrivals.delete(arrived);
+        resolve();
+      };
+      namespaceArrivals.add(arrived);
+    });
   }
 
   function podKnown(key: string, uid: string): Promise<void> {
@@ -192,6 +254,11 @@ export function startPolicies(context: AgentContext): PolicyPart {
   };
   return {
     table,
+    async programmed() {
+      await started;
+      await objects;
+      await enforcement?.programmed();
+    },
     ready: read.then(
       () => {},
       () => {},
@@ -211,7 +278,10 @@ export function startPolicies(context: AgentContext): PolicyPart {
       const isOwn = table.podAt(client) === null && isOwnAddress(client);
       const verdict = allows(table, isOwn ? { ...packet, fromNode: configuration.nodeName } : packet);
       if (!verdict.isAllowed)
-        metrics.denied(ip.includes(':') ? 'ipv6' : 'ipv4', verdict.egress.isAllowed ? 'ingress' : 'egress');
+        metrics.denied(
+          ip.includes(':') ? 'ipv6' : 'ipv4',
+          verdict.egress.isAllowed ? verdict.ingress : verdict.egress,
+        );
       return verdict.isAllowed;
     },
     guard: (network) => ({
@@ -290,7 +360,7 @@ function createMetrics(
   table: PolicyTable,
   enforcement: () => Enforcement | null,
 ): {
-  denied: (family: IPFamily, direction: Direction) => void;
+  denied: (family: IPFamily, end: EndVerdict) => void;
   programmed: (done: { readonly latencyMs: number }) => void;
   failed: () => void;
 } {
@@ -324,6 +394,8 @@ function createMetrics(
   });
   /** Denied by the proxy of this node, by family and direction. */
   const byProxy = new Map<string, number>();
+  /** The same by pod and policy; a bounded number, since pods come and go. */
+  const podsByProxy = new Map<string, DeniedPod>();
   new Counter({
     name: 'fairlead_policy_denied_packets_total',
     help: 'Packets that network policies dropped on this node; in userspace mode also connections that the proxy did not open to an endpoint for that reason.',
@@ -340,10 +412,32 @@ function createMetrics(
       }
     },
   });
+  new Counter({
+    name: 'fairlead_policy_denied_pod_packets_total',
+    help: 'Like fairlead_policy_denied_packets_total, by pod and policy. The policy is empty if no rule of the NetworkPolicies of the pod allows the packets.',
+    labelNames: ['namespace', 'pod', 'policy', 'direction', 'ip_family'],
+    registers,
+    collect() {
+      this.reset();
+      for (const one of [...(enforcement()?.deniedPods() ?? []), ...podsByProxy.values()]) {
+        const { family, direction, pod: key, policy, packets } = one;
+        const { namespace, name: pod } = splitKey(key);
+        this.inc({ namespace, pod, policy: policy ?? '', direction, ip_family: family }, packets);
+      }
+    },
+  });
   return {
-    denied(family, direction) {
+    denied(family, { direction, pod, reason }) {
       const key = `${family} ${direction}`;
       byProxy.set(key, (byProxy.get(key) ?? 0) + 1);
+      if (pod === null) return;
+      const policy = reason.kind === 'rule' ? reason.policy : null;
+      const id = `${key} ${policy ?? ''} ${pod}`;
+      const packets = (podsByProxy.get(id)?.packets ?? 0) + 1;
+      podsByProxy.delete(id);
+      podsByProxy.set(id, { family, direction, pod, policy, packets });
+      const [oldest] = podsByProxy.keys();
+      if (podsByProxy.size > MAX_DENIED_PODS && oldest !== undefined) podsByProxy.delete(oldest);
     },
     programmed: ({ latencyMs }) => latency.observe(latencyMs / 1000),
     failed: () => failures.inc(),

@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { get } from 'node:http';
+import { type AddressInfo, connect, createServer } from 'node:net';
+import { describe, test } from 'node:test';
+import { Registry } from 'prom-client';
+import { manualClock } from '../lib/clock.ts';
+import { silentLogger } from '../lib/log.ts';
+import { eventually } from '../lib/testing/eventually.ts';
+import { sendHostileRequests } from '../lib/testing/hostile-http.ts';
+import { testNode } from '../service/testing/test-node.ts';
+import { createHealthCheckServers } from './health-check-servers.ts';
+import { startStatusServers } from './status-servers.ts';
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+/** Returns the status of a GET; null: no answer. */
+function status(port: number, path: string): Promise<number | null> {
+  return new Promise((resolve) => {
+    get({ host: '127.0.0.1', port, path, agent: false }, (response) => {
+      response.resume();
+      resolve(response.statusCode ?? null);
+    }).on('error', () => resolve(null));
+  });
+}
+
+async function goesOnAnswering(port: number, path: string): Promise<void> {
+  await eventually(
+    () => status(port, path),
+    (code) => code === 200,
+  );
+  await sendHostileRequests(() => connect({ port, host: '127.0.0.1' }), {
+    words: ['healthz', 'livez', 'metrics', 'proxyMode', 'configz', 'statusz', 'flagz'],
+  });
+  assert.equal(await status(port, path), 200);
+}
+
+describe('no request stops a server of the agent', () => {
+  test('its health and metrics ports', async () => {
+    const [healthz, metrics] = [await freePort(), await freePort()];
+    const clock = manualClock(1_000_000);
+    const servers = startStatusServers({
+      healthz: `127.0.0.1:${healthz}`,
+      metrics: `127.0.0.1:${metrics}`,
+      registry: new Registry(),
+      clock,
+      logger: silentLogger,
+      health: () => ({ healthy: true, lastUpdated: clock.now(), families: ['ipv4'], problem: null }),
+      node: () => undefined,
+      mode: () => 'nftables',
+      configz: {},
+      flags: {},
+      version: '1.36.0',
+      startedAt: 0,
+      onBindFailure: null,
+    });
+    try {
+      await goesOnAnswering(healthz, '/healthz');
+      await goesOnAnswering(healthz, '/livez');
+      await goesOnAnswering(metrics, '/metrics');
+    } finally {
+      servers.close();
+    }
+  });
+
+  test('the health check node port of a Service', async () => {
+    const port = await freePort();
+    const servers = createHealthCheckServers({
+      logger: silentLogger,
+      isProxyHealthy: () => true,
+      onFailure: (_, error) => assert.fail(error),
+    });
+    const check = { namespace: 'shop', name: 'web', port, localEndpoints: 1 };
+    servers.update(new Map([['shop/web', check]]), testNode());
+    try {
+      await goesOnAnswering(port, '/any');
+    } finally {
+      servers.close();
+    }
+  });
+});
