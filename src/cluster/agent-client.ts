@@ -16,7 +16,9 @@ export function askAgent<T>(
 ): Promise<T> {
   const socketPath = controlSocketPath(join(clusterPaths(state.name).node(node), 'state'));
   return new Promise((resolve, reject) => {
-    const call = request({ socketPath, method, path, headers: { 'content-type': 'application/json' } });
+    // Not a kept connection: the agent may close it while the next request is being sent.
+    const headers = { 'content-type': 'application/json' };
+    const call = request({ socketPath, method, path, headers, agent: false });
     call.on('response', (response) => {
       let text = '';
       response.setEncoding('utf8').on('data', (chunk: string) => {
@@ -54,7 +56,7 @@ export function openFlows(
 ): Promise<IncomingMessage> {
   const socketPath = controlSocketPath(join(clusterPaths(state.name).node(node), 'state'));
   return new Promise((resolve, reject) => {
-    const call = request({ socketPath, path: `/flows?${flowsQuery(wanted)}`, signal });
+    const call = request({ socketPath, path: `/flows?${flowsQuery(wanted)}`, signal, agent: false });
     call.on('response', resolve);
     // After the response, the errors are those of its stream.
     call.on('error', (error) => reject(agentNotRunning(state, node, error)));

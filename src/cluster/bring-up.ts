@@ -3,7 +3,7 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { familyOf } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
-import { type EgressReport, readEgressReports } from './egress.ts';
+import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { applyManifests, type ManifestObject, type Manifests } from './manifests.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { isRunning } from './process-identity.ts';
@@ -98,6 +98,8 @@ export async function becomeReady(
         if (problem === null) progress.step(`egress ${family}`, `through ${uplinks.join(', ')}`);
         else progress.step(`egress ${family}`, `closed: ${problem}`);
       }
+      const nameProblem = readNameProblem(state.name);
+      if (nameProblem !== null) progress.step('egress names', `not resolved: ${nameProblem}`);
     }
     return applied;
   } finally {

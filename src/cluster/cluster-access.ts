@@ -1,7 +1,9 @@
+import type { Mode } from '../dataplane/dataplane.ts';
 import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
-import { readBody } from '../kube/client.ts';
+import { type Client, createClient, readBody } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { type ApiRequest, type Credentials, httpTransport } from '../kube/transport.ts';
+import { RESOURCES } from '../kube/types.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
@@ -9,7 +11,17 @@ import { openFlows } from './agent-client.ts';
 import { type ClusterReport, readReport } from './cluster-report.ts';
 import { COMMAND_ROOT, type CommandRefusal } from './command-paths.ts';
 import { createFlowExplainer } from './explain-flow.ts';
+import {
+  type Fault,
+  type FaultRequest,
+  listFaults,
+  type PlantedFault,
+  plantFault,
+  undoFaults,
+} from './faults.ts';
+import { changeMode, type NodeMode } from './mode-change.ts';
 import { checkClusterName, clusterPaths, mayReadCluster, readCluster, requireCluster } from './state.ts';
+import { type TracedFlow, type TraceQuestion, traceFlow } from './trace-flow.ts';
 import { findContext } from './user-contexts.ts';
 
 /** A local cluster as commands read it: from its files and sockets, or through its API server. */
@@ -19,6 +31,16 @@ export interface ClusterAccess {
   readonly credentials: Credentials;
   /** Throws the errors of `explain` in src/observe, and FairleadError if the agent of a node is not running. */
   explain(request: ExplainRequest): Promise<Explanation>;
+  /** Sends one real packet and follows it. Throws the errors of `traceFlow`. */
+  trace(question: TraceQuestion): Promise<TracedFlow>;
+  /** The faults that users have planted; see faults.ts. */
+  readonly faults: {
+    list(): Promise<readonly Fault[]>;
+    plant(request: FaultRequest): Promise<PlantedFault>;
+    undoAll(): Promise<readonly Fault[]>;
+  };
+  /** Switches the proxy mode of all nodes; see mode-change.ts. */
+  changeMode(mode: Mode): Promise<readonly NodeMode[]>;
   /** Opens the stream of a node's flows, one FlowsEntry per line. Throws if its agent is not running. */
   flows(node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
 }
@@ -44,15 +66,34 @@ export async function openCluster(name: string): Promise<ClusterAccess> {
 
 async function openByFiles(name: string): Promise<ClusterAccess> {
   const state = requireCluster(name);
-  const explainer = createFlowExplainer(state);
   return {
     report: await readReport(state),
     get credentials() {
       return readKubeconfig(clusterPaths(name).kubeconfig);
     },
-    explain: (request) => explainer.explain(request),
+    explain: (request) => createFlowExplainer(state).explain(request),
+    trace: (question) =>
+      withClient(name, async (client) =>
+        traceFlow(state, (await client.list(RESOURCES.pods)).items, question),
+      ),
+    faults: {
+      list: () => withClient(name, (client) => listFaults(state, client)),
+      plant: (request) => withClient(name, (client) => plantFault(state, client, request)),
+      undoAll: () => withClient(name, (client) => undoFaults(state, client)),
+    },
+    changeMode: (mode) => withClient(name, (client) => changeMode(state, client, mode)),
     flows: (node, wanted, signal) => openFlows(state, node, wanted, signal),
   };
+}
+
+/** Calls `use` with a client of the API server, as its administrator. */
+async function withClient<T>(name: string, use: (client: Client) => Promise<T>): Promise<T> {
+  const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));
+  try {
+    return await use(createClient(transport, 'fairlead'));
+  } finally {
+    transport.close();
+  }
 }
 
 async function openByApi(credentials: Credentials, name: string): Promise<ClusterAccess> {
@@ -84,6 +125,16 @@ async function openByApi(credentials: Credentials, name: string): Promise<Cluste
     credentials,
     explain: async (request) =>
       (await askJson({ method: 'POST', path: 'explain', body: JSON.stringify(request) })) as Explanation,
+    trace: async (question) =>
+      (await askJson({ method: 'POST', path: 'trace', body: JSON.stringify(question) })) as TracedFlow,
+    faults: {
+      list: async () => (await askJson({ method: 'GET', path: 'faults' })) as Fault[],
+      plant: async (request) =>
+        (await askJson({ method: 'POST', path: 'faults', body: JSON.stringify(request) })) as PlantedFault,
+      undoAll: async () => (await askJson({ method: 'DELETE', path: 'faults' })) as Fault[],
+    },
+    changeMode: async (mode) =>
+      (await askJson({ method: 'POST', path: 'mode', body: JSON.stringify({ mode }) })) as NodeMode[],
     flows: (node, wanted, signal) =>
       ask({ method: 'GET', path: `nodes/${node}/flows?${flowsQuery(wanted)}`, signal }),
   };

@@ -1,5 +1,5 @@
 import { messageOf } from '../lib/errors.ts';
-import { type EgressReport, readEgressReports } from './egress.ts';
+import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { connectToRole } from './name-lock.ts';
 import { isRunning, type ProcessIdentity } from './process-identity.ts';
 import { type PortReport, readPortReports } from './published-ports.ts';
@@ -18,6 +18,8 @@ export interface ClusterReport {
   readonly ports: readonly PortReport[];
   /** The way out of each family; empty: without `up --egress`. */
   readonly egress: readonly EgressReport[];
+  /** Why pods cannot resolve names of the world; null: no reason is known, or without `up --egress`. */
+  readonly nameProblem: string | null;
 }
 
 /** Reads a cluster's report from its files and its supervisor. */
@@ -32,6 +34,7 @@ export async function readReport(state: ClusterState): Promise<ClusterReport> {
     running: recorded.filter(isRunning).map(({ pid }) => pid),
     ports: readPortReports(state),
     egress: state.egress ? (readEgressReports(state.name) ?? []) : [],
+    nameProblem: state.egress ? readNameProblem(state.name) : null,
   };
 }
 

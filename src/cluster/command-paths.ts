@@ -1,19 +1,28 @@
 import { PassThrough } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { listObjectsToExplain } from '../agent/explain-part.ts';
 import type { FurtherPaths } from '../apiserver/services.ts';
 import { type FlowsRequest, readFlowsRequest } from '../flows/flow-stream.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
+import type { Client } from '../kube/client.ts';
+import { RESOURCES } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { createSemaphore } from '../lib/semaphore.ts';
 import type { ExplainRequest } from '../observe/explain-view.ts';
 import { openFlows } from './agent-client.ts';
 import { readReport } from './cluster-report.ts';
 import { createFlowExplainer } from './explain-flow.ts';
+import { listFaults, plantFault, readFaultRequest, undoFaults } from './faults.ts';
+import { changeMode, readModeRequest } from './mode-change.ts';
 import { isRunning } from './process-identity.ts';
 import { readSupervision, requireCluster } from './state.ts';
+import { traceFlow } from './trace-flow.ts';
 
 /**
  * Below this path, a local cluster's API server answers commands of users who may not read the state folder: GET
- * cluster (ClusterReport), POST explain (ExplainRequest → Explanation) and GET nodes/NAME/flows (see
+ * cluster (ClusterReport), POST explain (ExplainRequest → Explanation), POST trace (TraceQuestion → TracedFlow),
+ * GET faults (Fault[]), POST faults (FaultRequest → PlantedFault), DELETE faults (the Fault[] that were undone), POST mode
+ * ({mode} → NodeMode[]) and GET nodes/NAME/flows (see
  * FlowsRequest; one FlowsEntry per line).
  */
 export const COMMAND_ROOT = '/fairlead/v1';
@@ -27,8 +36,13 @@ export interface CommandRefusal {
 
 type Answer = Awaited<NonNullable<ReturnType<FurtherPaths>>>;
 
-/** Returns the handler of a cluster's paths, for its control plane. */
-export function commandPaths(name: string): FurtherPaths {
+/** Packets that are traced at the same time; each reads the frames of many devices. */
+const MAX_TRACES = 2;
+
+/** Returns the handler of a cluster's paths, for its control plane. `client`: returns a client of its API server. */
+export function commandPaths(name: string, client: () => Client): FurtherPaths {
+  const traces = createSemaphore(MAX_TRACES);
+  const listObjects = () => listObjectsToExplain(client());
   return ({ method, path, query, body, signal }) => {
     if (!path.startsWith(`${COMMAND_ROOT}/`)) return null;
     const answer = async (): Promise<Answer> => {
@@ -39,8 +53,31 @@ export function commandPaths(name: string): FurtherPaths {
         case 'GET cluster':
           return json(200, await readReport(requireCluster(name)));
         case 'POST explain': {
-          const explainer = createFlowExplainer(requireCluster(name), machineOf(name));
+          const explainer = createFlowExplainer(requireCluster(name), machineOf(name), listObjects);
           return json(200, await explainer.explain(readExplainRequest(await body())));
+        }
+        case 'POST trace': {
+          const question = readExplainRequest(await body());
+          const { items } = await client().list(RESOURCES.pods);
+          return json(
+            200,
+            await traces.run(() =>
+              traceFlow(requireCluster(name), items, question, machineOf(name), listObjects),
+            ),
+          );
+        }
+        case 'GET faults':
+          return json(200, await listFaults(requireCluster(name), client()));
+        case 'POST faults':
+          return json(
+            200,
+            await plantFault(requireCluster(name), client(), readFaultRequest(readJson(await body()))),
+          );
+        case 'DELETE faults':
+          return json(200, await undoFaults(requireCluster(name), client()));
+        case 'POST mode': {
+          const mode = readModeRequest(readJson(await body()));
+          return json(200, await changeMode(requireCluster(name), client(), mode));
         }
         default:
           return json(404, { message: `no such operation: ${operation}` });
@@ -73,20 +110,23 @@ async function flows(name: string, node: string, wanted: FlowsRequest, signal: A
 }
 
 function readExplainRequest(body: Buffer): ExplainRequest {
-  let value: unknown;
-  try {
-    value = JSON.parse(body.toString('utf8'));
-  } catch (error) {
-    throw badRequest(`the body is not JSON: ${messageOf(error)}`);
-  }
-  const { from, to, family = null } = (value ?? {}) as Partial<ExplainRequest>;
+  const { from, to, family = null } = (readJson(body) ?? {}) as Partial<ExplainRequest>;
   if (typeof from !== 'string' || typeof to !== 'string') throw badRequest('from and to must be strings');
   if (family !== null && family !== 'ipv4' && family !== 'ipv6')
     throw badRequest('family must be ipv4, ipv6 or null');
   return { from, to, family };
 }
 
-const badRequest = (message: string) => new FairleadError(message, { op: 'explain', code: 'BadRequest' });
+function readJson(body: Buffer): unknown {
+  try {
+    return JSON.parse(body.toString('utf8'));
+  } catch (error) {
+    throw badRequest(`the body is not JSON: ${messageOf(error)}`);
+  }
+}
+
+const badRequest = (message: string) =>
+  new FairleadError(message, { op: 'answer a command', code: 'BadRequest' });
 
 const json = (status: number, value: unknown): Answer => ({
   status,

@@ -7,7 +7,14 @@ import { renderEgressRules } from './egress-rules.ts';
 const rules = (changes: Partial<Parameters<typeof renderEgressRules>[0]> = {}) => {
   const wire = parseCidr('172.30.0.0/24');
   assert.ok(wire);
-  const options = { cluster: 'demo', device: 'fl-0123456789', wire, hasHostAccess: false, closedUplinks: [] };
+  const options = {
+    cluster: 'demo',
+    device: 'fl-0123456789',
+    wire,
+    hasHostAccess: false,
+    closedUplinks: [],
+    nameServers: [],
+  };
   return printTable(renderEgressRules({ ...options, ...changes }));
 };
 
@@ -29,4 +36,10 @@ test('an uplink on which forwarding was off still forwards nothing else', () => 
   const text = rules({ closedUplinks: ['eth0'] });
   assert.match(text, /iifname "eth0" oifname != "fl-\*?" ct status .* drop/);
   assert.doesNotMatch(rules(), /eth0/);
+});
+
+test('pods reach a name server at an address of the machine, and none of its other programs', () => {
+  const text = rules({ nameServers: ['192.0.2.1'] });
+  assert.match(text, /iifname "fl-0123456789" ip daddr 192\.0\.2\.1 th dport 53 accept/);
+  assert.match(text, /iifname "fl-0123456789" meta l4proto (6|tcp) drop/);
 });

@@ -1,4 +1,4 @@
-import type { Cidr, IPFamily } from '../lib/address.ts';
+import { addressBytes, type Cidr, type IPFamily } from '../lib/address.ts';
 import { maskOf } from '../nft/ranges.ts';
 import {
   accept,
@@ -19,6 +19,8 @@ export const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 /** The table of a cluster's egress in the machine's network, in each family. */
 export const egressTable = (cluster: string) => `fairlead-egress-${cluster}`;
 
+/** 53, in network order. */
+const DNS_PORT = Uint8Array.of(0, 53);
 const FILTER = 0;
 const SOURCE_NAT = 100;
 /** NF_CT_STATE_BIT: established, related. */
@@ -31,7 +33,7 @@ const TRANSPORTS = [6, 17, 132];
 /**
  * Renders the rules of the machine that forwards a cluster's connections to the world: they are masqueraded as the
  * machine's, and nothing else gains a way. Connections from outside to the wire are dropped; so are those from pods to
- * programs of the machine, unless `hasHostAccess`. On the uplinks in `closedUplinks`, where forwarding was off, other
+ * programs of the machine other than its name servers, unless `hasHostAccess`. On the uplinks in `closedUplinks`, where forwarding was off, other
  * forwarding remains off, except for published ports of other programs (DNAT).
  */
 export function renderEgressRules(options: {
@@ -41,13 +43,18 @@ export function renderEgressRules(options: {
   readonly wire: Cidr;
   readonly hasHostAccess: boolean;
   readonly closedUplinks: readonly string[];
+  /** Addresses of the machine with its name servers, other than loopback; of the wire's family. */
+  readonly nameServers: readonly string[];
 }): TableSpec {
-  const { cluster, device, wire, hasHostAccess, closedUplinks } = options;
+  const { cluster, device, wire, hasHostAccess, closedUplinks, nameServers } = options;
   const { family } = wire;
-  const { source } = addressFields(family);
+  const { source, destination } = addressFields(family);
   const fromWire = is('meta.iifname', deviceName(device));
   const toWire = is('meta.oifname', deviceName(device));
   const known: Rule = [hasAny('ct.state', KNOWN_FLOW), accept];
+  const queries = nameServers
+    .flatMap((address) => addressBytes(address) ?? [])
+    .map((bytes): Rule => [fromWire, is(destination, bytes), is('th.dport', DNS_PORT), accept]);
   return {
     family,
     name: egressTable(cluster),
@@ -75,7 +82,11 @@ export function renderEgressRules(options: {
         base: { type: 'filter', hook: 'input', priority: FILTER },
         rules: hasHostAccess
           ? []
-          : [known, ...TRANSPORTS.map((protocol): Rule => [fromWire, is('meta.l4proto', protocol), drop])],
+          : [
+              known,
+              ...queries,
+              ...TRANSPORTS.map((protocol): Rule => [fromWire, is('meta.l4proto', protocol), drop]),
+            ],
       },
       {
         name: 'postrouting',

@@ -1,5 +1,7 @@
 import { readFileSync, rmSync } from 'node:fs';
+import { upstreamsFromResolvConf } from '../dns/resolv-conf.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
+import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { addRoute, deleteRoute, listRoutes, type Route } from '../kernel/rtnetlink/routes.ts';
 import { readSysctl, writeSysctl } from '../kernel/sysctl.ts';
@@ -10,10 +12,12 @@ import type { Logger } from '../lib/log.ts';
 import { machineDevice, nodeNetns, UPLINK } from '../network/topology.ts';
 import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
 import { egressTable, FAMILIES, renderEgressRules } from './egress-rules.ts';
+import { createNameServerRelays } from './name-server-relay.ts';
 import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
 import { type ClusterState, clusterPaths, listClusters, readCluster } from './state.ts';
 
 const LOOK_MS = 1000;
+const RESOLV_CONF = '/etc/resolv.conf';
 const DEFAULT_ROUTE: Readonly<Record<IPFamily, string>> = { ipv4: '0.0.0.0/0', ipv6: '::/0' };
 
 /** The way out of one family. */
@@ -33,9 +37,17 @@ interface EgressFile {
   /** Devices on which IPv4 forwarding was off before any cluster of this machine turned it on. */
   readonly closedUplinks: readonly string[];
   readonly families: readonly EgressReport[];
+  /** Why pods cannot resolve names of the world; null: they can, as far as this machine knows. */
+  readonly nameProblem: string | null;
 }
 
-const NO_FILE: EgressFile = { writer: null, bootId: '', closedUplinks: [], families: [] };
+const NO_FILE: EgressFile = {
+  writer: null,
+  bootId: '',
+  closedUplinks: [],
+  families: [],
+  nameProblem: null,
+};
 
 /**
  * Keeps the way of a cluster's pods to the world through this machine, until the signal aborts or the cluster is
@@ -47,33 +59,86 @@ export async function serveEgress(
   { clock, logger, signal }: { readonly clock: Clock; readonly logger: Logger; readonly signal: AbortSignal },
 ): Promise<void> {
   const tables = keepTables({ families: FAMILIES, name: egressTable(name), clock, logger });
+  const relays = createNameServerRelays({ cluster: name, clock, logger });
   let problems = '';
   try {
     while (!signal.aborted) {
       const state = readCluster(name);
       if (!state?.egress) break;
-      const families = state.wireCidrs.map((_, i) => openFamily(state, i, tables));
-      writeFile(name, { ...readFile(name), families }, logger);
-      const current = families.flatMap(({ problem }) => problem ?? []).join('; ');
+      const servers = findNameServers();
+      const families = state.wireCidrs.map((_, i) => openFamily(state, i, tables, servers.onMachine));
+      const nameProblems = relays.update(
+        state.nodes.map((node) => node.name),
+        servers.onLoopback,
+      );
+      const nameProblem = nameProblems[0] ?? servers.problem;
+      writeFile(name, { ...readFile(name), families, nameProblem }, logger);
+      const current = [...families.map(({ problem }) => problem), nameProblem]
+        .filter((one) => one !== null)
+        .join('; ');
       if (current !== problems) logger.info({ families }, current || 'pods reach the world');
       problems = current;
       await pause(clock, LOOK_MS, signal);
     }
   } finally {
+    relays.close();
     tables.close();
   }
 }
 
+interface NameServers {
+  /** On loopback addresses. */
+  readonly onLoopback: readonly string[];
+  /** On other addresses of this machine. */
+  readonly onMachine: readonly string[];
+  readonly problem: string | null;
+}
+
+/** Finds the name servers of resolv.conf that run on this machine. The DNS servers of the nodes read the same file. */
+function findNameServers(): NameServers {
+  try {
+    const addresses = upstreamsFromResolvConf(readResolvConf());
+    using socket = openRouteSocket();
+    const own = new Set(
+      FAMILIES.flatMap((family) => listAddresses(socket, { family })).map((one) => one.address),
+    );
+    const onLoopback = addresses.filter(isLoopback);
+    const onMachine = addresses.filter((address) => !isLoopback(address) && own.has(address));
+    const problem =
+      addresses.length === 0 ? `${RESOLV_CONF} names no name server; add a line: nameserver ADDRESS` : null;
+    return { onLoopback, onMachine, problem };
+  } catch (error) {
+    return { onLoopback: [], onMachine: [], problem: messageOf(error) };
+  }
+}
+
+function readResolvConf(): string {
+  try {
+    return readFileSync(RESOLV_CONF, 'utf8');
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return '';
+    throw error;
+  }
+}
+
+const isLoopback = (address: string): boolean => address === '::1' || address.startsWith('127.');
+
 /** Opens the way of one family of the wire; returns what it found. Errors are problems of the report. */
-function openFamily(state: ClusterState, index: number, tables: KeptTables): EgressReport {
+function openFamily(
+  state: ClusterState,
+  index: number,
+  tables: KeptTables,
+  nameServers: readonly string[],
+): EgressReport {
   const wire = parseCidr(state.wireCidrs[index] ?? '');
   const via = state.machineAddresses[index];
   const family = wire?.family ?? 'ipv4';
   let uplinks: string[] = [];
   try {
-    if (!wire || via === undefined) throw new Error('this machine is not on the wire');
+    if (!wire || via === undefined)
+      throw new Error('this machine is not on the wire; restart the cluster: fairlead stop, fairlead up');
     uplinks = uplinksOf(family, state.name);
-    const problem = uplinks.length === 0 ? `this machine has no ${family} default route` : closedBy(family);
+    const problem = uplinks.length === 0 ? noDefaultRoute(family) : closedBy(family);
     if (problem !== null) {
       tables.write(family, null);
       for (const node of state.nodes) setDefaultRoute(state.name, node.name, family, null);
@@ -89,6 +154,7 @@ function openFamily(state: ClusterState, index: number, tables: KeptTables): Egr
         device,
         wire,
         hasHostAccess: state.hostAccess !== 'none',
+        nameServers: nameServers.filter((address) => address.includes(':') === (family === 'ipv6')),
         closedUplinks,
       }),
     );
@@ -121,6 +187,9 @@ function closedBy(family: IPFamily): string | null {
   if (family === 'ipv4' || readSysctl('net.ipv6.conf.all.forwarding') === '1') return null;
   return 'this machine does not forward IPv6: set net.ipv6.conf.all.forwarding=1, and accept_ra=2 for devices with router advertisements';
 }
+
+const noDefaultRoute = (family: IPFamily): string =>
+  `this machine has no ${family} default route; add one: ip ${family === 'ipv6' ? '-6 ' : ''}route add default via GATEWAY`;
 
 const forwardingOf = (device: string) => `net/ipv4/conf/${device}/forwarding`;
 
@@ -155,6 +224,9 @@ export function readEgressReports(name: string): readonly EgressReport[] | null 
   const { writer, families } = readFile(name);
   return isRunning(writer) && families.length > 0 ? families : null;
 }
+
+/** Returns why pods of a cluster with egress cannot resolve names of the world, as far as its process knows. */
+export const readNameProblem = (name: string): string | null => readFile(name).nameProblem ?? null;
 
 /** Removes the rules of a cluster from the machine, and forwarding that no other cluster uses. Idempotent. */
 export function removeEgress(cluster: string): void {

@@ -1,13 +1,18 @@
-import type { ExplainBody } from '../agent/explain-part.ts';
+import { type ExplainBody, type ListedObjects, listObjectsToExplain } from '../agent/explain-part.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
 import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
+import { nodeNetns } from '../network/topology.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
 import { type Fact, type FactAnswer, type FactRequest, factKey } from '../observe/facts.ts';
 import { gatherFact } from '../observe/gather-facts.ts';
+import { hasFaultTable } from '../observe/planted-faults.ts';
 import { askAgent } from './agent-client.ts';
 import { linkHosts, localPlace, OWN_NETNS } from './places.ts';
-import type { ClusterState } from './state.ts';
+import { type ClusterState, clusterPaths } from './state.ts';
 
 /** Sufficient for a name, a route, the node of the tables, the sockets, and the path of a DNS question. */
 const MAX_ROUNDS = 12;
@@ -18,8 +23,17 @@ export interface FlowExplainer {
   explain(request: ExplainRequest): Promise<Explanation>;
 }
 
-/** `machine`: the network namespace of the machine, if it is not this process's. */
-export function createFlowExplainer(state: ClusterState, machine: NetnsRef = OWN_NETNS): FlowExplainer {
+/**
+ * `machine`: the network namespace of the machine, if it is not this process's. `listObjects`: lists the objects for agents
+ * that cannot reach the API server, because a fault cuts the link of their node.
+ */
+export function createFlowExplainer(
+  state: ClusterState,
+  machine: NetnsRef = OWN_NETNS,
+  listObjects: () => Promise<ListedObjects> = () => listByFiles(state),
+): FlowExplainer {
+  const isCut = (node: string) =>
+    state.nodes.some(({ name }) => name === node) && hasFaultTable(nodeNetns(state.name, node));
   async function answerTo(request: FactRequest): Promise<FactAnswer> {
     if (request.kind !== 'entry') return gatherFact(request, (place) => localPlace(state, place, machine));
     const { node, source, destination, port, protocol } = request;
@@ -47,11 +61,13 @@ export function createFlowExplainer(state: ClusterState, machine: NetnsRef = OWN
   };
   async function explain(request: ExplainRequest): Promise<Explanation> {
     const hosts = linkHosts(state);
-    let node = request.entry ?? state.nodes[0]?.name ?? '';
+    const names = state.nodes.map(({ name }) => name);
+    let node = request.entry ?? names.find((name) => !isCut(name)) ?? names[0] ?? '';
     const sent = new Map<string, Fact>();
     for (const [key, fact] of known) if (isUseful(fact[0], request.to)) sent.set(key, fact);
     for (let round = 1; ; round++) {
-      const body: ExplainBody = { ...request, hosts, facts: [...sent.values()] };
+      const objects = isCut(node) ? await listObjects() : null;
+      const body: ExplainBody = { ...request, hosts, facts: [...sent.values()], objects };
       const explanation = await askAgent<Explanation>(state, node, 'POST', '/explain', body);
       const { missing, askNode } = explanation;
       const isElsewhere =
@@ -72,11 +88,21 @@ export function createFlowExplainer(state: ClusterState, machine: NetnsRef = OWN
 function isUseful(request: FactRequest, to: string): boolean {
   switch (request.kind) {
     case 'sockets':
+    case 'fault':
       return true;
     case 'route':
       return request.place.kind === 'node' || to.includes(request.destination);
     case 'names':
     case 'entry':
       return false;
+  }
+}
+
+async function listByFiles(state: ClusterState): Promise<ListedObjects> {
+  const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+  try {
+    return await listObjectsToExplain(createClient(transport, 'fairlead-explain'));
+  } finally {
+    transport.close();
   }
 }

@@ -6,7 +6,7 @@ import { isPodPort, podPort } from '../network/pod-network.ts';
 import { nodeNetns, outsideNetns, UPLINK, wireNetns } from '../network/topology.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
 import type { ObservedDevice } from '../trace/sighting.ts';
-import { pausePid } from './places.ts';
+import { OWN_NETNS, pausePid } from './places.ts';
 import type { ClusterState } from './state.ts';
 
 /** Describes the network namespaces of a local cluster for observers of their frames. */
@@ -19,7 +19,12 @@ export interface PlaceFinder {
   machine(): TracedPlace;
 }
 
-export function createPlaceFinder(state: ClusterState, pods: readonly Pod[]): PlaceFinder {
+/** `machine`: the network namespace of the machine, if it is not this process's. */
+export function createPlaceFinder(
+  state: ClusterState,
+  pods: readonly Pod[],
+  machine: NetnsRef = OWN_NETNS,
+): PlaceFinder {
   const owners = new Map(pods.map((pod) => [podPort(pod.metadata?.uid ?? ''), podName(pod)]));
   return {
     pod(pod) {
@@ -33,7 +38,7 @@ export function createPlaceFinder(state: ClusterState, pods: readonly Pod[]): Pl
       placeOf('host', 'control-plane', wireNetns(state.name), ({ master, name }) =>
         master === null ? name : null,
       ),
-    machine: () => placeOf('host', 'machine', { path: '/proc/self/ns/net' }, ({ name }) => name),
+    machine: () => placeOf('host', 'machine', machine, ({ name }) => name),
   };
 }
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { listenOnLoopback } from './loopback-listeners.ts';
 import { identify } from './process-identity.ts';
-import { checkPublishedPorts, readPortReports } from './published-ports.ts';
+import { checkPublishedPorts, portsOpen, readPortReports } from './published-ports.ts';
 import { parsePublishedPorts } from './service-port.ts';
 import { type ClusterState, readCluster } from './state.ts';
 
@@ -86,4 +86,15 @@ test('ports are closed while their process is not running', () => {
     (name) => readPortReports(readCluster(name) as ClusterState)[0]?.problem,
   );
   assert.deepEqual(problems, [null, 'its process is not running']);
+});
+
+test('up waits until a port that is no longer published is closed', async () => {
+  const state = readCluster('serving') as ClusterState;
+  await portsOpen(state, AbortSignal.abort());
+  await assert.rejects(
+    portsOpen({ ...state, publishedPorts: [] }, AbortSignal.abort()),
+    /:80\/svc\/web: it is no longer published, and still open/,
+  );
+  const stopped = readCluster('stopped') as ClusterState;
+  await portsOpen({ ...stopped, publishedPorts: [] }, AbortSignal.abort());
 });

@@ -154,6 +154,13 @@ export function readPortReports({ name, publishedPorts }: ClusterState): PortRep
   });
 }
 
+/** Returns the ports that the process still serves, and that are no longer to be published. */
+function earlierPorts({ name, publishedPorts }: ClusterState): string[] {
+  const { writer, ports } = readReport(name);
+  const wanted = new Set(publishedPorts.map(publishedPortText));
+  return isRunning(writer) ? ports.map(({ text }) => text).filter((text) => !wanted.has(text)) : [];
+}
+
 function readReport(name: string): Report {
   try {
     return JSON.parse(readFileSync(clusterPaths(name).publishedPorts, 'utf8')) as Report;
@@ -207,15 +214,21 @@ export async function changePublishedPorts(
   return changed;
 }
 
-/** Waits until all published ports are open. Throws FairleadError "not-ready" with the reasons when the deadline aborts. */
+/**
+ * Waits until the published ports are open, and earlier ones closed. Throws FairleadError "not-ready" with the reasons when the
+ * deadline aborts.
+ */
 export async function portsOpen(state: ClusterState, deadline: AbortSignal): Promise<void> {
-  const closed = () => readPortReports(state).filter(({ problem }) => problem !== null);
-  for (let left = closed(); left.length > 0; left = closed()) {
+  const unready = () => [
+    ...readPortReports(state).filter(({ problem }) => problem !== null),
+    ...earlierPorts(state).map((text) => ({ text, problem: 'it is no longer published, and still open' })),
+  ];
+  for (let left = unready(); left.length > 0; left = unready()) {
     if (deadline.aborted) {
-      throw new FairleadError(
-        left.map(({ text, problem }) => `port ${text} is closed: ${problem}`).join('\n  '),
-        { op: 'publish ports', code: 'not-ready' },
-      );
+      throw new FairleadError(left.map(({ text, problem }) => `port ${text}: ${problem}`).join('\n  '), {
+        op: 'publish ports',
+        code: 'not-ready',
+      });
     }
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

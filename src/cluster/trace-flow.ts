@@ -1,8 +1,10 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AgentState } from '../agent/control-socket.ts';
+import type { ListedObjects } from '../agent/explain-part.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import type { FlowsEntry } from '../flows/flow-line.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
 import { TUNNEL_PORT } from '../kernel/packet.ts';
 import type { Pod } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
@@ -17,7 +19,8 @@ import { MAX_SEQUENCE, type TraceResult, trace } from '../trace/trace.ts';
 import { askAgent } from './agent-client.ts';
 import { createFlowExplainer } from './explain-flow.ts';
 import { agentFlows, readFlows } from './flow-reader.ts';
-import { createPlaceFinder, ownAddresses, podName } from './observed-places.ts';
+import { createPlaceFinder, ownAddresses, type PlaceFinder, podName } from './observed-places.ts';
+import { OWN_NETNS } from './places.ts';
 import { cgroupParent } from './processes.ts';
 import type { ClusterState } from './state.ts';
 
@@ -37,21 +40,23 @@ export interface TracedFlow {
   readonly agreement: Agreement | null;
 }
 
-/** How long an answer may take: a SYN is sent again after one second, and after two more. */
-const PATIENCE_MS = 2500;
+/** How long an answer may take: neighbour resolution fails after three seconds, and a SYN is sent again until then. */
+const PATIENCE_MS = 3500;
 /** The maximum number of endpoints whose pods are observed. */
 const MAX_ENDPOINT_PODS = 64;
 
 /**
  * Explains a flow of a local cluster, sends one real packet of it and follows the packet. `pods`: all pods of the cluster.
- * Throws the errors of `explain` and `trace`; FairleadError "unsupported" for SCTP.
+ * `machine` and `listObjects`: as of createFlowExplainer. Throws the errors of `explain` and `trace`; FairleadError "unsupported" for SCTP.
  */
 export async function traceFlow(
   state: ClusterState,
   pods: readonly Pod[],
   question: TraceQuestion,
+  machine: NetnsRef = OWN_NETNS,
+  listObjects?: () => Promise<ListedObjects>,
 ): Promise<TracedFlow> {
-  const explanation = await createFlowExplainer(state).explain(question);
+  const explanation = await createFlowExplainer(state, machine, listObjects).explain(question);
   const { packet, endpoints } = explanation;
   if (packet === null) return { explanation, trace: null, agreement: null };
   const { protocol } = packet;
@@ -62,7 +67,7 @@ export async function traceFlow(
       hint: `fairlead explain ${question.from} ${question.to}`,
     });
   }
-  const { origin, places } = findPlaces(state, pods, explanation);
+  const { origin, places } = findPlaces(createPlaceFinder(state, pods, machine), state, pods, explanation);
   const entry = serviceNode(state, explanation);
   const { mode } = entry ? await askAgent<AgentState>(state, entry, 'GET', '/state') : state;
   const isProxied = modeDiffers(mode, 'server-sees-node') && endpoints.length > 0;
@@ -108,6 +113,7 @@ function serviceNode(state: ClusterState, { steps, packet }: Explanation): strin
 
 /** Returns the client's place, and every place that the packet may pass. */
 function findPlaces(
+  finder: PlaceFinder,
   state: ClusterState,
   pods: readonly Pod[],
   { from, packet, endpoints }: Explanation,
@@ -115,7 +121,6 @@ function findPlaces(
   origin: { place: string; netns: TracedPlace['netns']; controlGroup: string | null };
   places: TracedPlace[];
 } {
-  const finder = createPlaceFinder(state, pods);
   const places = new Map<string, TracedPlace>();
   const add = (place: TracedPlace | null): TracedPlace | null => {
     if (place) places.set(place.name, place);
@@ -150,7 +155,7 @@ function findPlaces(
   return { origin: { place: client.name, netns: client.netns, controlGroup }, places: [...places.values()] };
 }
 
-function hostPlace(finder: ReturnType<typeof createPlaceFinder>, from: string): TracedPlace | null {
+function hostPlace(finder: PlaceFinder, from: string): TracedPlace | null {
   switch (from) {
     case 'outside':
       return finder.outside();

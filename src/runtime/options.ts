@@ -2,6 +2,7 @@ import type { Client } from '../kube/client.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import type { PodNetwork } from './pod-network.ts';
+import type { Traffic } from './traffic-end.ts';
 
 /** An image that comes with Fairlead: this machine's root file system with these mounts on top. */
 export interface BuiltinImage {
@@ -43,8 +44,8 @@ export interface KubeletOptions {
     readonly key: string;
     readonly clientCa: string;
   };
-  /** Reports whether an EndpointSlice lists one of these addresses as ready; absent: unknown. */
-  readonly receivesTraffic?: (addresses: readonly string[]) => boolean;
+  /** Returns the traffic that Services send to these addresses of a pod; absent: unknown. */
+  readonly trafficOf?: (addresses: readonly string[]) => Traffic;
   readonly logger: Logger;
   readonly clock: Clock;
   readonly random: () => number;

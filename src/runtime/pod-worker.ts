@@ -381,12 +381,11 @@ export class PodWorker {
           events.event(this.#pod, 'Normal', 'Killing', `Stopping container ${runner.name}`);
       }
       this.#publish();
-      const { receivesTraffic } = options;
       await untilTrafficEnds({
         pod: this.#pod,
         graceMs: grace * 1000,
         clock,
-        receivesTraffic: () => receivesTraffic?.(this.#ips) ?? false,
+        traffic: () => options.trafficOf?.(this.#ips) ?? 'none',
         isUrgent: () => this.#goneFromApi || this.#done,
       });
       // Released concurrently: the next agent stops the pod.

@@ -12,8 +12,8 @@ const podOf = (...lifecycles: (object | undefined)[]) =>
 async function delayOf(options: {
   readonly pod?: Pod;
   readonly graceMs?: number;
-  /** When the pod leaves the EndpointSlices. */
-  readonly leavesAt: number;
+  /** When the EndpointSlices no longer list the pod as ready; null: they never list it. */
+  readonly leavesAt: number | null;
   readonly urgentAt?: number;
 }): Promise<number> {
   const clock = manualClock();
@@ -22,7 +22,7 @@ async function delayOf(options: {
     pod: options.pod ?? podOf(undefined),
     graceMs: options.graceMs ?? 30_000,
     clock,
-    receivesTraffic: () => clock.now() < options.leavesAt,
+    traffic: () => (options.leavesAt === null ? 'none' : clock.now() < options.leavesAt ? 'new' : 'ending'),
     isUrgent: () => clock.now() >= (options.urgentAt ?? Number.POSITIVE_INFINITY),
   }).then(() => {
     isOver = true;
@@ -36,8 +36,9 @@ async function delayOf(options: {
 }
 
 const ROWS: readonly [what: string, options: Parameters<typeof delayOf>[0], ms: number][] = [
-  ['a pod of no Service is stopped at once', { leavesAt: 0 }, 0],
-  ['a server is stopped when the Services have left it', { leavesAt: 100 }, 350],
+  ['a pod of no Service is stopped at once', { leavesAt: null }, 0],
+  ['a pod that the Services have just left waits for the other nodes', { leavesAt: 0 }, 500],
+  ['a server is stopped when the Services have left it', { leavesAt: 100 }, 600],
   ['not later than after two seconds', { leavesAt: 60_000 }, 2000],
   ['nor later than half of the grace period', { leavesAt: 60_000, graceMs: 1000 }, 500],
   ['without a grace period at once', { leavesAt: 100, graceMs: 0 }, 0],
@@ -45,7 +46,7 @@ const ROWS: readonly [what: string, options: Parameters<typeof delayOf>[0], ms: 
   [
     'a hook of one container does not protect the other',
     { leavesAt: 100, pod: podOf(PRE_STOP, undefined) },
-    350,
+    600,
   ],
   ['a pod that is deleted by force meanwhile', { leavesAt: 60_000, urgentAt: 200 }, 200],
 ];

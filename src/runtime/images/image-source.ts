@@ -104,7 +104,7 @@ function pullFailure(name: string, error: unknown, builtins: readonly string[]):
   const known = ['host', ...builtins].map((one) => JSON.stringify(one)).join(', ');
   return new KubeletError(
     'ErrImagePull',
-    `${messageOf(error)} (built-in images of this node: ${known}; load others with fairlead image load FILE, or pull them from a registry)`,
+    `${messageOf(error)} (built-in images of this node: ${known}; load others with "fairlead image load FILE", or on the machine with "fairlead image pull IMAGE")`,
     { op: 'pull image', object: name, cause: error },
   );
 }

@@ -470,6 +470,21 @@ describe('registries', () => {
       code: 'ErrImagePull',
       message: /cannot reach 127.0.0.1:1/,
     }));
+  test('a pull that fails names the commands that load images', async () => {
+    const source = createImageSource({
+      store,
+      builtins: {},
+      hostLayers: () => [],
+      plainHttp: [],
+      clock: systemClock,
+      signal: new AbortController().signal,
+    });
+    await assert.rejects(
+      source.pull({ image: '127.0.0.1:1/none:1' }, async () => null),
+      /fairlead image load FILE.*fairlead image pull IMAGE/,
+    );
+    source.close();
+  });
   test('concurrent pulls of one image fetch it once', async () => {
     const source = createImageSource({
       store,
