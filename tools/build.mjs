@@ -1,5 +1,5 @@
 // Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only the
-// code that it runs, the entry of a thread, and the CNI plugin as a separate file. May run while clusters run
+// code that it runs, the entry of a thread, the CNI plugin as a separate file, and the page of `fairlead ui`. May run while clusters run
 // from dist/: files are replaced, and chunks of earlier builds stay for a day, since running processes load
 // theirs when they first need them.
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -39,7 +39,7 @@ const common = {
   write: false,
   logLevel: 'warning',
 };
-const [{ outputFiles: files }, { outputFiles: plugin }] = await Promise.all([
+const [{ outputFiles: files }, { outputFiles: plugin }, { outputFiles: page }] = await Promise.all([
   build({
     ...common,
     entryPoints: {
@@ -56,8 +56,25 @@ const [{ outputFiles: files }, { outputFiles: plugin }] = await Promise.all([
     sourcemap: false,
     banner: {},
   }),
+  // For browsers.
+  build({
+    outdir,
+    entryPoints: ['main.tsx', 'page.css', 'page.html', 'page.svg'].map((file) => ({
+      in: join(root, 'src/ui/page', file),
+      out: 'page',
+    })),
+    bundle: true,
+    format: 'esm',
+    target: ['chrome123', 'firefox120', 'safari17.5'],
+    loader: { '.html': 'copy', '.svg': 'copy' },
+    jsx: 'automatic',
+    jsxImportSource: 'preact',
+    minify: true,
+    write: false,
+    logLevel: 'warning',
+  }),
 ]);
-const outputFiles = [...files, ...plugin];
+const outputFiles = [...files, ...plugin, ...page];
 mkdirSync(outdir, { recursive: true });
 // The entry last: its time shows whether the bundle is up to date, and it names chunks that must exist.
 const isEntry = (file) => (basename(file.path) === 'fairlead.mjs' ? 1 : 0);
@@ -66,10 +83,13 @@ for (const file of outputFiles.sort((a, b) => isEntry(a) - isEntry(b))) {
   writeFileSync(fresh, file.contents);
   renameSync(fresh, file.path);
 }
+// Compiled code of earlier builds is of no use.
+rmSync(join(outdir, 'compile-cache'), { recursive: true, force: true });
 const current = new Set(outputFiles.map((file) => basename(file.path)));
 for (const entry of readdirSync(outdir)) {
   const file = join(outdir, entry);
   // Another build may have renamed it meanwhile.
   const age = Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY);
-  if (!current.has(entry) && age > DAY_MS) rmSync(file, { force: true });
+  // Folders are others': images, compiled code.
+  if (entry.includes('.mjs') && !current.has(entry) && age > DAY_MS) rmSync(file, { force: true });
 }

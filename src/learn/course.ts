@@ -1,0 +1,306 @@
+import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
+import type { ClusterAccess } from '../cluster/cluster-access.ts';
+import { DEFAULT_DELAY_MS } from '../cluster/faults.ts';
+import { readModeRequest } from '../cluster/mode-change.ts';
+import { isReady } from '../controllers/pods.ts';
+import { type Client, hasReason } from '../kube/client.ts';
+import { type ConfigMap, type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
+import { type Clock, pause } from '../lib/clock.ts';
+import { FairleadError } from '../lib/errors.ts';
+import type { Explanation } from '../observe/explain-view.ts';
+import { podsOf } from './checks.ts';
+import {
+  LEARN_NAMESPACE,
+  type Lesson,
+  type LessonView,
+  type Preparation,
+  type Question,
+  type Step,
+} from './lesson.ts';
+import { LESSONS } from './lessons.ts';
+import { fillIn } from './names.ts';
+import { waitingPod } from './objects.ts';
+import { FIRST_MODE, PROGRESS, progressIn } from './progress.ts';
+
+/** A lesson in the list. */
+export interface LessonEntry {
+  readonly name: string;
+  readonly title: string;
+  readonly summary: string;
+  readonly steps: number;
+  /** Steps that are done; null: it has not begun. */
+  readonly done: number | null;
+}
+
+/** The step that the learner is at. */
+export interface OpenStep {
+  /** From 1. */
+  readonly number: number;
+  readonly title: string;
+  readonly text: readonly string[];
+  /** With the cluster's names and addresses filled in. */
+  readonly commands: readonly string[];
+  /** What the learner has yet to do; null: there is nothing to check. */
+  readonly missing: string | null;
+  readonly repair: Step['repair'] | null;
+}
+
+export interface OpenLesson extends LessonEntry {
+  /** The title of the step that this call has found done; null: none. */
+  readonly finished: string | null;
+  /** Null: the lesson is finished. */
+  readonly step: OpenStep | null;
+}
+
+/**
+ * `stay`: shows the current step; `check`: goes on if it is done; `next`: also if there is nothing to check; `skip`: goes on
+ * without the check.
+ */
+export type Advance = 'stay' | 'check' | 'next' | 'skip';
+
+/** The lessons on a cluster. All errors are FairleadError, or ApiError of the API server. */
+export interface Course {
+  list(): Promise<LessonEntry[]>;
+  /** Begins a lesson, or goes on with it. */
+  open(name: string, advance: Advance): Promise<OpenLesson>;
+  /** Removes everything that lessons have created, and returns once nothing is left. */
+  reset(): Promise<void>;
+}
+
+const CLIENT = 'client';
+/** How long pods may take to become ready, and the namespace to disappear, on a slow machine. */
+const PATIENCE_MS = 120_000;
+const POLL_MS = 250;
+
+export function createCourse(options: {
+  readonly access: ClusterAccess;
+  /** A client with the credentials of `access`. */
+  readonly client: Client;
+  readonly clock: Clock;
+}): Course {
+  const { access, client, clock } = options;
+
+  const readProgress = () => ifFound(client.get(RESOURCES.configMaps, PROGRESS, LEARN_NAMESPACE));
+  const saveProgress = (data: Record<string, string>) =>
+    client.patch<ConfigMap>(
+      RESOURCES.configMaps,
+      PROGRESS,
+      'merge',
+      { data },
+      { namespace: LEARN_NAMESPACE },
+    );
+  const entryOf = (map: ConfigMap | null, lesson: Lesson): LessonEntry => {
+    const { name, title, summary, steps } = lesson;
+    return { name, title, summary, steps: steps.length, done: progressIn(map, lesson).done };
+  };
+
+  async function until<T>(read: () => Promise<T | null>, what: string): Promise<T> {
+    for (const end = clock.now() + PATIENCE_MS; ; await pause(clock, POLL_MS)) {
+      const value = await read();
+      if (value !== null) return value;
+      if (clock.now() > end) {
+        const text = `${what} within ${PATIENCE_MS / 1000} seconds`;
+        throw new FairleadError(text, {
+          op: 'prepare the lesson',
+          code: 'ETIMEDOUT',
+          hint: `kubectl -n ${LEARN_NAMESPACE} get pods,events`,
+        });
+      }
+    }
+  }
+
+  async function readNodes(): Promise<LessonView['nodes']> {
+    const { items } = await client.list(RESOURCES.nodes);
+    return items.map(({ metadata, status }) => ({
+      name: metadata?.name ?? '',
+      address: (status?.addresses ?? []).find(({ type }) => type === 'InternalIP')?.address ?? '',
+      mode:
+        (metadata?.annotations as Record<string, string> | undefined)?.[MODE_ANNOTATION] ??
+        access.report.state.mode,
+    }));
+  }
+
+  async function readView(asks: readonly Question[]): Promise<LessonView> {
+    const options = { namespace: LEARN_NAMESPACE };
+    const [pods, deployments, services, policies, nodes, faults] = await Promise.all([
+      client.list(RESOURCES.pods, options).then(({ items }) => items),
+      client.list(RESOURCES.deployments, options).then(({ items }) => items),
+      client.list(RESOURCES.services, options).then(({ items }) => items),
+      client.list(RESOURCES.networkPolicies, options).then(({ items }) => items),
+      readNodes(),
+      access.faults.list(),
+    ]);
+    const explained = new Map<string, Explanation>();
+    for (const question of asks) {
+      try {
+        explained.set(keyOf(question), await access.explain({ ...question, family: null }));
+      } catch (error) {
+        // An object of the question may not exist yet.
+        if (!(error instanceof FairleadError)) throw error;
+      }
+    }
+    return {
+      pods: pods.filter(({ metadata }) => !metadata?.deletionTimestamp),
+      deployments,
+      services,
+      policies,
+      nodes,
+      faults,
+      explained: (question) => explained.get(keyOf(question)) ?? null,
+    };
+  }
+
+  async function createIfMissing<T extends KubeObject>(resource: Resource<T>, object: T): Promise<void> {
+    try {
+      await client.create(resource, object, {
+        ...(object.metadata?.namespace ? { namespace: object.metadata.namespace } : {}),
+      });
+    } catch (error) {
+      if (!hasReason(error, 'AlreadyExists')) throw error;
+    }
+  }
+
+  async function carryOut(preparation: Preparation): Promise<void> {
+    switch (preparation.kind) {
+      case 'create':
+        await createIfMissing(preparation.resource, preparation.object);
+        break;
+      case 'patch': {
+        const { resource, name, patch } = preparation;
+        await client.patch(resource, name, 'strategic', patch, { namespace: LEARN_NAMESPACE });
+        break;
+      }
+      case 'silence': {
+        const [pod] = podsOf(await readView([]), preparation.app);
+        const target = `${LEARN_NAMESPACE}/${pod?.metadata?.name ?? preparation.app}`;
+        await access.faults.plant({ kind: 'silent', target, delayMs: DEFAULT_DELAY_MS });
+      }
+    }
+  }
+
+  /** Waits for the pods that the lesson needs, so that its commands work at once. */
+  const awaitPods = (preparations: readonly Preparation[]) =>
+    until(async () => {
+      const view = await readView([]);
+      const isThere = preparations.every((one) => {
+        if (one.kind !== 'create') return true;
+        const app = one.object.metadata?.name ?? '';
+        if (one.resource === RESOURCES.pods) return podsOf(view, app).some(isReady);
+        if (one.resource !== RESOURCES.deployments) return true;
+        const wanted = view.deployments.find(({ metadata }) => metadata?.name === app)?.spec?.replicas ?? 1;
+        return podsOf(view, app).filter(isReady).length >= wanted;
+      });
+      return isThere ? true : null;
+    }, 'the pods of the lesson did not become ready');
+
+  async function begin(lesson: Lesson): Promise<void> {
+    await createIfMissing(RESOURCES.namespaces, { metadata: { name: LEARN_NAMESPACE } });
+    await until(
+      () => ifFound(client.get(RESOURCES.serviceAccounts, 'default', LEARN_NAMESPACE)),
+      `namespace ${LEARN_NAMESPACE} got no service account`,
+    );
+    await createIfMissing(RESOURCES.configMaps, {
+      metadata: { name: PROGRESS, namespace: LEARN_NAMESPACE },
+      data: { [FIRST_MODE]: access.report.state.mode },
+    });
+    const preparations = [waitingPod(CLIENT), ...lesson.prepare];
+    for (const one of preparations) await carryOut(one);
+    await awaitPods(preparations);
+    await enter(lesson, 0);
+  }
+
+  /** Prepares a step, and records that the steps before it are done. */
+  async function enter(lesson: Lesson, index: number): Promise<void> {
+    const preparations = lesson.steps[index]?.prepare ?? [];
+    for (const one of preparations) await carryOut(one);
+    await awaitPods(preparations);
+    await saveProgress({ [lesson.name]: String(index) });
+  }
+
+  return {
+    async list() {
+      const map = await readProgress();
+      return LESSONS.map((lesson) => entryOf(map, lesson));
+    },
+
+    async open(name, advance) {
+      const lesson = LESSONS.find((one) => one.name === name);
+      if (!lesson) {
+        throw new FairleadError(`no such lesson: ${name}`, {
+          op: 'learn',
+          code: 'not-found',
+          hint: `use one of ${LESSONS.map((one) => one.name).join(', ')}`,
+        });
+      }
+      let { done } = progressIn(await readProgress(), lesson);
+      let finished: string | null = null;
+      if (done === null) {
+        await begin(lesson);
+        done = 0;
+      } else {
+        const step = lesson.steps[done];
+        if (step && (await isDone(step, advance))) {
+          finished = step.title;
+          done++;
+          await enter(lesson, done);
+        }
+      }
+      const step = lesson.steps[done];
+      const entry = { ...entryOf(null, lesson), done };
+      return { ...entry, finished, step: step ? await openStep(step, done + 1) : null };
+    },
+
+    async reset() {
+      const map = await readProgress();
+      const first = map?.data?.[FIRST_MODE];
+      if (first !== undefined && (await readNodes()).some(({ mode }) => mode !== first))
+        await access.changeMode(readModeRequest({ mode: first }));
+      try {
+        await client.delete(RESOURCES.namespaces, LEARN_NAMESPACE);
+      } catch (error) {
+        if (hasReason(error, 'NotFound')) return;
+        throw error;
+      }
+      await until(async () => {
+        const namespace = await ifFound(client.get(RESOURCES.namespaces, LEARN_NAMESPACE));
+        return namespace === null ? true : null;
+      }, `namespace ${LEARN_NAMESPACE} was not removed`);
+    },
+  };
+
+  async function isDone({ check }: Step, advance: Advance): Promise<boolean> {
+    if (advance === 'stay') return false;
+    if (advance === 'skip') return true;
+    if (check === null) return advance === 'next';
+    return check.missing(await readView(check.asks)) === null;
+  }
+
+  async function openStep(step: Step, number: number): Promise<OpenStep> {
+    const { title, text, commands, check, repair = null } = step;
+    const view = await readView(check?.asks ?? []);
+    const missing = check?.missing(view) ?? null;
+    return {
+      number,
+      title,
+      text,
+      commands: commands.map((command) => fillIn(command, view)),
+      // What is missing would name the fault.
+      missing: repair === null || missing === null ? missing : 'the fault is still there',
+      repair: repair && {
+        ...repair,
+        commands: repair.commands.map((command) => fillIn(command, view)),
+      },
+    };
+  }
+}
+
+const keyOf = ({ from, to }: Question): string => `${from} ${to}`;
+
+async function ifFound<T>(found: Promise<T>): Promise<T | null> {
+  try {
+    return await found;
+  } catch (error) {
+    if (hasReason(error, 'NotFound')) return null;
+    throw error;
+  }
+}

@@ -1,0 +1,76 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { EndpointSlice, Service } from '../kube/types.ts';
+import { viewNode, viewService } from './object-view.ts';
+
+const service = (spec: Service['spec'], status?: Service['status']): Service =>
+  ({ metadata: { namespace: 'shop', name: 'web' }, spec, status }) as Service;
+const slice = (endpoints: EndpointSlice['endpoints']): EndpointSlice =>
+  ({ addressType: 'IPv4', endpoints }) as EndpointSlice;
+
+const rows = [
+  {
+    what: 'a node port is shown beside its port',
+    view: viewService(
+      service({
+        type: 'NodePort',
+        clusterIPs: ['10.96.0.1'],
+        ports: [
+          { port: 80, nodePort: 30080 },
+          { port: 53, protocol: 'UDP' },
+        ],
+      }),
+      [],
+    ),
+    wanted: { ports: ['80:30080/TCP', '53/UDP'], addresses: ['10.96.0.1'], hasSelector: false },
+  },
+  {
+    what: 'addresses from outside are those of the load balancer and spec.externalIPs, once',
+    view: viewService(
+      service(
+        { type: 'LoadBalancer', externalIPs: ['192.0.2.7', '192.0.2.8'] },
+        { loadBalancer: { ingress: [{ ip: '192.0.2.7' }] } },
+      ),
+      [],
+    ),
+    wanted: { externalAddresses: ['192.0.2.7', '192.0.2.8'] },
+  },
+  {
+    what: 'the state of endpoints',
+    view: viewService(service({ selector: { app: 'web' } }), [
+      slice([
+        { addresses: ['10.244.0.4'], conditions: { ready: false, serving: true, terminating: true } },
+        { addresses: ['10.244.0.3'], conditions: { ready: false } },
+        {
+          addresses: ['10.244.0.2'],
+          nodeName: 'node-1',
+          targetRef: { kind: 'Pod', namespace: 'shop', name: 'web-1' },
+        },
+      ]),
+    ]),
+    wanted: {
+      hasSelector: true,
+      endpoints: [
+        { address: '10.244.0.2', pod: 'shop/web-1', node: 'node-1', state: 'ready' },
+        { address: '10.244.0.3', pod: null, node: null, state: 'not-ready' },
+        { address: '10.244.0.4', pod: null, node: null, state: 'terminating' },
+      ],
+    },
+  },
+  {
+    what: 'a node with the annotation of its mode',
+    view: viewNode({
+      metadata: { name: 'node-1', annotations: { 'fairlead.dev/mode': 'ebpf' } },
+      spec: { unschedulable: true },
+      status: {
+        conditions: [{ type: 'Ready', status: 'True' }],
+        addresses: [{ type: 'InternalIP', address: '172.30.0.11' }],
+      },
+    }),
+    wanted: { name: 'node-1', isReady: true, isDrained: true, addresses: ['172.30.0.11'], mode: 'ebpf' },
+  },
+] as const;
+
+for (const { what, view, wanted } of rows) {
+  test(what, () => assert.deepEqual({ ...view, ...wanted }, view));
+}

@@ -1,0 +1,66 @@
+import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
+import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
+import { canonicalAddress } from '../lib/address.ts';
+import type { EndpointView, NodeView, PodView, ServiceView } from './view.ts';
+
+/** The parts of API objects that the page shows. Addresses are canonical text. */
+
+export function viewNode({ metadata, spec, status }: Node): NodeView {
+  return {
+    name: metadata?.name ?? '',
+    isReady: (status?.conditions ?? []).some((one) => one.type === 'Ready' && one.status === 'True'),
+    isDrained: spec?.unschedulable === true,
+    addresses: canonical((status?.addresses ?? []).map(({ address }) => address)),
+    mode: (metadata?.annotations as Record<string, string> | undefined)?.[MODE_ANNOTATION] ?? null,
+  };
+}
+
+export function viewPod({ metadata, spec, status }: Pod): PodView {
+  return {
+    name: `${metadata?.namespace}/${metadata?.name}`,
+    node: spec?.nodeName ?? null,
+    addresses: canonical((status?.podIPs ?? []).map(({ ip }) => ip)),
+    phase: metadata?.deletionTimestamp ? 'Terminating' : (status?.phase ?? 'Pending'),
+    isReady: (status?.conditions ?? []).some((one) => one.type === 'Ready' && one.status === 'True'),
+    isHostNetwork: spec?.hostNetwork === true,
+  };
+}
+
+/** `slices`: those of this Service. */
+export function viewService(
+  { metadata, spec, status }: Service,
+  slices: readonly EndpointSlice[],
+): ServiceView {
+  const ingress = (status?.loadBalancer?.ingress ?? []).map(({ ip }) => ip);
+  return {
+    name: `${metadata?.namespace}/${metadata?.name}`,
+    type: spec?.type ?? 'ClusterIP',
+    addresses: spec?.type === 'ExternalName' ? [spec.externalName ?? ''] : (spec?.clusterIPs ?? []),
+    externalAddresses: [...new Set(canonical([...ingress, ...(spec?.externalIPs ?? [])]))],
+    ports: (spec?.ports ?? []).map(
+      ({ port, nodePort, protocol }) => `${port}${nodePort ? `:${nodePort}` : ''}/${protocol ?? 'TCP'}`,
+    ),
+    hasSelector: Object.keys(spec?.selector ?? {}).length > 0,
+    endpoints: slices.flatMap(viewEndpoints).sort((a, b) => (a.address < b.address ? -1 : 1)),
+  };
+}
+
+function viewEndpoints({ endpoints }: EndpointSlice): EndpointView[] {
+  return (endpoints ?? []).flatMap(({ addresses, conditions, nodeName, targetRef }) =>
+    canonical(addresses).map((address) => ({
+      address,
+      pod: targetRef?.kind === 'Pod' ? `${targetRef.namespace}/${targetRef.name}` : null,
+      node: nodeName ?? null,
+      // Absent means ready (discovery/v1).
+      state:
+        conditions?.ready !== false
+          ? ('ready' as const)
+          : conditions.terminating && conditions.serving !== false
+            ? ('terminating' as const)
+            : ('not-ready' as const),
+    })),
+  );
+}
+
+const canonical = (addresses: readonly (string | undefined)[]): string[] =>
+  addresses.flatMap((address) => (address === undefined ? [] : (canonicalAddress(address) ?? [])));

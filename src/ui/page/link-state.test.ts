@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { HOME, parseView, type View, viewLink } from './link-state.ts';
+
+const views: readonly View[] = [
+  HOME,
+  { ...HOME, namespace: 'shop' },
+  { ...HOME, namespace: 'shop', service: 'shop/web', search: 'a&b=c #ü' },
+  { page: 'path', from: 'default/client', to: 'http://web.shop/', family: 'ipv6' },
+  { page: 'path', from: '', to: '', family: 'any' },
+  { page: 'modes', service: 'shop/web' },
+  { page: 'faults' },
+  { page: 'lessons', lesson: 'pods' },
+];
+for (const view of views) {
+  test(`${viewLink(view)} leads to the same view`, () => assert.deepEqual(parseView(viewLink(view)), view));
+}
+
+const rows = [
+  { fragment: '', what: 'no fragment', view: HOME },
+  { fragment: '#nothing?x=1', what: 'an unknown page', view: HOME },
+  {
+    fragment: '#path?family=ipx&from=a',
+    what: 'an unknown family',
+    view: { page: 'path', from: 'a', to: '', family: 'any' },
+  },
+  { fragment: '#%%%', what: 'a malformed fragment', view: HOME },
+];
+for (const { fragment, what, view } of rows) {
+  test(`${what} (${fragment}) is read`, () => assert.deepEqual(parseView(fragment), view));
+}

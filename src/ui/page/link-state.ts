@@ -1,0 +1,81 @@
+/** What the page shows, as the fragment of its address: a link to a view can be sent and stored. */
+export type View =
+  | {
+      readonly page: 'map';
+      readonly namespace: string | null;
+      readonly service: string | null;
+      readonly search: string;
+    }
+  | {
+      readonly page: 'path';
+      readonly from: string;
+      readonly to: string;
+      readonly family: 'any' | 'ipv4' | 'ipv6';
+    }
+  | { readonly page: 'modes'; readonly service: string | null }
+  | { readonly page: 'faults' }
+  | { readonly page: 'lessons'; readonly lesson: string | null };
+
+export type MapView = Extract<View, { readonly page: 'map' }>;
+
+export const HOME: MapView = { page: 'map', namespace: null, service: null, search: '' };
+
+/** Reads a fragment: "#map?ns=shop". Unknown pages and keys lead to the map. */
+export function parseView(fragment: string): View {
+  const [, page = '', rest = ''] = /^#?([a-z]*)\??(.*)$/s.exec(fragment) ?? [];
+  const query = new URLSearchParams(rest);
+  switch (page) {
+    case 'path': {
+      const family = query.get('family');
+      return {
+        page,
+        from: query.get('from') ?? '',
+        to: query.get('to') ?? '',
+        family: family === 'ipv4' || family === 'ipv6' ? family : 'any',
+      };
+    }
+    case 'modes':
+      return { page, service: query.get('service') };
+    case 'faults':
+      return { page };
+    case 'lessons':
+      return { page, lesson: query.get('lesson') };
+    default:
+      return {
+        page: 'map',
+        namespace: query.get('ns'),
+        service: query.get('service'),
+        search: query.get('q') ?? '',
+      };
+  }
+}
+
+/** Renders the fragment of a view; `parseView` reads it. */
+export function viewLink(view: View): string {
+  const query = new URLSearchParams();
+  const put = (key: string, value: string | null) => {
+    if (value !== null && value !== '') query.set(key, value);
+  };
+  switch (view.page) {
+    case 'map':
+      put('ns', view.namespace);
+      put('service', view.service);
+      put('q', view.search);
+      break;
+    case 'path':
+      put('from', view.from);
+      put('to', view.to);
+      put('family', view.family === 'any' ? null : view.family);
+      break;
+    case 'modes':
+      put('service', view.service);
+      break;
+    case 'lessons':
+      put('lesson', view.lesson);
+      break;
+    case 'faults':
+      break;
+  }
+  const text = query.toString();
+  return `#${view.page}${text === '' ? '' : `?${text}`}`;
+}

@@ -1,0 +1,339 @@
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { ClusterData } from './cluster-store.ts';
+import { latencyText, rateText } from './format.ts';
+import { HOME, type MapView, type View, viewLink } from './link-state.ts';
+import { MapDetails } from './map-details.tsx';
+import { curveText, type PlacedLink, type PlacedRow, placeMap, ROW_HEIGHT } from './map-geometry.ts';
+import { chooseRows, type RowTarget } from './map-rows.ts';
+import { Motion } from './motion.tsx';
+import { isFailure, VERDICTS } from './verdicts.ts';
+
+const FIRST_LIMIT = 40;
+const ZOOMS = [0.6, 0.8, 1, 1.25, 1.5] as const;
+const USUAL_ZOOM = 2;
+
+/** The map: clients, Services and endpoints with the traffic between them. */
+export function MapPage({
+  data,
+  view,
+  show,
+  moves,
+}: {
+  data: ClusterData;
+  view: MapView;
+  show: (view: View) => void;
+  moves: boolean;
+}) {
+  const [limit, setLimit] = useState(FIRST_LIMIT);
+  const [zoom, setZoom] = useState(USUAL_ZOOM);
+  const [frame, width] = useWidth();
+  const scale = ZOOMS[zoom] ?? 1;
+  const { services, pods, traffic } = data;
+  const rows = useMemo(
+    () => chooseRows({ ...view, services, pods, traffic, limit }),
+    [view, services, pods, traffic, limit],
+  );
+  const geometry = useMemo(() => placeMap(rows, Math.floor(width / scale)), [rows, width, scale]);
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === '+' || event.key === '=') setZoom((now) => Math.min(ZOOMS.length - 1, now + 1));
+      else if (event.key === '-') setZoom((now) => Math.max(0, now - 1));
+      else if (event.key === '0') setZoom(USUAL_ZOOM);
+      else if (event.key === 'Escape') show(outer(view));
+      else return;
+      event.preventDefault();
+    };
+    addEventListener('keydown', onKey);
+    return () => removeEventListener('keydown', onKey);
+  }, [view, show]);
+  const open = (target: RowTarget) => {
+    if (target.kind === 'namespace') show({ ...HOME, namespace: target.name });
+    if (target.kind === 'service')
+      show({ ...view, service: view.service === target.name ? null : target.name });
+    if (target.kind === 'search') show({ ...HOME, search: target.text });
+  };
+  return (
+    <div class="map-page">
+      <section class="map-area" aria-label="Map of the cluster">
+        <MapBar view={view} data={data} zoom={zoom} setZoom={setZoom} />
+        <div class="map-frame" ref={frame}>
+          <div
+            class="map"
+            style={{
+              width: `${geometry.width}px`,
+              height: `${Math.max(geometry.height, ROW_HEIGHT)}px`,
+              transform: `scale(${scale})`,
+              marginBottom: `${(scale - 1) * geometry.height}px`,
+            }}
+          >
+            <Links links={geometry.links} width={geometry.width} height={geometry.height} />
+            {moves && <Motion links={geometry.links} width={geometry.width} height={geometry.height} />}
+            {geometry.rows.map((placed) => (
+              <Row
+                key={placed.row.id}
+                placed={placed}
+                isChosen={placed.row.target.kind === 'service' && placed.row.target.name === view.service}
+                open={open}
+              />
+            ))}
+            <EmptyColumns data={data} view={view} rows={rows} columns={geometry.columns} />
+          </div>
+        </div>
+        {rows.hiddenServices > 0 && (
+          <p class="more">
+            {rows.hiddenServices.toLocaleString('en')} quiet Services are not shown.{' '}
+            <button type="button" onClick={() => setLimit(limit * 2)}>
+              Show more
+            </button>
+          </p>
+        )}
+        <Legend />
+      </section>
+      <MapDetails data={data} view={view} edges={rows.edges} show={show} />
+    </div>
+  );
+}
+
+const isTyping = ({ target }: Event): boolean =>
+  target instanceof HTMLInputElement ||
+  target instanceof HTMLSelectElement ||
+  target instanceof HTMLTextAreaElement;
+
+/** The view that contains this one: a Service's namespace, and that of a namespace the cluster. */
+function outer(view: MapView): View {
+  if (view.service !== null) return { ...view, service: null };
+  return HOME;
+}
+
+/** Measures the width of an element, also when it changes. */
+function useWidth(): [(element: HTMLDivElement | null) => void, number] {
+  const [width, setWidth] = useState(900);
+  const observer = useRef<ResizeObserver | null>(null);
+  const put = useRef((element: HTMLDivElement | null) => {
+    observer.current?.disconnect();
+    if (!element) return;
+    setWidth(element.clientWidth);
+    observer.current = new ResizeObserver(() => setWidth(element.clientWidth));
+    observer.current.observe(element);
+  });
+  return [put.current, width];
+}
+
+function MapBar({
+  view,
+  data,
+  zoom,
+  setZoom,
+}: {
+  view: MapView;
+  data: ClusterData;
+  zoom: number;
+  setZoom: (zoom: number) => void;
+}) {
+  const { traffic } = data;
+  return (
+    <div class="bar">
+      <nav class="crumbs" aria-label="Part of the cluster">
+        <a href={viewLink(HOME)}>{data.cluster?.name ?? 'cluster'}</a>
+        {view.namespace !== null && (
+          <a href={viewLink({ ...HOME, namespace: view.namespace })}>{view.namespace}</a>
+        )}
+        {view.service !== null && <a href={viewLink(view)}>{view.service}</a>}
+        {view.search !== '' && <span>“{view.search}”</span>}
+      </nav>
+      <p class="totals">
+        <span>{data.nodes.size} nodes</span>
+        <span>{data.services.size.toLocaleString('en')} Services</span>
+        <span class="figure">{rateText(traffic.total)}</span>
+      </p>
+      <fieldset class="zoom" aria-label="Zoom">
+        <button
+          type="button"
+          aria-label="Zoom out"
+          disabled={zoom === 0}
+          onClick={() => setZoom(Math.max(0, zoom - 1))}
+        >
+          −
+        </button>
+        <button
+          type="button"
+          aria-label="Zoom in"
+          disabled={zoom === ZOOMS.length - 1}
+          onClick={() => setZoom(Math.min(ZOOMS.length - 1, zoom + 1))}
+        >
+          +
+        </button>
+      </fieldset>
+    </div>
+  );
+}
+
+function Row({
+  placed: { row, x, y, width },
+  isChosen,
+  open,
+}: {
+  placed: PlacedRow;
+  isChosen: boolean;
+  open: (target: RowTarget) => void;
+}) {
+  const failing = row.failed >= 0.05;
+  const classes = ['row', isChosen ? 'chosen' : '', row.isUsable ? '' : 'unusable', failing ? 'failing' : '']
+    .filter((name) => name !== '')
+    .join(' ');
+  const title = [row.label, row.detail, row.rate > 0 ? rateText(row.rate) : '', failing ? 'fails' : '']
+    .filter((part) => part !== '')
+    .join(', ');
+  return (
+    <>
+      {row.heading !== null && (
+        <p class="heading" style={{ left: `${x}px`, top: `${y - 22}px`, width: `${width}px` }}>
+          {row.heading}
+        </p>
+      )}
+      <button
+        type="button"
+        class={classes}
+        title={title}
+        aria-pressed={isChosen}
+        disabled={row.target.kind === 'none'}
+        style={{ left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${ROW_HEIGHT}px` }}
+        onClick={() => open(row.target)}
+      >
+        <span class="name">
+          <span class="label">{row.label}</span>
+          <span class="detail">{row.detail}</span>
+        </span>
+        {row.rate > 0 && (
+          <span class="rate">
+            {failing && <span class="bad">✕ {rateText(row.failed)}</span>} {rateText(row.rate)}
+          </span>
+        )}
+      </button>
+    </>
+  );
+}
+
+function Links({ links, width, height }: { links: readonly PlacedLink[]; width: number; height: number }) {
+  return (
+    <svg class="links" width={width} height={height} aria-hidden="true">
+      {links.map(({ link, curve, thickness }) => (
+        <path
+          key={link.id}
+          d={curveText(curve)}
+          class={isFailure(link.verdict) ? 'link bad' : 'link good'}
+          stroke-width={thickness}
+          stroke-dasharray={VERDICTS[link.verdict].dashes ?? undefined}
+        >
+          <title>
+            {`${VERDICTS[link.verdict].word} ${rateText(link.rate)}${link.latencyMs === null ? '' : `, ${latencyText(link.latencyMs)}`}`}
+          </title>
+        </path>
+      ))}
+    </svg>
+  );
+}
+
+/** Says why a column is empty, and what to do. */
+function EmptyColumns({
+  data,
+  view,
+  rows,
+  columns,
+}: {
+  data: ClusterData;
+  view: MapView;
+  rows: { clients: readonly unknown[]; services: readonly unknown[]; endpoints: readonly unknown[] };
+  columns: readonly { x: number; width: number }[];
+}) {
+  const { connection, cluster, traffic } = data;
+  const command = cluster?.command ?? 'fairlead';
+  const at = (i: number) => ({ left: `${columns[i]?.x ?? 0}px`, width: `${columns[i]?.width ?? 0}px` });
+  const client = [...data.pods.values()].find(
+    ({ phase, isHostNetwork }) => phase === 'Running' && !isHostNetwork,
+  );
+  const [service] = view.service === null ? data.services.keys() : [view.service];
+  return (
+    <>
+      {rows.clients.length === 0 && (
+        <div class="empty" style={at(0)}>
+          {connection !== 'open' || cluster === null ? (
+            <p>Reading the cluster…</p>
+          ) : traffic.ticks < 2 ? (
+            <p>Waiting for traffic…</p>
+          ) : (
+            <>
+              <p>No client here: no connection was opened in the last 10 seconds.</p>
+              {client && service && (
+                <>
+                  <p>Send some requests:</p>
+                  <code>
+                    {command} exec {client.name} -- fairlead request http://{hostOf(service)} --count 300
+                  </code>
+                </>
+              )}
+            </>
+          )}
+        </div>
+      )}
+      {rows.services.length === 0 && cluster !== null && (
+        <div class="empty" style={at(1)}>
+          {view.search !== '' ? (
+            <>
+              <p>No Service has “{view.search}” in its name, addresses, ports or endpoints.</p>
+              <a href={viewLink(HOME)}>Show all Services</a>
+            </>
+          ) : view.service !== null ? (
+            <>
+              <p>
+                The Service {view.service} does not exist: it was deleted, or the link is of another cluster.
+              </p>
+              <a href={viewLink(HOME)}>Show all Services</a>
+            </>
+          ) : (
+            <>
+              <p>
+                {view.namespace === null ? 'The cluster' : `The namespace ${view.namespace}`} has no Services.
+              </p>
+              <code>{command} up -f examples/hello.yaml</code>
+            </>
+          )}
+        </div>
+      )}
+      {rows.endpoints.length === 0 && rows.services.length > 0 && (
+        <div class="empty" style={at(2)}>
+          <p>
+            {rows.services.length > 0 && data.services.size > 0 && view.service !== null
+              ? 'The Service has no endpoints: no running pod has the labels of its selector.'
+              : 'Endpoints appear here with their first traffic. Choose a namespace to see all of them.'}
+          </p>
+          {view.service !== null && <code>kubectl get pods --show-labels</code>}
+        </div>
+      )}
+    </>
+  );
+}
+
+/** "web.shop" of "shop/web". */
+const hostOf = (service: string): string => service.split('/').reverse().join('.');
+
+function Legend() {
+  return (
+    <ul class="legend" aria-label="Legend">
+      {Object.values(VERDICTS).map(({ mark, word, dashes }) => (
+        <li key={word}>
+          <svg width="34" height="10" aria-hidden="true">
+            <path
+              d="M1 5H33"
+              class={word === 'answered' || word === 'sent' ? 'link good' : 'link bad'}
+              stroke-width="2"
+              stroke-dasharray={dashes ?? undefined}
+            />
+          </svg>
+          <span aria-hidden="true">{mark}</span> {word}
+        </li>
+      ))}
+    </ul>
+  );
+}
