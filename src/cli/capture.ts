@@ -13,7 +13,9 @@ import { type CapturedFrame, deviceBlock, fileHead, frameBlock, startCapture } f
 import { compileFilter, FILTER_GRAMMAR, type PacketTest } from '../trace/capture-filter.ts';
 import { frameText } from '../trace/frame-text.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
-import { text, wholeNumber } from './options.ts';
+import { wrapLines } from './help-text.ts';
+import { text, usageError, wholeNumber } from './options.ts';
+import { renderFact, STREAM_OPTIONS } from './output-format.ts';
 
 export const command = defineCommand({
   name: 'capture',
@@ -40,6 +42,7 @@ export const command = defineCommand({
     count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N packets; 0: no limit'),
     duration: wholeNumber('S', [0, 0, 1_000_000], 'stop after S seconds; 0: no limit'),
     bytes: wholeNumber('N', [16_384, 64, 65_535], 'how much of each packet is kept'),
+    ...STREAM_OPTIONS,
     name: NAME_OPTION,
   },
   examples: [
@@ -48,6 +51,8 @@ export const command = defineCommand({
     "capture all 'udp and port 53 and not host node/node-1'",
   ],
   async run({ options, args: [target = 'all', ...filter] }, output) {
+    if (options.write !== null && options.output !== 'text')
+      throw usageError('capture', 'use one of --write and --output');
     requireRoot('capture');
     const state = requireCluster(options.name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
@@ -70,7 +75,8 @@ export const command = defineCommand({
         ? isOfTarget
         : compileFilter(filter.join(' '), (name) => filterAddresses(state, objects, name));
     const wants: PacketTest = (packet) => isOfTarget(packet) && passes(packet);
-    const sink = options.write === null ? textSink(output) : fileSink(options.write, options.bytes);
+    const sink =
+      options.write === null ? printingSink(output, options) : fileSink(options.write, options.bytes);
     sink.begin(captureNames(state, objects));
     let count = 0;
     const end = Promise.withResolvers<void>();
@@ -119,15 +125,26 @@ interface Sink {
   end(): void;
 }
 
-function textSink(output: Output): Sink {
+/** Prints one line, or one object, for each frame. */
+function printingSink(output: Output, options: Parameters<typeof renderFact>[1]): Sink {
   return {
     begin() {},
     device() {},
     frame({ place, device, frame, packet, note }) {
-      const time = new Date(Number(frame.timeNs / 1_000_000n)).toISOString().slice(11, 19);
-      const micros = String(Number((frame.timeNs / 1000n) % 1_000_000n)).padStart(6, '0');
-      const where = `${place.name}  ${frame.direction.padEnd(3)} ${device.text}`;
-      output.out(`${time}.${micros}  ${where}  ${frameText(packet, frame.data)}${note ? `; ${note}` : ''}\n`);
+      const second = new Date(Number(frame.timeNs / 1_000_000n)).toISOString().slice(0, 19);
+      const time = `${second}.${String(Number((frame.timeNs / 1000n) % 1_000_000n)).padStart(6, '0')}`;
+      const { direction, data } = frame;
+      const shown = {
+        time: `${time}Z`,
+        place: place.name,
+        direction,
+        device: device.text,
+        packet: frameText(packet, data),
+        ...(note ? { note } : {}),
+      };
+      const where = `${place.name}  ${direction.padEnd(3)} ${device.text}`;
+      const line = () => `${time.slice(11)}  ${where}  ${shown.packet}${note ? `; ${note}` : ''}\n`;
+      output.out(renderFact(shown, options) ?? wrapLines(line(), output.columns));
     },
     end() {},
   };

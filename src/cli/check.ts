@@ -7,6 +7,14 @@ import { requireRoot } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { type CheckedCluster, type CheckSetup, setUpCheck } from '../conformance/check-cluster.ts';
 import { type Flow, flowsOf, packetOf } from '../conformance/flows.ts';
+import {
+  type PolicyOracle,
+  policyFlowsOf,
+  policyTexts,
+  runPolicyFlows,
+} from '../conformance/policy-flows.ts';
+import { type PolicyScene, setUpPolicyScene } from '../conformance/policy-scene.ts';
+import { createProbeSockets } from '../conformance/probe-sockets.ts';
 import { type FlowResult, flowText, type Oracle, runFlows } from '../conformance/run.ts';
 import { SCENARIOS } from '../conformance/scenarios.ts';
 import type { Drift, Mode } from '../dataplane/dataplane.ts';
@@ -17,19 +25,31 @@ import type { IPFamily } from '../lib/address.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
+import type { PolicyVerdict } from '../policy/allows.ts';
+import { unusedClusterPolicyKinds } from '../policy/follow-cluster-policies.ts';
+import { kindsOf } from '../policy/policy-rows.ts';
 import type { Verdict } from '../service/decide.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
+import { wrapLines } from './help-text.ts';
 import { texts, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { paint, showProgress } from './terminal.ts';
 
 const SETTLE_MS = 20_000;
+/** The UDP ports from which the policy rows are sent, one after another: each datagram begins a new flow. */
+const FIRST_UDP_PORT = 20_000;
+const UDP_PORTS = 8_000;
+
+function countingFrom(first: number): () => number {
+  let next = first;
+  return () => next++;
+}
 
 export const command = defineCommand({
   name: 'check',
-  summary: 'send packets through every kind of Service and compare the results',
+  summary: 'send packets through Services and network policies, and compare the results',
   description: [
-    'Checks that the nodes handle traffic to Services correctly: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes. Before the first packet of each flow, "explain" predicts the outcome, the servers and the client address that each server sees; a difference is a failure. Removes what it created. The exit status is 0 when all agree.',
+    'Checks that the nodes handle traffic to Services correctly: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes. Network policies are checked in the same way: for each set of policies in a table, packets between pods, nodes and outside, to pods and through Services. Before the first packet of each flow, "explain" predicts the outcome, the servers and the client address that each server sees; a difference is a failure. Removes what it created. The exit status is 0 when all agree.',
   ],
   arguments: [],
   options: {
@@ -40,45 +60,81 @@ export const command = defineCommand({
   },
   async run({ options }, output) {
     const { name, only, concurrency } = options;
-    const isText = options.output === 'text' && !options.json;
+    const isText = options.output === 'text';
     requireRoot('check');
     const state = requireCluster(name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     const client = createClient(transport, 'fairlead-check');
     let setup: CheckSetup | null = null;
+    let starting: Promise<PolicyScene> | null = null;
     try {
       const modes = new Map<string, Mode>();
       for (const node of state.nodes) {
         modes.set(node.name, (await askAgent<AgentState>(state, node.name, 'GET', '/state')).mode);
       }
       const started = performance.now();
-      setup = await setUpCheck(checkedCluster(state, client), SCENARIOS);
-      const flows = flowsOf(setup.layout, SCENARIOS, setup.frontends).filter(
-        (flow) => only.length === 0 || only.some((text) => flowText(flow).includes(text)),
+      const cluster = checkedCluster(state, client);
+      const isWanted = (text: string) => only.length === 0 || only.some((one) => text.includes(one));
+      const { families } = cluster;
+      const isPolicyWanted = policyTexts(families).some(isWanted);
+      starting = isPolicyWanted ? setUpPolicyScene(cluster) : null;
+      // Awaited below, after the other set-up, which may fail first.
+      starting?.catch(() => {});
+      setup = await setUpCheck(cluster, SCENARIOS);
+      const scene = await starting;
+      const { layout } = setup;
+      const flows = flowsOf(layout, SCENARIOS, setup.frontends).filter((flow) => isWanted(flowText(flow)));
+      const kinds = await unusedClusterPolicyKinds(client);
+      const all = scene ? policyFlowsOf(scene, families) : [];
+      const policyFlows = all
+        .filter(({ row }) => kindsOf(row).every((kind) => kinds.includes(kind)))
+        .map(({ row, flows: ofRow }) => ({ row, flows: ofRow.filter(({ text }) => isWanted(text)) }))
+        .filter(({ flows: ofRow }) => ofRow.length > 0);
+      const skipped = [...new Set(all.flatMap(({ row }) => kindsOf(row)))].filter(
+        (kind) => !kinds.includes(kind),
       );
-      if (flows.length === 0) {
+      const count = policyFlows.reduce((sum, { flows: ofRow }) => sum + ofRow.length, flows.length);
+      if (count === 0) {
         throw new FairleadError(`no flow matches --only ${only.join(' or ')}`, {
           op: 'fairlead check',
           code: 'usage',
         });
       }
       const explainer = createFlowExplainer(state);
-      const oracle: Oracle = {
+      const oracle: Oracle & PolicyOracle = {
         mode: (node) => modes.get(node) ?? state.mode,
         decide: async (node, packets) =>
           (await askAgent<{ verdicts: Verdict[] }>(state, node, 'POST', '/decide', { packets })).verdicts,
+        decidePolicies: async (node, packets) =>
+          (
+            await askAgent<{ verdicts: PolicyVerdict[] }>(state, node, 'POST', '/decide-policies', {
+              packets,
+            })
+          ).verdicts,
         explain: (from, to) => explainer.explain({ from, to, family: null }),
       };
       await settle(flows, oracle);
       const drifts = await verify(state);
       let checked = 0;
-      const progress = showProgress(output, systemClock, () => `${checked} of ${flows.length} flows checked`);
-      const results = await runFlows(setup.layout, flows, oracle, concurrency, (result) => {
+      const progress = showProgress(output, systemClock, () => `${checked} of ${count} flows checked`);
+      const onResult = (result: FlowResult) => {
         checked++;
         if (!isText || result.ok) return;
         progress.hide();
-        output.out(differenceText(result));
-      }).finally(() => progress.end());
+        output.out(wrapLines(differenceText(result), output.columns));
+      };
+      const sockets = createProbeSockets(
+        countingFrom(FIRST_UDP_PORT + Math.floor(Math.random() * UDP_PORTS)),
+      );
+      const nodes = state.nodes.map((node) => node.name);
+      const sent = await Promise.all([
+        runFlows(layout, flows, oracle, concurrency, onResult),
+        runPolicyFlows({ client, oracle, sockets, clock: systemClock, nodes }, policyFlows, onResult),
+      ]).finally(() => {
+        sockets.close();
+        progress.end();
+      });
+      const results = sent.flat();
       drifts.push(...(await verify(state)));
       const failed = results.filter(({ ok }) => !ok);
       const seconds = (performance.now() - started) / 1000;
@@ -89,13 +145,21 @@ export const command = defineCommand({
           flows: results,
           drifts,
           failed: failed.length,
+          skipped,
         },
         options,
       );
       if (facts !== null) output.out(facts);
-      else report(output, results, drifts, [...new Set(modes.values())], seconds);
+      else if (skipped.length > 0)
+        output.out(
+          `  not checked: ${skipped.join(', ')} (its CustomResourceDefinition is not installed, or the cluster has such policies)\n`,
+        );
+      if (facts === null) report(output, results, drifts, [...new Set(modes.values())], seconds);
       return failed.length === 0 && drifts.length === 0 ? 0 : 1;
     } finally {
+      // A failed set-up has removed what it had made.
+      const scene = await starting?.catch(() => null);
+      await scene?.close();
       await setup?.close();
       transport.close();
     }
@@ -166,14 +230,15 @@ function report(
   modes: readonly Mode[],
   seconds: number,
 ): void {
-  for (const { node, object, kind } of drifts) output.out(`✗ ${node}: ${object} is ${kind}\n`);
+  for (const { node, object, kind } of drifts)
+    output.out(wrapLines(`✗ ${node}: ${object} is ${kind}\n`, output.columns));
   const good = results.filter(({ ok }) => ok).length;
   const different = Map.groupBy(
     results.filter(({ difference }) => difference !== null),
     ({ mode, difference }) => `${mode}: ${difference}`,
   );
   for (const [text, flows] of different)
-    output.out(`  ${flows.length} flows differ as documented: ${text}\n`);
+    output.out(wrapLines(`  ${flows.length} flows differ as documented: ${text}\n`, output.columns));
   const isGood = good === results.length && drifts.length === 0;
   const counts = isGood
     ? `all ${results.length} flows behaved as expected`

@@ -3,7 +3,9 @@ import { requireRoot } from '../cluster/requirements.ts';
 import { silentLogger } from '../lib/log.ts';
 import { readConfigurationFile } from './agent.ts';
 import { defineCommand, type Output } from './command.ts';
-import { flag, text } from './options.ts';
+import { wrapLines } from './help-text.ts';
+import { text } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 
 export const command = defineCommand({
   name: 'cleanup',
@@ -14,14 +16,15 @@ export const command = defineCommand({
   arguments: [],
   options: {
     config: text('FILE', 'the configuration of the agent; state of disabled parts is not removed'),
-    json: flag('print one JSON object'),
+    ...FORMAT_OPTIONS,
   },
   async run({ options }, output) {
     requireRoot('cleanup');
     const configuration = options.config === null ? null : readConfigurationFile(options.config);
     const steps = await removeAll(configuration, silentLogger);
-    if (options.json) output.out(`${JSON.stringify({ steps })}\n`);
-    else return printSteps(steps, output);
+    const facts = renderFacts({ steps }, options);
+    if (facts === null) return printSteps(steps, output);
+    output.out(facts);
     return steps.every(({ error }) => error === null) ? 0 : 1;
   },
 });
@@ -29,8 +32,8 @@ export const command = defineCommand({
 /** Prints the result of each step. Returns the exit status. */
 export function printSteps(steps: readonly CleanupStep[], output: Output): number {
   for (const { what, error } of steps) {
-    if (error === null) output.out(`✓ ${what}\n`);
-    else output.err(`✗ ${what}: ${error}\n`);
+    if (error === null) output.out(wrapLines(`✓ ${what}\n`, output.columns));
+    else output.err(wrapLines(`✗ ${what}: ${error}\n`, output.columns));
   }
   return steps.every(({ error }) => error === null) ? 0 : 1;
 }

@@ -1,5 +1,5 @@
 import { usualCluster } from '../cluster/state.ts';
-import { type HelpTexts, helpText, shortSynopsis, wrap } from './help-text.ts';
+import { type HelpTexts, helpText, shortSynopsis } from './help-text.ts';
 import { type OptionTable, type Parsed, parseWords, type Syntax, text } from './options.ts';
 
 /** The output streams of a command; tests provide others. */
@@ -70,24 +70,4 @@ export function processOutput(): Output {
     columns: process.stdout.isTTY ? process.stdout.columns : null,
     unread: unread.signal,
   };
-}
-
-/**
- * Formats rows as aligned columns, two spaces apart; the first row is the heading. With `columns`, words of the last column
- * that would exceed this width continue on the next line.
- */
-export function formatTable(rows: readonly (readonly string[])[], columns: number | null = null): string {
-  const widths: number[] = [];
-  for (const row of rows) {
-    for (const [i, cell] of row.entries()) widths[i] = Math.max(widths[i] ?? 0, cell.length);
-  }
-  const indent = widths.slice(0, -1).reduce((sum, width) => sum + width + 2, 0);
-  return rows
-    .map((row) => {
-      const last = row.at(-1) ?? '';
-      const text = columns === null ? last : wrap(last, columns, indent).trimStart();
-      const cells = row.slice(0, -1).map((cell, i) => cell.padEnd(widths[i] ?? 0));
-      return `${[...cells, text].join('  ').trimEnd()}\n`;
-    })
-    .join('');
 }

@@ -61,13 +61,28 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'check',
-    summary: 'send packets through every kind of Service and compare the results',
+    summary: 'send packets through Services and network policies, and compare the results',
     load: () => import('./check.ts'),
   },
   {
     name: 'flows',
     summary: 'show connections and DNS lookups as they happen, and why they fail',
     load: () => import('./flows.ts'),
+  },
+  {
+    name: 'ui',
+    summary: 'serve a page that shows the cluster and its traffic, until Ctrl-C',
+    load: () => import('./ui.ts'),
+  },
+  {
+    name: 'fault',
+    summary: 'plant faults to see how the cluster reacts, list them, and undo them',
+    load: () => import('./fault.ts'),
+  },
+  {
+    name: 'learn',
+    summary: 'learn Kubernetes networking on this cluster, in eight short lessons',
+    load: () => import('./learn.ts'),
   },
   {
     name: 'mode',

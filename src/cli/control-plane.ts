@@ -60,14 +60,14 @@ export const command = defineCommand({
       schema: createSchemaService({ kinds: KINDS }),
       tables: createTableService(),
       version: KUBERNETES_VERSION,
-      furtherPaths: commandPaths(state.name),
+      furtherPaths: commandPaths(state.name, () => client),
       clock: systemClock,
       random: Math.random,
       logger,
     });
+    const client = createClient(server.transport, 'fairlead-controllers');
     await server.listen(Array.from({ length: count }, (_, i) => ({ fd: FIRST_LISTENER_FD + i })));
     logger.info({ port: state.apiPort }, 'API server is listening');
-    const client = createClient(server.transport, 'fairlead-controllers');
     followPodRoutes({ client, clock: systemClock, random: Math.random, logger, signal });
     const controllers = startControllers({
       client,

@@ -114,3 +114,12 @@ test('kubectl kustomize renders each overlay', {
     );
   }
 });
+
+test('systemd restarts the agent whenever it ends, and never gives up', () => {
+  const unit = readFileSync(join(deploy, 'systemd', 'fairlead-agent.service'), 'utf8');
+  const sections = unit.split(/^\[(?=[A-Z])/m);
+  const settingsOf = (name: string) => sections.find((one) => one.startsWith(`${name}]`)) ?? '';
+  assert.match(settingsOf('Service'), /^Restart=always$/m);
+  assert.match(settingsOf('Service'), /^RestartSec=1$/m);
+  assert.match(settingsOf('Unit'), /^StartLimitIntervalSec=0$/m);
+});

@@ -7,6 +7,8 @@ import { defineCommand } from './command.ts';
 import { text, texts, usageError, wholeNumber } from './options.ts';
 
 const CALL_MS = 3000;
+/** Node closes idle connections after five seconds, also of clients that a busy machine keeps from sending. */
+const KEEP_ALIVE_MS = 600_000;
 
 export const command = defineCommand({
   name: 'echo',
@@ -37,7 +39,7 @@ export const command = defineCommand({
       throw usageError('echo', `--calls takes http://HOST[:PORT][/PATH], not ${JSON.stringify(bad)}`);
     const name = hostname();
 
-    const server = createServer(async (request, response) => {
+    const server = createServer({ keepAliveTimeout: KEEP_ALIVE_MS }, async (request, response) => {
       const client = plain(request.socket.remoteAddress ?? '');
       const path = request.url ?? '/';
       const wait = /^\/wait\/([0-9]{1,6})$/.exec(path);
@@ -53,6 +55,8 @@ export const command = defineCommand({
     });
     const socket = createSocket({ type: 'udp6', ipv6Only: false });
     socket.on('message', (data, from) => {
+      // Cannot be answered, and Node throws when it sends to port 0.
+      if (from.port === 0) return;
       const answer =
         data.toString().trim() === 'hostname'
           ? name

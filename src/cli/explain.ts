@@ -1,6 +1,7 @@
 import { openCluster } from '../cluster/cluster-access.ts';
 import { MARK, renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
+import { wrapLines } from './help-text.ts';
 import { flag, text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { paint } from './terminal.ts';
@@ -49,7 +50,7 @@ export const command = defineCommand({
     if (target !== null) {
       const { credentials } = await openCluster(options.name);
       const reach = await answerWhoCan(credentials, target);
-      output.out(renderFacts(reach, options) ?? renderReach(reach));
+      output.out(renderFacts(reach, options) ?? wrapLines(renderReach(reach), output.columns));
       return 0;
     }
     if (from === undefined || to === undefined)
@@ -61,7 +62,8 @@ export const command = defineCommand({
     const { verdict } = explanation;
     const colour = verdict === 'delivered' ? 'good' : verdict === 'unknown' ? 'unknown' : 'bad';
     const mark = MARK[verdict];
-    const text = () => render(explanation).replace(`${mark}:`, `${paint(output, colour, mark)}:`);
+    const text = () =>
+      wrapLines(render(explanation).replace(`${mark}:`, `${paint(output, colour, mark)}:`), output.columns);
     output.out(renderFacts(explanation, options) ?? text());
     return explanation.verdict === 'delivered' ? 0 : 1;
   },

@@ -9,7 +9,8 @@ import { defineCommand, NAME_OPTION } from './command.ts';
 import { type FlowNames, followNames } from './flow-names.ts';
 import { readSince, selectFlows, VERDICT_WORDS } from './flow-selection.ts';
 import { selectNodes } from './node-option.ts';
-import { choice, flag, text, wholeNumber } from './options.ts';
+import { flag, text, wholeNumber } from './options.ts';
+import { renderFact, STREAM_OPTIONS } from './output-format.ts';
 
 export const command = defineCommand({
   name: 'flows',
@@ -33,10 +34,7 @@ export const command = defineCommand({
     ),
     follow: flag('with --since: then show new flows, until Ctrl-C', { short: 'f' }),
     count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N events; 0: no limit'),
-    output: choice('FORMAT', ['text', 'json'], 'text', 'the format; json: one object per line', {
-      short: 'o',
-    }),
-    json: flag('same as -o json'),
+    ...STREAM_OPTIONS,
     name: NAME_OPTION,
   },
   examples: [
@@ -49,7 +47,6 @@ export const command = defineCommand({
     const since = options.since === null ? null : readSince(options.since, Date.now());
     const follow = since === null || options.follow;
     const count = options.count === 0 ? Number.POSITIVE_INFINITY : options.count;
-    const isJson = options.json || options.output === 'json';
     const cluster = await openCluster(options.name);
     const { state } = cluster.report;
     const nodes = selectNodes('flows', options.node, state);
@@ -68,10 +65,10 @@ export const command = defineCommand({
           return;
         }
         if (!isWanted(entry, node, names) || shown >= count) return;
-        const line = isJson
-          ? JSON.stringify(withNames(entry, node, names))
-          : flowText({ node, entry, nameOf: names.of }, output.columns);
-        output.out(`${line}\n`);
+        output.out(
+          renderFact(withNames(entry, node, names), options) ??
+            `${flowText({ node, entry, nameOf: names.of }, output.columns)}\n`,
+        );
         if (++shown >= count) stop();
       };
       const recorded: { node: string; entry: FlowsEntry }[] = [];

@@ -47,12 +47,33 @@ export function wrap(paragraph: string, columns = COLUMNS, indent = 0): string {
   const lines: string[] = [];
   for (const word of paragraph.split(' ')) {
     const last = lines.at(-1);
-    if (last !== undefined && indent + last.length + 1 + word.length <= columns)
+    if (last !== undefined && indent + shownLength(last) + 1 + shownLength(word) <= columns)
       lines[lines.length - 1] = `${last} ${word}`;
     else lines.push(word);
   }
   return lines.map((line) => ' '.repeat(indent) + line).join('\n');
 }
+
+/**
+ * Breaks lines at spaces where they are wider than a terminal; what continues is indented two spaces more. `columns` null: not
+ * a terminal, so that the text stays as it is.
+ */
+export function wrapLines(text: string, columns: number | null): string {
+  if (columns === null) return text;
+  return text
+    .split('\n')
+    .map((line) => {
+      if (shownLength(line) <= columns) return line;
+      const indent = line.search(/[^ ]|$/);
+      return `${line.slice(0, indent)}${wrap(line.slice(indent), columns, indent + 2).trimStart()}`;
+    })
+    .join('\n');
+}
+
+/** Sequences that set colours (ECMA-48). */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: they begin with ESC
+const COLOUR_SEQUENCES = /\u001b\[[0-9;]*m/g;
+const shownLength = (text: string): number => text.replace(COLOUR_SEQUENCES, '').length;
 
 /** Formats terms with their explanations in a second column. */
 export function definitions(rows: readonly (readonly [term: string, text: string])[]): string {

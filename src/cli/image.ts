@@ -7,9 +7,10 @@ import { loadImageArchive } from '../runtime/images/image-archive.ts';
 import { pullImage } from '../runtime/images/image-pull.ts';
 import { type ImageStore, openImageStore, type StoredImage } from '../runtime/images/image-store.ts';
 import type { RegistryCredentials } from '../runtime/images/registry.ts';
-import { defineCommand, formatTable, NAME_OPTION, type Output } from './command.ts';
+import { defineCommand, NAME_OPTION, type Output } from './command.ts';
 import { flag, text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { formatTable } from './table.ts';
 import { showProgress } from './terminal.ts';
 
 export const command = defineCommand({
@@ -81,7 +82,7 @@ export const command = defineCommand({
         print(output, store.list(), options);
         return 0;
       case 'rm':
-        return remove(store, needed('IMAGE'), output);
+        return remove(store, needed('IMAGE'), output, options);
       default:
         throw usageError('image', 'missing ACTION');
     }
@@ -98,13 +99,18 @@ async function showing<T>(output: Output, what: string, work: Promise<T>): Promi
 
 /** The options of each action in addition to --name. */
 const OPTIONS_OF: Readonly<Record<string, readonly string[]>> = {
-  load: ['as', 'json', 'output'],
-  pull: ['credentials', 'plain-http', 'json', 'output'],
-  ls: ['json', 'output'],
-  rm: [],
+  load: ['as', 'output'],
+  pull: ['credentials', 'plain-http', 'output'],
+  ls: ['output'],
+  rm: ['output'],
 };
 
-function remove(store: ImageStore, name: string, output: Output): number {
+function remove(
+  store: ImageStore,
+  name: string,
+  output: Output,
+  options: Parameters<typeof renderFacts>[1],
+): number {
   const image = store.remove(name);
   if (!image) {
     throw new FairleadError(`no such image: ${name}`, {
@@ -113,7 +119,7 @@ function remove(store: ImageStore, name: string, output: Output): number {
       hint: 'see: fairlead image ls',
     });
   }
-  output.out(`removed ${image.name}\n`);
+  output.out(renderFacts({ removed: image.name }, options) ?? `removed ${image.name}\n`);
   return 0;
 }
 
@@ -132,15 +138,19 @@ function print(
   const facts = renderFacts(rows, options);
   output.out(
     facts ??
-      formatTable([
-        ['NAME', 'DIGEST', 'SIZE', 'FROM'],
-        ...images.map(({ name, digest, size, source }) => [
-          name,
-          digest.slice(0, 19),
-          megabytes(size),
-          source,
-        ]),
-      ]),
+      formatTable(
+        [
+          ['NAME', 'DIGEST', 'SIZE', 'FROM'],
+          ...images.map(({ name, digest, size, source }) => [
+            name,
+            digest.slice(0, 19),
+            megabytes(size),
+            source,
+          ]),
+        ],
+        output.columns,
+        ['DIGEST', 'FROM', 'SIZE'],
+      ),
   );
 }
 

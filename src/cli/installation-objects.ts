@@ -107,6 +107,17 @@ function policyRights(options: InstallationOptions): KubeObject[] {
       rules: [
         { apiGroups: ['networking.k8s.io'], resources: ['networkpolicies'], verbs: ['list', 'watch'] },
         { apiGroups: [''], resources: ['namespaces', 'pods'], verbs: ['list', 'watch'] },
+        {
+          apiGroups: ['policy.networking.k8s.io'],
+          resources: ['adminnetworkpolicies', 'baselineadminnetworkpolicies', 'clusternetworkpolicies'],
+          verbs: ['list', 'watch'],
+        },
+        // Whether the cluster has these policies.
+        {
+          apiGroups: ['apiextensions.k8s.io'],
+          resources: ['customresourcedefinitions'],
+          verbs: ['list', 'watch'],
+        },
       ],
     },
     { ...binding, metadata: meta(options, POLICY_ROLE, false) },

@@ -1,8 +1,10 @@
+import { dirname, join } from 'node:path';
 import { FairleadError } from '../lib/errors.ts';
 import { type Output, processOutput } from './command.ts';
 import { COMMANDS } from './commands.ts';
+import { keepCompiledCode } from './compile-cache.ts';
 import { renderError } from './error-text.ts';
-import { definitions } from './help-text.ts';
+import { definitions, wrapLines } from './help-text.ts';
 import { suggestion } from './options.ts';
 
 /** Runs one command line (without "fairlead" itself); resolves to the exit status. */
@@ -35,7 +37,7 @@ export async function main(argv: readonly string[], output: Output): Promise<num
   try {
     return await command.run(words, output);
   } catch (error) {
-    output.err(renderError(error));
+    output.err(wrapLines(renderError(error), output.columns));
     return error instanceof FairleadError && error.code === 'usage' ? 2 : 1;
   }
 }
@@ -56,5 +58,9 @@ Start with: fairlead up -f examples/hello.yaml
 }
 
 if (process.argv[1] && import.meta.filename === process.argv[1]) {
+  const [command] = process.argv.slice(2);
+  if (COMMANDS.some(({ name }) => name === command)) {
+    keepCompiledCode(join(dirname(import.meta.filename), 'compile-cache'), String(command));
+  }
   process.exitCode = await main(process.argv.slice(2), processOutput());
 }

@@ -1,16 +1,15 @@
-import type { AgentState } from '../agent/control-socket.ts';
 import { availableModes } from '../agent/dataplanes.ts';
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
-import { askAgent } from '../cluster/agent-client.ts';
+import { changeMode } from '../cluster/mode-change.ts';
 import { requireRoot } from '../cluster/requirements.ts';
-import { clusterPaths, requireCluster, writeCluster } from '../cluster/state.ts';
+import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
-import { RESOURCES } from '../kube/types.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { selectNodes } from './node-option.ts';
 import { text, usageError } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 
 export const command = defineCommand({
   name: 'mode',
@@ -21,6 +20,7 @@ export const command = defineCommand({
   arguments: [{ name: 'MODE', help: 'the proxy mode', choices: availableModes() }],
   options: {
     node: text('NODE', 'only this node', { main: true }),
+    ...FORMAT_OPTIONS,
     name: NAME_OPTION,
   },
   async run({ options, args }, output) {
@@ -32,16 +32,10 @@ export const command = defineCommand({
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     try {
       const client = createClient(transport, 'fairlead-mode');
-      for (const node of nodes) {
-        // The agent switches before the annotation is written, so that an unsupported mode is an error of this command.
-        const { mode: now } = await askAgent<AgentState>(state, node, 'POST', '/mode', { mode });
-        await client.patch(RESOURCES.nodes, node, 'merge', {
-          metadata: { annotations: { [MODE_ANNOTATION]: now } },
-        });
-        output.out(`${node}: ${now}\n`);
-      }
-      // Nodes that are added later start in this mode.
-      if (options.node === null) writeCluster({ ...state, mode });
+      const switched = await changeMode(state, client, mode, options.node === null ? null : nodes, (node) => {
+        if (options.output === 'text') output.out(`${node.name}: ${node.mode}\n`);
+      });
+      output.out(renderFacts({ nodes: switched }, options) ?? '');
     } finally {
       transport.close();
     }

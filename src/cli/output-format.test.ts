@@ -1,14 +1,51 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { renderFacts } from './output-format.ts';
+import { describe, test } from 'node:test';
+import { parseAllDocuments } from 'yaml';
+import { COMMANDS } from './commands.ts';
+import { renderFact, renderFacts } from './output-format.ts';
 
 const FACTS = { name: 'web', ports: [80] };
-const ROWS = [
-  ['-o json', { output: 'json', json: false }, '{\n  "name": "web",\n  "ports": [\n    80\n  ]\n}\n'],
-  ['--json', { output: 'text', json: true }, '{\n  "name": "web",\n  "ports": [\n    80\n  ]\n}\n'],
-  ['-o yaml', { output: 'yaml', json: false }, 'name: web\nports:\n  - 80\n'],
-  ['neither: the text of the command', { output: 'text', json: false }, null],
-] as const;
-for (const [what, options, rendered] of ROWS) {
-  test(what, () => assert.equal(renderFacts(FACTS, options), rendered));
+
+describe('facts', () => {
+  const rows = [
+    ['-o json', 'json', '{\n  "name": "web",\n  "ports": [\n    80\n  ]\n}\n'],
+    ['-o yaml', 'yaml', 'name: web\nports:\n  - 80\n'],
+    ['neither: the text of the command', 'text', null],
+  ] as const;
+  for (const [what, output, rendered] of rows) {
+    test(what, () => assert.equal(renderFacts(FACTS, { output }), rendered));
+  }
+});
+
+describe('facts as they happen', () => {
+  const all = (output: 'json' | 'yaml') =>
+    [FACTS, { name: 'db', ports: [] }].map((fact) => renderFact(fact, { output })).join('');
+  test('-o json: one object per line', () => {
+    assert.equal(all('json'), '{"name":"web","ports":[80]}\n{"name":"db","ports":[]}\n');
+  });
+  test('-o yaml: one document each', () => {
+    assert.deepEqual(
+      parseAllDocuments(all('yaml')).map((one) => one.toJS() as unknown),
+      [FACTS, { name: 'db', ports: [] }],
+    );
+  });
+  test('neither: the text of the command', () => assert.equal(renderFact(FACTS, { output: 'text' }), null));
+});
+
+/** Commands that act, run a program or a server, or print a file. */
+const WITHOUT_FACTS = [
+  ...['up', 'stop', 'down', 'snapshot', 'restore', 'kubeconfig', 'exec', 'open'],
+  ...['agent', 'address-controller', 'manifests', 'echo', 'completion', 'ui'],
+];
+for (const { name, internal, load } of COMMANDS) {
+  if (internal) continue;
+  const takes = !WITHOUT_FACTS.includes(name);
+  test(`${name} ${takes ? 'prints facts as text, JSON or YAML' : 'prints no facts'}`, async () => {
+    const { command } = await load();
+    const option = command.syntax.options['output'];
+    assert.deepEqual(
+      option?.kind === 'choice' ? [option.short, ...option.choices] : null,
+      takes ? ['o', 'text', 'json', 'yaml'] : null,
+    );
+  });
 }

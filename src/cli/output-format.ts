@@ -1,17 +1,35 @@
 import { stringify } from 'yaml';
-import { choice, flag } from './options.ts';
+import { type Choice, choice } from './options.ts';
 
-/** The options of commands that print facts. */
-export const FORMAT_OPTIONS = {
-  output: choice('FORMAT', ['text', 'json', 'yaml'], 'text', 'the format', { short: 'o' }),
-  json: flag('same as -o json'),
+const FORMATS = ['text', 'json', 'yaml'] as const;
+type Format = (typeof FORMATS)[number];
+
+const formatOption = (help: string): Choice<Format> =>
+  choice('FORMAT', FORMATS, 'text', help, { short: 'o' });
+
+/** The option of commands that print facts. */
+export const FORMAT_OPTIONS = { output: formatOption('the format') } as const;
+
+/** The option of commands that print facts as they happen. */
+export const STREAM_OPTIONS = {
+  output: formatOption('the format; json: one object per line, yaml: one document each'),
 } as const;
 
 /** Renders facts as JSON or YAML; null: the command prints its text. */
-export function renderFacts(
-  facts: unknown,
-  options: { readonly output: 'text' | 'json' | 'yaml'; readonly json: boolean },
-): string | null {
-  if (options.output === 'yaml') return stringify(facts);
-  return options.json || options.output === 'json' ? `${JSON.stringify(facts, null, 2)}\n` : null;
+export function renderFacts(facts: unknown, { output }: { readonly output: Format }): string | null {
+  switch (output) {
+    case 'json':
+      return `${JSON.stringify(facts, null, 2)}\n`;
+    case 'yaml':
+      return stringify(facts);
+    case 'text':
+      return null;
+  }
+}
+
+/** Renders one of many facts, as a line of JSON or a document of YAML; null: the command prints its text. */
+export function renderFact(fact: unknown, options: { readonly output: Format }): string | null {
+  if (options.output === 'json') return `${JSON.stringify(fact)}\n`;
+  const text = renderFacts(fact, options);
+  return text === null ? null : `---\n${text}`;
 }

@@ -86,7 +86,7 @@ test('the table shows uptime, number of restarts and reason of each process', ()
     processes: { [CONTROL_PLANE]: running, 'node-1': { ...killed, identity, startAt: null } },
   };
   assert.equal(
-    processTable(viewsOf(state, supervision, NOW, runs)),
+    processTable(viewsOf(state, supervision, NOW, runs), null),
     [
       'PROCESS        STATUS   FOR  RESTARTS  LAST EXIT',
       'supervisor     Running  -    -         -',

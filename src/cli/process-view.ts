@@ -7,7 +7,7 @@ import {
   PUBLISHED_PORTS,
   type Supervision,
 } from '../cluster/supervision.ts';
-import { formatTable } from './command.ts';
+import { formatTable } from './table.ts';
 
 /** One process of a cluster in the output of `status`. */
 export interface ProcessView {
@@ -83,18 +83,17 @@ export function processProblems(views: readonly ProcessView[], state: ClusterSta
     });
 }
 
-/** Renders the processes as a table. */
-export function processTable(views: readonly ProcessView[]): string {
-  return formatTable([
-    ['PROCESS', 'STATUS', 'FOR', 'RESTARTS', 'LAST EXIT'],
-    ...views.map(({ name, pid, restarts, lastExit, seconds }) => [
-      name,
-      pid === null ? 'Stopped' : 'Running',
-      pid === null || seconds === null ? '-' : duration(seconds),
-      name === SUPERVISOR ? '-' : String(restarts),
-      lastExit ? `${lastExit.reason} at ${lastExit.at.slice(0, 19)}Z` : '-',
-    ]),
+/** Renders the processes as a table for a terminal of this width; null: not a terminal. */
+export function processTable(views: readonly ProcessView[], columns: number | null): string {
+  const rows = views.map(({ name, pid, restarts, lastExit, seconds }) => [
+    name,
+    pid === null ? 'Stopped' : 'Running',
+    pid === null || seconds === null ? '-' : duration(seconds),
+    name === SUPERVISOR ? '-' : String(restarts),
+    lastExit ? `${lastExit.reason} at ${lastExit.at.slice(0, 19)}Z` : '-',
   ]);
+  const heading = ['PROCESS', 'STATUS', 'FOR', 'RESTARTS', 'LAST EXIT'];
+  return formatTable([heading, ...rows], columns, ['FOR', 'RESTARTS']);
 }
 
 function duration(seconds: number): string {

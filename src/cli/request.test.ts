@@ -15,7 +15,7 @@ after(() => server.close());
 async function request(...words: readonly string[]) {
   let out = '';
   const begin = performance.now();
-  const status = await command.run([`http://127.0.0.1:${port}`, '--json', ...words], {
+  const status = await command.run([`http://127.0.0.1:${port}`, '-o', 'json', ...words], {
     out: (text) => {
       out += text;
     },

@@ -4,8 +4,10 @@ import { Agent, get } from 'node:http';
 import { isIP } from 'node:net';
 import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
-import { defineCommand, formatTable } from './command.ts';
+import { defineCommand } from './command.ts';
 import { flag, usageError, wholeNumber } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { formatTable } from './table.ts';
 
 interface Target {
   readonly protocol: 'http' | 'udp';
@@ -33,7 +35,7 @@ export const command = defineCommand({
     timeout: wholeNumber('MS', [3000, 1, 600_000], 'the timeout of each request'),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
-    json: flag('print one JSON object'),
+    ...FORMAT_OPTIONS,
   },
   async run({ options, args: [url = ''] }, output) {
     const { count, concurrency, timeout, rate } = options;
@@ -62,19 +64,23 @@ export const command = defineCommand({
     };
     await Promise.all(Array.from({ length: Math.min(concurrency, count) }, worker));
 
-    if (options.json) {
-      output.out(
-        `${JSON.stringify({ count, answers: Object.fromEntries(answers), failures: Object.fromEntries(failures) })}\n`,
-      );
-    } else if (count === 1) {
+    const facts = renderFacts(
+      { count, answers: Object.fromEntries(answers), failures: Object.fromEntries(failures) },
+      options,
+    );
+    if (facts !== null) output.out(facts);
+    else if (count === 1) {
       for (const answer of answers.keys()) output.out(`${answer}\n`);
       for (const failure of failures.keys()) output.err(`fairlead: ${failure}\n`);
     } else {
       const share = (n: number) => `${((100 * n) / count).toFixed(1)} %`;
       const byCount = [...answers].sort((a, b) => b[1] - a[1]);
-      output.out(formatTable(byCount.map(([answer, n]) => [answer, String(n), share(n)])));
+      const rows = [...byCount, ...[...failures].map(([failure, n]) => [`failed: ${failure}`, n] as const)];
       output.out(
-        formatTable([...failures].map(([failure, n]) => [`failed: ${failure}`, String(n), share(n)])),
+        formatTable(
+          rows.map(([answer, n]) => [answer, String(n), share(n)]),
+          output.columns,
+        ),
       );
     }
     return failures.size === 0 ? 0 : 1;

@@ -1,21 +1,26 @@
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
-import { addressProblems, announcedAddresses } from '../cluster/announced-addresses.ts';
+import { announcedAddresses } from '../cluster/announced-addresses.ts';
 import { openCluster } from '../cluster/cluster-access.ts';
 import { runsIn } from '../cluster/cluster-report.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
-import { podProblem } from '../cluster/readiness.ts';
-import { servicePortText } from '../cluster/service-port.ts';
 import { CONTROL_PLANE } from '../cluster/supervision.ts';
 import { createClient, readBody } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { type Credentials, httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
-import { defineCommand, formatTable, NAME_OPTION } from './command.ts';
-import { wrap } from './help-text.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
-import { processProblems, processTable, viewsOf } from './process-view.ts';
-import { paint } from './terminal.ts';
+import { processProblems, viewsOf } from './process-view.ts';
+import {
+  egressProblems,
+  nodeProblems,
+  podProblemText,
+  portProblemText,
+  recordProblemText,
+  serviceProblems,
+} from './status-problems.ts';
+import { type StatusFacts, statusText } from './status-text.ts';
 
 export const command = defineCommand({
   name: 'status',
@@ -27,15 +32,12 @@ export const command = defineCommand({
   options: { name: NAME_OPTION, ...FORMAT_OPTIONS },
   async run({ options }, output) {
     const cluster = await openCluster(options.name);
-    const { state, supervision, recordProblem, ports: reports, egress } = cluster.report;
+    const { state, supervision, recordProblem, ports: reports, egress, nameProblem } = cluster.report;
     const runs = runsIn(cluster.report);
     const problems: string[] = [];
     const processes = viewsOf(state, supervision, systemClock.now(), runs);
     problems.push(...processProblems(processes, state));
-    if (recordProblem !== null)
-      problems.push(
-        `the supervisor cannot record the processes, and continues without its file: ${recordProblem}`,
-      );
+    if (recordProblem !== null) problems.push(recordProblemText(recordProblem, state));
     const seen = runs(supervision.processes[CONTROL_PLANE]?.identity ?? null)
       ? await look(cluster.credentials)
       : null;
@@ -43,10 +45,7 @@ export const command = defineCommand({
     const nodes = state.nodes.map((node) => {
       const object = seen?.nodes.find((one) => one.metadata?.name === node.name);
       const ready = object?.status?.conditions?.find((condition) => condition.type === 'Ready');
-      if (seen && ready?.status !== 'True')
-        problems.push(`${node.name}: not ready: ${ready?.message ?? 'it has not reported'}`);
-      const network = object?.status?.conditions?.find(({ type }) => type === 'NetworkUnavailable');
-      if (network?.status === 'True') problems.push(`${node.name}: network: ${network.message}`);
+      if (seen) problems.push(...nodeProblems(node.name, object, state));
       const pods = seen?.pods.filter((pod) => pod.spec?.nodeName === node.name).length ?? 0;
       return {
         name: node.name,
@@ -70,10 +69,8 @@ export const command = defineCommand({
       // A pod with addresses of both families is in two slices.
       const pods = (list: typeof endpoints) =>
         new Set(list.map(({ targetRef, addresses }) => targetRef?.uid ?? addresses[0])).size;
-      if (service.spec?.selector && ready.length === 0)
-        problems.push(`Service ${namespace}/${name}: no ready endpoint`);
-      for (const text of addressProblems(service, seen?.leases ?? []))
-        problems.push(`Service ${namespace}/${name}: ${text}`);
+      const { leases = [], pods: allPods = [] } = seen ?? {};
+      problems.push(...serviceProblems(service, { slices, pods: allPods, leases }));
       const frontends = (service.spec?.ports ?? []).flatMap((port) => [
         ...(service.spec?.clusterIPs ?? []).map(
           (ip) => `${ip.includes(':') ? `[${ip}]` : ip}:${port.port}/${port.protocol ?? 'TCP'}`,
@@ -94,15 +91,10 @@ export const command = defineCommand({
         loadBalancer: announcedAddresses(service, seen?.leases ?? []),
       };
     });
-    for (const pod of seen?.pods ?? []) {
-      if (pod.status?.phase === 'Succeeded' || pod.metadata?.deletionTimestamp) continue;
-      const problem = podProblem(pod);
-      if (problem !== 'ready')
-        problems.push(`Pod ${pod.metadata?.namespace}/${pod.metadata?.name}: ${problem}`);
-    }
+    problems.push(...(seen?.pods ?? []).flatMap((pod) => podProblemText(pod) ?? []));
     const ports = state.publishedPorts.map(({ localPort, service }, i) => {
       const { problem = null } = reports[i] ?? {};
-      if (problem !== null) problems.push(`published port ${localPort} is closed: ${problem}`);
+      if (problem !== null) problems.push(portProblemText(localPort, problem));
       const exists =
         seen === null ||
         seen.services.some(
@@ -114,96 +106,12 @@ export const command = defineCommand({
         status: problem !== null ? 'Closed' : exists ? 'Open' : 'Open, waits for the Service',
       };
     });
-    for (const { family, problem } of egress)
-      if (problem !== null) problems.push(`egress: pods do not reach the world by ${family}: ${problem}`);
-    const facts = renderFacts(
-      { name: state.name, processes, nodes, services, ports, egress, problems },
-      options,
-    );
-    if (facts !== null) output.out(facts);
-    else {
-      output.out(
-        `cluster ${state.name}: ${state.ipFamily}, mode ${state.mode}, API https://127.0.0.1:${state.apiPort}\n\n`,
-      );
-      output.out(processTable(processes));
-      output.out('\n');
-      output.out(
-        formatTable(
-          [
-            ['NODE', 'MODE', 'STATUS', 'PODS', 'ADDRESSES'],
-            ...nodes.map((node) => [
-              node.name,
-              node.mode,
-              node.ready ? 'Ready' : 'NotReady',
-              String(node.pods),
-              node.addresses.join(' '),
-            ]),
-          ],
-          output.columns,
-        ),
-      );
-      output.out('\n');
-      output.out(
-        formatTable(
-          [
-            ['SERVICE', 'TYPE', 'ENDPOINTS', 'FRONTENDS'],
-            ...services.map((one) => [
-              `${one.namespace}/${one.name}`,
-              one.type,
-              one.summary,
-              one.frontends.join(' ') || '-',
-            ]),
-          ],
-          output.columns,
-        ),
-      );
-      const balanced = services.flatMap((one) =>
-        one.loadBalancer.map(({ address, node }) => [
-          address,
-          `${one.namespace}/${one.name}`,
-          node ?? 'none',
-        ]),
-      );
-      if (balanced.length > 0) {
-        output.out('\n');
-        output.out(formatTable([['LOAD BALANCER', 'SERVICE', 'ANNOUNCED BY'], ...balanced]));
-      }
-      if (ports.length > 0) {
-        output.out('\n');
-        output.out(
-          formatTable([
-            ['PUBLISHED PORT', 'SERVICE', 'STATUS'],
-            ...ports.map((one) => [`127.0.0.1:${one.port}`, servicePortText(one.service), one.status]),
-          ]),
-        );
-      }
-      if (egress.length > 0) {
-        output.out('\n');
-        output.out(
-          formatTable([
-            ['EGRESS', 'THROUGH', 'STATUS'],
-            ...egress.map((one) => [
-              one.family,
-              one.uplinks.join(' ') || '-',
-              one.problem === null ? 'Open' : 'Closed',
-            ]),
-          ]),
-        );
-      }
-      output.out(
-        problems.length === 0
-          ? `\n${paint(output, 'good', 'everything is healthy')}\n`
-          : `\n${paint(output, 'bad', 'unhealthy')}:\n${problems.map((text) => `${problemText(text, output.columns)}\n`).join('')}`,
-      );
-    }
+    problems.push(...egressProblems(egress, nameProblem));
+    const facts: StatusFacts = { name: state.name, processes, nodes, services, ports, egress, problems };
+    output.out(renderFacts(facts, options) ?? statusText(facts, state, output));
     return problems.length === 0 ? 0 : 1;
   },
 });
-
-/** A problem in the list, whose further lines are indented. */
-function problemText(text: string, columns: number | null): string {
-  return columns === null ? `  ${text}` : `  ${wrap(text, columns, 4).trimStart()}`;
-}
 
 async function look(credentials: Credentials) {
   const transport = httpTransport(credentials);

@@ -9,6 +9,7 @@ import { RESOURCES } from '../kube/types.ts';
 import { renderExplanation } from '../observe/explain-text.ts';
 import { renderTrace } from '../trace/trace-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
+import { wrapLines } from './help-text.ts';
 import { flag, text, usageError, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 
@@ -83,7 +84,8 @@ export const command = defineCommand({
           const flow = await source.next();
           if (flow === null) break;
           flows.push(flow);
-          if (isText(options)) output.out(`${flows.length > 1 ? '\n' : ''}${render(flow)}`);
+          if (options.output === 'text')
+            output.out(wrapLines(`${flows.length > 1 ? '\n' : ''}${render(flow)}`, output.columns));
         }
       } finally {
         source.close();
@@ -98,9 +100,6 @@ export const command = defineCommand({
     return flows.length > 0 && flows.every(({ trace }) => trace?.answer.kind === 'answered') ? 0 : 1;
   },
 });
-
-const isText = (options: { readonly output: string; readonly json: boolean }) =>
-  options.output === 'text' && !options.json;
 
 function render({ explanation, trace, agreement }: TracedFlow): string {
   return trace === null || agreement === null

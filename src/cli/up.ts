@@ -28,6 +28,7 @@ import { listTopology } from '../network/topology.ts';
 import { configurationWords } from './cluster-configuration.ts';
 import { defineCommand, type Output } from './command.ts';
 import { renderError } from './error-text.ts';
+import { wrapLines } from './help-text.ts';
 import {
   choice,
   flag,
@@ -310,9 +311,10 @@ function startProgress(output: Output): Progress {
   return {
     step(what, detail = '') {
       const ms = Math.round(performance.now() - start);
-      output.err(`${mark} ${what.padEnd(24)} ${String(ms).padStart(6)} ms  ${detail}\n`);
+      const line = `${mark} ${what.padEnd(24)} ${String(ms).padStart(6)} ms  ${detail}\n`;
+      output.err(wrapLines(line, output.columns));
     },
-    problem: (error) => output.err(renderError(error)),
+    problem: (error) => output.err(wrapLines(renderError(error), output.columns)),
     done(text) {
       const seconds = ((performance.now() - start) / 1000).toFixed(2);
       output.err(`ready in ${seconds} s\n\n`);

@@ -3,7 +3,8 @@ import { type Credentials, httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { parseTarget } from '../observe/explain-target.ts';
-import type { Protocol } from '../policy/model.ts';
+import { listClusterPolicies } from '../policy/follow-cluster-policies.ts';
+import { type PolicyAction, type Protocol, policyText } from '../policy/model.ts';
 import { readPod } from '../policy/pod-reader.ts';
 import { createPolicyTable } from '../policy/policy-table.ts';
 import { type Reach, whoCan } from '../policy/who-can.ts';
@@ -17,10 +18,11 @@ export async function answerWhoCan(credentials: Credentials, text: string): Prom
   const transport = httpTransport(credentials);
   try {
     const client = createClient(transport, 'fairlead-explain');
-    const [pods, namespaces, policies] = await Promise.all([
+    const [pods, namespaces, policies, ofCluster] = await Promise.all([
       client.list(RESOURCES.pods),
       client.list(RESOURCES.namespaces),
       client.list(RESOURCES.networkPolicies),
+      listClusterPolicies(client),
     ]);
     const known = pods.items.flatMap((one) => readPod(one) ?? []);
     const inNamespace = known.filter((one) => one.namespace === namespace);
@@ -40,6 +42,7 @@ export async function answerWhoCan(credentials: Credentials, text: string): Prom
     for (const one of namespaces.items) table.setNamespace(one);
     for (const one of pods.items) table.setPod(one);
     for (const one of policies.items) table.setPolicy(one);
+    for (const one of ofCluster) table.setClusterPolicy(one);
     return whoCan(table, known, { pod, port: number, protocol });
   } finally {
     transport.close();
@@ -68,24 +71,30 @@ function badTarget(text: string, reason: string): FairleadError {
   });
 }
 
+const VERBS: Readonly<Record<PolicyAction, string>> = {
+  Accept: 'allow',
+  Deny: 'deny',
+  Pass: 'leave to the next tier',
+};
+
 /** Renders an answer as text. */
 export function renderReach(reach: Reach): string {
   const { pod, port, protocol, isolatedBy, admissions, allowed, deniedBySender } = reach;
   const lines: string[] = [];
   if (isolatedBy.length === 0) {
-    lines.push(`${pod}: no NetworkPolicy isolates it for ingress; any address may reach ${port}/${protocol}`);
+    lines.push(`${pod}: no policy applies to it for ingress; any address may reach ${port}/${protocol}`);
   } else {
-    lines.push(`${pod}: isolated for ingress by NetworkPolicy ${isolatedBy.join(', ')}`);
-    lines.push(`rules that allow ${port}/${protocol}:`);
+    lines.push(`${pod}: subject to ${isolatedBy.map(policyText).join(', ')} for ingress`);
+    lines.push(`rules for ${port}/${protocol}, in the order of evaluation:`);
     if (admissions.length === 0) lines.push('  none');
-    for (const { policy, field, peer, pods } of admissions) {
+    for (const { policy, action, field, peer, pods } of admissions) {
       const now = pods === null ? '' : `: ${pods.length > 0 ? pods.join(', ') : 'no pod at this moment'}`;
-      lines.push(`  ${peer} (NetworkPolicy ${policy}, ${field})${now}`);
+      lines.push(`  ${VERBS[action]} ${peer} (${policyText(policy)}, ${field})${now}`);
     }
   }
   lines.push('always allowed: the pod itself, and processes of its node');
   lines.push(`pods that may reach it: ${allowed.length > 0 ? allowed.join(', ') : 'none'}`);
   for (const { pod: sender, policies } of deniedBySender)
-    lines.push(`not ${sender}: NetworkPolicy ${policies.join(', ')} denies its egress`);
+    lines.push(`not ${sender}: ${policies.map(policyText).join(', ')} denies its egress`);
   return `${lines.join('\n')}\n`;
 }

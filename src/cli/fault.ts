@@ -1,0 +1,87 @@
+import {
+  DEFAULT_DELAY_MS,
+  FAULT_KINDS,
+  type Fault,
+  type FaultKind,
+  listFaults,
+  MAX_DELAY_MS,
+  plantFault,
+  undoFaults,
+} from '../cluster/faults.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
+import { usageError, wholeNumber } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { formatTable } from './table.ts';
+
+const ACTIONS = [...FAULT_KINDS, 'undo'] as const;
+
+/** What a fault does, in words. */
+const EFFECTS: Readonly<Record<FaultKind, string>> = {
+  silent: 'the pod gets no packets',
+  cut: 'nothing passes the uplink of the node',
+  slow: 'packets that leave the node are delayed',
+  drain: 'the node gets no new pods; its pods were evicted',
+};
+
+export const command = defineCommand({
+  name: 'fault',
+  summary: 'plant faults to see how the cluster reacts, list them, and undo them',
+  description: [
+    'Plants a fault in a local cluster: "silent POD" (the pod does not answer any more), "cut NODE" (its uplink carries nothing, also not to the API server), "slow NODE" (packets that leave it are delayed) and "drain NODE" (no new pods; its pods are evicted if a controller creates them again). Without arguments it lists the faults. "undo" undoes all of them, and so does "fairlead down".',
+  ],
+  arguments: [
+    { name: 'KIND', optional: true, help: 'the fault', choices: ACTIONS },
+    { name: 'TARGET', optional: true, help: 'POD: [NAMESPACE/]NAME; NODE: a name' },
+  ],
+  synopsis: ['[KIND TARGET]', 'undo'],
+  options: {
+    delay: wholeNumber('MS', [DEFAULT_DELAY_MS, 1, MAX_DELAY_MS], 'slow: the delay in milliseconds'),
+    ...FORMAT_OPTIONS,
+    name: NAME_OPTION,
+  },
+  examples: ['fault silent hello-tgldbct2xx-lbb45', 'fault slow node-2 --delay 300', 'fault', 'fault undo'],
+  async run({ options, args: [action, target], given }, output) {
+    const kind = FAULT_KINDS.find((one) => one === action);
+    if (kind && target === undefined) throw usageError('fault', 'missing TARGET');
+    if (!kind && target !== undefined) throw usageError('fault', `${action} takes no TARGET`);
+    if (given.has('delay') && kind !== 'slow') throw usageError('fault', '--delay applies to slow only');
+    requireRoot('fault');
+    const state = requireCluster(options.name);
+    const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+    try {
+      const client = createClient(transport, 'fairlead-fault');
+      if (kind && target !== undefined) {
+        const { fault, warnings } = await plantFault(state, client, { kind, target, delayMs: options.delay });
+        for (const warning of warnings) output.err(`fairlead: ${warning}\n`);
+        output.out(
+          renderFacts({ planted: fault }, options) ?? `${fault.kind} ${fault.target}: ${EFFECTS[kind]}\n`,
+        );
+        return 0;
+      }
+      const isUndo = action === 'undo';
+      const faults = await (isUndo ? undoFaults : listFaults)(state, client);
+      const text = () => (isUndo ? undoneText(faults) : faultTable(faults, output.columns));
+      output.out(
+        renderFacts(isUndo ? { undone: faults } : { faults }, options) ??
+          (faults.length === 0 ? 'no faults\n' : text()),
+      );
+    } finally {
+      transport.close();
+    }
+    return 0;
+  },
+});
+
+const undoneText = (faults: readonly Fault[]): string =>
+  faults.map(({ kind, target }) => `undone: ${kind} ${target}\n`).join('');
+
+const faultTable = (faults: readonly Fault[], columns: number | null): string =>
+  formatTable(
+    [['FAULT', 'TARGET', 'EFFECT'], ...faults.map(({ kind, target }) => [kind, target, EFFECTS[kind]])],
+    columns,
+  );
