@@ -190,7 +190,7 @@ function pod(name: string, nodeName: string, containers: NonNullable<Pod['spec']
 }
 
 /** A namespace's service account is created a moment after the namespace. */
-async function createPod(client: Client, object: Pod): Promise<void> {
+export async function createPod(client: Client, object: Pod): Promise<void> {
   for (let attempt = 0; ; attempt++) {
     try {
       await client.create(RESOURCES.pods, object);
@@ -202,9 +202,13 @@ async function createPod(client: Client, object: Pod): Promise<void> {
   }
 }
 
-async function waitForPods(client: Client, count: number): Promise<Pod[]> {
+export async function waitForPods(
+  client: Client,
+  count: number,
+  namespace = CHECK_NAMESPACE,
+): Promise<Pod[]> {
   for (const until = Date.now() + POD_WAIT_MS; ; ) {
-    const { items } = await client.list(RESOURCES.pods, { namespace: CHECK_NAMESPACE });
+    const { items } = await client.list(RESOURCES.pods, { namespace });
     const isReady = (one: Pod) =>
       one.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True') === true;
     if (items.length === count && items.every(isReady)) return items;
@@ -213,7 +217,7 @@ async function waitForPods(client: Client, count: number): Promise<Pod[]> {
       throw new FairleadError(`pods ${waiting.join(', ')} of the check did not become ready`, {
         op: 'check',
         code: 'not-ready',
-        hint: `kubectl describe pods -n ${CHECK_NAMESPACE}`,
+        hint: `kubectl describe pods -n ${namespace}`,
       });
     }
     await new Promise((resolve) => setTimeout(resolve, 50));
@@ -311,16 +315,16 @@ const CONDITIONS: Readonly<
   gone: { ready: false, serving: false, terminating: true },
 };
 
-async function removeNamespace(client: Client): Promise<void> {
+export async function removeNamespace(client: Client, name = CHECK_NAMESPACE): Promise<void> {
   try {
-    await client.delete(RESOURCES.namespaces, CHECK_NAMESPACE);
+    await client.delete(RESOURCES.namespaces, name);
   } catch (error) {
     if (hasReason(error, 'NotFound')) return;
     throw error;
   }
   for (;;) {
     try {
-      await client.get(RESOURCES.namespaces, CHECK_NAMESPACE);
+      await client.get(RESOURCES.namespaces, name);
     } catch (error) {
       if (hasReason(error, 'NotFound')) return;
       throw error;
@@ -330,9 +334,10 @@ async function removeNamespace(client: Client): Promise<void> {
 }
 
 const addressTexts = (addresses: Addresses): string[] => Object.values(addresses);
-const hostRoute = (address: string) => `${address}/${address.includes(':') ? 128 : 32}`;
+/** Returns "ADDRESS/32", or /128. */
+export const hostRoute = (address: string) => `${address}/${address.includes(':') ? 128 : 32}`;
 
-function addressesOf(cluster: CheckedCluster, texts: readonly string[]): Addresses {
+export function addressesOf(cluster: CheckedCluster, texts: readonly string[]): Addresses {
   return Object.fromEntries(
     cluster.families.flatMap((family) => {
       const text = texts.find((one) => one.includes(':') === (family === 'ipv6'));
@@ -346,15 +351,15 @@ function allAddresses(netns: NetnsRef): Set<string> {
   return new Set(listAddresses(socket).map(({ address }) => address));
 }
 
-type OutsideRoute = { readonly destination: string; readonly via: string };
+export type OutsideRoute = { readonly destination: string; readonly via: string };
 
-function addOutsideRoutes(cluster: CheckedCluster, routes: readonly OutsideRoute[]): void {
+export function addOutsideRoutes(cluster: CheckedCluster, routes: readonly OutsideRoute[]): void {
   using socket = openRouteSocket(cluster.outsideNetns);
   const device = getLink(socket, 'eth0').index;
   for (const route of routes) replaceRoute(socket, { ...route, device, protocol: ROUTE_PROTOCOL.fairlead });
 }
 
-function removeOutsideRoutes(cluster: CheckedCluster, routes: readonly OutsideRoute[]): void {
+export function removeOutsideRoutes(cluster: CheckedCluster, routes: readonly OutsideRoute[]): void {
   using socket = openRouteSocket(cluster.outsideNetns);
   for (const route of routes) deleteRoute(socket, route);
 }

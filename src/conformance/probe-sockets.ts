@@ -24,7 +24,11 @@ export interface ProbeSockets {
  */
 const BATCH = 32;
 
-export function createProbeSockets(): ProbeSockets {
+/**
+ * `nextUdpPort`: returns the port of each new UDP socket; default: the kernel chooses, and may choose the port of an
+ * earlier flow that connection tracking still knows.
+ */
+export function createProbeSockets(nextUdpPort: () => number = () => 0): ProbeSockets {
   const unused = new Map<string, number[]>();
 
   return {
@@ -32,7 +36,7 @@ export function createProbeSockets(): ProbeSockets {
       const open = () =>
         protocol === 'TCP'
           ? openTcpIn(netns, family)
-          : bindUdpIn(netns, family === 'ipv6' ? '::' : '0.0.0.0', 0);
+          : bindUdpIn(netns, family === 'ipv6' ? '::' : '0.0.0.0', nextUdpPort());
       if (controlGroup === null) return open();
       const key = JSON.stringify([netns, controlGroup, protocol, family]);
       const fd = unused.get(key)?.pop();

@@ -1,17 +1,22 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
+import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { Registry } from 'prom-client';
 import { manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
+import { seededNumbers, sendHostileRequests } from '../lib/testing/hostile-http.ts';
 import { createForwarder, type Forwarder } from './forwarder.ts';
 import { CLASS_IN, emptyAnswer, RCODE, TYPE } from './message.ts';
 import { createDnsMetrics } from './metrics.ts';
 import { type DnsServer, startDnsServer } from './server.ts';
-import { ask, recordText } from './testing/client.ts';
+import { ask, frame, recordText } from './testing/client.ts';
 import { service, shopZone } from './testing/cluster.ts';
+import { malformedPackets } from './testing/malformed.ts';
 import { type FakeUpstream, startUpstream } from './testing/upstream.ts';
 import type { PodMode, Zone } from './zone.ts';
 
@@ -439,4 +444,31 @@ test("metrics have CoreDNS's names", async () => {
   ]) {
     assert.match(text, wanted);
   }
+});
+
+test('malformed and random bytes over UDP and TCP stop neither the server nor other queries', async () => {
+  const server = serverOf();
+  const { port } = server;
+  const udp = createSocket('udp4');
+  udp.on('message', () => {}).on('error', () => {});
+  const packets = malformedPackets(20_261_122);
+  const below = seededNumbers(7);
+  for (let round = 0; round < 400; round++) {
+    const packet = packets();
+    udp.send(packet, port, '127.0.0.1');
+    // Framed, with a wrong length, or without a frame.
+    const forms = [frame(packet), Buffer.concat([Buffer.of(below(256), below(256)), packet]), packet];
+    const bytes = forms[below(3)] ?? packet;
+    const socket = connect({ host: '127.0.0.1', port });
+    socket.on('error', () => {});
+    socket.resume();
+    const closed = once(socket, 'close');
+    if (below(8) === 0) socket.write(bytes, () => socket.resetAndDestroy());
+    else socket.end(bytes);
+    await closed;
+  }
+  await sendHostileRequests(() => connect({ host: '127.0.0.1', port }), { rounds: 50 });
+  udp.close();
+  for (const transport of ['udp', 'tcp'] as const)
+    assert.equal((await ask(server, transport, `web.${ns} A`)).answers.length, 1, transport);
 });

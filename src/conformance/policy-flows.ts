@@ -1,0 +1,254 @@
+import { modeDiffers } from '../dataplane/mode-differences.ts';
+import { type Client, hasReason } from '../kube/client.ts';
+import { RESOURCES, type Resource } from '../kube/types.ts';
+import { hostPort, type IPFamily } from '../lib/address.ts';
+import { type Clock, pause } from '../lib/clock.ts';
+import type { Explanation } from '../observe/explain-view.ts';
+import type { PolicyPacket, PolicyVerdict } from '../policy/allows.ts';
+import { clusterPolicyRows } from '../policy/cluster-policy-rows.ts';
+import { clusterPolicyResource } from '../policy/follow-cluster-policies.ts';
+import { policyText } from '../policy/model.ts';
+import {
+  type PolicyRow,
+  policyRows,
+  type RowPacket,
+  type RowScene,
+  rowPacket,
+} from '../policy/policy-rows.ts';
+import type { Place } from './layout.ts';
+import type { PolicyScene } from './policy-scene.ts';
+import { type Outcome, probeTcp, probeUdp } from './probe.ts';
+import type { ProbeSockets } from './probe-sockets.ts';
+import type { FlowResult, Oracle } from './run.ts';
+
+/** What the nodes say about packets and policies. */
+export interface PolicyOracle extends Pick<Oracle, 'mode' | 'explain'> {
+  /** Resolves after the node has programmed the policies that it knows. */
+  decidePolicies(node: string, packets: readonly PolicyPacket[]): Promise<readonly PolicyVerdict[]>;
+}
+
+/** One packet of a row, in one family, to an address of the receiver or to the Service in front of it. */
+export interface PolicyFlow {
+  readonly text: string;
+  readonly from: Place;
+  readonly to: Place;
+  readonly family: IPFamily;
+  readonly packet: RowPacket;
+  /** Where the client sends it. */
+  readonly address: string;
+  readonly isToService: boolean;
+  readonly isAllowed: boolean;
+}
+
+export interface PolicyFlows {
+  readonly row: PolicyRow;
+  readonly flows: readonly PolicyFlow[];
+}
+
+/** How long an answer may take on a busy machine before it counts as silence. */
+const PATIENCE_MS = 20_000;
+/** Less than the second after which TCP repeats a lost packet. */
+const SILENCE_MS = 700;
+/** How long nodes may take to learn of a row's policies. */
+const SETTLE_MS = 30_000;
+
+const allRows = (scene: RowScene): PolicyRow[] => [...policyRows(scene), ...clusterPolicyRows(scene)];
+
+type Kind = 'direct' | 'through a Service';
+const KINDS: readonly Kind[] = ['direct', 'through a Service'];
+
+const textOf = (row: PolicyRow, text: string, family: IPFamily, kind: Kind): string =>
+  `policy: ${row.name}: ${text}, ${family}, ${kind}`;
+
+const packetsOf = ({ allowed = [], denied = [] }: PolicyRow) => [
+  ...allowed.map((text) => ({ text, isAllowed: true })),
+  ...denied.map((text) => ({ text, isAllowed: false })),
+];
+
+/** Returns the texts of all flows that a cluster may have. */
+export function policyTexts(families: readonly IPFamily[]): string[] {
+  const nowhere: RowScene = {
+    node: (name) => name,
+    namespace: (name) => name,
+    podNetworks: [],
+    farNetworks: [],
+    outside: [],
+  };
+  return allRows(nowhere).flatMap((row) =>
+    packetsOf(row).flatMap(({ text }) =>
+      families.flatMap((family) => KINDS.map((kind) => textOf(row, text, family, kind))),
+    ),
+  );
+}
+
+/** Returns the packets of the rows as flows: in each family, and from pods to other pods also through Services. */
+export function policyFlowsOf(
+  { places, services, rows }: PolicyScene,
+  families: readonly IPFamily[],
+): PolicyFlows[] {
+  return allRows(rows).map((row) => {
+    const flows = packetsOf(row).flatMap(({ text, isAllowed }) => {
+      const packet = rowPacket(text);
+      const [from, to] = [places.get(packet.from), places.get(packet.to)];
+      // A cluster with one node has no node-2.
+      if (!from || !to) return [];
+      return families.flatMap((family) =>
+        KINDS.flatMap((kind): PolicyFlow[] => {
+          const isToService = kind !== 'direct';
+          if (isToService && (from.kind !== 'pod' || from === to)) return [];
+          const address = isToService ? services.get(packet.to)?.[family] : to.addresses[family];
+          if (address === undefined) return [];
+          const flow = { from, to, family, packet, address, isToService, isAllowed };
+          return [{ text: textOf(row, text, family, kind), ...flow }];
+        }),
+      );
+    });
+    return { row, flows };
+  });
+}
+
+/** Creates each row's policies, waits until the nodes have them, sends the packets, and removes the policies. */
+export async function runPolicyFlows(
+  {
+    client,
+    oracle,
+    sockets,
+    clock,
+    nodes,
+  }: {
+    readonly client: Client;
+    readonly oracle: PolicyOracle;
+    readonly sockets: ProbeSockets;
+    readonly clock: Clock;
+    /** The names of all nodes. */
+    readonly nodes: readonly string[];
+  },
+  list: readonly PolicyFlows[],
+  onResult: (result: FlowResult) => void,
+): Promise<FlowResult[]> {
+  const results: FlowResult[] = [];
+  for (const { row, flows } of list) {
+    try {
+      for (const policy of row.policies) await client.create(RESOURCES.networkPolicies, policy);
+      for (const { kind, object } of row.clusterPolicies ?? [])
+        await client.create(clusterPolicyResource(kind), object);
+      const decided = await settle(oracle, clock, nodes, flows);
+      const ofRow = await Promise.all(
+        flows.map((flow, index) => runFlow(oracle, sockets, flow, decided.get(flow.to.node)?.[index])),
+      );
+      for (const result of ofRow) onResult(result);
+      results.push(...ofRow);
+    } finally {
+      for (const { metadata } of row.policies)
+        await remove(client, RESOURCES.networkPolicies, metadata?.name, metadata?.namespace);
+      for (const { kind, object } of row.clusterPolicies ?? [])
+        await remove(client, clusterPolicyResource(kind), object.metadata?.name);
+    }
+  }
+  return results;
+}
+
+async function remove(client: Client, resource: Resource, name = '', namespace?: string): Promise<void> {
+  try {
+    await client.delete(resource, name, namespace === undefined ? {} : { namespace });
+  } catch (error) {
+    // A policy after the one whose creation failed.
+    if (!hasReason(error, 'NotFound')) throw error;
+  }
+}
+
+/** Waits until the decisions of all nodes agree with the rows; a lasting difference appears in the flows. */
+async function settle(
+  oracle: PolicyOracle,
+  clock: Clock,
+  nodes: readonly string[],
+  flows: readonly PolicyFlow[],
+): Promise<ReadonlyMap<string, readonly PolicyVerdict[]>> {
+  const packets = flows.map(packetOf);
+  for (const until = clock.now() + SETTLE_MS; ; ) {
+    const verdicts = new Map(
+      await Promise.all(
+        nodes.map(async (node) => [node, await oracle.decidePolicies(node, packets)] as const),
+      ),
+    );
+    const isSettled = [...verdicts.values()].every((ofNode) =>
+      flows.every(({ isAllowed }, index) => ofNode[index]?.isAllowed === isAllowed),
+    );
+    if (isSettled || clock.now() > until) return verdicts;
+    await pause(clock, 50);
+  }
+}
+
+function packetOf({ from, to, family, packet }: PolicyFlow): PolicyPacket {
+  return {
+    source: from.addresses[family] ?? '',
+    destination: to.addresses[family] ?? '',
+    protocol: packet.protocol,
+    port: packet.port,
+    ...(from.kind === 'node' ? { fromNode: from.node } : {}),
+  };
+}
+
+async function runFlow(
+  oracle: PolicyOracle,
+  sockets: ProbeSockets,
+  flow: PolicyFlow,
+  verdict: PolicyVerdict | undefined,
+): Promise<FlowResult> {
+  const { from, packet, family, address, isToService, isAllowed } = flow;
+  const mode = oracle.mode(from.node);
+  const { protocol, port } = packet;
+  // Before the packet, so that the outcome cannot influence it.
+  const explanation = await oracle.explain(from.name, `${hostPort({ ip: address, port })}/${protocol}`);
+  const probe = protocol === 'UDP' ? probeUdp : probeTcp;
+  // A proxy has accepted the connection before policies deny the endpoint, and resets it.
+  const isReset = isToService && protocol === 'TCP' && modeDiffers(mode, 'server-sees-node');
+  const outcome = await probe({
+    sockets,
+    from,
+    family,
+    address,
+    port,
+    patience: isAllowed || isReset ? PATIENCE_MS : SILENCE_MS,
+  });
+  const denied = isReset ? 'rejected' : 'dropped';
+  const expected = isAllowed ? 'delivered' : denied;
+  const seen = seenText(flow, outcome, isReset);
+  const decided = verdict ? (verdict.isAllowed ? 'delivered' : denied) : 'nothing';
+  return {
+    flow: flow.text,
+    mode,
+    expected,
+    seen,
+    decided,
+    explained: explainedText(explanation, verdict),
+    sourceProblem: null,
+    ok: seen === expected && decided === expected && explainedText(explanation, verdict) === expected,
+    difference: null,
+  };
+}
+
+function seenText({ to }: PolicyFlow, outcome: Outcome, isReset: boolean): string {
+  switch (outcome.kind) {
+    case 'answer':
+      return outcome.server === to.name ? 'delivered' : `answered by ${outcome.server}`;
+    case 'refused':
+      return 'rejected';
+    case 'silence':
+      return 'dropped';
+    case 'failed':
+      return isReset ? 'rejected' : `failed: ${outcome.error}`;
+  }
+}
+
+/** An explanation must also name the policy that decided. */
+function explainedText({ verdict, steps }: Explanation, decided: PolicyVerdict | undefined): string {
+  const [end] = decided ? [decided.egress, decided.ingress].filter((one) => !one.isAllowed) : [];
+  const reason = end?.reason;
+  const names =
+    reason?.kind === 'no-rule' ? reason.policies : reason?.kind === 'rule' ? [policyText(reason.policy)] : [];
+  const isNamed = names.every((name) =>
+    steps.some(({ subject, text }) => subject === 'policy' && text.includes(name)),
+  );
+  return isNamed ? verdict : `${verdict}, without the policies ${names.join(', ')}`;
+}
