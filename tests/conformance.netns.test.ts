@@ -2,11 +2,13 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
+import { CLUSTER_POLICY_DEFINITIONS } from './testing/cluster-policy-definitions.ts';
 
 interface Report {
   readonly modes: Readonly<Record<string, string>>;
   readonly failed: number;
   readonly drifts: readonly unknown[];
+  readonly skipped: readonly string[];
   readonly flows: readonly { readonly flow: string; readonly ok: boolean; readonly mode: string }[];
 }
 
@@ -38,6 +40,7 @@ for (const { name, up, only } of CONFIGURATIONS) {
         ...up,
       ]);
       try {
+        if (only.length === 0) await cluster.apply(CLUSTER_POLICY_DEFINITIONS);
         for (const mode of MODES) {
           await t.test(mode, async () => {
             if (mode !== MODES[0]) assert.equal((await cluster.fairlead('mode', mode)).status, 0);
@@ -69,13 +72,17 @@ async function assertConforms(cluster: Cluster, mode: string, only: readonly str
   assert.deepEqual([...new Set(Object.values(report.modes))], [mode]);
   // Fewer flows would mean that sources, kinds of address, protocols, families or scenarios were left out.
   assert.ok(report.flows.length >= (only.length === 0 ? 1400 : 300), `${report.flows.length} flows`);
+  const policies = report.flows.filter(({ flow }) => flow.startsWith('policy: '));
+  assert.ok(policies.length >= (only.length === 0 ? 450 : 0), `${policies.length} flows of policies`);
+  assert.deepEqual(report.skipped, []);
   assertGood(report);
 }
 
 async function check(cluster: Cluster, only: readonly string[]): Promise<Report> {
   const { out, error } = await cluster.fairlead(
     'check',
-    '--json',
+    '-o',
+    'json',
     ...only.flatMap((text) => ['--only', text]),
   );
   assert.notEqual(out, '', error);

@@ -5,6 +5,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import type { Cluster } from './testing/cluster.ts';
 import { HELLO, startCluster } from './testing/cluster.ts';
+import { CLUSTER_POLICY_DEFINITIONS } from './testing/cluster-policy-definitions.ts';
 import { walkUnderLoad } from './testing/mode-walk.ts';
 import { createPolicyTraffic, MANIFEST, POLICIES, ROWS } from './testing/policy-traffic.ts';
 
@@ -52,7 +53,7 @@ describe('a cluster in IPVS mode', () => {
 
   async function check(...only: readonly string[]): Promise<Report> {
     const words = only.flatMap((text) => ['--only', text]);
-    const { out, error } = await cluster.fairlead('check', '--json', ...words);
+    const { out, error } = await cluster.fairlead('check', '-o', 'json', ...words);
     assert.notEqual(out, '', error);
     const report = JSON.parse(out) as Report;
     assert.deepEqual(
@@ -65,6 +66,7 @@ describe('a cluster in IPVS mode', () => {
   }
 
   test('every flow from pods, nodes and outside, in IPv4 and IPv6', async () => {
+    await cluster.apply(CLUSTER_POLICY_DEFINITIONS);
     const { modes, flows } = await check();
     assert.deepEqual(modes, { 'node-1': 'ipvs', 'node-2': 'ipvs' });
     assert.ok(flows.length >= 1400, `${flows.length} flows`);

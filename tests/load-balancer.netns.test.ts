@@ -156,7 +156,13 @@ describe('a Service of type LoadBalancer', () => {
 
   test('fairlead explain starts at the announcing node', async () => {
     for (const [address, node] of await ownersOf('a')) {
-      const { out } = await cluster.fairlead('explain', 'outside', `${url(address).slice(7)}:80`, '--json');
+      const { out } = await cluster.fairlead(
+        'explain',
+        'outside',
+        `${url(address).slice(7)}:80`,
+        '-o',
+        'json',
+      );
       const explanation = JSON.parse(out) as { verdict: string; steps: { node?: string }[] };
       assert.equal(explanation.verdict, 'delivered', out);
       assert.ok(JSON.stringify(explanation).includes(node), `${node}: ${out}`);

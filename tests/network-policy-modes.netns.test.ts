@@ -3,6 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import type { Reach } from '../src/policy/who-can.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
+import { CLUSTER_POLICY_DEFINITIONS } from './testing/cluster-policy-definitions.ts';
 import {
   createPolicyTraffic,
   MANIFEST,
@@ -10,9 +11,29 @@ import {
   type PolicyTraffic,
   pod,
   ROWS,
+  type Row,
 } from './testing/policy-traffic.ts';
 
 /** NetworkPolicies have the same effect in every mode, including traffic through Services. */
+
+/** Denies what the NetworkPolicy of the servers allows, and accepts what it denies. */
+const CLUSTER_POLICY = `
+apiVersion: policy.networking.k8s.io/v1alpha2
+kind: ClusterNetworkPolicy
+metadata: {name: swap}
+spec:
+  tier: Admin
+  priority: 10
+  subject:
+    pods:
+      namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}
+      podSelector: {matchLabels: {name: near}}
+  ingress:
+    - name: no-friends
+      action: Deny
+      from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {name: friend}}}}]
+    - action: Accept
+      from: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {name: foe}}}}]`;
 
 const MODES = ['nftables', 'ebpf', 'iptables', 'userspace'];
 
@@ -48,12 +69,13 @@ for (const mode of MODES) {
 }
 
 test('explain --who-can names the rule that admits, and the selected pods', async () => {
-  const { out, error } = await cluster.fairlead('explain', '--who-can', 'near:http', '--json');
+  const { out, error } = await cluster.fairlead('explain', '--who-can', 'near:http', '-o', 'json');
   const reach = JSON.parse(out || error) as Reach;
   assert.deepEqual(reach.isolatedBy, ['default/servers']);
   assert.deepEqual(reach.admissions, [
     {
       policy: 'default/servers',
+      action: 'Accept',
       field: 'spec.ingress[0].from[0]',
       peer: 'pods with role=friend in namespace default',
       pods: ['default/friend', 'default/walled'],
@@ -71,7 +93,48 @@ test('packets that policies drop are counted, by direction and family', async ()
       const line = out.split('\n').find((one) => one.startsWith(series));
       assert.ok(Number(line?.split(' ')[1]) > 0, `${series}: ${line}${error}`);
     }
+    const series = `fairlead_policy_denied_pod_packets_total{namespace="default",pod="near",policy="",direction="ingress",ip_family="${family}"}`;
+    const line = out.split('\n').find((one) => one.startsWith(series));
+    assert.ok(Number(line?.split(' ')[1]) > 0, `${series}: ${line}`);
   }
+});
+
+test('policies of the whole cluster apply while their definitions are installed, in each mode', async () => {
+  const rows: Row[] = [
+    { from: 'friend', to: 'near', isAllowed: false },
+    { from: 'friend', to: 'pod near', isAllowed: false },
+    { from: 'friend', to: 'far', isAllowed: true },
+    { from: 'foe', to: 'near', isAllowed: true },
+    { from: 'foe', to: 'pod near', isAllowed: true },
+    { from: 'near', to: 'near', isAllowed: true },
+  ];
+  const settled = (wanted: readonly Row[]) =>
+    eventually(
+      () => traffic.wrongRows(wanted),
+      (wrong) => wrong.length === 0,
+      60_000,
+    );
+  await cluster.apply(CLUSTER_POLICY_DEFINITIONS);
+  await eventually(
+    () => cluster.ask('get', 'clusternetworkpolicies'),
+    () => true,
+    60_000,
+  );
+  await cluster.apply(CLUSTER_POLICY);
+  try {
+    await cluster.ask('wait', '--for=condition=Accepted', 'clusternetworkpolicy', 'swap', '--timeout=60s');
+    for (const mode of MODES) {
+      assert.equal((await cluster.fairlead('mode', mode)).status, 0);
+      await settled(rows);
+    }
+    const { out } = await cluster.fairlead('explain', 'friend', 'svc/near:80');
+    const text = out.replaceAll(/\s+/g, ' ');
+    assert.match(text, /ClusterNetworkPolicy swap \(tier Admin\) denies ingress to pod default\/near/);
+  } finally {
+    const definition = 'clusternetworkpolicies.policy.networking.k8s.io';
+    await cluster.ask('delete', 'customresourcedefinition', definition);
+  }
+  await settled(ROWS.filter(({ from }) => from === 'friend' || from === 'foe'));
 });
 
 test('kill -9 of the agents: policies stay in force', async () => {

@@ -25,19 +25,24 @@ import {
 } from '../src/network/testing/packets.ts';
 import { outsideNetns } from '../src/network/topology.ts';
 import { allows } from '../src/policy/allows.ts';
+import { readClusterPolicy } from '../src/policy/cluster-policy-reader.ts';
+import type { RowClusterPolicy } from '../src/policy/cluster-policy-rows.ts';
 import { type Enforcement, removePolicies, startEnforcement } from '../src/policy/enforcement.ts';
+import { type RowPacket, rowPacket } from '../src/policy/policy-rows.ts';
 import { createPolicyTable, type PolicyTable } from '../src/policy/policy-table.ts';
 import { POLICY_TABLE } from '../src/policy/render.ts';
 import { arrives, listenEverywhere, type Place, routeBy } from '../src/policy/testing/packet-scene.ts';
-import { ALL, pod, policy } from '../src/policy/testing/policy-objects.ts';
 import {
+  ALL,
   NAMESPACES,
+  node,
   PODS,
   POLICY_ROWS,
-  type RowPacket,
-  rowPacket,
-} from '../src/policy/testing/policy-rows.ts';
-import { randomPolicies } from '../src/policy/testing/random-policies.ts';
+  pod,
+  policy,
+  withLabels,
+} from '../src/policy/testing/policy-objects.ts';
+import { randomClusterPolicies, randomPolicies } from '../src/policy/testing/random-policies.ts';
 
 const RANDOM_ROUNDS = 12;
 const FAMILIES = [0, 1] as const;
@@ -53,7 +58,7 @@ const undo = new Undo();
 const places = new Map<string, Place>();
 const nodes: NodeUnderTest[] = [];
 let nextPort = 20_000;
-let present: readonly NetworkPolicy[] = [];
+let present: readonly string[] = [];
 
 before(async () => {
   const topology = testTopology(undo, 2);
@@ -89,6 +94,7 @@ before(async () => {
   undo.add(() => Promise.all(nodes.map(({ enforcement }) => enforcement.close())));
   for (const { table } of nodes) {
     for (const one of NAMESPACES) table.setNamespace(one);
+    for (const name of ['node-1', 'node-2']) table.setNode(node(name, places.get(name)?.ips ?? []));
     for (const one of PODS) table.setPod(pod({ ...one, ips: places.get(one.key)?.ips ?? [] }));
   }
   undo.add(await listenEverywhere(places.values()));
@@ -111,12 +117,18 @@ const enforce = (
   return enforcement;
 };
 
-async function apply(policies: readonly NetworkPolicy[]): Promise<void> {
+async function apply(
+  policies: readonly NetworkPolicy[],
+  ofCluster: readonly RowClusterPolicy[] = [],
+): Promise<void> {
+  const cluster = ofCluster.map(({ kind, object }) => readClusterPolicy(kind, object).policy);
+  const keys = [...policies.map(keyOf), ...cluster.map(({ key }) => key)];
   for (const { table } of nodes) {
-    for (const one of present) if (!policies.includes(one)) table.deletePolicy(keyOf(one));
+    for (const key of present) if (!keys.includes(key)) table.deletePolicy(key);
     for (const one of policies) table.setPolicy(one);
+    for (const one of cluster) table.setClusterPolicy(one);
   }
-  present = policies;
+  present = keys;
   for (const { enforcement } of nodes) enforcement.changed();
   await Promise.all(nodes.map(({ enforcement }) => enforcement.programmed()));
 }
@@ -138,9 +150,9 @@ async function check(packets: readonly { readonly text: string; readonly isAllow
 }
 
 describe('packets pass according to policies', () => {
-  for (const { name, policies, allowed = [], denied = [] } of POLICY_ROWS) {
+  for (const { name, policies, clusterPolicies, allowed = [], denied = [] } of POLICY_ROWS) {
     test(name, async () => {
-      await apply(policies);
+      await apply(policies, clusterPolicies);
       await check([
         ...allowed.map((text) => ({ text, isAllowed: true })),
         ...denied.map((text) => ({ text, isAllowed: false })),
@@ -155,7 +167,7 @@ test('packets of random policies pass according to the oracle', async () => {
     // The routes decide which of its addresses a process of another node sends from.
     const senders = [...places.keys()].filter((name) => name !== 'node-2');
     const { policies, packets } = randomPolicies(seed, senders);
-    await apply(policies);
+    await apply(policies, seed % 2 === 0 ? randomClusterPolicies(seed) : []);
     const [first] = nodes;
     assert.ok(first);
     const expected = packets.map((text) => {
@@ -191,6 +203,43 @@ test('dropped packets are counted, also across a replaced table', async () => {
   await apply([]);
   assert.equal(enforcement.denied('ipv4', 'ingress'), before + 2);
   assert.equal(enforcement.denied('ipv4', 'egress'), sent);
+});
+
+test('dropped packets are counted by pod, and by the policy of the cluster that denies them', async () => {
+  const [node] = nodes;
+  assert.ok(node);
+  const spec = {
+    tier: 'Admin',
+    priority: 1,
+    subject: { namespaces: withLabels('team=blue') },
+    ingress: [{ action: 'Deny', from: [{ namespaces: withLabels('team=red') }] }],
+  };
+  const kind = 'ClusterNetworkPolicy';
+  await apply(
+    [policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] })],
+    [{ kind, object: { metadata: { name: 'no-red' }, spec } }],
+  );
+  const count = (policy: string | null) =>
+    node.enforcement
+      .deniedPods()
+      .filter((one) => one.pod === 'x/b' && one.direction === 'ingress' && one.policy === policy)
+      .map(({ family, packets }) => `${family} ${packets}`)
+      .sort();
+  const before = count(null);
+  await check([{ text: 'y/a → x/b:53/UDP', isAllowed: false }]);
+  assert.deepEqual(count('ClusterNetworkPolicy/no-red'), ['ipv4 1', 'ipv6 1']);
+  assert.deepEqual(count(null), before);
+  node.enforcement.rewrite();
+  await node.enforcement.programmed();
+  await check([{ text: 'y/a → x/b:53/UDP', isAllowed: false }]);
+  assert.deepEqual(count('ClusterNetworkPolicy/no-red'), ['ipv4 2', 'ipv6 2']);
+  await apply([policy('deny', { podSelector: ALL, policyTypes: ['Ingress'] })]);
+  await check([{ text: 'y/a → x/b:53/UDP', isAllowed: false }]);
+  const after = count(null).map((text) => Number(text.split(' ')[1]));
+  assert.deepEqual(
+    after,
+    [0, 1].map((index) => Number(before[index]?.split(' ')[1] ?? 0) + 1),
+  );
 });
 
 test('open connections continue when a policy is created, new ones are denied', async () => {

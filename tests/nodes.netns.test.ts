@@ -76,7 +76,7 @@ test('images: loaded from an archive, listed, used by every node, removed when n
   const file = join(cluster.stateRoot, 'greeter.tar');
   const name = 'example.com/greeter:1';
   writeFileSync(file, ociArchive([{ descriptor: image.manifest, name }], image.blobs));
-  const [loaded] = JSON.parse((await cluster.fairlead('image', 'load', file, '--json')).out);
+  const [loaded] = JSON.parse((await cluster.fairlead('image', 'load', file, '-o', 'json')).out);
   assert.deepEqual([loaded.name, loaded.digest, loaded.source], [name, image.manifest.digest, 'archive']);
   assert.match(
     (await cluster.fairlead('image', 'ls')).out,
@@ -95,7 +95,7 @@ test('images: loaded from an archive, listed, used by every node, removed when n
     ({ status }) => status === 0,
     60_000,
   );
-  assert.deepEqual(JSON.parse((await cluster.fairlead('image', 'ls', '--json')).out), []);
+  assert.deepEqual(JSON.parse((await cluster.fairlead('image', 'ls', '-o', 'json')).out), []);
   for (const [words, error] of [
     [['load', join(cluster.stateRoot, 'none.tar')], /no such file/],
     [['rm', name], /no such image/],

@@ -34,7 +34,7 @@ test('a pod of image host runs, has an address and logs, and is removed when del
       'Ready=True',
     ],
   );
-  assert.equal(await node.logs('first'), 'hello\n');
+  await node.until('first', async () => (await node.logs('first')) === 'hello\n');
   const { status } = await node.api.request('DELETE', `${CORE}/pods/first`);
   assert.equal(status, 200);
   await node.until('first', (one) => one === null);

@@ -67,7 +67,7 @@ async function openPort(service: string): Promise<OpenedPort> {
 
 /** Requests a port of the machine's loopback; returns the answers and failures. */
 async function requestPort(host: string, port: number, count: number) {
-  const words = ['request', `http://${host}:${port}`, '--count', String(count), '--json'];
+  const words = ['request', `http://${host}:${port}`, '--count', String(count), '-o', 'json'];
   const { out } = await runFairlead(cluster.stateRoot, words);
   return JSON.parse(out) as { answers: Record<string, number>; failures: Record<string, number> };
 }
@@ -94,7 +94,8 @@ for (const mode of MODES) {
           'established',
           '--count',
           '1',
-          '--json',
+          '-o',
+          'json',
         )
         .finally(() => {
           over = true;
@@ -384,7 +385,7 @@ ${many.map((line) => line.replace('10.245.', `10.${250 + part - 4}.`)).join('\n'
   const counts = await cluster.request('client', 'http://hello', '--count', '30');
   assert.deepEqual(counts.failures, {});
   await eventually(
-    () => cluster.fairlead('explain', 'client', 'svc/default/odd:81', '--json'),
+    () => cluster.fairlead('explain', 'client', 'svc/default/odd:81', '-o', 'json'),
     ({ out }) => (JSON.parse(out || '{}').endpoints ?? []).length === 5000,
   );
   await cluster.ask('delete', 'service', 'odd');

@@ -58,7 +58,7 @@ interface Shown {
     readonly lastExit: { readonly reason: string } | null;
   }[];
 }
-const status = async () => JSON.parse((await cluster.fairlead('status', '--json')).out) as Shown;
+const status = async () => JSON.parse((await cluster.fairlead('status', '-o', 'json')).out) as Shown;
 const shownOf = async (name: string) => (await status()).processes.find((one) => one.name === name);
 const kill = (identity: ProcessIdentity | null | undefined) => {
   assert.ok(identity);

@@ -4,7 +4,7 @@ import { compose } from 'node:stream';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { fileURLToPath } from 'node:url';
-import slowFiles from './slow-files-reporter.mjs';
+import runSummary from './run-summary-reporter.mjs';
 
 const [timeout, ...files] = process.argv.slice(2);
 process.env.FAIRLEAD_TEST_NODE = process.execPath;
@@ -21,4 +21,4 @@ events.on('test:fail', ({ todo }) => {
   if (todo === undefined || todo === false) process.exitCode = 1;
 });
 compose(events, new spec()).pipe(process.stdout, { end: false });
-compose(events, slowFiles).pipe(process.stdout, { end: false });
+compose(events, runSummary).pipe(process.stdout, { end: false });

@@ -22,7 +22,7 @@ export interface Result {
   readonly error: string;
 }
 
-/** The counts of `fairlead request --json`. */
+/** The counts of `fairlead request -o json`. */
 export interface Counts {
   readonly count: number;
   /** Answer → count. */
@@ -158,7 +158,7 @@ export async function startCluster(
     return out;
   };
   const inPlace = (place: string, url: string, options: readonly string[]) => [
-    ...['exec', '--name', name, place, '--', 'fairlead', 'request', url, '--json'],
+    ...['exec', '--name', name, place, '--', 'fairlead', 'request', url, '-o', 'json'],
     ...(options.includes('--timeout') ? options : ['--timeout', PATIENCE_MS, ...options]),
   ];
   return {
@@ -221,13 +221,22 @@ export async function startCluster(
       child.stderr.setEncoding('utf8').on('data', (text: string) => {
         error += text;
       });
-      const ended = new Promise<number | null>((resolve) => child.on('close', resolve));
+      let broken: Error | null = null;
+      const ended = new Promise<void>((resolve) =>
+        child.on('close', (status) => {
+          if (status !== 0) broken = new Error(`connection from ${place} to ${host}:${port}: ${error}`);
+          resolve();
+        }),
+      );
       return {
-        answered: () => out.split('\n').length - 1,
+        answered() {
+          if (broken) throw broken;
+          return out.split('\n').length - 1;
+        },
         async stop() {
           child.stdin.end();
-          const status = await ended;
-          if (status !== 0) throw new Error(`connection from ${place} to ${host}:${port}: ${error}`);
+          await ended;
+          if (broken) throw broken;
           const lines = out.trim().split('\n');
           return { requests: lines.length, answers: new Set(lines) };
         },

@@ -158,10 +158,10 @@ export async function startControlPlane(
           const state = JSON.stringify(informer.list(), null, 1);
           reject(
             new Error(
-              `not within 6 s: ${what}\ncomplaints: ${complaints.slice(0, 10).join('\n')}\n${state.slice(0, 3000)}`,
+              `not within 60 s: ${what}\ncomplaints: ${complaints.slice(0, 10).join('\n')}\n${state.slice(0, 3000)}`,
             ),
           );
-        }, 6_000);
+        }, 60_000);
         let stop = () => {};
         const finish = () => {
           clearTimeout(late);

@@ -137,7 +137,8 @@ export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): 
     const url = await knownUrlOf(to, family);
     const options = /^(?:http|udp):\/\/[a-z]/.test(url) ? `-${family}` : '';
     const timeout = isAllowed ? (isSlow ? 4 : 1) * TIMEOUT_MS.allowed : TIMEOUT_MS.denied;
-    return `fairlead request '${url}' --json --timeout=${timeout} ${options}`;
+    // One line, as each request of a place prints into the same output.
+    return `fairlead request '${url}' -o json --timeout=${timeout} ${options} | tr -d '\\n'`;
   }
 
   /** Sends requests from one place, all at once, with one command: to start one in a pod takes longer than a request. */
