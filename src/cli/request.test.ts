@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
+import { createSocket } from 'node:dgram';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net';
 import { after, before, test } from 'node:test';
 import { command } from './request.ts';
 
@@ -12,10 +13,10 @@ before(async () => {
 });
 after(() => server.close());
 
-async function request(...words: readonly string[]) {
+async function request([url]: readonly string[], ...words: readonly string[]) {
   let out = '';
   const begin = performance.now();
-  const status = await command.run([`http://127.0.0.1:${port}`, '-o', 'json', ...words], {
+  const status = await command.run([url ?? `http://127.0.0.1:${port}`, '-o', 'json', ...words], {
     out: (text) => {
       out += text;
     },
@@ -35,9 +36,36 @@ const ROWS = [
 ] as const;
 for (const [what, words, answers, minMs] of ROWS) {
   test(`${what}: each is counted by its answer`, async () => {
-    const { status, ms, ...counts } = await request(...words);
+    const { status, ms, ...counts } = await request([], ...words);
     assert.deepEqual(counts, { count: answers, answers: { pong: answers }, failures: {} });
     assert.equal(status, 0);
     assert.ok(ms >= minMs, `${ms} ms`);
+  });
+}
+
+const silent = createTcpServer((socket) => silentSockets.push(socket));
+const silentSockets: Socket[] = [];
+const unheard = createSocket('udp4');
+after(() => {
+  for (const socket of silentSockets) socket.destroy();
+  silent.close();
+  unheard.close();
+});
+const SILENCE = [
+  ['a server that accepts and says nothing', 'http', (at: string) => `connected to ${at}, no response`],
+  ['a server that reads datagrams and says nothing', 'udp', (at: string) => `nothing from ${at}`],
+] as const;
+for (const [what, protocol, reason] of SILENCE) {
+  test(`${what}: the failure tells what was missing`, async () => {
+    const at = await new Promise<string>((resolve) => {
+      if (protocol === 'udp')
+        unheard.bind(0, '127.0.0.1', () => resolve(`127.0.0.1:${unheard.address().port}`));
+      else
+        silent.listen(0, '127.0.0.1', () => resolve(`127.0.0.1:${(silent.address() as AddressInfo).port}`));
+    });
+    const { status, ms: _, ...counts } = await request([`${protocol}://${at}`], '--timeout', '50');
+    const failures = { [`no answer within 50 ms: ${reason(at)}`]: 1 };
+    assert.deepEqual(counts, { count: 1, answers: {}, failures });
+    assert.equal(status, 1);
   });
 }

@@ -2,7 +2,8 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { Agent, get } from 'node:http';
 import { isIP } from 'node:net';
-import { pause, systemClock } from '../lib/clock.ts';
+import { hostPort } from '../lib/address.ts';
+import { afterRunning, pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { defineCommand } from './command.ts';
 import { flag, usageError, wholeNumber } from './options.ts';
@@ -106,52 +107,94 @@ function readTarget(text: string): Target {
   };
 }
 
-function noAnswer(timeout: number): FairleadError {
-  return new FairleadError(`no answer within ${timeout} ms`, { op: 'fairlead request', code: 'ETIMEDOUT' });
+/**
+ * Runs one request; `waitsFor` returns what it waits for when `timeout` has passed. A pause of the machine, in which no
+ * answer can arrive either, does not count.
+ */
+async function withTimeout(
+  timeout: number,
+  waitsFor: () => string,
+  ask: (signal: AbortSignal) => Promise<string>,
+): Promise<string> {
+  const ended = new AbortController();
+  const cancel = afterRunning(systemClock, timeout, () =>
+    ended.abort(
+      new FairleadError(`no answer within ${timeout} ms: ${waitsFor()}`, {
+        op: 'fairlead request',
+        code: 'ETIMEDOUT',
+      }),
+    ),
+  );
+  try {
+    return await ask(ended.signal);
+  } finally {
+    cancel();
+  }
 }
 
 function askHttp(target: Target, family: Family, timeout: number): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const { host, port, path } = target;
-    const agent = new Agent({ keepAlive: false });
-    const request = get(
-      { host, port, path, agent, family, signal: AbortSignal.timeout(timeout) },
-      (response) => {
-        let body = '';
-        response.setEncoding('utf8');
-        response.on('data', (chunk: string) => {
-          body += chunk;
+  const { host, port, path } = target;
+  let address = isIP(host) ? host : null;
+  let isConnected = false;
+  const waitsFor = () => {
+    if (address === null) return `the name ${host} is not resolved`;
+    const server = hostPort({ ip: address, port });
+    return isConnected ? `connected to ${server}, no response` : `not connected to ${server}`;
+  };
+  return withTimeout(
+    timeout,
+    waitsFor,
+    (signal) =>
+      new Promise((resolve, reject) => {
+        const agent = new Agent({ keepAlive: false });
+        const request = get({ host, port, path, agent, family, signal }, (response) => {
+          let body = '';
+          response.setEncoding('utf8');
+          response.on('data', (chunk: string) => {
+            body += chunk;
+          });
+          response.on('end', () => resolve(body.trimEnd()));
+          response.on('error', reject);
         });
-        response.on('end', () => resolve(body.trimEnd()));
-        response.on('error', reject);
-      },
-    );
-    request.on('error', (error) => {
-      reject(error.name === 'AbortError' || error.name === 'TimeoutError' ? noAnswer(timeout) : error);
-    });
-  });
+        request.on('socket', (socket) => {
+          socket.on('lookup', (error, found) => {
+            if (!error) address = found;
+          });
+          socket.on('connect', () => {
+            isConnected = true;
+          });
+        });
+        request.on('error', (error) => reject(signal.aborted ? signal.reason : error));
+      }),
+  );
 }
 
-async function askUdp(target: Target, family: Family, timeout: number): Promise<string> {
-  const address = isIP(target.host) ? target.host : (await lookup(target.host, { family })).address;
-  const socket = createSocket(isIP(address) === 6 ? 'udp6' : 'udp4');
-  try {
-    return await new Promise<string>((resolve, reject) => {
-      const timer = setTimeout(() => reject(noAnswer(timeout)), timeout);
-      const settle = (run: () => void) => {
-        clearTimeout(timer);
-        run();
-      };
-      socket.on('message', (data) => settle(() => resolve(data.toString().trimEnd())));
-      socket.on('error', (error) => settle(() => reject(error)));
-      // Only a connected socket reports ICMP port unreachable, the answer of a Service without endpoints.
-      socket.connect(target.port, address, () => {
-        socket.send('hostname', (error) => {
-          if (error) settle(() => reject(error));
+function askUdp(target: Target, family: Family, timeout: number): Promise<string> {
+  const { host, port } = target;
+  let address = isIP(host) ? host : null;
+  const waitsFor = () =>
+    address === null ? `the name ${host} is not resolved` : `nothing from ${hostPort({ ip: address, port })}`;
+  return withTimeout(timeout, waitsFor, async (signal) => {
+    const aborted = new Promise<never>((_resolve, reject) =>
+      signal.addEventListener('abort', () => reject(signal.reason)),
+    );
+    const ip = address ?? (await Promise.race([lookup(host, { family }), aborted])).address;
+    address = ip;
+    const socket = createSocket(isIP(ip) === 6 ? 'udp6' : 'udp4');
+    try {
+      const answer = new Promise<string>((resolve, reject) => {
+        socket.on('message', (data) => resolve(data.toString().trimEnd()));
+        socket.on('error', reject);
+        // Only a connected socket reports ICMP port unreachable, the answer of a Service without endpoints.
+        socket.connect(port, ip, () => {
+          socket.send('hostname', (error) => {
+            if (error) reject(error);
+          });
         });
       });
-    });
-  } finally {
-    socket.close();
-  }
+      return await Promise.race([answer, aborted]);
+    } finally {
+      socket.close();
+    }
+  });
 }
