@@ -2,6 +2,7 @@ import type { ElementVerdict } from '../kernel/nftables/batch.ts';
 import { DATA_TYPE, type DataType } from '../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { formatAddress, type IPFamily } from '../lib/address.ts';
+import { elementsOf } from './address-set.ts';
 import {
   destinationIsLocal,
   FIELDS,
@@ -51,8 +52,8 @@ export function printTable(spec: TableSpec): string {
     if (chain) chains.set(name, { ...chain, rules: [...chain.rules, ...rules] });
   }
   const elements = new Map<string, string[]>();
-  for (const group of spec.groups.values()) {
-    for (const one of group.elements) {
+  for (const [owner, group] of spec.groups) {
+    for (const one of elementsOf(owner, group, spec.family)) {
       const set = sets.get(one.set);
       if (!set) continue;
       const list = elements.get(one.set) ?? [];

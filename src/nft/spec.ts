@@ -63,6 +63,19 @@ export interface ElementGroup {
   readonly elements: readonly Elements[];
   /** Equal fragments are the same object in all groups. */
   readonly needs: readonly Fragment[];
+  /** The group is the owner's address in this set instead of `elements`. */
+  readonly addressSet?: AddressSet;
+}
+
+/**
+ * A set of single addresses, each with a separate owner, since each is added and removed separately. All these owners
+ * share one group (`addressGroup`): objects for each of 300,000 addresses would cost more than writing the elements.
+ * `times`: how often the key repeats the address. `prefix`: of the owners' names, unique in a table.
+ */
+export interface AddressSet {
+  readonly set: string;
+  readonly times: 1 | 2;
+  readonly prefix: string;
 }
 
 /** The wanted state of a table of one family. */

@@ -1,9 +1,11 @@
 import type { Element, NftBatch } from '../kernel/nftables/batch.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { elementsOf, MAX_KEY_WORDS, writeOwnerAddress } from './address-set.ts';
 import { changeGroup } from './changes.ts';
 import { removeElements, writeElements } from './element-writer.ts';
 import { compileRule } from './rule.ts';
 import {
+  type AddressSet,
   type ChainSpec,
   type ElementGroup,
   type Elements,
@@ -110,9 +112,9 @@ export class TableContents {
     for (const chain of this.#chains.values()) batch.addChain(name, chain.name, chain.base);
     for (const chain of this.#chains.values()) this.#writeRules(batch, chain);
     if (named) {
-      for (const [owner, { elements }] of this.#groups) {
+      for (const [owner, group] of this.#groups) {
         batch.writeFor(owner);
-        for (const one of elements) this.#add(batch, { elements: one, from: 0, to: one.count });
+        for (const span of this.#spans(owner, group)) this.#add(batch, span);
       }
       batch.writeFor(null);
     } else this.#writeBySet(batch);
@@ -128,7 +130,19 @@ export class TableContents {
   change(batch: NftBatch, groups: ReadonlyMap<string, ElementGroup | null>): void {
     const removed: Span[] = [];
     const added: Span[] = [];
-    for (const [owner, next] of groups) this.#changeGroup(batch, owner, next, removed, added);
+    // One array for the addresses of all owners: an array for each would cost more than writing the element.
+    const keys = new Uint32Array(groups.size * MAX_KEY_WORDS);
+    let at = 0;
+    for (const [owner, next] of groups) {
+      const before = this.#groups.get(owner) ?? null;
+      if (!before?.addressSet && !next?.addressSet) this.#changeGroup(batch, owner, next, removed, added);
+      else if (before?.addressSet !== next?.addressSet) {
+        if (before) removed.push(...this.#spans(owner, before, keys, at));
+        if (next) added.push(...this.#spans(owner, next, keys, at));
+        this.#keep(owner, next);
+        at += MAX_KEY_WORDS;
+      }
+    }
     // Removals first: an element may move from one owner to another. Ordered by set, so that elements share
     // messages.
     for (const one of removed.sort(bySet)) this.#remove(batch, one);
@@ -149,16 +163,18 @@ export class TableContents {
     const counts = new Map<string, number>();
     // Groups whose elements are in the same set are consecutive.
     let run = { set: '', count: 0 };
-    for (const group of this.#groups.values()) {
-      for (const need of group.needs) this.#fragments.add(need);
-      for (const { set, count, head } of group.elements) {
-        this.#bytes += count * (head ? INDEXED_BYTES : ELEMENT_BYTES);
-        if (set !== run.set) {
-          counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
-          run = { set, count: 0 };
-        }
-        run.count += count;
+    const add = (set: string, count: number, bytes: number) => {
+      this.#bytes += count * bytes;
+      if (set !== run.set) {
+        counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
+        run = { set, count: 0 };
       }
+      run.count += count;
+    };
+    for (const { addressSet, elements, needs } of this.#groups.values()) {
+      if (addressSet) add(addressSet.set, 1, ELEMENT_BYTES);
+      for (const need of needs) this.#fragments.add(need);
+      for (const { set, count, head } of elements) add(set, count, head ? INDEXED_BYTES : ELEMENT_BYTES);
     }
     return counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
   }
@@ -174,7 +190,9 @@ export class TableContents {
   #writeBySet(batch: NftBatch): void {
     const lists = new Map<string, Elements[]>([...this.#sets.keys()].map((name) => [name, []]));
     let run: { readonly set: string; readonly list: Elements[] } = { set: '', list: [] };
-    for (const { elements } of this.#groups.values()) {
+    const key = new Uint32Array(MAX_KEY_WORDS);
+    for (const [owner, { addressSet, elements }] of this.#groups) {
+      if (addressSet) this.#writeAddress(batch, owner, addressSet, key);
       for (const one of elements) {
         if (one.set !== run.set) run = { set: one.set, list: lists.get(one.set) ?? missing(one.set) };
         run.list.push(one);
@@ -187,6 +205,15 @@ export class TableContents {
         writeElements(batch, this.spec.name, set.shape, one, 0, one.count);
       }
     }
+  }
+
+  /** `key`: has room for an address key. */
+  #writeAddress(batch: NftBatch, owner: string, to: AddressSet, key: Uint32Array): void {
+    const { family, name } = this.spec;
+    if (!writeOwnerAddress(owner, to, family, key, 0)) return;
+    const set = this.#set(to.set);
+    set.count++;
+    batch.addKey(name, to.set, key, 0, set.shape.keyWords);
   }
 
   #writeRules(batch: NftBatch, { name, rules }: ChainSpec): void {
@@ -225,8 +252,18 @@ export class TableContents {
         (isDeferred ? this.#deferred : removed).push({ elements, from, to });
       },
     });
-    if (kept) this.#groups.set(owner, kept);
+    this.#keep(owner, kept);
+  }
+
+  #keep(owner: string, group: ElementGroup | null): void {
+    if (group) this.#groups.set(owner, group);
     else this.#groups.delete(owner);
+  }
+
+  /** Returns all elements of a group; `keys`, from `at` on, has room for the key of the owner's address. */
+  #spans(owner: string, group: ElementGroup, keys?: Uint32Array, at?: number): Span[] {
+    const list = elementsOf(owner, group, this.spec.family, keys, at);
+    return list.map((elements) => ({ elements, from: 0, to: elements.count }));
   }
 
   #addFragment(batch: NftBatch, fragment: Fragment): void {

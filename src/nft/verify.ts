@@ -3,6 +3,7 @@ import type { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
 import { type DumpedElement, isShownAs } from '../kernel/nftables/dump.ts';
 import type { IPFamily } from '../lib/address.ts';
+import { elementsOf } from './address-set.ts';
 import { bytesText, nextKey, textBytes, wordsText } from './encoding.ts';
 import { formatKey, tableTitle } from './print.ts';
 import { compileRule } from './rule.ts';
@@ -42,7 +43,7 @@ export function compareTable(
   const exists = connection.tables(protocol).some((table) => table.name === name);
   if (!written) return exists ? [{ object: title, kind: 'unexpected' }] : [];
   if (!exists) return [{ object: title, kind: 'missing' }];
-  const wanted = contentsOf(written);
+  const wanted = contentsOf(written, family);
   const shown = new Set(connection.sets(protocol, name).map((set) => set.name));
   return [
     ...compareChains(connection, family, name, title, written.chains),
@@ -119,7 +120,7 @@ function valueShown({ verdict, data, keyEnd, intervalEnd }: DumpedElement): stri
   return intervalEnd ? INTERVAL_END : keyEnd ? `${bytesText(keyEnd)} ${value}` : value;
 }
 
-function contentsOf({ groups, sets, deferred }: WrittenTable): Map<string, Contents> {
+function contentsOf({ groups, sets, deferred }: WrittenTable, family: IPFamily): Map<string, Contents> {
   const all = new Map<string, Contents>([...sets.keys()].map((name) => [name, new Map()]));
   const put = (elements: Elements, from: number, to: number, isThere: boolean) => {
     const contents = all.get(elements.set);
@@ -127,7 +128,9 @@ function contentsOf({ groups, sets, deferred }: WrittenTable): Map<string, Conte
     if (contents && shape) putElements(contents, shape, elements, from, to, isThere);
   };
   for (const { elements, from, to } of deferred) put(elements, from, to, false);
-  for (const { elements } of groups.values()) for (const one of elements) put(one, 0, one.count, true);
+  for (const [owner, group] of groups) {
+    for (const one of elementsOf(owner, group, family)) put(one, 0, one.count, true);
+  }
   return all;
 }
 

@@ -1,8 +1,8 @@
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { addressFields, inSet } from '../../nft/rule.ts';
-import type { ElementGroup, TableSpec } from '../../nft/spec.ts';
-import { type AddressSet, noteAddresses } from '../rules/address-elements.ts';
+import type { AddressSet, ElementGroup, TableSpec } from '../../nft/spec.ts';
+import { noteAddresses } from '../rules/address-elements.ts';
 import { BEFORE_IPVS_INPUT, opensFlow, refuse } from './layout.ts';
 
 /**

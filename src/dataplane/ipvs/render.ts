@@ -1,6 +1,7 @@
 import type { ElementVerdict } from '../../kernel/nftables/batch.ts';
 
 import {
+  type AddressSet,
   type ElementGroup,
   type Elements,
   elements,
@@ -17,7 +18,6 @@ import {
   type SourceClass,
 } from '../../service/model.ts';
 import {
-  type AddressSet,
   HAIRPIN,
   NODE_OWNER,
   nodeGroup,
