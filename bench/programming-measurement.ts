@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 /** Endpoints of a Service. */
 export const PER_SERVICE = 10;
 /** Number of changes for medians, or fewer if they exceed the time. */
-const CHANGES = 300;
-const CHANGES_MS = 3000;
+const CHANGES = 2000;
+const CHANGES_MS = 6000;
 
 /** Milliseconds. */
 export interface Step {
@@ -39,7 +39,7 @@ export interface Measurement {
   readonly kernelMemory: number;
 }
 
-/** Returns medians of doing and undoing, in turn. The first tenth warms up. */
+/** Returns medians of doing and undoing, in turn. The first quarter warms up. */
 export async function alternate(
   make: (k: number) => Promise<Step>,
   undo: (k: number) => Promise<Step>,
@@ -54,7 +54,7 @@ export async function alternate(
 }
 
 function medians(steps: readonly Step[]): Step {
-  const warm = steps.slice(Math.floor(steps.length / 10));
+  const warm = steps.slice(Math.floor(steps.length / 4));
   const median = (of: (step: Step) => number) =>
     warm.map(of).sort((a, b) => a - b)[warm.length >> 1] ?? Number.NaN;
   return {

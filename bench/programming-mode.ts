@@ -12,7 +12,7 @@ import {
 
 /** A cold start that takes less than this is repeated. */
 const REPEATED_MS = 3000;
-const REPEATS = 6;
+const REPEATS = 12;
 
 /** Measures a mode of Fairlead: from API objects to the kernel. Closes it. */
 export async function measureMode(dataplane: Dataplane, n: number): Promise<Measurement> {
