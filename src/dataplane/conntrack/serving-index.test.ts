@@ -49,3 +49,25 @@ for (const [what, endpoints, expected] of rows)
       expected,
     );
   });
+
+/** A TCP connection to the Service without a reply yet. */
+const opening = (endpoint: string, endpointPort: number): Flow => ({
+  ...flow,
+  original: { ...flow.original, protocol: 6, destinationPort: 80 },
+  reply: { ...flow.reply, protocol: 6, source: endpoint, sourcePort: endpointPort },
+  status: FLOW_STATUS.confirmed,
+  tcpState: 1,
+});
+const OPENINGS: readonly [what: string, flow: Flow, isStale: boolean][] = [
+  ['its first packet came before the rules', opening('10.96.0.1', 80), true],
+  ['IPVS, which sets no status bit, translates it to an endpoint', opening(OLD, 8080), false],
+];
+for (const [what, opened, expected] of OPENINGS)
+  test(`a connection that is being opened ${expected ? 'ends' : 'stays'} if ${what}`, () => {
+    const index = createServingIndex();
+    index.reset(compile({ services: [webService()], slices: [webSlice([OLD, OTHER])], node: testNode() }));
+    assert.equal(
+      index.isStale(opened, () => false),
+      expected,
+    );
+  });

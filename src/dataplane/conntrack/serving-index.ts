@@ -84,8 +84,7 @@ export function createServingIndex(): ServingIndex {
     isStale(flow, isNodeAddress) {
       const found = find(flow, isNodeAddress);
       if (found === null) return false;
-      const translated = (flow.status & FLOW_STATUS.destinationNat) !== 0;
-      if (!translated) {
+      if (!isTranslated(flow)) {
         // The flow began before the rules existed, so none of its packets is translated. If it has a reply, a process of
         // the node or another host serves this address.
         return found !== 'gone' && (flow.status & FLOW_STATUS.seenReply) === 0;
@@ -95,6 +94,12 @@ export function createServingIndex(): ServingIndex {
       return !found.has(`${flow.reply.source} ${flow.reply.sourcePort}`);
     },
   };
+}
+
+/** IPVS, whose open connections outlast a switch to another mode, sets no status bit. */
+function isTranslated({ status, original, reply }: Flow): boolean {
+  if ((status & FLOW_STATUS.destinationNat) !== 0) return true;
+  return original.destination !== reply.source || original.destinationPort !== reply.sourcePort;
 }
 
 function keyOf(family: IPFamily, address: string | null, protocol: Protocol, port: number): string {
