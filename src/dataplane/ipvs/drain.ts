@@ -1,3 +1,4 @@
+import type { ServerId, ShownRealServer } from '../../kernel/ipvs/codec.ts';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
@@ -7,6 +8,7 @@ import type { Logger } from '../../lib/log.ts';
 import { Tables } from '../../nft/tables.ts';
 import { readConnected } from './connections.ts';
 import { DRAIN_TABLE } from './drain-table.ts';
+import { ALIAS } from './frontend-plan.ts';
 import { restoreSettings } from './kernel-settings.ts';
 import { DEFAULT_MASQUERADE_BIT, markScheme } from './marks.ts';
 import { type Owner, ownServers } from './ownership.ts';
@@ -14,6 +16,8 @@ import { changeAddresses, findInterface, readAddresses, removeInterface } from '
 import { sourcesInUse } from './source-addresses.ts';
 
 const POLL_MS = 2000;
+/** Virtual servers in one batch, which is so short that the kernel's answer is read at once. */
+const SERVERS_AT_ONCE = 100;
 /** How long connections to removed endpoints may stay open by default. */
 export const DRAIN_MS = 3_600_000;
 
@@ -74,33 +78,48 @@ async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
   const { ours } = readAddresses(device, netns);
   const { own, shared } = ownServers(ipvs, options, ours);
   const connected = all ? new Set<string>() : readConnected(netns);
-  const batch = ipvs.batch();
   const kept = new Set<string>();
   let left = 0;
-  for (const { id } of own) {
-    const reals = ipvs.realServers(id);
-    // Clients of a server behind a mark may have connected to any address of the node.
-    const asked = 'address' in id ? `${id.address} ${id.port} ` : '';
-    const idle = reals.filter(({ address, port }) => !connected.has(`${asked}${address} ${port}`));
-    if (idle.length === reals.length) {
-      batch.deleteServer(id);
-      continue;
+  for (let at = 0; at < own.length; at += SERVERS_AT_ONCE) {
+    // The mode may be in use again, with these servers: a packet to a deleted one is dropped.
+    if (!tables.exist) return true;
+    const batch = ipvs.batch();
+    for (const { id } of own.slice(at, at + SERVERS_AT_ONCE)) {
+      const reals = ipvs.realServers(id);
+      const idle = all ? reals : reals.filter((real) => isIdle(id, real, connected));
+      if (idle.length === reals.length) {
+        batch.deleteServer(id);
+        continue;
+      }
+      for (const real of idle) batch.deleteRealServer(id, real);
+      left++;
+      if ('address' in id) kept.add(id.address);
     }
-    for (const real of idle) batch.deleteRealServer(id, real);
-    left++;
-    if ('address' in id) kept.add(id.address);
+    await ipvs.commit(batch);
   }
-  await ipvs.commit(batch);
+  if (!tables.exist) return true;
   if (!all) for (const address of sourcesInUse(ours, families, netns)) kept.add(address);
   if (left > 0 || kept.size > 0) {
     const gone = [...ours].filter((address) => !kept.has(address));
     if (device !== null) await changeAddresses(device, [], gone, netns);
     return false;
   }
+  // No step may follow the removal of the tables, after which the mode may be in use again.
   removeInterface(netns);
-  await tables.remove();
   restoreSettings({ shared }, netns);
+  await tables.remove();
   return true;
+}
+
+/**
+ * Returns true if no open connection uses the real server. `connected`: of `readConnected`, which may miss one while others
+ * end, since the kernel continues a list by position; its count of connections of clients of the alias is too high.
+ */
+function isIdle(id: ServerId, real: ShownRealServer, connected: ReadonlySet<string>): boolean {
+  const { address, port, activeConnections } = real;
+  if (!('address' in id)) return activeConnections === 0 && !connected.has(`${address} ${port}`);
+  if (connected.has(`${id.address} ${id.port} ${address} ${port}`)) return false;
+  return activeConnections === 0 || id.address === ALIAS[id.family];
 }
 
 /** Opens the tables that mark a drain, on a separate connection. */

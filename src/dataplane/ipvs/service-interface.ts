@@ -97,10 +97,8 @@ export async function changeAddresses(
 ): Promise<void> {
   using socket = openRouteSocket(netns);
   const onDevice = (address: string) => ({ device, address, prefix: address.includes(':') ? 128 : 32 });
-  await addAddresses(
-    socket,
-    [...added].map((address) => ({ ...onDevice(address), scope: SCOPE_HOST, deprecated: true })),
-  );
+  const wanted = [...added].map((address) => ({ ...onDevice(address), scope: SCOPE_HOST, deprecated: true }));
+  if (wanted.length > 0) await addAddresses(socket, wanted);
   for (const address of removed) {
     deleteAddress(socket, onDevice(address));
     forgetSource(socket, device, address);
