@@ -1,6 +1,6 @@
 import type { Outcome } from '../../failover/outcome.ts';
 import { hostPort, type SocketAddress } from '../../lib/address.ts';
-import { systemClock } from '../../lib/clock.ts';
+import { afterRunning, systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
@@ -57,7 +57,7 @@ export interface UserspaceDataplane extends Dataplane {
   endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
 }
 
-/** Time during which a listener without rules still accepts connections in flight. */
+/** Running time during which a listener without rules still accepts connections in flight, and relays answers to datagrams. */
 const LINGER_MS = 1000;
 /** A frontend in the tables. */
 interface Programmed extends ProgrammedFrontend {
@@ -214,7 +214,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         gone.push(at);
         continue;
       }
-      const cancel = clock.after(LINGER_MS, () => void endLingering(listener));
+      const cancel = afterRunning(clock, LINGER_MS, () => void endLingering(listener));
       lingering.set(lingeringName(listener), listener);
       retired.set(listener, cancel);
     }
