@@ -31,6 +31,15 @@ export interface SetState {
   count: number;
 }
 
+/** The elements of a set in all groups; `owners`: of its addresses. */
+interface Gathered {
+  readonly name: string;
+  readonly elements: Elements[];
+  addressSet: AddressSet | null;
+  readonly owners: string[];
+  count: number;
+}
+
 /** The initial elements of a dynamic set. */
 export interface Restored {
   readonly set: string;
@@ -56,6 +65,8 @@ export class TableContents {
   readonly #sets = new Map<string, SetState>();
   readonly #fragments = new Set<Fragment>();
   readonly #groups: Map<string, ElementGroup>;
+  /** By set, until `write`. */
+  readonly #unwritten = new Map<string, Gathered>();
   #deferred: Span[] = [];
   #bytes = 1 << 16;
 
@@ -63,11 +74,12 @@ export class TableContents {
   constructor(spec: TableSpec, refused: ReadonlyMap<string, Error>) {
     this.spec = spec;
     this.#groups = refused.size === 0 ? spec.groups : without(spec.groups, refused);
-    const counts = this.#count();
+    this.#gather();
     const appended: ChainSpec[] = [];
     const addAll = ({ chains, sets }: Pick<Fragment, 'chains' | 'sets'>) => {
       for (const set of sets) {
-        if (!this.#sets.has(set.name)) this.#sets.set(set.name, stateOf(set, counts.get(set.name) ?? 0));
+        if (!this.#sets.has(set.name))
+          this.#sets.set(set.name, stateOf(set, this.#unwritten.get(set.name)?.count ?? 0));
       }
       for (const chain of chains) {
         if (!this.#chains.has(chain.name)) this.#chains.set(chain.name, chain);
@@ -118,6 +130,7 @@ export class TableContents {
       }
       batch.writeFor(null);
     } else this.#writeBySet(batch);
+    this.#unwritten.clear();
     for (const { set, elements } of restored) {
       for (const element of elements) batch.addElement(name, set, element);
     }
@@ -155,28 +168,36 @@ export class TableContents {
     for (const one of deferred) this.#remove(batch, one);
   }
 
-  /**
-   * Records which fragments are needed, and the size of all elements. Returns the number of elements of
-   * each set.
-   */
-  #count(): Map<string, number> {
-    const counts = new Map<string, number>();
+  /** Records, in one pass, which fragments are needed, the size of all elements, and the elements of each set. */
+  #gather(): void {
     // Groups whose elements are in the same set are consecutive.
-    let run = { set: '', count: 0 };
-    const add = (set: string, count: number, bytes: number) => {
-      this.#bytes += count * bytes;
-      if (set !== run.set) {
-        counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
-        run = { set, count: 0 };
+    let run = this.#gathered('');
+    for (const [owner, { addressSet, elements, needs }] of this.#groups) {
+      if (addressSet) {
+        if (run.name !== addressSet.set) run = this.#gathered(addressSet.set);
+        run.addressSet = addressSet;
+        run.owners.push(owner);
+        run.count++;
+        this.#bytes += ELEMENT_BYTES;
+        continue;
       }
-      run.count += count;
-    };
-    for (const { addressSet, elements, needs } of this.#groups.values()) {
-      if (addressSet) add(addressSet.set, 1, ELEMENT_BYTES);
       for (const need of needs) this.#fragments.add(need);
-      for (const { set, count, head } of elements) add(set, count, head ? INDEXED_BYTES : ELEMENT_BYTES);
+      for (const one of elements) {
+        if (run.name !== one.set) run = this.#gathered(one.set);
+        run.elements.push(one);
+        run.count += one.count;
+        this.#bytes += one.count * (one.head ? INDEXED_BYTES : ELEMENT_BYTES);
+      }
     }
-    return counts.set(run.set, (counts.get(run.set) ?? 0) + run.count);
+  }
+
+  #gathered(name: string): Gathered {
+    let found = this.#unwritten.get(name);
+    if (!found) {
+      found = { name, elements: [], addressSet: null, owners: [], count: 0 };
+      this.#unwritten.set(name, found);
+    }
+    return found;
   }
 
   #append({ name, rules }: ChainSpec): void {
@@ -188,32 +209,22 @@ export class TableContents {
 
   /** Writes the elements of each set together, so that they share messages. */
   #writeBySet(batch: NftBatch): void {
-    const lists = new Map<string, Elements[]>([...this.#sets.keys()].map((name) => [name, []]));
-    let run: { readonly set: string; readonly list: Elements[] } = { set: '', list: [] };
-    const key = new Uint32Array(MAX_KEY_WORDS);
-    for (const [owner, { addressSet, elements }] of this.#groups) {
-      if (addressSet) this.#writeAddress(batch, owner, addressSet, key);
-      for (const one of elements) {
-        if (one.set !== run.set) run = { set: one.set, list: lists.get(one.set) ?? missing(one.set) };
-        run.list.push(one);
-      }
-    }
-    for (const [name, list] of lists) {
-      const set = this.#set(name);
-      for (const one of list) {
-        set.count += one.count;
-        writeElements(batch, this.spec.name, set.shape, one, 0, one.count);
-      }
-    }
-  }
-
-  /** `key`: has room for an address key. */
-  #writeAddress(batch: NftBatch, owner: string, to: AddressSet, key: Uint32Array): void {
     const { family, name } = this.spec;
-    if (!writeOwnerAddress(owner, to, family, key, 0)) return;
-    const set = this.#set(to.set);
-    set.count++;
-    batch.addKey(name, to.set, key, 0, set.shape.keyWords);
+    const key = new Uint32Array(MAX_KEY_WORDS);
+    for (const { name: set, count } of this.#unwritten.values()) if (count > 0) this.#set(set);
+    for (const [set, state] of this.#sets) {
+      const { elements = [], addressSet = null, owners = [] } = this.#unwritten.get(set) ?? {};
+      for (const one of elements) {
+        state.count += one.count;
+        writeElements(batch, name, state.shape, one, 0, one.count);
+      }
+      if (!addressSet) continue;
+      for (const owner of owners) {
+        if (!writeOwnerAddress(owner, addressSet, family, key, 0)) continue;
+        state.count++;
+        batch.addKey(name, set, key, 0, state.shape.keyWords);
+      }
+    }
   }
 
   #writeRules(batch: NftBatch, { name, rules }: ChainSpec): void {
