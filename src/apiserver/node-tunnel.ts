@@ -2,6 +2,7 @@ import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import type { Duplex } from 'node:stream';
 import { messageOf } from '../lib/errors.ts';
+import { sendTwice, type Through } from './kept-connection.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from './object.ts';
 import { forwardedHeaders, upgradeHeaders } from './requests/forwarded-headers.ts';
 import type { OutgoingResponse } from './requests/request.ts';
@@ -41,9 +42,15 @@ export interface NodeTunnel {
 }
 
 export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
-  const agent = new Agent({ keepAlive: true, ...options.tls, checkServerIdentity: () => undefined });
-  const open = (target: NodeTarget, method: string, headers: Record<string, string>): ClientRequest =>
-    httpsRequest({ agent, host: target.host, port: target.port, path: target.path, method, headers })
+  const tls = { ...options.tls, checkServerIdentity: () => undefined };
+  const kept = new Agent({ keepAlive: true, ...tls });
+  const open = (
+    { host, port, path }: NodeTarget,
+    method: string,
+    headers: Record<string, string>,
+    through: Through,
+  ): ClientRequest =>
+    httpsRequest({ ...tls, agent: through === 'kept' && kept, host, port, path, method, headers })
       // A dead node drops packets; a live one accepts immediately. Responses may take longer.
       .on('socket', (socket) => {
         if (!socket.connecting) return;
@@ -51,22 +58,40 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
         socket.once('connect', () => clearTimeout(late)).once('close', () => clearTimeout(late));
       });
 
+  async function get(target: NodeTarget, method: string, signal?: AbortSignal): Promise<IncomingMessage> {
+    try {
+      return await sendTwice(
+        (through, onError) =>
+          new Promise((resolve, reject) => {
+            const outgoing = open(target, method, {}, through);
+            outgoing.on('response', resolve).on('error', (error) => reject(onError(outgoing, error)));
+            signal?.addEventListener('abort', () => outgoing.destroy());
+            outgoing.end();
+          }),
+      );
+    } catch (error) {
+      throw unreachable(target, error);
+    }
+  }
+
   /** Forwards a plain request and streams the node's response back. */
   async function plain(context: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
     const { request } = context;
-    const hasBody = request.method !== 'GET' && request.method !== 'HEAD';
-    const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      const outgoing = open(target, request.method, hasBody ? forwardedHeaders(request.headers) : {});
-      outgoing.on('response', resolve);
-      outgoing.on('error', (error) => reject(unreachable(target, error)));
-      context.signal.addEventListener('abort', () => outgoing.destroy());
-      if (hasBody)
+    const { method } = request;
+    const response =
+      method === 'GET' || method === 'HEAD' ? await get(target, method, context.signal) : await pass();
+    function pass(): Promise<IncomingMessage> {
+      return new Promise((resolve, reject) => {
+        const outgoing = open(target, method, forwardedHeaders(request.headers), 'own');
+        outgoing.on('response', resolve);
+        outgoing.on('error', (error) => reject(unreachable(target, error)));
+        context.signal.addEventListener('abort', () => outgoing.destroy());
         request
           .stream()
           .on('error', (error) => outgoing.destroy(error))
           .pipe(outgoing);
-      else outgoing.end();
-    });
+      });
+    }
     const { location } = response.headers;
     return {
       status: response.statusCode ?? 502,
@@ -85,7 +110,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     if (!upgrade) return plain(context, target);
     const { socket, head } = upgrade;
     return new Promise((resolve, reject) => {
-      const outgoing = open(target, request.method, upgradeHeaders(request.headers));
+      const outgoing = open(target, request.method, upgradeHeaders(request.headers), 'own');
       outgoing.on('upgrade', (response: IncomingMessage, nodeSocket: Duplex, nodeHead: Buffer) => {
         resolve('upgraded');
         joinSockets(socket, head, response, nodeSocket, nodeHead);
@@ -115,12 +140,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     },
     async read(node, path) {
       const target = { ...nodeAddress(options.store, node), path };
-      const response = await new Promise<IncomingMessage>((resolve, reject) => {
-        open(target, 'GET', {})
-          .on('response', resolve)
-          .on('error', (error) => reject(unreachable(target, error)))
-          .end();
-      });
+      const response = await get(target, 'GET');
       try {
         const chunks: Buffer[] = [];
         for await (const chunk of response) chunks.push(chunk as Buffer);
@@ -130,7 +150,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
         throw unreachable(target, error);
       }
     },
-    close: () => agent.destroy(),
+    close: () => kept.destroy(),
   };
 }
 

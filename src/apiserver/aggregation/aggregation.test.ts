@@ -57,7 +57,16 @@ const ANSWERS: Readonly<Record<string, object>> = {
   },
 };
 
+/** The number of next requests whose connections the sample server closes. */
+let closings = 0;
+
 async function answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
+  // Like an idle timeout that expires while the request is on its way.
+  if (closings > 0) {
+    closings--;
+    incoming.socket.destroy();
+    return;
+  }
   let body = '';
   for await (const chunk of incoming) body += chunk;
   const [path = ''] = (incoming.url ?? '').split('?');
@@ -173,6 +182,13 @@ test('a user without the right does not reach the server', async () => {
 
 test('the server’s refusals reach the client', async () => {
   assert.equal((await request('GET', `${LIST}/refused`)).status, 418);
+});
+
+test('a request is sent again if the server closes the kept connection', async () => {
+  assert.equal((await request('GET', LIST)).status, 200);
+  closings = 1;
+  assert.equal((await request('GET', LIST)).status, 200);
+  assert.equal(closings, 0);
 });
 
 test('discovery and OpenAPI list the group with this server’s own', async () => {

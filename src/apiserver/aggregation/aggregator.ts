@@ -1,10 +1,11 @@
-import type { IncomingMessage } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { timestamp } from '../../kube/timestamp.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { User } from '../authentication/authenticator.ts';
+import { sendTwice, type Through } from '../kept-connection.ts';
 import { joinSockets } from '../node-tunnel.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, listAt } from '../object.ts';
 import { forwardedHeaders, isConnectionHeader, upgradeHeaders } from '../requests/forwarded-headers.ts';
@@ -160,37 +161,45 @@ export function createAggregator(options: AggregatorOptions): Aggregator {
         `error trying to reach the server of ${api.name}: ${messageOf(error)}`,
         {},
       );
-    return new Promise((resolve, reject) => {
-      let outgoing: ReturnType<RemoteClient['open']>;
-      try {
-        outgoing = client.open(api, { method: request.method, path, headers, user: context.user });
-      } catch (error) {
-        reject(unreachable(error));
-        return;
-      }
-      context.signal.addEventListener('abort', () => outgoing.destroy());
-      outgoing.on('error', (error) => reject(unreachable(error)));
-      outgoing.on('response', (response: IncomingMessage) => {
-        const answered = Object.entries(response.headers).filter(([name]) => !isConnectionHeader(name));
-        resolve({
-          status: response.statusCode ?? 502,
-          headers: Object.fromEntries(answered) as Record<string, string | readonly string[]>,
-          body: response,
+    const hasBody = request.method !== 'GET' && request.method !== 'HEAD';
+    const pass = (through: Through, onError: (request: ClientRequest, error: Error) => Error) =>
+      new Promise<OutgoingResponse>((resolve, reject) => {
+        const outgoing = client.open(
+          api,
+          { method: request.method, path, headers, user: context.user },
+          through,
+        );
+        context.signal.addEventListener('abort', () => outgoing.destroy());
+        outgoing.on('error', (error) => reject(onError(outgoing, error)));
+        outgoing.on('response', (response: IncomingMessage) => {
+          const answered = Object.entries(response.headers).filter(([name]) => !isConnectionHeader(name));
+          resolve({
+            status: response.statusCode ?? 502,
+            headers: Object.fromEntries(answered) as Record<string, string | readonly string[]>,
+            body: response,
+          });
         });
+        outgoing.on('upgrade', (response: IncomingMessage, socket: Duplex, head: Buffer) => {
+          if (!request.upgrade) return;
+          resolve('upgraded');
+          joinSockets(request.upgrade.socket, request.upgrade.head, response, socket, head);
+        });
+        if (!hasBody) outgoing.end();
+        else {
+          request
+            .stream()
+            .on('error', (error) => outgoing.destroy(error))
+            .pipe(outgoing);
+        }
       });
-      outgoing.on('upgrade', (response: IncomingMessage, socket: Duplex, head: Buffer) => {
-        if (!request.upgrade) return;
-        resolve('upgraded');
-        joinSockets(request.upgrade.socket, request.upgrade.head, response, socket, head);
-      });
-      if (request.method === 'GET' || request.method === 'HEAD') outgoing.end();
-      else {
-        request
-          .stream()
-          .on('error', (error) => outgoing.destroy(error))
-          .pipe(outgoing);
-      }
-    });
+    try {
+      // A body can be read only once.
+      if (hasBody || request.upgrade)
+        return await pass(request.upgrade ? 'own' : 'kept', (_, error) => error);
+      return await sendTwice(pass);
+    } catch (error) {
+      throw unreachable(error);
+    }
   }
 
   const changed = () => {

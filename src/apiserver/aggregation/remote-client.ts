@@ -1,7 +1,8 @@
-import type { IncomingMessage } from 'node:http';
+import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import type { ServiceResolver } from '../admission/webhooks/webhook-client.ts';
 import type { User } from '../authentication/authenticator.ts';
+import { sendTwice, type Through } from '../kept-connection.ts';
 import type { RemoteApi } from './api-service.ts';
 
 export interface RemoteRequest {
@@ -16,7 +17,7 @@ export interface RemoteRequest {
 /** Opens requests to aggregated API servers, as their front proxy. */
 export interface RemoteClient {
   /** Opens a request; the caller writes the body and ends it. Throws Error if the Service has no usable address. */
-  open(api: RemoteApi, request: RemoteRequest): ReturnType<typeof httpsRequest>;
+  open(api: RemoteApi, request: RemoteRequest, through: Through): ClientRequest;
   /** Sends a GET and parses the JSON response. Throws Error with the reason. */
   read(api: RemoteApi, path: string, user: User, timeoutMs: number): Promise<unknown>;
   close(): void;
@@ -31,12 +32,12 @@ export function createRemoteClient(
   identity: { readonly cert: string; readonly key: string },
 ): RemoteClient {
   const agent = new Agent({ keepAlive: true, maxSockets: 1000 });
-  const open: RemoteClient['open'] = (api, { method, path, headers, user }) => {
+  const open: RemoteClient['open'] = (api, { method, path, headers, user }, through) => {
     const { namespace, name, port } = api.service;
     const address = resolve(namespace, name, port);
     const servername = `${name}.${namespace}.svc`;
     return httpsRequest({
-      agent,
+      agent: through === 'kept' && agent,
       method,
       host: address.host,
       port: address.port,
@@ -56,11 +57,15 @@ export function createRemoteClient(
     open,
     async read(api, path, user, timeoutMs) {
       const headers = { accept: 'application/json' };
-      const response = await new Promise<IncomingMessage>((done, fail) => {
-        const outgoing = open(api, { method: 'GET', path, headers, user });
-        outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error('context deadline exceeded')));
-        outgoing.on('response', done).on('error', fail).end();
-      });
+      const response = await sendTwice(
+        (through, onError) =>
+          new Promise<IncomingMessage>((done, fail) => {
+            const outgoing = open(api, { method: 'GET', path, headers, user }, through);
+            outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error('context deadline exceeded')));
+            outgoing.on('response', done).on('error', (error) => fail(onError(outgoing, error)));
+            outgoing.end();
+          }),
+      );
       const chunks: Buffer[] = [];
       let size = 0;
       for await (const chunk of response as AsyncIterable<Buffer>) {

@@ -1,5 +1,7 @@
+import type { ClientRequest } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
-import { hasCode, messageOf } from '../../../lib/errors.ts';
+import { messageOf } from '../../../lib/errors.ts';
+import { sendTwice } from '../../kept-connection.ts';
 import { isObject, type JsonObject, textAt } from '../../object.ts';
 import type { Webhook } from './webhook.ts';
 
@@ -28,12 +30,10 @@ export function createWebhookClient(resolve: ServiceResolver): WebhookClient {
       try {
         const service = target.service;
         const address = service ? resolve(service.namespace, service.name, service.port) : null;
-        const post = (through: Agent | false) =>
-          send(through, target, address, hook.timeoutSeconds, JSON.stringify(review));
-        return await post(agent).catch((error: unknown) => {
-          if (!(error instanceof ClosedConnection)) throw error;
-          return post(false);
-        });
+        const body = JSON.stringify(review);
+        return await sendTwice((through, onError) =>
+          send(through === 'kept' ? agent : false, target, address, hook.timeoutSeconds, body, onError),
+        );
       } catch (error) {
         throw new Error(`failed to call webhook: Post ${JSON.stringify(url)}: ${messageOf(error)}`);
       }
@@ -41,9 +41,6 @@ export function createWebhookClient(resolve: ServiceResolver): WebhookClient {
     close: () => agent.destroy(),
   };
 }
-
-/** The webhook closed a kept connection, probably because it was idle, just when the review was being sent. */
-class ClosedConnection extends Error {}
 
 interface Target {
   readonly url: string;
@@ -64,13 +61,14 @@ function targetOf(config: JsonObject): Target {
   return { url, service: { namespace, name, port }, authority };
 }
 
-/** `agent` false: over a connection of its own. Throws ClosedConnection if the review may be sent again. */
+/** `agent` false: over a connection of its own. */
 function send(
   agent: Agent | false,
   { url, authority }: Target,
   address: { readonly host: string; readonly port: number } | null,
   timeoutSeconds: number,
   body: string,
+  onError: (request: ClientRequest, error: Error) => Error,
 ): Promise<unknown> {
   const { hostname, port, pathname } = new URL(url);
   return new Promise((resolve, reject) => {
@@ -111,10 +109,7 @@ function send(
         }
       },
     );
-    outgoing.on('error', (error) => {
-      const isClosed = outgoing.reusedSocket && hasCode(error, 'ECONNRESET', 'EPIPE');
-      reject(isClosed ? new ClosedConnection(error.message) : timedOut(error));
-    });
+    outgoing.on('error', (error) => reject(timedOut(onError(outgoing, error))));
     outgoing.end(body);
   });
 }
