@@ -158,7 +158,7 @@ const printKey = (key: readonly KeyPart[]): string =>
     .map((part) => (typeof part === 'string' ? FIELDS[part].text : `numgen random mod ${part.random}`))
     .join(' . ');
 
-function printElements(set: SetSpec, shape: Shape, one: Elements): string[] {
+export function printElements(set: SetSpec, shape: Shape, one: Elements): string[] {
   const { words, at, count, head, verdict, comment } = one;
   const { keyWords, dataWords, stride, range } = shape;
   const bytes = (from: number, length: number) => new Uint8Array(words.slice(from, from + length).buffer);
@@ -184,12 +184,26 @@ export const formatVerdict = (verdict: ElementVerdict | { readonly jump: string 
 export const formatKey = (types: readonly DataType[], bytes: Uint8Array): string =>
   fieldsOf(types, bytes).join(' . ');
 
-/** Returns "10.96.0.10 . tcp . 80 . 192.0.2.0-192.0.2.255". */
+/** Returns "10.96.0.10 . tcp . 80 . 192.0.2.0/24", "192.0.2.7-192.0.2.9". */
 function formatRange(types: readonly DataType[], first: Uint8Array, last: Uint8Array): string {
   const to = fieldsOf(types, last);
+  let at = 0;
   return fieldsOf(types, first)
-    .map((text, i) => (text === to[i] ? text : `${text}-${to[i]}`))
+    .map((text, i) => {
+      const { length } = types[i] ?? { length: 0 };
+      const prefix = networkPrefix(first.subarray(at, at + length), last.subarray(at, at + length));
+      at += (length + 3) & ~3;
+      if (text === to[i]) return text;
+      return prefix === null ? `${text}-${to[i]}` : `${text}/${prefix}`;
+    })
     .join(' . ');
+}
+
+/** Returns the length of the prefix that all addresses of a range share; null: the range is no network. */
+function networkPrefix(first: Uint8Array, last: Uint8Array): number | null {
+  const varying = first.map((byte, i) => byte ^ (last[i] ?? 0));
+  const isLowest = first.every((byte, i) => (byte & (varying[i] ?? 0)) === 0);
+  return isLowest ? prefixOf(varying.map((bits) => ~bits)) : null;
 }
 
 function fieldsOf(types: readonly DataType[], bytes: Uint8Array): string[] {
