@@ -21,6 +21,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   dns: ['lib', 'kernel', 'kube'],
   loadbalancer: ['lib', 'kernel', 'kube'],
   flows: ['lib', 'kernel', 'service', 'policy', 'dataplane', 'dns'],
+  modes: ['lib', 'kernel', 'nft', 'service', 'dataplane'],
   observe: ['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'network', 'dns', 'loadbalancer'],
   trace: ['lib', 'kernel', 'nft', 'policy', 'dns', 'observe'],
   conformance: ['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'observe'],
@@ -28,7 +29,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   controllers: ['lib', 'kube', 'policy', 'loadbalancer'],
   agent: [
     ...['lib', 'kernel', 'nft', 'kube', 'service', 'policy', 'failover', 'dataplane', 'proxy', 'network'],
-    ...['runtime', 'dns', 'loadbalancer', 'flows', 'controllers', 'observe'],
+    ...['runtime', 'dns', 'loadbalancer', 'flows', 'controllers', 'observe', 'modes'],
   ],
   cluster: EVERY_ROOM,
   learn: EVERY_ROOM,

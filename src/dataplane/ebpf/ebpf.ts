@@ -42,6 +42,7 @@ import {
   removeOtherVersions,
   removePins,
 } from './pins.ts';
+import { FALLBACK_TABLE } from './plan.ts';
 import {
   attachProgram,
   attachPrograms,
@@ -99,7 +100,6 @@ export interface EbpfDataplane extends Dataplane {
 
 const EXPIRY_MS = 30_000;
 const CONFIG_KEY = indexKey(0);
-const FALLBACK_TABLE = 'fairlead-fallback';
 const ATTACHMENT_HINT = 'load the kernel modules sch_ingress and cls_bpf, or use Linux 6.6';
 
 interface Loaded {

@@ -2,6 +2,9 @@ import type { Endpoint, Frontend, Route, ServiceMap } from '../../service/model.
 import { mayForwardAtSocket } from '../mode-differences.ts';
 import { ACTION } from './generated/layout.ts';
 
+/** The table of the rules for traffic that the programs do not see. */
+export const FALLBACK_TABLE = 'fairlead-fallback';
+
 /** The action of the programs for one source class. */
 export interface RoutePlan {
   readonly action: number;

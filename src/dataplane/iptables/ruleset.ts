@@ -23,9 +23,9 @@ interface OwnerState {
   keys: Record<TreeName, readonly string[]>;
 }
 
-type TreeKey = TreeName | 'clusterIP';
+export type TreeKey = TreeName | 'clusterIP';
 
-const TREES: Readonly<Record<TreeKey, { table: Table; prefix: string; addressed: boolean }>> = {
+export const TREES: Readonly<Record<TreeKey, { table: Table; prefix: string; addressed: boolean }>> = {
   address: { table: 'nat', prefix: TREE.address, addressed: true },
   nodePort: { table: 'nat', prefix: TREE.nodePort, addressed: false },
   rejectAddress: { table: 'filter', prefix: TREE.address, addressed: true },
