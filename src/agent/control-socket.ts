@@ -12,6 +12,7 @@ import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
 import { MODES } from './configuration.ts';
 import { answerExplain, type ExplainBody } from './explain-part.ts';
+import { answerModes, type ModesRequest } from './modes-part.ts';
 import type { PolicyPart } from './policy-part.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
@@ -31,7 +32,7 @@ const MAX_BODY = 1 << 20;
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON. GET
  * /state; GET /flows (see FlowsRequest), one FlowsEntry per line; POST /mode {mode};
- * POST /explain ExplainBody; POST /decide {packets}; POST /decide-policies {packets}, after the kernel has the known policies;
+ * POST /explain ExplainBody; POST /modes ModesRequest; POST /decide {packets}; POST /decide-policies {packets}, after the kernel has the known policies;
  * POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
@@ -107,6 +108,8 @@ async function answer(
     case 'POST /explain': {
       return await answerExplain(context, sources, await readBody<Partial<ExplainBody>>(request));
     }
+    case 'POST /modes':
+      return await answerModes(sources, await readBody<Partial<ModesRequest>>(request));
     default:
       throw badRequest(`no such operation: ${request.method} ${request.url}`);
   }

@@ -20,6 +20,7 @@ import { type ServiceProxy, startProxy } from '../proxy/proxy-loop.ts';
 import { createProxyMetrics, type ProxyMetrics } from '../proxy/proxy-metrics.ts';
 import { feedServices } from '../proxy/service-feed.ts';
 import type { ProxyHealth } from '../proxy/status-servers.ts';
+import type { NodeView } from '../service/model.ts';
 import { type NodeSettings, readNodeView } from '../service/node-view.ts';
 import { createServiceTable } from '../service/service-table.ts';
 import type { AgentContext } from './agent-context.ts';
@@ -37,6 +38,8 @@ export interface ProxyPart {
   readonly proxy: ServiceProxy;
   readonly metrics: ProxyMetrics;
   readonly mode: Mode;
+  /** Returns the node as the forwarding table has it in a mode. */
+  nodeIn(mode: Mode): NodeView;
   /** What `fairlead flows` shows. */
   readonly flows: FlowWatch;
   health(): ProxyHealth;
@@ -275,6 +278,7 @@ export async function startProxyPart(
     get mode() {
       return modes.mode;
     },
+    nodeIn: (mode) => readView(mode).view,
     flows,
     health,
     switchMode: modes.switchMode,

@@ -1,4 +1,6 @@
 import { openCluster } from '../cluster/cluster-access.ts';
+import { parseServicePort } from '../cluster/service-port.ts';
+import { renderComparison } from '../modes/comparison-text.ts';
 import { MARK, renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { wrapLines } from './help-text.ts';
@@ -12,6 +14,7 @@ export const command = defineCommand({
   summary: 'explain the path of a packet, and why it fails',
   description: [
     'Explains what would happen to a packet: which endpoints may get it, with their probabilities, and whether a process accepts it there; if the packet would not be delivered, it also prints the reason and the fix. Checks the objects, the forwarding table of the node, routes, listening sockets and network policies; the verdict is UNKNOWN if something cannot be checked. Does not send the packet. Names are resolved from FROM, by its own name servers.',
+    'With --modes: which rules, map entries, servers and listeners carry out a Service in each proxy mode, how many, what a packet meets, and where it is translated. Nothing is switched: the objects of the mode in use are compared with the kernel, the others are what the mode would write.',
     'The exit status is 0 if every endpoint would accept the packet.',
   ],
   arguments: [
@@ -26,13 +29,15 @@ export const command = defineCommand({
       help: 'svc/NAME, pod/NAME, deploy/NAME, NAMESPACE/NAME, node/NAME, outside, a DNS name, a URL, or an address; then :PORT (default: the only TCP port) and /PROTOCOL',
     },
   ],
-  synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--who-can POD:PORT[/PROTOCOL]'],
+  synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--who-can POD:PORT[/PROTOCOL]', 'SERVICE --modes'],
   options: {
     name: NAME_OPTION,
     verbose: flag('print every step, with its rule or map key', { short: 'v' }),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
     ...FORMAT_OPTIONS,
+    modes: flag('show one Service in all proxy modes, as each of them renders it'),
+    node: text('NODE', 'with --modes: the node; default: the first one'),
     'who-can': text('POD:PORT', 'list who may reach a port of a pod by the network policies, by selector'),
   },
   examples: [
@@ -40,12 +45,13 @@ export const command = defineCommand({
     'explain client http://hello/ -6',
     'explain outside node/node-1:30080/UDP --verbose',
     'explain --who-can shop/web-0:8080',
+    'explain svc/hello --modes',
   ],
   async run({ options, args }, output) {
     const target = options['who-can'];
     const [from, to] = args;
-    if (target !== null && args.length > 0)
-      throw usageError('explain', '--who-can does not take FROM and TO');
+    if (target !== null && (args.length > 0 || options.modes))
+      throw usageError('explain', '--who-can does not take FROM, TO and --modes');
     if (options.ipv4 && options.ipv6) throw usageError('explain', 'use one of -4 and -6');
     if (target !== null) {
       const { credentials } = await openCluster(options.name);
@@ -53,6 +59,17 @@ export const command = defineCommand({
       output.out(renderFacts(reach, options) ?? wrapLines(renderReach(reach), output.columns));
       return 0;
     }
+    if (options.modes) {
+      if (from === undefined || to !== undefined)
+        throw usageError('explain', '--modes takes one argument: svc/NAME');
+      const { namespace, name } = parseServicePort(from);
+      const cluster = await openCluster(options.name);
+      const comparison = await cluster.compareModes({ namespace, name, node: options.node });
+      const text = () => renderComparison(comparison, { whole: options.verbose });
+      output.out(renderFacts(comparison, options) ?? text());
+      return 0;
+    }
+    if (options.node !== null) throw usageError('explain', '--node is an option of --modes');
     if (from === undefined || to === undefined)
       throw usageError('explain', `missing ${from === undefined ? 'FROM and TO' : 'TO'}`);
     const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;

@@ -1,10 +1,32 @@
 import { type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { controlSocketPath } from '../agent/control-socket.ts';
+import type { ModesRequest } from '../agent/modes-part.ts';
 import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
+import type { ModeComparison } from '../modes/comparison.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
+
+/** A question about a Service in all modes. */
+export interface ModesQuestion extends ModesRequest {
+  readonly node: string | null;
+}
+
+/** Reads a question from JSON: {namespace, name, node?}. Throws FairleadError. */
+export function readModesQuestion(value: unknown): ModesQuestion {
+  const { namespace, name, node = null } = (value ?? {}) as Record<string, unknown>;
+  if (
+    typeof namespace === 'string' &&
+    typeof name === 'string' &&
+    (node === null || typeof node === 'string')
+  )
+    return { namespace, name, node };
+  throw new FairleadError('namespace and name must be strings, node a string or null', {
+    op: 'compare modes',
+    code: 'BadRequest',
+  });
+}
 
 /** Sends a request to the agent of a local node through its control socket. Throws FairleadError with the agent's message. */
 export function askAgent<T>(
@@ -41,6 +63,21 @@ export function askAgent<T>(
       reject(hasCode(error, 'ENOENT', 'ECONNREFUSED') ? agentNotRunning(state, node, error) : error);
     });
     call.end(body === undefined ? undefined : JSON.stringify(body));
+  });
+}
+
+/** Compares the proxy modes for a Service on a node; null: the first one. Throws FairleadError. */
+export function compareModesOn(
+  state: ClusterState,
+  { node, namespace, name }: ModesQuestion,
+): Promise<ModeComparison> {
+  const names = state.nodes.map((one) => one.name);
+  const asked = node ?? names[0] ?? '';
+  if (names.includes(asked)) return askAgent(state, asked, 'POST', '/modes', { namespace, name });
+  throw new FairleadError(`no such node: ${asked}`, {
+    op: 'compare modes',
+    code: 'no-node',
+    hint: `use one of ${names.join(', ')}`,
   });
 }
 

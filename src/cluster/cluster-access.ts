@@ -6,8 +6,9 @@ import { type ApiRequest, type Credentials, httpTransport } from '../kube/transp
 import { RESOURCES } from '../kube/types.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { ModeComparison } from '../modes/comparison.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
-import { openFlows } from './agent-client.ts';
+import { compareModesOn, type ModesQuestion, openFlows } from './agent-client.ts';
 import { type ClusterReport, readReport } from './cluster-report.ts';
 import { COMMAND_ROOT, type CommandRefusal } from './command-paths.ts';
 import { createFlowExplainer } from './explain-flow.ts';
@@ -39,6 +40,8 @@ export interface ClusterAccess {
     plant(request: FaultRequest): Promise<PlantedFault>;
     undoAll(): Promise<readonly Fault[]>;
   };
+  /** Renders a Service in all proxy modes, on one node. */
+  compareModes(question: ModesQuestion): Promise<ModeComparison>;
   /** Switches the proxy mode of all nodes; see mode-change.ts. */
   changeMode(mode: Mode): Promise<readonly NodeMode[]>;
   /** Opens the stream of a node's flows, one FlowsEntry per line. Throws if its agent is not running. */
@@ -81,6 +84,7 @@ async function openByFiles(name: string): Promise<ClusterAccess> {
       plant: (request) => withClient(name, (client) => plantFault(state, client, request)),
       undoAll: () => withClient(name, (client) => undoFaults(state, client)),
     },
+    compareModes: async (question) => compareModesOn(state, question),
     changeMode: (mode) => withClient(name, (client) => changeMode(state, client, mode)),
     flows: (node, wanted, signal) => openFlows(state, node, wanted, signal),
   };
@@ -133,6 +137,8 @@ async function openByApi(credentials: Credentials, name: string): Promise<Cluste
         (await askJson({ method: 'POST', path: 'faults', body: JSON.stringify(request) })) as PlantedFault,
       undoAll: async () => (await askJson({ method: 'DELETE', path: 'faults' })) as Fault[],
     },
+    compareModes: async (question) =>
+      (await askJson({ method: 'POST', path: 'modes', body: JSON.stringify(question) })) as ModeComparison,
     changeMode: async (mode) =>
       (await askJson({ method: 'POST', path: 'mode', body: JSON.stringify({ mode }) })) as NodeMode[],
     flows: (node, wanted, signal) =>

@@ -9,7 +9,7 @@ import { RESOURCES } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
 import type { ExplainRequest } from '../observe/explain-view.ts';
-import { openFlows } from './agent-client.ts';
+import { compareModesOn, openFlows, readModesQuestion } from './agent-client.ts';
 import { readReport } from './cluster-report.ts';
 import { createFlowExplainer } from './explain-flow.ts';
 import { listFaults, plantFault, readFaultRequest, undoFaults } from './faults.ts';
@@ -22,7 +22,7 @@ import { traceFlow } from './trace-flow.ts';
  * Below this path, a local cluster's API server answers commands of users who may not read the state folder: GET
  * cluster (ClusterReport), POST explain (ExplainRequest → Explanation), POST trace (TraceQuestion → TracedFlow),
  * GET faults (Fault[]), POST faults (FaultRequest → PlantedFault), DELETE faults (the Fault[] that were undone), POST mode
- * ({mode} → NodeMode[]) and GET nodes/NAME/flows (see
+ * ({mode} → NodeMode[]), POST modes (ModesQuestion → ModeComparison) and GET nodes/NAME/flows (see
  * FlowsRequest; one FlowsEntry per line).
  */
 export const COMMAND_ROOT = '/fairlead/v1';
@@ -75,6 +75,11 @@ export function commandPaths(name: string, client: () => Client): FurtherPaths {
           );
         case 'DELETE faults':
           return json(200, await undoFaults(requireCluster(name), client()));
+        case 'POST modes':
+          return json(
+            200,
+            await compareModesOn(requireCluster(name), readModesQuestion(readJson(await body()))),
+          );
         case 'POST mode': {
           const mode = readModeRequest(readJson(await body()));
           return json(200, await changeMode(requireCluster(name), client(), mode));

@@ -1,0 +1,50 @@
+import { existsSync } from 'node:fs';
+import type { Mode } from '../dataplane/dataplane.ts';
+import { defaultControlGroup } from '../dataplane/ebpf/programs.ts';
+import { checkRequirements } from '../dataplane/ebpf/requirements.ts';
+import { IpvsConnection } from '../kernel/ipvs/connection.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+
+/** Why a node cannot run a mode, and what would help. */
+export interface Obstacle {
+  readonly reason: string;
+  readonly fix: string | null;
+}
+
+/** The check of each mode that not every node can run; it throws, and leaves nothing behind. */
+const CHECKS: readonly (readonly [mode: Mode, check: () => void])[] = [
+  [
+    'ebpf',
+    () => {
+      checkRequirements();
+      defaultControlGroup();
+    },
+  ],
+  ['ipvs', () => new IpvsConnection().close()],
+  [
+    'iptables',
+    () => {
+      const folders = (process.env['PATH'] ?? '').split(':');
+      if (folders.some((folder) => existsSync(`${folder}/iptables-restore`))) return;
+      throw new FairleadError('iptables-restore is not installed', {
+        op: 'open the iptables mode',
+        code: 'ENOENT',
+        hint: 'install the package iptables',
+      });
+    },
+  ],
+];
+
+/** Returns the modes that this node cannot run, without opening them; the agent itself needs nf_tables. */
+export function modeObstacles(): Map<Mode, Obstacle> {
+  const obstacles = new Map<Mode, Obstacle>();
+  for (const [mode, check] of CHECKS) {
+    try {
+      check();
+    } catch (error) {
+      const fix = error instanceof FairleadError ? (error.hint ?? null) : null;
+      obstacles.set(mode, { reason: messageOf(error), fix });
+    }
+  }
+  return obstacles;
+}
