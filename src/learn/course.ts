@@ -255,6 +255,8 @@ export function createCourse(options: {
       const first = map?.data?.[FIRST_MODE];
       if (first !== undefined && (await readNodes()).some(({ mode }) => mode !== first))
         await access.changeMode(readModeRequest({ mode: first }));
+      // Learners' own pods may ignore the request to end, for the usual half minute.
+      await client.deleteCollection(RESOURCES.pods, { namespace: LEARN_NAMESPACE, gracePeriodSeconds: 1 });
       try {
         await client.delete(RESOURCES.namespaces, LEARN_NAMESPACE);
       } catch (error) {
