@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -14,6 +14,7 @@ import { readKubeconfig } from '../src/kube/kubeconfig.ts';
 import { httpTransport } from '../src/kube/transport.ts';
 import { RESOURCES } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
+import type { ModeComparison } from '../src/modes/comparison.ts';
 import type { Refusal } from '../src/ui/view.ts';
 import { findChromium, startBrowser } from './testing/browser.ts';
 import { type Cluster, HELLO, type Load, spawnFairlead, startCluster } from './testing/cluster.ts';
@@ -328,24 +329,64 @@ describe('the page of the cluster', { skip }, () => {
     assert.match((await cluster.fairlead('learn')).out, /^pods +- /m);
   });
 
-  test('one Service in several modes, side by side, switched under traffic', async () => {
-    const column = (mode: string) => page.getByRole('region', { name: `${mode} mode` });
+  const column = (mode: string) => page.getByRole('region', { name: `${mode} mode` });
+  /** What each mode has for the Service hello, as its own tools print it. */
+  const MODE_OBJECTS = [
+    ['nftables', /nft list map ip fairlead services .*\. tcp \. 80 comment "default\/hello:http" : goto/s],
+    ['ebpf', /bpftool map dump name fl_frontends .*:80\/TCP: pods 3 slots, node 3 slots/s],
+    ['iptables', /iptables-save -t nat/],
+    ['ipvs', /ipvsadm-save -n virtual servers: 4\s*-A -t 10\.96\.[\d.]+:80 -s rr/],
+    ['userspace', /tcp [\d.]+:PORT of pool default\/hello:http/],
+  ] as const;
+
+  test('one Service in all modes, side by side, without a switch', async () => {
     await page.goto(`${url}#modes?service=default%2Fhello`);
-    await column('nftables').getByText('map services').first().waitFor();
+    for (const [mode, objects] of MODE_OBJECTS) {
+      await column(mode).getByText('First packet').waitFor();
+      assert.match(await column(mode).innerText(), objects, mode);
+    }
+    await column('nftables').getByText('✓ in use').waitFor();
+    await column('nftables').getByText('✓ the kernel holds exactly this').waitFor();
+    await column('userspace').getByText('What this mode would write').waitFor();
+    if (!existsSync('/proc/net/ip_vs')) await column('ipvs').getByText('This node cannot run it').waitFor();
     assert.deepEqual(await violations(), []);
+    const shown = (await column('iptables').innerText()).match(/(?<=^rules: )\d+/m)?.[0];
+    const compared = await cluster.fairlead('explain', 'svc/hello', '--modes', '-o', 'json');
+    const { mode, modes } = JSON.parse(compared.out) as ModeComparison;
+    assert.equal(mode, 'nftables');
+    const iptables = modes.find((one) => one.mode === 'iptables');
+    assert.deepEqual(iptables?.counts, [{ kind: 'rules', count: Number(shown) }]);
+    assert.match((await cluster.fairlead('status')).out, /node-1 +nftables/);
+  });
+
+  test('a switch under traffic: the mode in use is compared with the kernel', async () => {
     await page.getByRole('button', { name: 'Switch to userspace' }).click();
-    await column('userspace')
-      .getByText(/listener tcp/)
-      .waitFor();
     await column('userspace').getByText('✓ in use').waitFor();
+    await column('userspace').getByText('✓ the kernel holds exactly this').waitFor();
+    await column('userspace')
+      .getByText(/^tcp [\d.]+:\d+ of pool default\/hello:http/)
+      .waitFor();
     await column('userspace').getByText("The server sees the node's address", { exact: false }).waitFor();
+    await column('nftables').getByText('What this mode would write').waitFor();
     await page.getByRole('button', { name: 'Switch to nftables' }).click();
     await column('nftables').getByText('✓ in use').waitFor();
-    // The column of the other mode stays.
-    assert.match(await column('userspace').innerText(), /map listeners|listener tcp/);
     assert.match((await cluster.fairlead('status')).out, /node-1 +nftables/);
     assert.deepEqual(await violations(), []);
   });
+
+  const REFUSED_COMPARISONS = [
+    { words: ['svc/helo'], error: /no such Service: default\/helo\n[\s\S]*did you mean svc\/default\/hello/ },
+    { words: ['svc/other/hello'], error: /no such Service[\s\S]*did you mean svc\/default\/hello/ },
+    { words: ['svc/hello', '--node', 'node-9'], error: /no such node: node-9\n[\s\S]*node-1, node-2/ },
+    { words: ['client', 'svc/hello'], error: /--modes takes one argument/ },
+  ];
+  for (const { words, error } of REFUSED_COMPARISONS) {
+    test(`explain --modes ${words.join(' ')} is refused`, async () => {
+      const refused = await cluster.fairlead('explain', '--modes', ...words);
+      assert.notEqual(refused.status, 0);
+      assert.match(refused.error, error);
+    });
+  }
 
   const REFUSED_FAULTS = [
     { words: ['silent', 'nothing'], error: /no such running pod: default\/nothing/ },
@@ -450,6 +491,8 @@ describe('the page of the cluster', { skip }, () => {
       };
       const traced = await ask<TracedFlow>('POST', 'trace', { from: 'client', to: 'svc/hello' });
       assert.equal(traced.trace?.answer.kind, 'answered');
+      const question = { namespace: 'default', name: 'hello' };
+      assert.equal((await ask<ModeComparison>('POST', 'modes', question)).mode, 'nftables');
       const [pod] = await cluster.pods('app=hello');
       const fault = { kind: 'silent', target: `default/${pod?.name}` };
       assert.deepEqual(await ask('POST', 'faults', fault), { fault, warnings: [] });

@@ -1,21 +1,17 @@
 import { useEffect, useState } from 'preact/hooks';
+import type { ModeComparison } from '../../modes/comparison.ts';
 import type { Explanation } from '../../observe/explain-view.ts';
-import type { ModeView } from '../mode-operations.ts';
 import { askServer, type ServerRefusal } from './ask-server.ts';
 import type { ClusterData } from './cluster-store.ts';
 import { rateText } from './format.ts';
 import type { View } from './link-state.ts';
-
-/** What a mode does with the Service, as `explain` has found it while the mode was in use; or why it cannot be used. */
-type Seen =
-  | { readonly kind: 'explained'; readonly explanation: Explanation; readonly switchMs: number | null }
-  | { readonly kind: 'refused'; readonly message: string; readonly hint: string | null };
+import { ModeColumn, objectsOf, type Switched } from './mode-column.tsx';
 
 const SETTLE_MS = 1000;
 /** Rates are smoothed, and fall towards zero: lower ones count as none. */
 const SHOWN_RATE = 0.05;
 
-/** One Service in all modes, side by side: each column is what the nodes themselves say while they are in the mode. */
+/** One Service in all modes, side by side, as the client's node renders it; the mode in use as its kernel has it. */
 export function ModesPage({
   data,
   service,
@@ -25,8 +21,9 @@ export function ModesPage({
   readonly service: string | null;
   readonly show: (view: View) => void;
 }) {
-  const [modes, setModes] = useState<readonly ModeView[]>([]);
-  const [seen, setSeen] = useState<ReadonlyMap<string, Seen>>(new Map());
+  const [comparison, setComparison] = useState<ModeComparison | null>(null);
+  const [explanation, setExplanation] = useState<Explanation | null>(null);
+  const [switched, setSwitched] = useState<ReadonlyMap<string, Switched>>(new Map());
   const [busy, setBusy] = useState<string | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [client, setClient] = useState('');
@@ -42,45 +39,62 @@ export function ModesPage({
   const from = client || (pods.find(({ name }) => !served.has(name)) ?? pods[0])?.name || '';
   const port = chosen?.ports[0]?.replace(/:[0-9]+/, '') ?? '';
   // The Service rules that the client's packets meet are those of its node.
-  const node = data.pods.get(from)?.node ?? '';
-  const current = data.nodes.get(node)?.mode ?? data.cluster?.mode ?? null;
+  const node = data.pods.get(from)?.node ?? null;
+  const mode = (node === null ? null : data.nodes.get(node)?.mode) ?? data.cluster?.mode ?? null;
+  const [namespace = '', name = ''] = service?.split('/') ?? [];
+  // The rules follow the Service and its endpoints.
+  const content = JSON.stringify(chosen);
 
-  useEffect(() => {
-    askServer<ModeView[]>('GET modes').then(setModes, (error: ServerRefusal) => setProblem(error.message));
-  }, []);
-  useEffect(() => setSeen(new Map()), [service, from]);
-
-  const explain = async (mode: string, switchMs: number | null) => {
-    const explanation = await askServer<Explanation>('POST explain', { from, to: `svc/${service}:${port}` });
-    setSeen((before) => new Map(before).set(mode, { kind: 'explained', explanation, switchMs }));
+  const ask = async () => {
+    setComparison(await askServer<ModeComparison>('POST modes', { namespace, name, node }));
+    if (from === '' || port === '') setExplanation(null);
+    else setExplanation(await askServer<Explanation>('POST explain', { from, to: `svc/${service}:${port}` }));
   };
-  const canAsk = chosen !== null && from !== '' && port !== '';
+  useEffect(() => setSwitched(new Map()), [service, node]);
   useEffect(() => {
-    if (!canAsk || current === null || busy !== null || seen.has(current)) return;
-    // After a switch, the node's new mode becomes known a moment later.
-    const timer = setTimeout(() => {
-      explain(current, null).catch((error: ServerRefusal) => setProblem(error.message));
-    }, SETTLE_MS);
-    return () => clearTimeout(timer);
-  }, [canAsk, current, busy, seen, service, from]);
+    if (chosen === null) setComparison(null);
+    if (chosen === null || busy !== null) return;
+    let isOver = false;
+    const refresh = () =>
+      ask().then(
+        () => isOver || setProblem(null),
+        (error: ServerRefusal) => isOver || setProblem(error.message),
+      );
+    void refresh();
+    // The node programs a change a moment later than the page learns of it.
+    const timer = setTimeout(refresh, SETTLE_MS);
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [service, from, node, mode, content, busy]);
 
   /** Switches to each of the modes in turn; the last one stays. */
   const visit = async (wanted: readonly string[]) => {
     setProblem(null);
-    for (const mode of wanted) {
-      setBusy(mode);
+    for (const one of wanted) {
+      setBusy(one);
       const begin = performance.now();
+      let result: Switched;
       try {
-        await askServer('POST mode', { mode });
-        await explain(mode, performance.now() - begin);
+        await askServer('POST mode', { mode: one });
+        result = { ms: performance.now() - begin, refusal: null };
+        await ask();
       } catch (error) {
         const { message, hint } = error as ServerRefusal;
-        setSeen((before) => new Map(before).set(mode, { kind: 'refused', message, hint }));
+        result = { ms: null, refusal: hint === null ? message : `${message}: ${hint}` };
       }
+      setSwitched((before) => new Map(before).set(one, result));
     }
     setBusy(null);
   };
-  const names = modes.map(({ mode }) => mode);
+  const modes = comparison?.modes ?? [];
+  const largest = {
+    objects: Math.max(0, ...modes.map(objectsOf)),
+    lookups: Math.max(0, ...modes.map(({ firstPacket }) => firstPacket.most)),
+  };
+  const current = comparison?.mode ?? null;
+  const others = modes.flatMap((one) => (one.mode === current || one.unavailable ? [] : [one.mode]));
   return (
     <div class="modes-page">
       <section class="card" aria-label="The Service">
@@ -90,8 +104,8 @@ export function ModesPage({
             <button
               type="button"
               class="main"
-              disabled={!canAsk || busy !== null || current === null}
-              onClick={() => visit([...names.filter((mode) => mode !== current), current ?? ''])}
+              disabled={busy !== null || current === null}
+              onClick={() => visit([...others, current ?? ''])}
             >
               {busy === null ? 'Visit all modes' : `Switching to ${busy}…`}
             </button>
@@ -129,9 +143,9 @@ export function ModesPage({
           </label>
         </div>
         <p class="quiet">
-          {chosen === null
-            ? 'Choose a Service. Then switch the nodes to a mode, and see which objects of the kernel carry it out; open connections continue.'
-            : 'A column is filled while the nodes are in its mode. “Visit all modes” switches to each in turn, and back; traffic continues.'}
+          {comparison === null
+            ? 'Choose a Service, to see which objects carry it out in each mode, and what they cost. Nothing is switched.'
+            : `${comparison.endpoints} endpoints behind ${comparison.frontends.join(', ')}, as ${comparison.node} renders them. Nothing is switched until you choose it; then traffic continues.`}
         </p>
         {traffic && traffic.rate >= SHOWN_RATE && (
           <p>
@@ -148,65 +162,19 @@ export function ModesPage({
         )}
       </section>
       <div class="mode-columns">
-        {modes.map(({ mode, differences }) => (
-          <section key={mode} class="card" aria-label={`${mode} mode`}>
-            <div class="bar">
-              <h2>{mode}</h2>
-              {mode === current && busy === null ? (
-                <span class="good">✓ in use</span>
-              ) : (
-                <button
-                  type="button"
-                  disabled={busy !== null || !canAsk}
-                  aria-label={`Switch to ${mode}`}
-                  onClick={() => visit([mode])}
-                >
-                  {busy === mode ? 'Switching…' : 'Switch'}
-                </button>
-              )}
-            </div>
-            <ModeSteps seen={seen.get(mode) ?? null} />
-            {differences.map((text) => (
-              <p key={text} class="quiet">
-                {text}
-              </p>
-            ))}
-          </section>
+        {modes.map((facts) => (
+          <ModeColumn
+            key={facts.mode}
+            facts={facts}
+            largest={largest}
+            switched={switched.get(facts.mode) ?? null}
+            explanation={facts.isInUse ? explanation : null}
+            isBusy={busy !== null}
+            isSwitching={busy === facts.mode}
+            onSwitch={() => visit([facts.mode])}
+          />
         ))}
       </div>
     </div>
-  );
-}
-
-function ModeSteps({ seen }: { readonly seen: Seen | null }) {
-  if (seen === null) return <p class="quiet">Not visited yet.</p>;
-  if (seen.kind === 'refused') {
-    return (
-      <p class="bad">
-        ✕ {seen.message}
-        {seen.hint !== null && `: ${seen.hint}`}
-      </p>
-    );
-  }
-  const { explanation, switchMs } = seen;
-  // The first step is the entry of the forwarding table, which is the same in every mode.
-  const rules = explanation.steps.filter(({ subject }) => subject === 'rule').slice(1);
-  const source = explanation.steps.find(({ subject }) => subject === 'source');
-  return (
-    <>
-      <p class={explanation.verdict === 'delivered' ? 'good' : 'bad'}>
-        {explanation.verdict === 'delivered' ? '✓' : '✕'} {explanation.verdict}
-        {switchMs !== null && <span class="quiet"> · switched in {(switchMs / 1000).toFixed(1)} s</span>}
-      </p>
-      <ol class="mode-steps">
-        {rules.map(({ ruleOrKey, text }) => (
-          <li key={`${ruleOrKey} ${text}`}>
-            <code>{ruleOrKey}</code>
-            <span>{text}</span>
-          </li>
-        ))}
-      </ol>
-      {source && <p class="quiet">{source.text}</p>}
-    </>
   );
 }
