@@ -92,6 +92,15 @@ describe('the objects of a mode, as rendered without it, are those that its tool
         assert.ok(rendered.size >= 3, `${rendered.size} kinds of objects`);
         for (const [command, lines] of rendered)
           assert.deepEqual([...lines].sort(), [...new Set(listed(command))].sort(), command);
+        const tables = [...rendered.keys()].flatMap(
+          (command) => /^nft list map ip (\S+)/.exec(command)?.[1] ?? [],
+        );
+        for (const table of new Set(tables)) {
+          const missing = filledSets(table).filter(
+            (name) => !OF_NODE.has(name) && !isRendered(rendered, name),
+          );
+          assert.deepEqual(missing, [], `sets of table ${table} that are not rendered`);
+        }
       } finally {
         await dataplane.remove();
         await dataplane.close();
@@ -100,6 +109,18 @@ describe('the objects of a mode, as rendered without it, are those that its tool
     });
   }
 });
+
+/** Sets whose elements depend on the node only. */
+const OF_NODE = new Set(['own-addresses', 'service-networks', 'nodeport-networks']);
+
+const isRendered = (rendered: ReadonlyMap<string, unknown>, set: string): boolean =>
+  [...rendered.keys()].some((command) => command.endsWith(` ${set}`));
+
+/** Returns the sets and maps of a table that have elements. */
+const filledSets = (table: string): string[] =>
+  run('nft', 'list', 'table', 'ip', table)
+    .split(/^\t(?=set|map|chain)/m)
+    .flatMap((text) => (text.includes('elements = {') ? (/^(?:set|map) (\S+)/.exec(text)?.[1] ?? []) : []));
 
 /** Returns the sections of all Services in one mode. */
 function sectionsOf(mode: Mode, listenerOf: Listening): readonly ModeSection[] {

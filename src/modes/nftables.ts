@@ -5,7 +5,8 @@ import { EndpointWords } from '../dataplane/rules/endpoint-words.ts';
 import { PRIORITY } from '../dataplane/rules/service-rules.ts';
 import { classBefore } from '../dataplane/rules/size-class.ts';
 import type { IPFamily } from '../lib/address.ts';
-import type { ElementGroup } from '../nft/spec.ts';
+import { elementsOf } from '../nft/address-set.ts';
+import { type ElementGroup, group } from '../nft/spec.ts';
 import type { Frontend, ServiceMap } from '../service/model.ts';
 import { type NftContents, nftBytes, nftSections } from './nft-objects.ts';
 import {
@@ -54,6 +55,7 @@ export function nftablesContents({ map, node, frontends }: RenderInput, table: s
   });
 }
 
+/** Returns the elements of addresses, as groups of their own. */
 export function addressGroups(
   to: typeof HAIRPIN,
   family: IPFamily,
@@ -61,7 +63,7 @@ export function addressGroups(
 ): ElementGroup[] {
   const groups = new Map<string, ElementGroup>();
   noteAddresses(groups, to, family, addresses);
-  return [...groups.values()];
+  return [...groups].map(([owner, one]) => group(elementsOf(owner, one, family)));
 }
 
 export const clusterIPsOf = (frontends: readonly Frontend[], { clusterIPs }: ServiceMap): Set<string> =>
