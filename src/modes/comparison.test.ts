@@ -55,7 +55,8 @@ function among(change: Partial<Parameters<typeof frontend>[0]>, node: Partial<No
   return serviceMap([...others, own], { ...NODE, ...node });
 }
 
-const pods = (count: number) => Array.from({ length: count }, (_, i) => endpoint(`10.244.1.${i + 1}`, 8080));
+const pods = (count: number) =>
+  Array.from({ length: count }, (_, i) => endpoint(`10.244.${1 + (i >> 8)}.${i & 255}`, 8080));
 
 describe('the text', () => {
   for (const [name, whole] of [
@@ -146,6 +147,11 @@ describe('the size of a Service', () => {
       assert.ok(mode === 'userspace' || mode === 'ipvs' ? bytes === 0 : bytes > 0, `${bytes} bytes`);
     });
   }
+
+  test('a comparison of 5,000 endpoints stays small', () => {
+    const size = JSON.stringify(compare(among({ endpoints: pods(5000) }), 'web')).length;
+    assert.ok(size < 200_000, `${size} bytes`);
+  });
 
   test('the first 200 objects of a kind are listed, all are counted', () => {
     const { sections } = factsOf(compare(among({ endpoints: pods(250) }), 'web'), 'nftables');

@@ -1,4 +1,9 @@
-import { type FrontendPlan, type PlannedServer, planFrontend } from '../dataplane/ipvs/frontend-plan.ts';
+import {
+  ALIAS,
+  type FrontendPlan,
+  type PlannedServer,
+  planFrontend,
+} from '../dataplane/ipvs/frontend-plan.ts';
 import { createLayout, TABLE } from '../dataplane/ipvs/layout.ts';
 import { markScheme, NumberTable, PORTS } from '../dataplane/ipvs/marks.ts';
 import { ADDRESSES, entriesOf, renderFrontend } from '../dataplane/ipvs/render.ts';
@@ -14,6 +19,7 @@ import {
   filled,
   type Lookups,
   mainFrontend,
+  type ObjectSection,
   type RenderInput,
   type Rendering,
 } from './rendering.ts';
@@ -33,14 +39,17 @@ export function renderIpvs(input: RenderInput): Rendering {
   const aliases = new NumberTable(PORTS);
   // Addresses of the node itself are not bound to the mode's device, so that other programs keep their servers on them.
   const own = new Set([node.ipv4, node.ipv6]);
-  const plans = frontends.map((frontend) =>
-    planFrontend(frontend, {
+  const mine = new Set(frontends);
+  // The mode numbers the frontends of all Services in this order.
+  const plans = [...map.frontends.values()].flatMap((frontend) => {
+    const plan = planFrontend(frontend, {
       bound: frontend.address !== null && !own.has(frontend.address),
       marks,
       aliases,
       scheduler: frontend.options.ipvsScheduler ?? node.ipvsScheduler,
-    }),
-  );
+    });
+    return mine.has(frontend) ? [plan] : [];
+  });
   const addresses = new Set(
     frontends.flatMap(({ address }) => (address === null || own.has(address) ? [] : [address])),
   );
@@ -56,7 +65,10 @@ export function renderIpvs(input: RenderInput): Rendering {
           .map((plan) => renderFrontend(plan, layout)),
         ...addressGroups(ADDRESSES, family, new Set([...addresses, ...clusterIPsOf(ofFamily, map)])),
       ],
-      shared: addressGroups(HAIRPIN, family, hairpinAddressesOf(ofFamily, map)),
+      shared: [
+        ...addressGroups(HAIRPIN, family, hairpinAddressesOf(ofFamily, map)),
+        ...addressGroups(ADDRESSES, family, [ALIAS[family]]),
+      ],
     };
   });
   const servers = plans.flatMap((plan) => plan.servers);
@@ -80,12 +92,12 @@ export function renderIpvs(input: RenderInput): Rendering {
         ),
         isShared: false,
       },
-      {
-        kind: 'addresses',
-        command: `ip address show dev ${INTERFACE}`,
-        lines: [...addresses].map((ip) => (ip.includes(':') ? `inet6 ${ip}/128` : `inet ${ip}/32`)),
-        isShared: false,
-      },
+      addressSection([...addresses], false),
+      // Packets to persistent servers of some Services are redirected to it.
+      addressSection(
+        byFamily(frontends).map(({ family }) => ALIAS[family]),
+        true,
+      ),
       ...contents.flatMap(nftSections),
     ]),
     sizes: [
@@ -98,10 +110,17 @@ export function renderIpvs(input: RenderInput): Rendering {
     firstPacket: main && plan ? lookups(main, plan, input) : { least: 0, most: 0, text: '' },
     laterPackets: 'ip_vs and connection tracking',
     notes: servers.some(({ holder }) => holder !== null)
-      ? ['the running mode numbers marks and ports of the alias address itself; here they begin at 1']
+      ? ['marks and ports of the alias address are those of a first start: the mode keeps earlier ones']
       : [],
   };
 }
+
+const addressSection = (addresses: readonly string[], isShared: boolean): ObjectSection => ({
+  kind: 'addresses',
+  command: `ip address show dev ${INTERFACE}`,
+  lines: addresses.map((ip) => (ip.includes(':') ? `inet6 ${ip}/128` : `inet ${ip}/32`)),
+  isShared,
+});
 
 function serverText({ server: { id } }: PlannedServer): string {
   if ('mark' in id) return `-f ${id.mark}${id.family === 'ipv6' ? ' -6' : ''}`;

@@ -1,4 +1,5 @@
 import { CLUSTER_IPS } from '../dataplane/rules/address-elements.ts';
+import { namedEndpoints } from '../dataplane/rules/steps.ts';
 import { createLayout, TABLE } from '../dataplane/userspace/layout.ts';
 import { renderFrontend, renderListener, type Target } from '../dataplane/userspace/render.ts';
 import { hostPort, type SocketAddress } from '../lib/address.ts';
@@ -102,8 +103,7 @@ const NO_TARGETS: Readonly<Record<SourceClass, Target>> = {
 
 function listenerText({ pool, protocol, at }: Listener): string {
   const where = hostPort(at).replace(/:0$/, ':PORT');
-  const endpoints = pool.endpoints.map(hostPort).join(', ');
-  return `${protocol.toLowerCase()} ${where} of pool ${pool.id}, in turn to ${endpoints}`;
+  return `${protocol.toLowerCase()} ${where} of pool ${pool.id}, in turn to ${namedEndpoints(pool.endpoints)}`;
 }
 
 const withoutPorts = (section: ObjectSection): ObjectSection => ({
