@@ -17,7 +17,7 @@ export function renderComparison(comparison: ModeComparison, { whole }: { readon
     '',
     ...table([HEADINGS, ...modes.map(row)]),
     ...modes.flatMap((one) => ['', ...block(one, whole)]),
-    ...(isCut ? ['', 'All objects, and those that Services share: --verbose'] : []),
+    ...(isCut ? ['', 'More objects, and those that Services share: --verbose'] : []),
     '',
   ].join('\n');
 }
