@@ -235,6 +235,11 @@ export class NetlinkSocket {
     this.#poll ??= libc().poll(this.#fd, () => this.#read(64));
   }
 
+  /** Sends a message of a subscribed socket, to which the kernel replies only with an error, as an event. */
+  post(type: number, payload: Uint8Array): void {
+    this.#send(this.#message(type, NLM_F_REQUEST, this.nextSequence(), payload));
+  }
+
   /** Handles events that have arrived, at most `max`, without waiting for the event loop. */
   readEvents(max: number): void {
     this.#read(max);

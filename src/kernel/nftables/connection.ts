@@ -13,6 +13,7 @@ import type { NetnsRef } from '../netns.ts';
 import { NftBatch } from './batch.ts';
 import { NFNL_SUBSYS_NFTABLES, NFT_MSG, NFTA, TABLE_FLAG } from './constants.ts';
 import { type DumpedElement, readElements, readNamed, type SetDump } from './dump.ts';
+import { type QueueForm, queue } from './expressions.ts';
 
 const DONE: Promise<void> = Promise.resolve();
 const messageType = (message: number) => (NFNL_SUBSYS_NFTABLES << 8) | message;
@@ -186,16 +187,34 @@ export class NftConnection {
     return this.#canOwn;
   }
 
+  /** Returns how rules can hand packets to a queue; null: this kernel has neither form. Each call runs a transaction. */
+  queueForm(family: number): QueueForm | null {
+    for (const form of ['queue', 'NFQUEUE'] as const) {
+      const has = this.#probe(family, 0, (batch, table) => {
+        batch.addChain(table, 'chain');
+        batch.addRule(table, 'chain', [queue(0, form)]);
+      });
+      if (has) return form;
+    }
+    return null;
+  }
+
   #probeOwnership(family: number): boolean {
+    return this.#probe(family, TABLE_FLAG.owner | TABLE_FLAG.persist);
+  }
+
+  /** Returns true if the kernel accepts a table with these flags and contents, which it deletes in the same transaction. */
+  #probe(family: number, flags: number, fill: (batch: NftBatch, table: string) => void = () => {}): boolean {
     const name = `fairlead-probe-${process.pid}`;
     const batch = this.batch(family);
-    batch.addTable(name, TABLE_FLAG.owner | TABLE_FLAG.persist);
+    batch.addTable(name, flags);
+    fill(batch, name);
     batch.deleteTable(name);
     try {
       this.commitSync(batch);
       return true;
     } catch (error) {
-      if (hasCode(error, 'EOPNOTSUPP', 'EINVAL')) return false;
+      if (hasCode(error, 'EOPNOTSUPP', 'EINVAL', 'ENOENT')) return false;
       throw error;
     }
   }

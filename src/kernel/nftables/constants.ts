@@ -79,6 +79,8 @@ export const NFTA = {
   reject: { type: 1, icmpCode: 2 },
   fib: { destination: 1, result: 2, flags: 3 },
   numgen: { destination: 1, modulus: 2, type: 3, offset: 4 },
+  queue: { number: 1, total: 2, flags: 3 },
+  target: { name: 1, revision: 2, info: 3 },
   dynset: { set: 1, operation: 3, key: 4, data: 5, timeout: 6 },
 } as const;
 

@@ -225,6 +225,34 @@ export const destinationIsLocal: readonly Expression[] = [
   compare(0, CMP.equal, Uint8Array.of(RTN_LOCAL, 0, 0, 0)),
 ];
 
+/**
+ * The form of a rule that hands packets to a process: nf_tables' own expression, or, in kernels without it, xtables'
+ * target.
+ */
+export type QueueForm = 'queue' | 'NFQUEUE';
+const QUEUE_BYPASS = 1;
+
+/** Hands the packet to the process that has bound this queue; without one, the packet is accepted. */
+export const queue =
+  (number: number, form: QueueForm): Expression =>
+  (b) => {
+    const [high, low] = [number >> 8, number & 0xff];
+    if (form === 'queue') {
+      b.expression('queue', () => {
+        b.attribute(NFTA.queue.number, Uint8Array.of(high, low));
+        b.attribute(NFTA.queue.total, Uint8Array.of(0, 1));
+        b.attribute(NFTA.queue.flags, Uint8Array.of(0, QUEUE_BYPASS));
+      });
+      return;
+    }
+    b.expression('target', () => {
+      b.text(NFTA.target.name, 'NFQUEUE');
+      b.be32(NFTA.target.revision, 3);
+      // struct xt_NFQ_info_v3, in host order, padded as all targets are.
+      b.attribute(NFTA.target.info, Uint8Array.of(low, high, 1, 0, QUEUE_BYPASS, 0, 0, 0));
+    });
+  };
+
 /** Adds an element, or refreshes its timeout (and keeps its data). */
 export const updateMap =
   (map: string, key: number, data: number, timeoutMs: number): Expression =>
