@@ -145,6 +145,8 @@ function printStatement(statement: Statement): string {
       return formatVerdict(statement.verdict);
     case 'masquerade':
       return 'masquerade fully-random';
+    case 'queue':
+      return `queue num ${statement.number} bypass`;
     case 'reject':
       return statement.with === 'tcp-reset' ? 'reject with tcp reset' : 'reject';
   }

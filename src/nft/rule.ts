@@ -17,6 +17,8 @@ import {
   masquerade as masqueradeExpression,
   meta,
   payload,
+  type QueueForm,
+  queue as queueExpression,
   random,
   rejectPort,
   rejectWithReset,
@@ -117,6 +119,8 @@ export type Statement =
   | { readonly kind: 'verdict'; readonly verdict: RuleVerdict }
   /** Source NAT to the address of the outgoing device, with a random port. */
   | { readonly kind: 'masquerade' }
+  /** Hands the packet to the process that has bound the queue; accepts it if there is none. */
+  | { readonly kind: 'queue'; readonly number: number; readonly form: QueueForm }
   | { readonly kind: 'reject'; readonly with: 'tcp-reset' | 'port-unreachable' };
 
 export type Rule = readonly Statement[];
@@ -181,6 +185,7 @@ export const goBack = verdict('return');
 export const jump = (chain: string): Statement => verdict({ jump: chain });
 export const goto = (chain: string): Statement => verdict({ goto: chain });
 export const masquerade: Statement = { kind: 'masquerade' };
+export const queue = (number: number, form: QueueForm): Statement => ({ kind: 'queue', number, form });
 export const resetTcp: Statement = { kind: 'reject', with: 'tcp-reset' };
 export const rejectPacket: Statement = { kind: 'reject', with: 'port-unreachable' };
 /** Matches if the destination is an address of this node (RTN_LOCAL). */
@@ -313,6 +318,8 @@ function compileStatement(statement: Statement, family: IPFamily): Expression[] 
       return [verdictExpression(statement.verdict)];
     case 'masquerade':
       return [masqueradeExpression];
+    case 'queue':
+      return [queueExpression(statement.number, statement.form)];
     case 'reject':
       return [statement.with === 'tcp-reset' ? rejectWithReset : rejectPort(family === 'ipv4' ? 3 : 4)];
   }

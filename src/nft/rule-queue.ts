@@ -1,0 +1,43 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import type { NftConnection } from '../kernel/nftables/connection.ts';
+import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { openPacketQueue } from '../kernel/packet-queue.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
+import { queue, type Statement } from './rule.ts';
+
+/** IP and TCP headers without data. */
+const SNAP_BYTES = 128;
+
+export interface RuleQueueOptions {
+  readonly netns: NetnsRef | undefined;
+  readonly logger: Logger;
+  /** Returns whether a packet continues; otherwise it is dropped. */
+  readonly decide: (packet: Uint8Array) => boolean;
+}
+
+/** A queue in which rules let this process decide about packets. */
+export interface RuleQueue {
+  /** Ends a rule: hands its packets to this process; accepts them when it has ended. */
+  readonly statement: Statement;
+  close(): void;
+}
+
+/** Opens a queue. Returns null, and logs the reason, if this kernel has none. */
+export function openRuleQueue(
+  connection: NftConnection,
+  { netns, logger, decide }: RuleQueueOptions,
+): RuleQueue | null {
+  try {
+    const form = connection.queueForm(NFPROTO.ipv4);
+    if (form === null) throw new Error('nf_tables cannot queue packets (CONFIG_NFT_QUEUE)');
+    const { number, close } = openPacketQueue({ netns, snapBytes: SNAP_BYTES, decide });
+    return { statement: queue(number, form), close };
+  } catch (error) {
+    logger.warn(
+      {},
+      `connections to Services that network policies deny are accepted and then reset, not dropped: ${messageOf(error)}`,
+    );
+    return null;
+  }
+}
