@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import type { Reach } from '../src/policy/who-can.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
@@ -13,6 +14,7 @@ import {
   ROWS,
   type Row,
 } from './testing/policy-traffic.ts';
+import { type Asker, startAsker } from './testing/question-asker.ts';
 
 /** NetworkPolicies have the same effect in every mode, including traffic through Services. */
 
@@ -37,7 +39,12 @@ spec:
 
 const MODES = ['nftables', 'ebpf', 'iptables', 'userspace'];
 
+const FAMILIES = [4, 6] as const;
+/** Longer than an answer takes, and than the second after which TCP repeats a packet. */
+const PATIENCE_MS = 2500;
+
 let cluster: Cluster;
+const askers = new Map<string, Asker>();
 let traffic: PolicyTraffic;
 before(async () => {
   cluster = await startCluster(['--nodes', '2', '--ip-family', 'dual']);
@@ -45,7 +52,40 @@ before(async () => {
   await cluster.apply(MANIFEST);
   await cluster.ask('wait', '--for=condition=Ready', 'pod', '--all', '--timeout=120s');
 });
-after(() => cluster?.down());
+after(() => {
+  for (const asker of askers.values()) asker.stop();
+  return cluster?.down();
+});
+
+/** What a client meets that connects to the Services, by name. */
+async function connected(from: string, family: 4 | 6): Promise<Readonly<Record<string, string>>> {
+  const met = ['near', 'far'].map(async (name) => [
+    name,
+    await meet(from, await addressOf(name, family), 80),
+  ]);
+  return Object.fromEntries(await Promise.all(met));
+}
+
+async function connectedFromOutside(family: 4 | 6): Promise<string> {
+  const port = await cluster.ask('get', 'service', 'near', '-o', 'jsonpath={.spec.ports[0].nodePort}');
+  const address = cluster.state().nodes[0]?.addresses.find((one) => one.includes(':') === (family === 6));
+  return meet('outside', address ?? '', Number(port));
+}
+
+async function meet(from: string, host: string, port: number): Promise<string> {
+  const family = host.includes(':') ? 6 : 4;
+  const asker = askers.get(from) ?? startAsker(cluster, from);
+  askers.set(from, asker);
+  const [met] = await asker.ask({ host, port, protocol: 'tcp', family, count: 1, patienceMs: PATIENCE_MS });
+  return met?.kind ?? '';
+}
+
+async function addressOf(service: string, family: 4 | 6): Promise<string> {
+  const addresses = await cluster.ask('get', 'service', service, '-o', 'jsonpath={.spec.clusterIPs}');
+  const found = (JSON.parse(addresses) as string[]).find((one) => one.includes(':') === (family === 6));
+  assert.ok(found);
+  return found;
+}
 
 test('without policies all requests are answered', async () => {
   const rows = ROWS.map((row) => ({ ...row, isAllowed: true }));
@@ -65,8 +105,51 @@ for (const mode of MODES) {
         60_000,
       );
     });
+    for (const family of FAMILIES) {
+      test(`IPv${family}: a denied connection is not even accepted, until the policy is deleted`, async () => {
+        assert.deepEqual(await connected('foe', family), { near: 'silence', far: 'silence' });
+        assert.equal(await connectedFromOutside(family), 'silence');
+        const allowed = { near: 'answer', far: 'answer' };
+        assert.deepEqual(await connected('friend', family), allowed);
+        await cluster.ask('delete', 'networkpolicy', 'servers');
+        await eventually(
+          () => connected('foe', family),
+          (met) => isDeepStrictEqual(met, allowed),
+        );
+        await cluster.apply(POLICIES);
+        await eventually(
+          () => connected('foe', family),
+          (met) => isDeepStrictEqual(met, { near: 'silence', far: 'silence' }),
+        );
+      });
+    }
   });
 }
+
+test('kill -9 of an agent in userspace mode: denied connections are refused, then silent with a new one', async () => {
+  await cluster.stopSupervisor();
+  const [node] = cluster.state().nodes;
+  assert.ok(node?.agent);
+  process.kill(node.agent.pid, 'SIGKILL');
+  await eventually(
+    () => connected('foe', 4),
+    (met) => isDeepStrictEqual(met, { near: 'refused', far: 'refused' }),
+  );
+  assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
+  // Never accepted in between.
+  for (const family of FAMILIES) {
+    let met: Readonly<Record<string, string>> = {};
+    do {
+      met = await connected('foe', family);
+      for (const kind of Object.values(met)) assert.match(kind, /^(refused|silence)$/);
+    } while (Object.values(met).includes('refused'));
+    await eventually(
+      () => connected('friend', family),
+      (answers) => isDeepStrictEqual(answers, { near: 'answer', far: 'answer' }),
+    );
+    assert.deepEqual(await connected('foe', family), { near: 'silence', far: 'silence' });
+  }
+});
 
 test('explain --who-can names the rule that admits, and the selected pods', async () => {
   const { out, error } = await cluster.fairlead('explain', '--who-can', 'near:http', '-o', 'json');

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import { findInterface } from '../dataplane/ipvs/service-interface.ts';
+import type { ProxyPolicies } from '../dataplane/userspace/pool-listeners.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import type { IPFamily } from '../lib/address.ts';
@@ -18,15 +19,8 @@ export interface DataplaneSettings {
   readonly onForeignChange: () => void;
   /** Called by modes that observe the outcome of connections to endpoints themselves. */
   readonly onOutcome: (outcome: Outcome) => void;
-  /**
-   * Returns true if network policies let a client connect to an endpoint, in a mode that opens connections
-   * itself.
-   */
-  readonly admits?: (
-    client: string,
-    endpoint: { readonly ip: string; readonly port: number },
-    protocol: 'TCP' | 'UDP',
-  ) => boolean;
+  /** Network policies, for a mode that opens connections itself. */
+  readonly policies?: ProxyPolicies;
   /** The control group of this node's pods ("/fairlead-default/node-1"); null: the whole machine is the node. */
   readonly cgroupParent: string | null;
   /** The default scheduler, which the kernel must support. Null: the mode is opened only to be removed. */

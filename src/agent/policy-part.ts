@@ -1,12 +1,13 @@
 import { networkInterfaces } from 'node:os';
 import { Counter, Gauge, Histogram } from 'prom-client';
+import type { ProxyPolicies } from '../dataplane/userspace/pool-listeners.ts';
 import { hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
 import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
-import type { IPFamily } from '../lib/address.ts';
+import type { IPFamily, SocketAddress } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
-import { allows, type EndVerdict } from '../policy/allows.ts';
+import { allows, type EndVerdict, type PolicyVerdict } from '../policy/allows.ts';
 import { readClusterPolicy } from '../policy/cluster-policy-reader.ts';
 import { type DeniedPod, type Enforcement, removePolicies, startEnforcement } from '../policy/enforcement.ts';
 import { followClusterPolicies } from '../policy/follow-cluster-policies.ts';
@@ -25,7 +26,7 @@ const DNS_POD = { namespace: 'kube-system', name: 'kube-dns', labels: { 'k8s-app
 const MAX_DENIED_PODS = 1000;
 
 /** Enforces the NetworkPolicies for a node's pods. */
-export interface PolicyPart {
+export interface PolicyPart extends ProxyPolicies {
   readonly table: PolicyTable;
   /** Wraps the pod network: pods start when their policies are in the kernel. */
   guard(network: PodNetwork): PodNetwork;
@@ -34,18 +35,12 @@ export interface PolicyPart {
   /** Resolves when the policies that exist at startup are known, or the agent ends. */
   readonly ready: Promise<void>;
   /**
-   * Sets the addresses of the other nodes, if proxies on the nodes, which call `admits`, handle packets to Services; null
+   * Sets the addresses of the other nodes, if proxies on the nodes, which check the policies themselves, handle packets to Services; null
    * (default): they do not.
    */
   setProxies(addresses: readonly string[] | null): void;
   /** See `mayBeDenied` of src/policy. */
   mayBeDenied(connection: Omit<UnansweredConnection, 'node'>): boolean;
-  /** Returns true if policies allow a client's address to connect to an endpoint. */
-  admits(
-    client: string,
-    endpoint: { readonly ip: string; readonly port: number },
-    protocol: 'TCP' | 'UDP',
-  ): boolean;
 }
 
 /** `nodes`: the agent's copy of the nodes, by which policies of the whole cluster may select addresses. */
@@ -242,6 +237,13 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
     }
   }
 
+  function verdictOf(client: string, { ip, port }: SocketAddress, protocol: 'TCP' | 'UDP'): PolicyVerdict {
+    const packet = { source: client, destination: ip, port, protocol };
+    // Traffic from this node itself always reaches its pods.
+    const isOwn = table.podAt(client) === null && isOwnAddress(client);
+    return allows(table, isOwn ? { ...packet, fromNode: configuration.nodeName } : packet);
+  }
+
   /** The pod of each attachment. */
   const attached = new Map<string, string>();
   const forget = (uid: string) => {
@@ -271,18 +273,11 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
     },
     mayBeDenied: (connection) =>
       table.policyCount > 0 && mayBeDenied(table, { ...connection, node: configuration.nodeName }),
-    admits(client, { ip, port }, protocol) {
-      if (table.policyCount === 0) return true;
-      const packet = { source: client, destination: ip, port, protocol };
-      // Traffic from this node itself always reaches its pods.
-      const isOwn = table.podAt(client) === null && isOwnAddress(client);
-      const verdict = allows(table, isOwn ? { ...packet, fromNode: configuration.nodeName } : packet);
-      if (!verdict.isAllowed)
-        metrics.denied(
-          ip.includes(':') ? 'ipv6' : 'ipv4',
-          verdict.egress.isAllowed ? verdict.ingress : verdict.egress,
-        );
-      return verdict.isAllowed;
+    admits: (...connection) => table.policyCount === 0 || verdictOf(...connection).isAllowed,
+    denied(client, endpoint, protocol) {
+      const { egress, ingress } = verdictOf(client, endpoint, protocol);
+      const end = egress.isAllowed ? ingress : egress;
+      if (!end.isAllowed) metrics.denied(endpoint.ip.includes(':') ? 'ipv6' : 'ipv4', end);
     },
     guard: (network) => ({
       ...network,
@@ -398,7 +393,7 @@ function createMetrics(
   const podsByProxy = new Map<string, DeniedPod>();
   new Counter({
     name: 'fairlead_policy_denied_packets_total',
-    help: 'Packets that network policies dropped on this node; in userspace mode also connections that the proxy did not open to an endpoint for that reason.',
+    help: 'Packets that network policies dropped on this node; in userspace mode also connections to Services of which they allow the client no endpoint.',
     labelNames: ['direction', 'ip_family'],
     registers,
     collect() {

@@ -107,7 +107,7 @@ export async function startProxyPart(
       logger,
       onForeignChange: () => proxy.check(),
       onOutcome: (outcome) => failover.report(outcome),
-      ...(policies ? { admits: policies.admits } : {}),
+      ...(policies ? { policies } : {}),
       cgroupParent: configuration.pods?.cgroupParent ?? null,
       ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,

@@ -1,4 +1,3 @@
-import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { type Client, hasReason } from '../kube/client.ts';
 import { RESOURCES, type Resource } from '../kube/types.ts';
 import { hostPort, type IPFamily } from '../lib/address.ts';
@@ -36,7 +35,6 @@ export interface PolicyFlow {
   readonly packet: RowPacket;
   /** Where the client sends it. */
   readonly address: string;
-  readonly isToService: boolean;
   readonly isAllowed: boolean;
 }
 
@@ -98,7 +96,7 @@ export function policyFlowsOf(
           if (isToService && (from.kind !== 'pod' || from === to)) return [];
           const address = isToService ? services.get(packet.to)?.[family] : to.addresses[family];
           if (address === undefined) return [];
-          const flow = { from, to, family, packet, address, isToService, isAllowed };
+          const flow = { from, to, family, packet, address, isAllowed };
           return [{ text: textOf(row, text, family, kind), ...flow }];
         }),
       );
@@ -195,26 +193,23 @@ async function runFlow(
   flow: PolicyFlow,
   verdict: PolicyVerdict | undefined,
 ): Promise<FlowResult> {
-  const { from, packet, family, address, isToService, isAllowed } = flow;
+  const { from, packet, family, address, isAllowed } = flow;
   const mode = oracle.mode(from.node);
   const { protocol, port } = packet;
   // Before the packet, so that the outcome cannot influence it.
   const explanation = await oracle.explain(from.name, `${hostPort({ ip: address, port })}/${protocol}`);
   const probe = protocol === 'UDP' ? probeUdp : probeTcp;
-  // A proxy has accepted the connection before policies deny the endpoint, and resets it.
-  const isReset = isToService && protocol === 'TCP' && modeDiffers(mode, 'server-sees-node');
   const outcome = await probe({
     sockets,
     from,
     family,
     address,
     port,
-    patience: isAllowed || isReset ? PATIENCE_MS : SILENCE_MS,
+    patience: isAllowed ? PATIENCE_MS : SILENCE_MS,
   });
-  const denied = isReset ? 'rejected' : 'dropped';
-  const expected = isAllowed ? 'delivered' : denied;
-  const seen = seenText(flow, outcome, isReset);
-  const decided = verdict ? (verdict.isAllowed ? 'delivered' : denied) : 'nothing';
+  const expected = isAllowed ? 'delivered' : 'dropped';
+  const seen = seenText(flow, outcome);
+  const decided = verdict ? (verdict.isAllowed ? 'delivered' : 'dropped') : 'nothing';
   return {
     flow: flow.text,
     mode,
@@ -228,7 +223,7 @@ async function runFlow(
   };
 }
 
-function seenText({ to }: PolicyFlow, outcome: Outcome, isReset: boolean): string {
+function seenText({ to }: PolicyFlow, outcome: Outcome): string {
   switch (outcome.kind) {
     case 'answer':
       return outcome.server === to.name ? 'delivered' : `answered by ${outcome.server}`;
@@ -237,7 +232,7 @@ function seenText({ to }: PolicyFlow, outcome: Outcome, isReset: boolean): strin
     case 'silence':
       return 'dropped';
     case 'failed':
-      return isReset ? 'rejected' : `failed: ${outcome.error}`;
+      return `failed: ${outcome.error}`;
   }
 }
 

@@ -16,8 +16,8 @@ export interface PolicyEnd {
 
 export interface PolicyExplanation {
   readonly steps: readonly ExplainStep[];
-  /** One for each destination; `refused`: the proxy does not open the connection, and resets the client's. */
-  readonly verdicts: readonly ('allowed' | 'denied' | 'refused')[];
+  /** One for each destination. */
+  readonly verdicts: readonly ('allowed' | 'denied')[];
   /** The reason of the denial for each possible destination. */
   readonly causes: readonly Cause[];
 }
@@ -58,8 +58,7 @@ export function explainPolicies(
       // Ingress is checked only if egress is allowed.
       if (!one.isAllowed) break;
     }
-    if (verdict.isAllowed) return 'allowed';
-    return isProxied && packet.protocol === 'TCP' ? 'refused' : 'denied';
+    return verdict.isAllowed ? 'allowed' : 'denied';
   });
   return { steps: [...steps.values()], verdicts, causes: [...causes.values()] };
 }

@@ -50,12 +50,14 @@ export function outcomeOf(arrivals: readonly Arrival[], mode: Mode | null, proto
 }
 
 /**
- * A proxy accepts the client's connection before it connects to an endpoint: if one endpoint fails it tries the next, and
- * if all fail it resets the client's connection. It does not answer datagrams that no endpoint accepts.
+ * A proxy accepts the client's connection before it connects to an endpoint, unless network policies deny all of them: if
+ * one endpoint fails it tries the next, and if all fail it resets the client's connection. It does not answer datagrams
+ * that no endpoint accepts.
  */
 function ofProxied(kinds: readonly Arrival[], protocol: Protocol): Outcome {
   if (kinds.includes('unknown')) return { verdict: 'unknown', reason: REASONS.unknown };
   if (kinds.every((kind) => kind === 'answered')) return { verdict: 'delivered', reason: REASONS.answered };
+  if (kinds.every((kind) => kind === 'denied')) return { verdict: 'dropped', reason: REASONS.denied };
   if (protocol !== 'TCP') {
     return kinds.includes('answered')
       ? { verdict: 'partial', reason: 'some endpoints accept it, others do not' }

@@ -384,10 +384,9 @@ function hostPortPod(view: ExplainView, { destination, port, protocol }: Packet)
 }
 
 /** Applies the verdict of policies: denied packets do not arrive. */
-function afterPolicies(policy: 'allowed' | 'denied' | 'refused' | undefined, arrive: () => Arrived): Arrived {
+function afterPolicies(policy: 'allowed' | 'denied' | undefined, arrive: () => Arrived): Arrived {
   if (policy === undefined || policy === 'allowed') return arrive();
-  const text = 'denied by network policies';
-  return { arrival: policy === 'refused' ? 'refused' : 'denied', text, cause: null };
+  return { arrival: 'denied', text: 'denied by network policies', cause: null };
 }
 
 /** Completes the explanation of a flow with a single destination. */

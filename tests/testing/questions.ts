@@ -176,17 +176,9 @@ export const VARIATIONS: readonly QuestionRow[] = [
     in: { userspace: 'refused' },
   }),
 
-  row('a policy that does not allow it', 'client', 'svc/guarded', 'silence', {
-    says: /guarded/,
-    in: { userspace: 'refused' },
-  }),
+  row('a policy that does not allow it', 'client', 'svc/guarded', 'silence', { says: /guarded/ }),
   row('a policy that allows it', 'friend', 'svc/guarded', 'answer'),
-  row('a policy, from a node', 'node/node-1', 'svc/guarded', 'silence', { in: { userspace: 'refused' } }),
-  row('a pod that may send nothing', 'silent', `${ip('web')}:80`, 'silence', {
-    says: /silent/,
-    in: { userspace: 'refused' },
-  }),
-  row('a pod that may send to others', 'web-only', `${ip('guarded')}:80`, 'silence', {
-    in: { userspace: 'refused' },
-  }),
+  row('a policy, from a node', 'node/node-1', 'svc/guarded', 'silence'),
+  row('a pod that may send nothing', 'silent', `${ip('web')}:80`, 'silence', { says: /silent/ }),
+  row('a pod that may send to others', 'web-only', `${ip('guarded')}:80`, 'silence'),
 ];

@@ -63,19 +63,15 @@ export function createBalancer({ clock, random }: BalancerOptions): Balancer {
     return byName.get(bound.endpoint) ?? null;
   }
 
-  function forgetOld(): void {
-    const oldest = affinityMs === null ? Number.POSITIVE_INFINITY : clock.now() - affinityMs;
-    for (const [client, { at }] of clients) {
-      if (at > oldest && clients.size <= MAX_CLIENTS) return;
-      clients.delete(client);
-    }
-  }
-
   function bind(client: string, endpoint: Endpoint): void {
     if (affinityMs === null) return;
     clients.delete(client);
     clients.set(client, { endpoint: hostPort(endpoint), at: clock.now() });
-    forgetOld();
+    const oldest = clock.now() - affinityMs;
+    for (const [one, { at }] of clients) {
+      if (at > oldest && clients.size <= MAX_CLIENTS) return;
+      clients.delete(one);
+    }
   }
 
   return {

@@ -1,5 +1,6 @@
 import { CHECKED_DSCP } from '../../kernel/dscp.ts';
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
+import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
   accept,
@@ -13,8 +14,10 @@ import {
   hasNone,
   IPS_DST_NAT,
   inSet,
+  is,
   jump,
   type Rule,
+  type Statement,
   setDscp,
   vmap,
 } from '../../nft/rule.ts';
@@ -37,15 +40,15 @@ export const refusalMap = (keying: Keying, source: SourceClass): string =>
 /** Set of the addresses of the listeners; an element's comment is the id of its pool. */
 export const LISTENERS = 'listeners';
 
-/** Renders the rules of one family, which depend only on the node: Services are elements of the sets. */
-export interface Layout {
-  readonly sets: readonly SetSpec[];
-  readonly chains: readonly ChainSpec[];
-}
-
-export function createLayout(family: IPFamily, node: NodeView): Layout {
+/**
+ * Renders the rules of one family, which depend only on the node: Services are elements of the sets. `gate`: what to do with
+ * packets that open connections to TCP listeners; null: accept them.
+ */
+export function createLayout(family: IPFamily, node: NodeView, gate: Statement | null = null) {
   const rules = createServiceRules(family, node);
   const { address, hasPods, toLoopback, types } = rules;
+  const isTcp = is('meta.l4proto', PROTOCOL_NUMBER.TCP);
+  const toListener = inSet(LISTENERS, ...rules.key('address'));
 
   const look = (keying: Keying, from: SourceClass): Rule[] => [
     [vmap(refusalMap(keying, from), ...rules.key(keying))],
@@ -115,7 +118,10 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
       base: { type: 'filter', hook: 'input', priority: PRIORITY.filter },
       // A client that connects directly to a listener's port would bypass the source ranges and the traffic
       // policies.
-      rules: [[inSet(LISTENERS, ...rules.key('address')), hasNone('ct.status', IPS_DST_NAT), goto('reject')]],
+      rules: [
+        [toListener, hasNone('ct.status', IPS_DST_NAT), goto('reject')],
+        ...(gate ? [[isTcp, hasAny('ct.state', CT_NEW), toListener, gate]] : []),
+      ],
     },
   ];
 

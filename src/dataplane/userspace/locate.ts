@@ -1,6 +1,6 @@
 import { hostPort } from '../../lib/address.ts';
 import { tableTitle } from '../../nft/print.ts';
-import type { Frontend, Packet } from '../../service/model.ts';
+import type { Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
 import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
@@ -33,23 +33,13 @@ export function locateSteps(
     effect: `redirected to ${where}`,
   });
   const route = frontend.routes[source];
-  if (route.action === 'forward') steps.push(listenerStep(frontend, route.pool.id, where, listenerOf));
+  if (route.action !== 'forward') return steps;
+  const endpoints = listenerOf(route.pool.id)?.endpoints ?? [];
+  const { affinitySeconds: seconds, protocol } = frontend;
+  const affinity = `; a client seen within the last ${seconds} s returns to the same endpoint`;
+  steps.push({
+    object: `fairlead: listener ${protocol.toLowerCase()} ${where} of pool ${route.pool.id}, process ${process.pid}`,
+    effect: `the proxy connects to one of ${endpoints.length} in turn, and to the next if it fails: ${namedEndpoints(endpoints)}${seconds === null ? '' : affinity}`,
+  });
   return steps;
-}
-
-function listenerStep(
-  frontend: Frontend,
-  pool: string,
-  where: string,
-  listenerOf: (pool: string) => PoolListener | undefined,
-): KernelStep {
-  const endpoints = listenerOf(pool)?.endpoints ?? [];
-  const affinity =
-    frontend.affinitySeconds === null
-      ? ''
-      : `; a client seen within the last ${frontend.affinitySeconds} s returns to the same endpoint`;
-  return {
-    object: `fairlead: listener ${frontend.protocol.toLowerCase()} ${where} of pool ${pool}, process ${process.pid}`,
-    effect: `the proxy connects to one of ${endpoints.length} in turn, and to the next if it fails: ${namedEndpoints(endpoints)}${affinity}`,
-  };
 }

@@ -2,6 +2,7 @@ import type { Outcome } from '../../failover/outcome.ts';
 import { bindUdpIn, listenTcpIn, localPort, type NetnsRef } from '../../kernel/netns.ts';
 import { familyOf, hostPort, type IPFamily, type SocketAddress } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
+import type { ErrorCode } from '../../lib/error-codes.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Endpoint, Frontend, NodeView, Pool } from '../../service/model.ts';
@@ -14,20 +15,20 @@ import { openTcp, openUdp } from './sockets.ts';
 import { createTcpProxy } from './tcp-proxy.ts';
 import { createUdpProxy } from './udp-proxy.ts';
 
-/** Returns true if network policies allow a client's address to connect to an endpoint. */
-export type UserspaceAdmission = (
-  client: string,
-  endpoint: { readonly ip: string; readonly port: number },
-  protocol: 'TCP' | 'UDP',
-) => boolean;
+/** Decides for each client of the proxy: servers see only the node's address. */
+export interface ProxyPolicies {
+  /** Returns true if network policies allow a client's address to connect to an endpoint. */
+  admits(client: string, endpoint: SocketAddress, protocol: 'TCP' | 'UDP'): boolean;
+  /** Counts a client that was denied every endpoint, of which this is one. */
+  denied(client: string, endpoint: SocketAddress, protocol: 'TCP' | 'UDP'): void;
+}
 
 export interface PoolListenersOptions {
   readonly netns: NetnsRef | undefined;
   readonly clock: Clock;
   readonly random: () => number;
   readonly logger: Logger;
-  /** See `UserspaceOptions.admits`. */
-  readonly admits: UserspaceAdmission | undefined;
+  readonly policies: ProxyPolicies | undefined;
   /** Reports outcomes of connections to endpoints: failures, and the first answer after one. */
   readonly onOutcome: ((outcome: Outcome) => void) | undefined;
   readonly onFlow: OnFlowEvent;
@@ -37,6 +38,10 @@ export interface PoolListenersOptions {
 export interface PoolListener extends ProgrammedListener {
   readonly proxy: PoolProxy;
   readonly endpoints: readonly Endpoint[];
+  /** Returns an endpoint if network policies deny the client all of them; else null. */
+  deniedTo(client: string): Endpoint | null;
+  /** Reports that a client was denied all endpoints. */
+  denied(client: SocketAddress, endpoint: Endpoint): void;
 }
 
 interface Entry extends PoolListener {
@@ -57,8 +62,7 @@ possible. */
   /** Returns the listeners opened, and those unused, since the last sweep; the caller closes the latter. */
   sweep(): { readonly opened: readonly PoolListener[]; readonly unused: readonly PoolListener[] };
   get(pool: string): PoolListener | undefined;
-  /** Returns the UDP listener at an address and port, formatted by `hostPort`. */
-  udpAt(place: string): PoolListener | undefined;
+  at(protocol: 'TCP' | 'UDP', address: SocketAddress): PoolListener | undefined;
 }
 
 export function createPoolListeners({
@@ -66,12 +70,12 @@ export function createPoolListeners({
   clock,
   random,
   logger,
-  admits,
+  policies,
   onOutcome,
   onFlow,
 }: PoolListenersOptions): PoolListeners {
   const entries = new Map<string, Entry>();
-  const udpPlaces = new Map<string, Entry>();
+  const places = new Map<string, Entry>();
   /** Listeners that may have no users left. */
   const idle = new Set<Entry>();
   let opened: PoolListener[] = [];
@@ -84,24 +88,15 @@ export function createPoolListeners({
     const { family, protocol } = frontend;
     const address = addresses[family];
     if (protocol === 'SCTP') {
-      throw new FairleadError(`${commentOf(frontend)}: the userspace mode does not support SCTP`, {
-        op: 'open listener',
-        code: 'unsupported',
-        object: frontend.key,
-        hint: 'use the mode nftables, iptables or ipvs on this node',
-      });
+      const why = `${commentOf(frontend)}: the userspace mode does not support SCTP`;
+      const hint = 'use the mode nftables, iptables or ipvs on this node';
+      throw problem(why, 'unsupported', frontend.key, hint);
     }
     if (address === null) {
-      throw new FairleadError(
-        `${commentOf(frontend)}: the node has no ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address to listen on`,
-        {
-          op: 'open listener',
-          code: 'no-node-address',
-          object: frontend.key,
-          hint: 'set an InternalIP of this family on the Node',
-        },
-      );
+      const why = `${commentOf(frontend)}: the node has no ${FAMILY_NAMES[family]} address to listen on`;
+      throw problem(why, 'no-node-address', frontend.key, 'set an InternalIP of this family on the Node');
     }
+    const openSocket = protocol === 'TCP' ? openTcp : openUdp;
     const settings = settingsOf(pool, frontend);
     const fd = bind(protocol, address, earlierPorts.get(pool.id));
     const at = { ip: address, port: localPort(fd) };
@@ -113,19 +108,13 @@ export function createPoolListeners({
       fd,
       family,
       balancer,
-      open: () =>
-        (protocol === 'TCP' ? openTcp : openUdp)(family, {
-          netns,
-          mark,
-          isPolicyChecked: admits !== undefined,
-        }),
+      open: () => openSocket(family, { netns, mark, isPolicyChecked: policies !== undefined }),
       clock,
-      ...(admits
-        ? { admits: (client: string, endpoint: Endpoint) => admits(client, endpoint, protocol) }
-        : {}),
+      admits: (client: string, to: Endpoint) => policies?.admits(client, to, protocol) ?? true,
       logger: logger.child({ service: commentOf(frontend), listener: hostPort(at) }),
       onFlow({ endpoint: { ip, port }, ...event }: ProxyFlowEvent) {
         const at = process.hrtime.bigint();
+        if (event.kind === 'denied') policies?.denied(event.client.ip, { ip, port }, protocol);
         onFlow({ ...event, protocol, service: destination, endpoint: { ip, port }, at });
       },
       onOutcome(kind: Outcome['kind'], { ip, port }: Endpoint, client: string) {
@@ -144,6 +133,12 @@ export function createPoolListeners({
         return this.settings.endpoints;
       },
       uses: 0,
+      deniedTo(client) {
+        const [first = null] = this.endpoints;
+        return this.endpoints.some((one) => options.admits(client, one)) ? null : first;
+      },
+      denied: (client, endpoint) =>
+        options.onFlow({ kind: 'denied', endpoint, client, proxy: null, micros: 0 }),
     };
   }
 
@@ -159,13 +154,9 @@ export function createPoolListeners({
       return listen(netns ?? null, address, 0);
     } catch (error) {
       if (!hasCode(error, 'EADDRNOTAVAIL')) throw error;
-      throw new FairleadError(`cannot listen on ${address}: no device of this node has it`, {
-        op: 'open listener',
-        code: 'EADDRNOTAVAIL',
-        object: address,
-        hint: "correct the Node's InternalIP, or the agent's bindAddress",
-        cause: error,
-      });
+      const hint = "correct the Node's InternalIP, or the agent's bindAddress";
+      const why = `cannot listen on ${address}: no device of this node has it`;
+      throw problem(why, 'EADDRNOTAVAIL', address, hint, error);
     }
   }
 
@@ -184,7 +175,7 @@ export function createPoolListeners({
 
   function discard(entry: Entry): void {
     entries.delete(entry.pool);
-    if (entry.protocol === 'UDP') udpPlaces.delete(hostPort(entry.at));
+    places.delete(placeOf(entry.protocol, entry.at));
     opened = opened.filter((other) => other !== entry);
     unused.push(entry);
   }
@@ -210,7 +201,7 @@ export function createPoolListeners({
       else {
         entry = open(pool, frontend);
         entries.set(pool.id, entry);
-        if (entry.protocol === 'UDP') udpPlaces.set(hostPort(entry.at), entry);
+        places.set(placeOf(entry.protocol, entry.at), entry);
         opened.push(entry);
       }
       entry.uses++;
@@ -242,24 +233,31 @@ export function createPoolListeners({
     },
 
     get: (pool) => entries.get(pool),
-    udpAt: (place) => udpPlaces.get(place),
+    at: (protocol, address) => places.get(placeOf(protocol, address)),
     [Symbol.iterator]: () => entries.values(),
   };
 }
+
+/** Listeners of different protocols may have the same address. */
+export const placeOf = (protocol: 'TCP' | 'UDP', at: SocketAddress): string => `${protocol} ${hostPort(at)}`;
+
+const FAMILY_NAMES: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
+
+const problem = (
+  why: string,
+  code: ErrorCode,
+  object: string,
+  hint: string,
+  cause?: unknown,
+): FairleadError => new FairleadError(why, { op: 'open listener', code, object, hint, cause });
 
 /** Throws for an endpoint that is not an address of the family: sockets would pass it to the resolver. */
 function settingsOf(pool: Pool, frontend: Frontend): PoolSettings {
   const { family } = frontend;
   const bad = pool.endpoints.find(({ ip }) => familyOf(ip) !== family);
   if (bad) {
-    throw new FairleadError(
-      `${JSON.stringify(bad.ip)} is not an ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`,
-      {
-        op: 'configure listener',
-        code: 'EINVAL',
-        object: pool.id,
-      },
-    );
+    const why = `${JSON.stringify(bad.ip)} is not an ${FAMILY_NAMES[family]} address`;
+    throw problem(why, 'EINVAL', pool.id, 'correct the EndpointSlice');
   }
   return { endpoints: pool.endpoints, ...wishesOf(frontend) };
 }

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { printTable } from '../../nft/print.ts';
+import { queue } from '../../nft/rule.ts';
 import { type Frontend, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import { goldenServices } from '../testing/golden-services.ts';
 import { renderFrontend, renderTable, type Target } from './render.ts';
@@ -34,6 +35,7 @@ test('the ruleset equals golden/table.nft', (t) => {
       },
     ],
     clusterIPs: map.clusterIPs.keys(),
+    gate: queue(64_030, 'queue'),
   });
   t.assert.fileSnapshot(printTable(spec), join(import.meta.dirname, 'golden', 'table.nft'), {
     serializers: [String],

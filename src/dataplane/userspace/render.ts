@@ -1,5 +1,6 @@
 import { formatAddress, type IPFamily, type SocketAddress } from '../../lib/address.ts';
 import { addressWords } from '../../nft/encoding.ts';
+import type { Statement } from '../../nft/rule.ts';
 import { type ElementGroup, elements, group, type TableSpec } from '../../nft/spec.ts';
 import { type Frontend, type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import {
@@ -39,6 +40,7 @@ export function renderTable(
     readonly frontends: Iterable<{ readonly key: string; readonly group: ElementGroup }>;
     readonly listeners: Iterable<ProgrammedListener>;
     readonly clusterIPs: Iterable<string>;
+    readonly gate: Statement | null;
   },
 ): TableSpec {
   const groups = new Map<string, ElementGroup>([[NODE_OWNER, nodeGroup(node, family)]]);
@@ -47,7 +49,7 @@ export function renderTable(
     if (listener.family === family) groups.set(listenerOwner(listener), renderListener(listener));
   }
   for (const { key, group } of contents.frontends) groups.set(key, group);
-  return { family, name: TABLE, ...createLayout(family, node), groups };
+  return { family, name: TABLE, ...createLayout(family, node, contents.gate), groups };
 }
 
 /** Renders all elements of a table for a frontend. Throws FairleadError EINVAL for an invalid address. */

@@ -111,10 +111,8 @@ export function createTcpProxy({
       }
       if (waits === waitsBefore) break;
     } while (waits < DIAL_TIMEOUTS_MS.length);
-    const isDenied = denied !== null && tried.length === 0;
-    if (denied && isDenied) tell('denied', denied, null);
-    const why = isDenied ? 'network policies deny all endpoints' : 'no endpoint answered';
-    logger.debug({ client: source, tried }, `${why}: the client is reset`);
+    if (denied && tried.length === 0) tell('denied', denied, null);
+    logger.debug({ client: source, tried, denied }, 'no endpoint accepts it: the client is reset');
     return null;
   }
 
@@ -171,11 +169,6 @@ export function createTcpProxy({
     });
   }
 
-  function endAll(): void {
-    for (const pairs of connections.values()) for (const pair of pairs) resetBoth(pair);
-    for (const client of waiting) reset(client);
-  }
-
   return {
     get listening() {
       return server.listening;
@@ -201,7 +194,8 @@ export function createTcpProxy({
     close() {
       closed = true;
       server.close();
-      endAll();
+      for (const pairs of connections.values()) for (const pair of pairs) resetBoth(pair);
+      for (const client of waiting) reset(client);
     },
   };
 }

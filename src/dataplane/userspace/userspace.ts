@@ -4,12 +4,12 @@ import { afterRunning, systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
+import { openRuleQueue } from '../../nft/rule-queue.ts';
 import type { ElementGroup } from '../../nft/spec.ts';
 import type { CommitReport } from '../../nft/table.ts';
 import { Tables } from '../../nft/tables.ts';
 import {
   type Change,
-  type Endpoint,
   type Frontend,
   type FrontendKey,
   type ServiceMap,
@@ -19,10 +19,11 @@ import {
 import { type ApplyReport, type Dataplane, type DataplaneOptions, withFailures } from '../dataplane.ts';
 import type { OnFlowEvent } from '../flow-event.ts';
 import { CLUSTER_IPS, changeAddressSet } from '../rules/address-elements.ts';
+import { admitting } from './connection-gate.ts';
 import { LISTENERS, TABLE } from './layout.ts';
 import { deleteListenerFlows } from './listener-flows.ts';
 import { locateSteps } from './locate.ts';
-import { createPoolListeners, type PoolListener, type UserspaceAdmission } from './pool-listeners.ts';
+import { createPoolListeners, type PoolListener, type ProxyPolicies, placeOf } from './pool-listeners.ts';
 import {
   listenerOwner,
   type ProgrammedFrontend,
@@ -37,24 +38,18 @@ import { compareListeners } from './verify.ts';
 export interface UserspaceOptions extends DataplaneOptions {
   /** 0 to 1; the random start of each pool's round robin. */
   readonly random?: () => number;
-  /** Whether network policies allow a client to connect to an endpoint: servers see only the node's address. */
-  readonly admits?: UserspaceAdmission;
+  readonly policies?: ProxyPolicies;
   /** Reports outcomes of connections to endpoints: failures, and the first answer after one. */
   readonly onOutcome?: (outcome: Outcome) => void;
 }
 
 export interface UserspaceDataplane extends Dataplane {
   /** The listener's address of each pool. */
-  listeners(): readonly {
-    readonly pool: string;
-    readonly protocol: 'TCP' | 'UDP';
-    readonly at: SocketAddress;
-    readonly endpoints: readonly Endpoint[];
-  }[];
+  listeners(): readonly Pick<PoolListener, 'pool' | 'protocol' | 'at' | 'endpoints'>[];
   /** The current number of connections and UDP clients. */
   connections(): number;
   /** Ends connections to removed endpoints: TCP clients are reset. Returns their number. */
-  endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
+  endConnections(endpoints: readonly SocketAddress[]): number;
 }
 
 /** Running time during which a listener without rules still accepts connections in flight, and relays answers to datagrams. */
@@ -70,8 +65,7 @@ interface Programmed extends ProgrammedFrontend {
  * class; this process chooses the endpoint, and tries the next one if it fails. Servers see the node's address.
  */
 export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
-  const { families, netns, logger = silentLogger, clock = systemClock } = options;
-  const random = options.random ?? Math.random;
+  const { families, netns, logger = silentLogger, clock = systemClock, random = Math.random } = options;
   const tables = new Tables({ ...options, name: TABLE });
   const flowWatchers = new Set<OnFlowEvent>();
   const listeners = createPoolListeners({
@@ -79,12 +73,14 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     clock,
     random,
     logger,
-    admits: options.admits,
+    policies: options.policies,
     onOutcome: options.onOutcome,
     onFlow: (event) => {
       for (const watcher of flowWatchers) watcher(event);
     },
   });
+  const decide = admitting((at) => listeners.at('TCP', at));
+  const gate = options.policies ? openRuleQueue(tables.connection, { netns, logger, decide }) : null;
   const programmed = new Map<FrontendKey, Programmed>();
   const failures = new Map<FrontendKey, Error>();
   /** Listeners without rules that are still listening or still have connections. */
@@ -163,10 +159,11 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         ),
         listeners,
         clusterIPs: map.clusterIPs.keys(),
+        gate: gate?.statement ?? null,
       }),
     );
     retire();
-    return report({ ...committed, encodeMs: committed.encodeMs + encodeMs });
+    return report(committed, encodeMs);
   }
 
   async function apply(change: Change, map: ServiceMap): Promise<ApplyReport> {
@@ -197,7 +194,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     const encodeMs = performance.now() - started;
     const committed = await tables.change(groups);
     retire();
-    return report({ ...committed, encodeMs: committed.encodeMs + encodeMs });
+    return report(committed, encodeMs);
   }
 
   /**
@@ -215,7 +212,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         continue;
       }
       const cancel = afterRunning(clock, LINGER_MS, () => void endLingering(listener));
-      lingering.set(lingeringName(listener), listener);
+      lingering.set(placeOf(protocol, at), listener);
       retired.set(listener, cancel);
     }
     unused = [];
@@ -230,7 +227,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       await forget([at]);
       proxy.close();
     }
-    lingering.delete(lingeringName(listener));
+    lingering.delete(placeOf(protocol, at));
     if (lingering.size === 0) lingered?.resolve();
   }
 
@@ -245,13 +242,17 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     return forgetting;
   }
 
+  /** Connection tracking is checked for UDP only. */
   function listening(at: SocketAddress): boolean {
-    const place = hostPort(at);
-    return (listeners.udpAt(place) ?? lingering.get(place))?.proxy.listening ?? false;
+    return (listeners.at('UDP', at) ?? lingering.get(placeOf('UDP', at)))?.proxy.listening ?? false;
   }
 
-  const report = (committed: CommitReport): ApplyReport =>
-    withFailures(committed, [...failures, ...tables.refused], logger);
+  const report = (committed: CommitReport, encodeMs: number): ApplyReport =>
+    withFailures(
+      { ...committed, encodeMs: committed.encodeMs + encodeMs },
+      [...failures, ...tables.refused],
+      logger,
+    );
 
   return {
     mode: 'userspace',
@@ -306,6 +307,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         else listener.proxy.close();
       }
       for (const { proxy } of [...listeners, ...unused]) proxy.close();
+      gate?.close();
       await forgetting;
       tables.close();
     },
@@ -326,7 +328,3 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       }),
   };
 }
-
-/** UDP listeners are found by their address: connection tracking is checked for UDP only. */
-const lingeringName = (listener: PoolListener): string =>
-  listener.protocol === 'UDP' ? hostPort(listener.at) : `TCP ${hostPort(listener.at)}`;
