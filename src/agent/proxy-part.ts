@@ -234,14 +234,14 @@ export async function startProxyPart(
     },
   });
   context.onClose(() => gone.close());
+  if (policies && isProxy(modes.mode)) {
+    tellProxies();
+    // Before that, the proxy would let connections pass that policies deny.
+    await policies.ready;
+  }
   // All existing objects must be in the table before the first programming: missing ones would look deleted.
   feedServices({ table, services, slices, metrics, notify: () => proxy.notify() });
   proxy.notify();
-  if (policies && isProxy(modes.mode)) {
-    tellProxies();
-    // Before that, connections cannot be rejected correctly.
-    await policies.ready;
-  }
   const updateView = () => {
     table.setNode(readView(modes.mode).view);
     proxy.notify();
