@@ -36,7 +36,7 @@ export async function answerModes(
     drifts: drifts.map(({ object, kind }) => `${object}: ${kind}`),
   });
   if (comparison) return comparison;
-  throw notRendered(services.list(), namespace, name);
+  throw notRendered(services.list(), map.node.ownServiceAddresses, namespace, name);
 }
 
 function listenersOf(dataplane: object): readonly { readonly pool: string; readonly at: SocketAddress }[] {
@@ -44,12 +44,19 @@ function listenersOf(dataplane: object): readonly { readonly pool: string; reado
 }
 
 /** Returns the reason why the forwarding table has no address of a Service. */
-function notRendered(services: readonly Service[], namespace: string, name: string): FairleadError {
+function notRendered(
+  services: readonly Service[],
+  ownAddresses: readonly string[],
+  namespace: string,
+  name: string,
+): FairleadError {
   const found = services.find(({ metadata }) => metadata?.namespace === namespace && metadata.name === name);
   if (found?.spec?.type === 'ExternalName')
     return refusal(`${namespace}/${name} is a DNS name only (ExternalName): no mode has rules for it`);
   if (found?.spec?.clusterIP === 'None')
     return refusal(`${namespace}/${name} has no address (headless): clients connect to its pods themselves`);
+  if (found?.spec?.clusterIP !== undefined && ownAddresses.includes(found.spec.clusterIP))
+    return refusal(`${namespace}/${name} is answered by this node itself: no mode has rules for it`);
   if (found) return refusal(`${namespace}/${name} has no address in the forwarding table of this node`);
   const names = services.map(({ metadata }) => `${metadata?.namespace}/${metadata?.name}`);
   const other = names.find((one) => one.endsWith(`/${name}`)) ?? closestName(`${namespace}/${name}`, names);
