@@ -12,6 +12,7 @@ const SERVICES = [
   service('plain', { clusterIP: '10.96.0.1' }),
   service('pods', { clusterIP: 'None' }),
   service('elsewhere', { type: 'ExternalName', externalName: 'example.com' }),
+  service('names', { clusterIP: '10.96.0.10' }),
   service('young', { clusterIP: '10.96.0.9' }),
 ];
 
@@ -29,6 +30,7 @@ function sources(map: ReturnType<typeof goldenServices> | null): ControlSources 
 describe('the answer to POST /modes', () => {
   const REFUSED = [
     { what: 'a name that is not given', name: '', message: /namespace and name are needed/ },
+    { what: 'the cluster DNS of the node', name: 'names', message: /answered by this node itself/ },
     { what: 'a headless Service', name: 'pods', message: /shop\/pods has no address \(headless\)/ },
     { what: 'an ExternalName Service', name: 'elsewhere', message: /DNS name only \(ExternalName\)/ },
     {
