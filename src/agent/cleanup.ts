@@ -5,7 +5,7 @@ import { readOptionalFile } from '../kernel/optional-file.ts';
 import { deleteAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import type { IPFamily } from '../lib/address.ts';
-import { hasCode, messageOf } from '../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { uninstallCni } from '../network/cni/installation.ts';
 import { removeNodeNetwork } from '../network/node-network.ts';
@@ -20,10 +20,11 @@ const DEFAULT_STATE_DIR = '/var/lib/fairlead/agent';
 const CNI_FOLDERS = { binDir: '/opt/cni/bin', confDir: '/etc/cni/net.d' };
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 
-/** The result of one step of a clean-up; `error`: the reason of its failure. */
+/** The result of one step of a clean-up; `error`: the reason of its failure; `hint`: what to do. */
 export interface CleanupStep {
   readonly what: string;
   readonly error: string | null;
+  readonly hint: string | null;
 }
 
 /**
@@ -40,9 +41,9 @@ export async function removeAll(
   const step = async (what: string, work: () => void | Promise<void>) => {
     try {
       await work();
-      steps.push({ what, error: null });
+      steps.push({ what, error: null, hint: null });
     } catch (error) {
-      steps.push({ what, error: messageOf(error) });
+      steps.push({ what, error: messageOf(error), hint: hintOf(error) });
     }
   };
   const cgroupParent = configuration?.pods?.cgroupParent ?? null;
@@ -63,6 +64,13 @@ export async function removeAll(
   if (configuration === null || configuration.network) await step('pod network', () => removeNodeNetwork());
   await step('state', () => rmSync(join(stateDir, MODE_FILE), { force: true }));
   return steps;
+}
+
+function hintOf(error: unknown): string | null {
+  // Tables of a running agent cannot be changed by others (`connection.ts` names both causes).
+  if (hasCode(error, 'EPERM'))
+    return 'stop the agent of this node, wait until its process has ended, and run cleanup again';
+  return error instanceof FairleadError ? (error.hint ?? null) : null;
 }
 
 /** Kernels without a mode's mechanism have no state of it. */

@@ -31,9 +31,10 @@ export const command = defineCommand({
 
 /** Prints the result of each step. Returns the exit status. */
 export function printSteps(steps: readonly CleanupStep[], output: Output): number {
-  for (const { what, error } of steps) {
+  for (const { what, error, hint } of steps) {
     if (error === null) output.out(wrapLines(`✓ ${what}\n`, output.columns));
     else output.err(wrapLines(`✗ ${what}: ${error}\n`, output.columns));
+    if (hint !== null) output.err(wrapLines(`  try: ${hint}\n`, output.columns));
   }
   return steps.every(({ error }) => error === null) ? 0 : 1;
 }
