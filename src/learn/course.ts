@@ -234,20 +234,22 @@ export function createCourse(options: {
       }
       let { done } = progressIn(await readProgress(), lesson);
       let finished: string | null = null;
+      let view: LessonView | null = null;
       if (done === null) {
         await begin(lesson);
         done = 0;
       } else {
         const step = lesson.steps[done];
-        if (step && (await isDone(step, advance))) {
+        const checked = step ? await checkStep(step, advance) : null;
+        if (step && checked?.isDone) {
           finished = step.title;
           done++;
           await enter(lesson, done);
-        }
+        } else view = checked?.view ?? null;
       }
       const step = lesson.steps[done];
       const entry = { ...entryOf(null, lesson), done };
-      return { ...entry, finished, step: step ? await openStep(step, done + 1) : null };
+      return { ...entry, finished, step: step ? await openStep(step, done + 1, view) : null };
     },
 
     async reset() {
@@ -270,16 +272,22 @@ export function createCourse(options: {
     },
   };
 
-  async function isDone({ check }: Step, advance: Advance): Promise<boolean> {
-    if (advance === 'stay') return false;
-    if (advance === 'skip') return true;
-    if (check === null) return advance === 'next';
-    return check.missing(await readView(check.asks)) === null;
+  /** Decides whether a step is done; `view`: what was read for that. */
+  async function checkStep(
+    { check }: Step,
+    advance: Advance,
+  ): Promise<{ readonly isDone: boolean; readonly view: LessonView | null }> {
+    if (advance === 'stay') return { isDone: false, view: null };
+    if (advance === 'skip') return { isDone: true, view: null };
+    if (check === null) return { isDone: advance === 'next', view: null };
+    const view = await readView(check.asks);
+    return { isDone: check.missing(view) === null, view };
   }
 
-  async function openStep(step: Step, number: number): Promise<OpenStep> {
+  /** `read`: what was just read to check the step; null: it is read now. */
+  async function openStep(step: Step, number: number, read: LessonView | null): Promise<OpenStep> {
     const { title, text, commands, check, repair = null } = step;
-    const view = await readView(check?.asks ?? []);
+    const view = read ?? (await readView(check?.asks ?? []));
     const missing = check?.missing(view) ?? null;
     return {
       number,
