@@ -1,6 +1,7 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { NftRefusal } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { deleteAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
@@ -67,8 +68,8 @@ export async function removeAll(
 }
 
 function hintOf(error: unknown): string | null {
-  // Tables of a running agent cannot be changed by others (`connection.ts` names both causes).
-  if (hasCode(error, 'EPERM'))
+  // Tables of a running agent cannot be changed by others, root or not.
+  if (error instanceof NftRefusal && hasCode(error, 'EPERM'))
     return 'stop the agent of this node, wait until its process has ended, and run cleanup again';
   return error instanceof FairleadError ? (error.hint ?? null) : null;
 }
