@@ -1,8 +1,8 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
-import type { Duplex } from 'node:stream';
+import type { Duplex, Readable } from 'node:stream';
 import { messageOf } from '../lib/errors.ts';
-import { sendTwice, type Through } from './kept-connection.ts';
+import { type Send, sendOnce, sendTwice, type Through } from './kept-connection.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from './object.ts';
 import { forwardedHeaders, upgradeHeaders } from './requests/forwarded-headers.ts';
 import type { OutgoingResponse } from './requests/request.ts';
@@ -22,6 +22,13 @@ interface NodeTarget {
   readonly port: number;
   readonly path: string;
   readonly node: string;
+}
+
+/** The parts of a request besides its line. */
+interface Sent {
+  readonly headers?: Record<string, string>;
+  readonly body?: Readable;
+  readonly signal?: AbortSignal;
 }
 
 const CONNECT_MS = 5000;
@@ -58,40 +65,35 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
         socket.once('connect', () => clearTimeout(late)).once('close', () => clearTimeout(late));
       });
 
-  async function get(target: NodeTarget, method: string, signal?: AbortSignal): Promise<IncomingMessage> {
+  /** Resolves to the node's response. `body`: cannot be sent again, and so gets a connection of its own. */
+  async function ask(
+    target: NodeTarget,
+    method: string,
+    { headers = {}, body, signal }: Sent = {},
+  ): Promise<IncomingMessage> {
+    const send: Send<IncomingMessage> = (through, onError) =>
+      new Promise((resolve, reject) => {
+        const outgoing = open(target, method, headers, through);
+        outgoing.on('response', resolve).on('error', (error) => reject(onError(outgoing, error)));
+        signal?.addEventListener('abort', () => outgoing.destroy());
+        if (body) body.on('error', (error) => outgoing.destroy(error)).pipe(outgoing);
+        else outgoing.end();
+      });
     try {
-      return await sendTwice(
-        (through, onError) =>
-          new Promise((resolve, reject) => {
-            const outgoing = open(target, method, {}, through);
-            outgoing.on('response', resolve).on('error', (error) => reject(onError(outgoing, error)));
-            signal?.addEventListener('abort', () => outgoing.destroy());
-            outgoing.end();
-          }),
-      );
+      return await (body ? sendOnce(send, 'own') : sendTwice(send));
     } catch (error) {
       throw unreachable(target, error);
     }
   }
 
   /** Forwards a plain request and streams the node's response back. */
-  async function plain(context: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
-    const { request } = context;
+  async function plain({ request, signal }: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
     const { method } = request;
-    const response =
-      method === 'GET' || method === 'HEAD' ? await get(target, method, context.signal) : await pass();
-    function pass(): Promise<IncomingMessage> {
-      return new Promise((resolve, reject) => {
-        const outgoing = open(target, method, forwardedHeaders(request.headers), 'own');
-        outgoing.on('response', resolve);
-        outgoing.on('error', (error) => reject(unreachable(target, error)));
-        context.signal.addEventListener('abort', () => outgoing.destroy());
-        request
-          .stream()
-          .on('error', (error) => outgoing.destroy(error))
-          .pipe(outgoing);
-      });
-    }
+    const hasBody = method !== 'GET' && method !== 'HEAD';
+    const sent = hasBody
+      ? { headers: forwardedHeaders(request.headers), body: request.stream(), signal }
+      : { signal };
+    const response = await ask(target, method, sent);
     const { location } = response.headers;
     return {
       status: response.statusCode ?? 502,
@@ -140,7 +142,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     },
     async read(node, path) {
       const target = { ...nodeAddress(options.store, node), path };
-      const response = await get(target, 'GET');
+      const response = await ask(target, 'GET');
       try {
         const chunks: Buffer[] = [];
         for await (const chunk of response) chunks.push(chunk as Buffer);

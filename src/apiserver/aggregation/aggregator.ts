@@ -1,11 +1,11 @@
-import type { ClientRequest, IncomingMessage } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { timestamp } from '../../kube/timestamp.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { User } from '../authentication/authenticator.ts';
-import { sendTwice, type Through } from '../kept-connection.ts';
+import { type Send, sendOnce, sendTwice } from '../kept-connection.ts';
 import { joinSockets } from '../node-tunnel.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, listAt } from '../object.ts';
 import { forwardedHeaders, isConnectionHeader, upgradeHeaders } from '../requests/forwarded-headers.ts';
@@ -162,8 +162,8 @@ export function createAggregator(options: AggregatorOptions): Aggregator {
         {},
       );
     const hasBody = request.method !== 'GET' && request.method !== 'HEAD';
-    const pass = (through: Through, onError: (request: ClientRequest, error: Error) => Error) =>
-      new Promise<OutgoingResponse>((resolve, reject) => {
+    const pass: Send<OutgoingResponse> = (through, onError) =>
+      new Promise((resolve, reject) => {
         const outgoing = client.open(
           api,
           { method: request.method, path, headers, user: context.user },
@@ -193,10 +193,8 @@ export function createAggregator(options: AggregatorOptions): Aggregator {
         }
       });
     try {
-      // A body can be read only once.
-      if (hasBody || request.upgrade)
-        return await pass(request.upgrade ? 'own' : 'kept', (_, error) => error);
-      return await sendTwice(pass);
+      if (request.upgrade) return await sendOnce(pass, 'own');
+      return await (hasBody ? sendOnce(pass, 'kept') : sendTwice(pass));
     } catch (error) {
       throw unreachable(error);
     }

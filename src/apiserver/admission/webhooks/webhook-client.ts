@@ -1,7 +1,6 @@
-import type { ClientRequest } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import { messageOf } from '../../../lib/errors.ts';
-import { sendTwice } from '../../kept-connection.ts';
+import { type OnError, sendTwice } from '../../kept-connection.ts';
 import { isObject, type JsonObject, textAt } from '../../object.ts';
 import type { Webhook } from './webhook.ts';
 
@@ -68,7 +67,7 @@ function send(
   address: { readonly host: string; readonly port: number } | null,
   timeoutSeconds: number,
   body: string,
-  onError: (request: ClientRequest, error: Error) => Error,
+  onError: OnError,
 ): Promise<unknown> {
   const { hostname, port, pathname } = new URL(url);
   return new Promise((resolve, reject) => {
