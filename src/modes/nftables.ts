@@ -6,7 +6,7 @@ import { PRIORITY } from '../dataplane/rules/service-rules.ts';
 import { classBefore } from '../dataplane/rules/size-class.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { elementsOf } from '../nft/address-set.ts';
-import { type ElementGroup, group } from '../nft/spec.ts';
+import { type AddressSet, type ElementGroup, group } from '../nft/spec.ts';
 import type { Frontend, ServiceMap } from '../service/model.ts';
 import { type NftContents, nftBytes, nftSections } from './nft-objects.ts';
 import {
@@ -56,11 +56,7 @@ export function nftablesContents({ map, node, frontends }: RenderInput, table: s
 }
 
 /** Returns the elements of addresses, as groups of their own. */
-export function addressGroups(
-  to: typeof HAIRPIN,
-  family: IPFamily,
-  addresses: Iterable<string>,
-): ElementGroup[] {
+export function addressGroups(to: AddressSet, family: IPFamily, addresses: Iterable<string>): ElementGroup[] {
   const groups = new Map<string, ElementGroup>();
   noteAddresses(groups, to, family, addresses);
   return [...groups].map(([owner, one]) => group(elementsOf(owner, one, family)));
@@ -91,7 +87,8 @@ export function nftablesLookups(frontend: Frontend, { node }: Pick<RenderInput, 
   const found = 1 + (own ? 1 : 2);
   if (!entry?.pick) return { least: found, most: found, text: `${found} lookups, the last of which ends it` };
   const { size, sticky } = entry.pick;
-  const least = found + (sticky ? 1 : 0) + (sticky ? 0 : 1);
+  // A returning client's endpoint is found by its affinity, and any other's by a draw.
+  const least = found + 1;
   const most = found + (sticky ? 1 : 0) + (classBefore(size) === size - 1 ? 1 : MAX_DRAWS);
   return {
     least,
