@@ -209,6 +209,7 @@ async function runFlow(
   });
   const expected = isAllowed ? 'delivered' : 'dropped';
   const seen = seenText(flow, outcome);
+  const explained = explainedText(explanation, verdict);
   const decided = verdict ? (verdict.isAllowed ? 'delivered' : 'dropped') : 'nothing';
   return {
     flow: flow.text,
@@ -216,9 +217,9 @@ async function runFlow(
     expected,
     seen,
     decided,
-    explained: explainedText(explanation, verdict),
+    explained,
     sourceProblem: null,
-    ok: seen === expected && decided === expected && explainedText(explanation, verdict) === expected,
+    ok: seen === expected && decided === expected && explained === expected,
     difference: null,
   };
 }
