@@ -470,8 +470,8 @@ describe('registries', () => {
       code: 'ErrImagePull',
       message: /cannot reach 127.0.0.1:1/,
     }));
-  test('a pull that fails names the commands that load images', async () => {
-    const source = createImageSource({
+  const imageSource = () =>
+    createImageSource({
       store,
       builtins: {},
       hostLayers: () => [],
@@ -479,6 +479,8 @@ describe('registries', () => {
       clock: systemClock,
       signal: new AbortController().signal,
     });
+  test('a pull that fails names the commands that load images', async () => {
+    const source = imageSource();
     await assert.rejects(
       source.pull({ image: '127.0.0.1:1/none:1' }, async () => null),
       /fairlead image load FILE.*fairlead image pull IMAGE/,
@@ -486,14 +488,7 @@ describe('registries', () => {
     source.close();
   });
   test('concurrent pulls of one image fetch it once', async () => {
-    const source = createImageSource({
-      store,
-      builtins: {},
-      hostLayers: () => [],
-      plainHttp: [],
-      clock: systemClock,
-      signal: new AbortController().signal,
-    });
+    const source = imageSource();
     const name = publish(simple());
     const container = { name: 'c', image: name };
     const images = await Promise.all(
