@@ -36,15 +36,6 @@ import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { paint, showProgress } from './terminal.ts';
 
 const SETTLE_MS = 20_000;
-/** The UDP ports from which the policy rows are sent, one after another: each datagram begins a new flow. */
-const FIRST_UDP_PORT = 20_000;
-const UDP_PORTS = 8_000;
-
-function countingFrom(first: number): () => number {
-  let next = first;
-  return () => next++;
-}
-
 export const command = defineCommand({
   name: 'check',
   summary: 'send packets through Services and network policies, and compare the results',
@@ -123,12 +114,10 @@ export const command = defineCommand({
         progress.hide();
         output.out(wrapLines(differenceText(result), output.columns));
       };
-      const sockets = createProbeSockets(
-        countingFrom(FIRST_UDP_PORT + Math.floor(Math.random() * UDP_PORTS)),
-      );
+      const sockets = createProbeSockets(systemClock.now());
       const nodes = state.nodes.map((node) => node.name);
       const sent = await Promise.all([
-        runFlows(layout, flows, oracle, concurrency, onResult),
+        runFlows(layout, flows, oracle, sockets, concurrency, onResult),
         runPolicyFlows({ client, oracle, sockets, clock: systemClock, nodes }, policyFlows, onResult),
       ]).finally(() => {
         sockets.close();

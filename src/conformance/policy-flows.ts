@@ -132,7 +132,9 @@ export async function runPolicyFlows(
         await client.create(clusterPolicyResource(kind), object);
       const decided = await settle(oracle, clock, nodes, flows);
       const ofRow = await Promise.all(
-        flows.map((flow, index) => runFlow(oracle, sockets, flow, decided.get(flow.to.node)?.[index])),
+        flows.map((flow, index) =>
+          runFlow({ oracle, sockets, clock }, flow, decided.get(flow.to.node)?.[index]),
+        ),
       );
       for (const result of ofRow) onResult(result);
       results.push(...ofRow);
@@ -188,8 +190,11 @@ function packetOf({ from, to, family, packet }: PolicyFlow): PolicyPacket {
 }
 
 async function runFlow(
-  oracle: PolicyOracle,
-  sockets: ProbeSockets,
+  {
+    oracle,
+    sockets,
+    clock,
+  }: { readonly oracle: PolicyOracle; readonly sockets: ProbeSockets; readonly clock: Clock },
   flow: PolicyFlow,
   verdict: PolicyVerdict | undefined,
 ): Promise<FlowResult> {
@@ -205,6 +210,7 @@ async function runFlow(
     family,
     address,
     port,
+    clock,
     patience: isAllowed ? PATIENCE_MS : SILENCE_MS,
   });
   const expected = isAllowed ? 'delivered' : 'dropped';

@@ -1,6 +1,7 @@
 import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { Socket } from 'node:net';
 import { canonicalAddress, type IPFamily } from '../lib/address.ts';
+import { afterRunning, type Clock } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
 import type { ProbeOrigin, ProbeSockets } from './probe-sockets.ts';
 
@@ -17,21 +18,22 @@ export interface ProbeTarget {
   readonly family: IPFamily;
   readonly address: string;
   readonly port: number;
-  /** The time without an answer after which the outcome is silence, in milliseconds. */
+  readonly clock: Clock;
+  /** The running time without an answer after which the outcome is silence, in milliseconds. */
   readonly patience: number;
 }
 
 /** Sends a request to `fairlead echo` over a new connection. Never rejects. */
 export function probeTcp(target: ProbeTarget): Promise<Outcome> {
-  const { sockets, from, family, address, port, patience } = target;
+  const { sockets, from, family, address, port, clock, patience } = target;
   return new Promise((resolve) => {
     const socket = new Socket({ fd: sockets.open(from, 'TCP', family) });
     const finish = (outcome: Outcome) => {
-      clearTimeout(timer);
+      cancel();
       socket.destroy();
       resolve(outcome);
     };
-    const timer = setTimeout(() => finish({ kind: 'silence' }), patience);
+    const cancel = afterRunning(clock, patience, () => finish({ kind: 'silence' }));
     let received = '';
     socket.setEncoding('utf8').on('data', (text: string) => {
       received += text;
@@ -45,16 +47,16 @@ export function probeTcp(target: ProbeTarget): Promise<Outcome> {
 
 /** Sends datagrams from a new port until one is answered. Never rejects. */
 export function probeUdp(target: ProbeTarget): Promise<Outcome> {
-  const { sockets, from, family, address, port, patience } = target;
+  const { sockets, from, family, address, port, clock, patience } = target;
   return new Promise((resolve) => {
     const socket: UdpSocket = createSocket(family === 'ipv6' ? 'udp6' : 'udp4');
     const finish = (outcome: Outcome) => {
-      clearTimeout(timer);
+      cancel();
       clearInterval(again);
       socket.close();
       resolve(outcome);
     };
-    const timer = setTimeout(() => finish({ kind: 'silence' }), patience);
+    const cancel = afterRunning(clock, patience, () => finish({ kind: 'silence' }));
     let again: NodeJS.Timeout | undefined;
     const send = () => socket.send('who are you');
     // A rejection is an ICMP message, which the kernel limits to a few per second: silence may still be a rejection.

@@ -8,7 +8,7 @@ import type { Expectation } from './expectation.ts';
 import { type Flow, packetOf } from './flows.ts';
 import type { Layout } from './layout.ts';
 import { type Outcome, probeTcp, probeUdp } from './probe.ts';
-import { createProbeSockets, type ProbeSockets } from './probe-sockets.ts';
+import type { ProbeSockets } from './probe-sockets.ts';
 
 /** The nodes' own decisions about a packet. */
 export interface Oracle {
@@ -51,12 +51,12 @@ export async function runFlows(
   layout: Layout,
   flows: readonly Flow[],
   oracle: Oracle,
+  sockets: ProbeSockets,
   concurrency: number,
   onResult: (result: FlowResult) => void = () => {},
 ): Promise<FlowResult[]> {
   const results: FlowResult[] = [];
   const unheard: number[] = [];
-  const sockets = createProbeSockets();
   const run = (flow: Flow, index: number) => runFlow(layout, flow, oracle, sockets, index % PACES);
   let next = 0;
   const worker = async () => {
@@ -70,17 +70,13 @@ export async function runFlows(
       else onResult(result);
     }
   };
-  try {
-    await Promise.all(Array.from({ length: concurrency }, worker));
-    for (const index of unheard) {
-      const flow = flows[index];
-      if (!flow) continue;
-      const result = await run(flow, index);
-      results[index] = result;
-      onResult(result);
-    }
-  } finally {
-    sockets.close();
+  await Promise.all(Array.from({ length: concurrency }, worker));
+  for (const index of unheard) {
+    const flow = flows[index];
+    if (!flow) continue;
+    const result = await run(flow, index);
+    results[index] = result;
+    onResult(result);
   }
   return results;
 }
@@ -148,6 +144,7 @@ async function send(
     family: flow.family,
     address: flow.address,
     port: flow.port,
+    clock: systemClock,
     patience: expected.action === 'drop' ? SILENCE_MS : PATIENCE_MS,
   };
   const servers = new Set<string>();

@@ -230,6 +230,11 @@ export function bindUdpIn(ref: NetnsRef | null, address: string, port: number): 
   return boundSocket(ref, SOCK_DGRAM, address, port, () => 0);
 }
 
+/** Returns an unconnected TCP socket bound inside a namespace; `new net.Socket({ fd }).connect(port, address)` uses it. */
+export function bindTcpIn(ref: NetnsRef | null, address: string, port: number): number {
+  return boundSocket(ref, SOCK_STREAM, address, port, () => 0);
+}
+
 /**
  * Returns an unconnected TCP socket inside a namespace (null: this thread's); `new net.Socket({ fd
  * }).connect(port, address)` uses it.
