@@ -29,6 +29,8 @@ export interface Libc {
   prctl(option: number, a: number, b: number, c: number, d: number): number;
   syscall(number: number, a: number, b: Uint8Array, c: number): number;
   pidfd_open(pid: number): number;
+  /** Duplicates a descriptor of another process (Linux 5.6). */
+  pidfd_getfd(pidfd: number, fd: number): number;
   pipe2(ends: Int32Array, flags: number): number;
   waitpid(pid: number, status: Int32Array, options: number): number;
   // posix_spawn(3): these return an errno, and their structs are opaque memory.
@@ -100,8 +102,9 @@ function load(): Libc {
   const declare = (prototype: string) => library.func(prototype);
   const send = declare('long send(int fd, const uint8_t *data, size_t length, int flags)');
   const syscall = declare('long syscall(long number, long a, _Inout_ uint8_t *b, unsigned long c)');
-  // The C libraries of older systems have no pidfd_open; its number is the same on every machine (Linux 5.3).
+  // The C libraries of older systems lack these; their numbers are the same on every machine (Linux 5.3 and 5.6).
   const SYS_PIDFD_OPEN = 434;
+  const SYS_PIDFD_GETFD = 438;
   const plainSyscall = declare('long syscall(long number, long a, unsigned long b, unsigned long c)');
   const spawn = declare(
     'int posix_spawnp(_Out_ int *pid, const char *file, const uint8_t *actions, const uint8_t *attributes, const char **args, const char **env)',
@@ -139,6 +142,7 @@ function load(): Libc {
     ),
     syscall,
     pidfd_open: (pid) => Number(plainSyscall(SYS_PIDFD_OPEN, pid, 0, 0)),
+    pidfd_getfd: (pidfd, fd) => Number(plainSyscall(SYS_PIDFD_GETFD, pidfd, fd, 0)),
     pipe2: declare('int pipe2(_Out_ int *ends, int flags)'),
     waitpid: declare('int waitpid(int pid, _Out_ int *status, int options)'),
     posix_spawnp: spawn,

@@ -54,7 +54,7 @@ async function withTerminal(
   size: TerminalSize | null,
   sizes: AsyncIterable<TerminalSize>,
 ): Promise<number> {
-  const { child, stream, resize } = spawnInTerminal(program, args, size);
+  const { child, input, output, resize } = spawnInTerminal(program, args, size);
   const follow = async () => {
     for await (const next of sizes) resize(next);
   };
@@ -64,16 +64,16 @@ async function withTerminal(
     messages += text;
   });
   remote.stdin.on('error', () => {});
-  remote.stdin.pipe(stream, { end: false });
-  stream.pipe(remote.stdout, { end: false });
+  remote.stdin.pipe(input, { end: false });
+  output.pipe(remote.stdout, { end: false });
   // Like a terminal whose user has disconnected: its processes receive SIGHUP.
-  remote.closed.addEventListener('abort', () => stream.destroy());
+  remote.closed.addEventListener('abort', () => output.destroy());
   const drained = new Promise<void>((resolve) => {
-    stream.on('end', resolve).on('close', resolve);
+    output.on('end', resolve).on('close', resolve);
   });
   const code = await exitOf(child);
   await drained;
-  stream.destroy();
+  output.destroy();
   const late = withoutTimes(messages);
   if (late !== '') remote.stdout.write(late.endsWith('\n') ? late : `${late}\r\n`);
   return code;

@@ -4,6 +4,8 @@ import type { RawData, WebSocket } from 'ws';
 /** Half-closes the channel that the second byte names (v5.channel.k8s.io). */
 const CLOSE_CHANNEL = 255;
 const MAX_DATA_BYTES = 32 * 1024;
+/** Interval of the signs of life to a client whose input waits. */
+const PING_MS = 1000;
 
 export interface ChannelOptions {
   /** Channels on which the client writes. */
@@ -14,13 +16,15 @@ export interface ChannelOptions {
 
 /**
  * The channels of a WebSocket whose messages begin with the number of their channel (`*.channel.k8s.io`). An input that
- * is not read blocks the connection. All inputs end with the connection.
+ * is not read blocks the connection, which is written to meanwhile: only so is a client's end noticed without reading. All
+ * inputs end with the connection.
  */
 export class WebSocketChannels {
   readonly #socket: WebSocket;
   readonly #base64: boolean;
   readonly #inputs = new Map<number, Readable>();
   readonly #full = new Set<number>();
+  #pings: NodeJS.Timeout | null = null;
   /** Aborts when the connection is closed. */
   readonly closed: AbortSignal;
 
@@ -36,6 +40,7 @@ export class WebSocketChannels {
     // The 'close' event that follows is sufficient.
     socket.on('error', () => {});
     socket.on('close', () => {
+      this.#stopPings();
       for (const input of this.#inputs.values()) if (!input.readableEnded) input.push(null);
       closing.abort();
     });
@@ -96,6 +101,7 @@ export class WebSocketChannels {
     if (!input.push(bytes)) {
       this.#full.add(channel);
       this.#socket.pause();
+      this.#pings ??= setInterval(() => this.#socket.ping(), PING_MS);
     }
   }
 
@@ -103,11 +109,18 @@ export class WebSocketChannels {
     const input = channel === undefined ? undefined : this.#inputs.get(channel);
     if (!input) return;
     this.#inputs.delete(channel ?? -1);
-    this.#full.delete(channel ?? -1);
+    this.#resume(channel ?? -1);
     input.push(null);
   }
 
   #resume(channel: number): void {
-    if (this.#full.delete(channel) && this.#full.size === 0) this.#socket.resume();
+    if (!this.#full.delete(channel) || this.#full.size > 0) return;
+    this.#stopPings();
+    this.#socket.resume();
+  }
+
+  #stopPings(): void {
+    clearInterval(this.#pings ?? undefined);
+    this.#pings = null;
   }
 }
