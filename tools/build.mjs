@@ -39,7 +39,16 @@ const common = {
   write: false,
   logLevel: 'warning',
 };
-const [{ outputFiles: files }, { outputFiles: plugin }, { outputFiles: page }] = await Promise.all([
+const page = {
+  outdir,
+  bundle: true,
+  format: 'esm',
+  target: ['chrome123', 'firefox120', 'safari17.5'],
+  minify: true,
+  write: false,
+  logLevel: 'warning',
+};
+const built = await Promise.all([
   build({
     ...common,
     entryPoints: {
@@ -58,23 +67,25 @@ const [{ outputFiles: files }, { outputFiles: plugin }, { outputFiles: page }] =
   }),
   // For browsers.
   build({
-    outdir,
+    ...page,
     entryPoints: ['main.tsx', 'page.css', 'page.html', 'page.svg'].map((file) => ({
       in: join(root, 'src/ui/page', file),
       out: 'page',
     })),
-    bundle: true,
-    format: 'esm',
-    target: ['chrome123', 'firefox120', 'safari17.5'],
     loader: { '.html': 'copy', '.svg': 'copy' },
     jsx: 'automatic',
     jsxImportSource: 'preact',
-    minify: true,
-    write: false,
-    logLevel: 'warning',
+  }),
+  // The terminal, which the page loads when it is first needed. Its library takes `document` from styled-document.ts.
+  build({
+    ...page,
+    entryPoints: [{ in: join(root, 'src/ui/page/terminal.ts'), out: 'page.terminal' }],
+    loader: { '.css': 'text' },
+    define: { document: 'styledDocument', 'window.document': 'styledDocument' },
+    inject: [join(root, 'src/ui/page/styled-document.ts')],
   }),
 ]);
-const outputFiles = [...files, ...plugin, ...page];
+const outputFiles = built.flatMap((one) => one.outputFiles);
 mkdirSync(outdir, { recursive: true });
 // The entry last: its time shows whether the bundle is up to date, and it names chunks that must exist.
 const isEntry = (file) => (basename(file.path) === 'fairlead.mjs' ? 1 : 0);

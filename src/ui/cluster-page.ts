@@ -1,4 +1,5 @@
 import type { ServerResponse } from 'node:http';
+import type { WebSocket } from 'ws';
 import { type ClusterAccess, openCluster } from '../cluster/cluster-access.ts';
 import { readFaultRequest } from '../cluster/faults.ts';
 import { DEFAULT_CLUSTER } from '../cluster/state.ts';
@@ -16,9 +17,11 @@ import { modeOperations } from './mode-operations.ts';
 import { followObjects } from './object-feed.ts';
 import { readPageFiles } from './page-files.ts';
 import { type Operation, type PageServer, servePage } from './page-server.ts';
+import { connectShell, endShell } from './pod-shell.ts';
 import type { ClusterView, PageEvent } from './view.ts';
 
 const MAX_PAGES = 16;
+const MAX_SHELLS = 16;
 const TICK_MS = 1000;
 
 /**
@@ -91,6 +94,7 @@ export async function serveClusterPage(options: {
   };
   void sendTicks();
 
+  let shells = 0;
   return await servePage({
     port: options.port,
     token: options.token,
@@ -111,6 +115,23 @@ export async function serveClusterPage(options: {
       hub.add(response, first, () => feed.close());
       return true;
     },
+    sockets: new Map([
+      [
+        'shell',
+        (socket: WebSocket, query: URLSearchParams) => {
+          if (shells >= MAX_SHELLS) {
+            endShell(socket, `${MAX_SHELLS} shells are open: close one of them`);
+            return;
+          }
+          shells++;
+          socket.on('close', () => shells--);
+          connectShell(socket, opened.credentials, {
+            pod: query.get('pod') ?? '',
+            container: query.get('container'),
+          });
+        },
+      ],
+    ]),
   });
 }
 

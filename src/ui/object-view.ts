@@ -23,6 +23,7 @@ export function viewPod({ metadata, spec, status }: Pod): PodView {
     phase: metadata?.deletionTimestamp ? 'Terminating' : (status?.phase ?? 'Pending'),
     isReady: (status?.conditions ?? []).some((one) => one.type === 'Ready' && one.status === 'True'),
     isHostNetwork: spec?.hostNetwork === true,
+    containers: [...(spec?.containers ?? []), ...(spec?.ephemeralContainers ?? [])].map(({ name }) => name),
   };
 }
 

@@ -11,6 +11,7 @@ export interface PageFile {
 const FILES: Readonly<Record<string, { readonly file: string; readonly type: string }>> = {
   '/': { file: 'page.html', type: 'text/html; charset=utf-8' },
   '/page.js': { file: 'page.js', type: 'text/javascript; charset=utf-8' },
+  '/page.terminal.js': { file: 'page.terminal.js', type: 'text/javascript; charset=utf-8' },
   '/page.css': { file: 'page.css', type: 'text/css; charset=utf-8' },
   '/page.svg': { file: 'page.svg', type: 'image/svg+xml' },
 };

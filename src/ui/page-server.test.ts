@@ -3,6 +3,8 @@ import { once } from 'node:events';
 import { request } from 'node:http';
 import { connect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
+import { gunzipSync } from 'node:zlib';
+import { WebSocket } from 'ws';
 import { FairleadError } from '../lib/errors.ts';
 import { sendHostileRequests } from '../lib/testing/hostile-http.ts';
 import { createEventHub, type EventHub } from './event-hub.ts';
@@ -43,6 +45,9 @@ before(async () => {
       hub.add(response, [{ type: 'notices', notices: ['first'] }], () => {});
       return true;
     },
+    sockets: new Map([
+      ['chat', (socket: WebSocket, query: URLSearchParams) => socket.send(query.get('word') ?? '')],
+    ]),
   });
   port = Number(new URL(server.url).port);
 });
@@ -167,6 +172,48 @@ describe('the server of the page', () => {
     assert.match(text, /data: \{"type":"notices","notices":\["second"\]\}\n\n/);
   });
 
+  test('the page, compressed', async () => {
+    const call = request({
+      host: '127.0.0.1',
+      port,
+      path: `/${TOKEN}/`,
+      headers: { 'accept-encoding': 'gzip' },
+    });
+    call.end();
+    const [response] = await once(call, 'response');
+    const content = Buffer.concat(await response.toArray());
+    assert.equal(response.headers['content-encoding'], 'gzip');
+    assert.equal(Number(response.headers['content-length']), content.length);
+    assert.equal(gunzipSync(content).toString(), '<p>page');
+  });
+
+  const SOCKETS: readonly { what: string; path: string; origin?: string; status: number }[] = [
+    { what: 'of the page', path: api('chat?word=hi'), origin: 'own', status: 101 },
+    { what: 'without the token', path: '/x/api/chat', origin: 'own', status: 403 },
+    { what: 'without an origin', path: api('chat'), status: 403 },
+    { what: 'of another site', path: api('chat'), origin: 'https://attacker.example', status: 403 },
+    { what: 'with a path that does not exist', path: api('nothing'), origin: 'own', status: 404 },
+    { what: 'with the path of a file', path: `/${TOKEN}/`, origin: 'own', status: 404 },
+  ];
+  for (const { what, path, origin, status } of SOCKETS) {
+    test(`a WebSocket ${what}: ${status}`, async () => {
+      const own = `http://127.0.0.1:${port}`;
+      const socket = new WebSocket(`ws://127.0.0.1:${port}${path}`, {
+        headers: origin === undefined ? {} : { origin: origin === 'own' ? own : origin },
+      });
+      if (status === 101) {
+        const [data] = await once(socket, 'message');
+        assert.equal(String(data), 'hi');
+        socket.close();
+        return;
+      }
+      const [call, response] = await once(socket, 'unexpected-response');
+      assert.equal(response.statusCode, status);
+      assert.match(response.headers['content-security-policy'] ?? '', /default-src 'none'/);
+      call.destroy();
+    });
+  }
+
   const garbage = [
     'GET / HTTP/9.9\r\n\r\n',
     '\x00\x01\x02\x03\r\n\r\n',
@@ -190,7 +237,14 @@ describe('the server of the page', () => {
 
   test('a port in use: the error names it', async () => {
     await assert.rejects(
-      servePage({ port, token: TOKEN, files: new Map(), operations: new Map(), openStream: () => false }),
+      servePage({
+        port,
+        token: TOKEN,
+        files: new Map(),
+        operations: new Map(),
+        openStream: () => false,
+        sockets: new Map(),
+      }),
       { code: 'EADDRINUSE', message: `port ${port} of this machine is in use` },
     );
   });

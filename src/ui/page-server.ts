@@ -1,4 +1,7 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
+import { gzipSync } from 'node:zlib';
+import { type WebSocket, WebSocketServer } from 'ws';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { PageFile } from './page-files.ts';
 import { admit, SECURITY_HEADERS } from './request-guard.ts';
@@ -16,6 +19,8 @@ export interface PageServerOptions {
   readonly operations: ReadonlyMap<string, Operation>;
   /** Answers GET /api/events; false: there are too many streams. */
   readonly openStream: (response: ServerResponse) => boolean;
+  /** Receives the WebSockets that pages open, by path below "/api/": "shell". */
+  readonly sockets: ReadonlyMap<string, (socket: WebSocket, query: URLSearchParams) => void>;
 }
 
 export interface PageServer {
@@ -28,23 +33,30 @@ const ADDRESS = '127.0.0.1';
 const MAX_BODY = 64 << 10;
 const MAX_CONNECTIONS = 128;
 const HEADERS_MS = 10_000;
+/** The largest message of a page's WebSocket. */
+const MAX_MESSAGE = 64 << 10;
 const API = '/api/';
 
 /** Serves the page on this machine's loopback. Throws FairleadError if the port cannot be used. */
 export async function servePage(options: PageServerOptions): Promise<PageServer> {
   const { token } = options;
   let port = 0;
+  const admitRequest = (
+    { method = '', url = '', headers: { host, origin } }: IncomingMessage,
+    isUpgrade: boolean,
+  ) => admit({ method, url, host, origin, isUpgrade }, token, port);
+  const webSockets = new WebSocketServer({
+    noServer: true,
+    clientTracking: true,
+    perMessageDeflate: false,
+    maxPayload: MAX_MESSAGE,
+  });
   const server = createServer(
     { headersTimeout: HEADERS_MS, maxHeaderSize: 16 << 10 },
     (request, response) => {
       response.on('error', () => response.destroy());
       for (const [name, value] of Object.entries(SECURITY_HEADERS)) response.setHeader(name, value);
-      const { host, origin } = request.headers;
-      const admission = admit(
-        { method: request.method ?? '', url: request.url ?? '', host, origin },
-        token,
-        port,
-      );
+      const admission = admitRequest(request, false);
       if (!admission.isAdmitted) {
         request.resume();
         sendText(response, admission.status, admission.reason);
@@ -56,12 +68,25 @@ export async function servePage(options: PageServerOptions): Promise<PageServer>
     },
   );
   server.maxConnections = MAX_CONNECTIONS;
-  server.on('clientError', (_error, socket) => {
-    if (socket.writable) socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n');
+  server.on('clientError', (error, socket) => {
+    // Browsers open connections in advance: an answer there would be read as that to the next request.
+    if (socket.writable && !hasCode(error, 'ERR_HTTP_REQUEST_TIMEOUT'))
+      socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n');
     else socket.destroy();
   });
   // Upgrades and CONNECT are not answered by the handler above.
-  server.on('upgrade', (_request, socket) => socket.destroy());
+  server.on('upgrade', (request, socket, head) => {
+    socket.on('error', () => socket.destroy());
+    const admission = admitRequest(request, true);
+    if (!admission.isAdmitted) {
+      refuseUpgrade(socket, admission.status, admission.reason);
+      return;
+    }
+    const { path, query } = admission;
+    const open = path.startsWith(API) ? options.sockets.get(path.slice(API.length)) : undefined;
+    if (open) webSockets.handleUpgrade(request, socket, head, (webSocket) => open(webSocket, query));
+    else refuseUpgrade(socket, 404, 'the page has no such WebSocket');
+  });
   server.on('connect', (_request, socket) => socket.destroy());
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error) => reject(listenFailure(error, options.port)));
@@ -75,6 +100,7 @@ export async function servePage(options: PageServerOptions): Promise<PageServer>
       new Promise((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
+        for (const client of webSockets.clients) client.terminate();
       }),
   };
 }
@@ -137,13 +163,35 @@ function sendFile(response: ServerResponse, request: IncomingMessage, file: Page
     sendText(response, file ? 405 : 404, file ? 'the method is not supported' : 'the page has no such file');
     return;
   }
-  response.writeHead(200, { 'content-type': file.type, 'content-length': file.content.length });
-  response.end(request.method === 'HEAD' ? undefined : file.content);
+  const isCompressed = /\bgzip\b/.test(String(request.headers['accept-encoding'] ?? ''));
+  const content = isCompressed ? compressedOf(file) : file.content;
+  response.writeHead(200, {
+    'content-type': file.type,
+    'content-length': content.length,
+    vary: 'accept-encoding',
+    ...(isCompressed ? { 'content-encoding': 'gzip' } : {}),
+  });
+  response.end(request.method === 'HEAD' ? undefined : content);
+}
+
+const compressed = new WeakMap<PageFile, Buffer>();
+
+/** Compresses a file when it is first asked for: most runs of the command never serve the terminal. */
+function compressedOf(file: PageFile): Buffer {
+  const known = compressed.get(file) ?? gzipSync(file.content);
+  compressed.set(file, known);
+  return known;
 }
 
 function sendText(response: ServerResponse, status: number, text: string): void {
   response.writeHead(status, { 'content-type': 'text/plain; charset=utf-8' });
   response.end(`${text}\n`);
+}
+
+function refuseUpgrade(socket: Duplex, status: number, reason: string): void {
+  const headers = { ...SECURITY_HEADERS, 'content-type': 'text/plain; charset=utf-8', connection: 'close' };
+  const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
+  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${reason}\n`);
 }
 
 function sendJson(response: ServerResponse, status: number, value: unknown): void {

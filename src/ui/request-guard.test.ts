@@ -3,7 +3,14 @@ import { test } from 'node:test';
 import { admit, type GuardedRequest } from './request-guard.ts';
 
 const TOKEN = 'secret';
-const GOOD: GuardedRequest = { method: 'GET', url: '/secret/', host: '127.0.0.1:8000', origin: undefined };
+const GOOD: GuardedRequest = {
+  method: 'GET',
+  url: '/secret/',
+  host: '127.0.0.1:8000',
+  origin: undefined,
+  isUpgrade: false,
+};
+const OWN_ORIGIN = 'http://127.0.0.1:8000';
 
 const rows: readonly { what: string; request: Partial<GuardedRequest>; status: number; path?: string }[] = [
   { what: 'the page', request: {}, status: 200, path: '/' },
@@ -12,7 +19,7 @@ const rows: readonly { what: string; request: Partial<GuardedRequest>; status: n
   { what: 'localhost as the host', request: { host: 'LOCALHOST:8000' }, status: 200, path: '/' },
   {
     what: 'an operation from the page',
-    request: { method: 'POST', origin: 'http://127.0.0.1:8000' },
+    request: { method: 'POST', origin: OWN_ORIGIN },
     status: 200,
   },
   { what: 'no token', request: { url: '/' }, status: 403 },
@@ -29,6 +36,18 @@ const rows: readonly { what: string; request: Partial<GuardedRequest>; status: n
   { what: 'a request of another site', request: { origin: 'https://attacker.example' }, status: 403 },
   { what: 'a request of a page without an origin', request: { origin: 'null' }, status: 403 },
   { what: 'a request of another port', request: { origin: 'http://127.0.0.1:9000' }, status: 403 },
+  { what: 'a WebSocket of the page', request: { isUpgrade: true, origin: OWN_ORIGIN }, status: 200 },
+  { what: 'a WebSocket without an origin', request: { isUpgrade: true }, status: 403 },
+  {
+    what: 'a WebSocket of another site',
+    request: { isUpgrade: true, origin: 'https://attacker.example' },
+    status: 403,
+  },
+  {
+    what: 'a WebSocket without the token',
+    request: { isUpgrade: true, origin: OWN_ORIGIN, url: '/api/shell' },
+    status: 403,
+  },
   { what: 'another method', request: { method: 'OPTIONS' }, status: 405 },
   { what: 'a path with a bad escape', request: { url: '/secret/%' }, status: 200, path: '/%' },
   { what: 'a path upwards', request: { url: '/secret/../../etc/passwd' }, status: 200, path: '/etc/passwd' },

@@ -7,6 +7,8 @@ export interface GuardedRequest {
   readonly url: string;
   readonly host: string | undefined;
   readonly origin: string | undefined;
+  /** It asks for a WebSocket, which browsers open to any site: only the Origin header shows whose page asks. */
+  readonly isUpgrade: boolean;
 }
 
 export type Admission =
@@ -22,12 +24,14 @@ const HOSTS = ['127.0.0.1', 'localhost'];
  * Host header must name loopback, so that the name of another site that resolves to it (DNS rebinding) is refused.
  */
 export function admit(request: GuardedRequest, token: string, port: number): Admission {
-  const { method, url, host, origin } = request;
+  const { method, url, host, origin, isUpgrade } = request;
   const names = HOSTS.map((name) => `${name}:${port}`);
   if (host === undefined || !names.includes(host.toLowerCase()))
     return refuse(421, 'the Host header names another server');
   if (origin !== undefined && !names.some((name) => origin.toLowerCase() === `http://${name}`))
     return refuse(403, 'requests of other sites are refused');
+  if (isUpgrade && origin === undefined)
+    return refuse(403, 'a WebSocket needs the Origin header of this page');
   if (!METHODS.has(method)) return refuse(405, 'the method is not supported');
   const [, given = '', rest = ''] = /^\/([^/?#]*)([^#]*)$/.exec(url) ?? [];
   if (!isEqual(given, token))

@@ -46,6 +46,8 @@ export interface PodView {
   readonly isReady: boolean;
   /** It shares the network of its node. */
   readonly isHostNetwork: boolean;
+  /** Names of its containers, those for debugging too, but not those that only initialize it. */
+  readonly containers: readonly string[];
 }
 
 /** Objects by name; null: the object was deleted. */

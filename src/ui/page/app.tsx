@@ -6,11 +6,19 @@ import { HOME, parseView, type View, viewLink } from './link-state.ts';
 import { MapPage } from './map.tsx';
 import { ModesPage } from './modes.tsx';
 import { PathPage } from './path.tsx';
-import { applyPreferences, isMotionAllowed, type Preferences, readPreferences } from './preferences.ts';
+import {
+  applyPreferences,
+  isDark,
+  isMotionAllowed,
+  type Preferences,
+  readPreferences,
+} from './preferences.ts';
+import { ShellPage } from './shell.tsx';
 
 const TABS: readonly { readonly view: View; readonly label: string }[] = [
   { view: HOME, label: 'Map' },
   { view: { page: 'path', from: '', to: '', family: 'any' }, label: 'Path' },
+  { view: { page: 'shell', pod: null, container: null }, label: 'Shell' },
   { view: { page: 'modes', service: null }, label: 'Modes' },
   { view: { page: 'faults' }, label: 'Faults' },
   { view: { page: 'lessons', lesson: null }, label: 'Lessons' },
@@ -71,6 +79,9 @@ export function App() {
       <main>
         {view.page === 'map' && <MapPage data={data} view={view} show={show} moves={moves} />}
         {view.page === 'path' && <PathPage data={data} view={view} show={show} moves={moves} />}
+        {view.page === 'shell' && (
+          <ShellPage data={data} view={view} show={show} isDark={isDark(preferences)} />
+        )}
         {view.page === 'modes' && <ModesPage data={data} service={view.service} show={show} />}
         {view.page === 'faults' && <FaultsPage data={data} />}
         {view.page === 'lessons' && <LessonsPage lesson={view.lesson} show={show} />}
@@ -82,11 +93,15 @@ export function App() {
 const nextTheme = (theme: Preferences['theme']): Preferences['theme'] =>
   THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? 'system';
 
+/** In a terminal too, whose input is a text area. */
+const isTyping = ({ target }: Event): boolean =>
+  target instanceof HTMLInputElement || target instanceof HTMLTextAreaElement;
+
 function Search({ view, show }: { view: View; show: (view: View) => void }) {
   const input = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
-      if (event.key !== '/' || event.target instanceof HTMLInputElement) return;
+      if (event.key !== '/' || isTyping(event)) return;
       event.preventDefault();
       input.current?.focus();
     };

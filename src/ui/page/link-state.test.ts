@@ -8,6 +8,8 @@ const views: readonly View[] = [
   { ...HOME, namespace: 'shop', service: 'shop/web', search: 'a&b=c #ü' },
   { page: 'path', from: 'default/client', to: 'http://web.shop/', family: 'ipv6' },
   { page: 'path', from: '', to: '', family: 'any' },
+  { page: 'shell', pod: 'shop/web-1', container: 'app' },
+  { page: 'shell', pod: null, container: null },
   { page: 'modes', service: 'shop/web' },
   { page: 'faults' },
   { page: 'lessons', lesson: 'pods' },

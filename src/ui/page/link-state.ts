@@ -12,6 +12,7 @@ export type View =
       readonly to: string;
       readonly family: 'any' | 'ipv4' | 'ipv6';
     }
+  | { readonly page: 'shell'; readonly pod: string | null; readonly container: string | null }
   | { readonly page: 'modes'; readonly service: string | null }
   | { readonly page: 'faults' }
   | { readonly page: 'lessons'; readonly lesson: string | null };
@@ -34,6 +35,8 @@ export function parseView(fragment: string): View {
         family: family === 'ipv4' || family === 'ipv6' ? family : 'any',
       };
     }
+    case 'shell':
+      return { page, pod: query.get('pod'), container: query.get('container') };
     case 'modes':
       return { page, service: query.get('service') };
     case 'faults':
@@ -66,6 +69,10 @@ export function viewLink(view: View): string {
       put('from', view.from);
       put('to', view.to);
       put('family', view.family === 'any' ? null : view.family);
+      break;
+    case 'shell':
+      put('pod', view.pod);
+      put('container', view.container);
       break;
     case 'modes':
       put('service', view.service);

@@ -147,7 +147,15 @@ function ServiceFacts({
                 {address}
                 {node === null ? '' : ` on ${node}`}
                 {state === 'ready' ? '' : `, ${state.replace('-', ' ')}`}
-              </span>
+              </span>{' '}
+              {pod !== null && (
+                <a
+                  href={viewLink({ page: 'shell', pod, container: null })}
+                  aria-label={`Shell in ${baseName(pod)}`}
+                >
+                  shell
+                </a>
+              )}
             </li>
           ))}
         </ul>

@@ -33,3 +33,7 @@ export function applyPreferences(preferences: Preferences): void {
 /** Reports whether things on the page may move. */
 export const isMotionAllowed = ({ motion }: Preferences): boolean =>
   motion ?? !matchMedia('(prefers-reduced-motion: reduce)').matches;
+
+/** Reports whether the page is dark. */
+export const isDark = ({ theme }: Preferences): boolean =>
+  theme === 'system' ? matchMedia('(prefers-color-scheme: dark)').matches : theme === 'dark';

@@ -1,0 +1,37 @@
+import { readFileSync } from 'node:fs';
+import { WebSocket } from 'ws';
+import type { Credentials } from './transport.ts';
+
+export interface ApiWebSocketOptions {
+  /** Begins with "/" and includes the query. */
+  readonly path: string;
+  /** "v5.channel.k8s.io" */
+  readonly protocol: string;
+  /** Larger messages close the connection. */
+  readonly maxMessageBytes: number;
+}
+
+/** Milliseconds for the connection and the answer to the upgrade. */
+const HANDSHAKE_MS = 30_000;
+
+/** Opens a WebSocket to an API server; failures are its `error` and `unexpected-response` events. */
+export function openApiWebSocket(
+  credentials: Credentials,
+  { path, protocol, maxMessageBytes }: ApiWebSocketOptions,
+): WebSocket {
+  const { server, ca, cert, key, serverName, insecure, tokenFile } = credentials;
+  const token = tokenFile === undefined ? credentials.token : readFileSync(tokenFile, 'utf8').trim();
+  const base = new URL(server);
+  const scheme = base.protocol === 'https:' ? 'wss' : 'ws';
+  return new WebSocket(`${scheme}://${base.host}${base.pathname.replace(/\/$/, '')}${path}`, [protocol], {
+    handshakeTimeout: HANDSHAKE_MS,
+    maxPayload: maxMessageBytes,
+    perMessageDeflate: false,
+    ...(ca === undefined ? {} : { ca }),
+    ...(cert === undefined ? {} : { cert }),
+    ...(key === undefined ? {} : { key }),
+    ...(serverName === undefined ? {} : { servername: serverName }),
+    ...(insecure === undefined ? {} : { rejectUnauthorized: false }),
+    ...(token === undefined ? {} : { headers: { authorization: `Bearer ${token}` } }),
+  });
+}
