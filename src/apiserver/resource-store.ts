@@ -1,10 +1,11 @@
 import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
 import { preparePresented, presented } from './conversion.ts';
+import { afterDelete, type DeletionRequest, namespaceFinalizers } from './deletion.ts';
 import { fieldMatcher, readsOnlyMetadata } from './field-selectors.ts';
 import { apiVersionOf, type Kind, type StrategyContext } from './kind.ts';
 import { isCleared } from './managed-fields.ts';
-import { type ApiObject, at, equal, isObject, type JsonObject, textAt } from './object.ts';
+import { type ApiObject, equal, isObject, type JsonObject } from './object.ts';
 import { limitToPart } from './parts.ts';
 import { qosClass } from './pod-qos.ts';
 import { type LabelMatcher, parseLabelSelector } from './selectors.ts';
@@ -25,12 +26,9 @@ import type { Store, StoredObject } from './store.ts';
 import { validateObject } from './validation/kinds.ts';
 import { objectNameProblems, validateMetadata } from './validation/metadata.ts';
 import { validateEphemeralContainers, validateResize } from './validation/pod-parts.ts';
-import type { PropagationPolicy } from './verbs/delete-options.ts';
 import { listPage, type Page, type PageRequest, pageCandidates } from './verbs/list-page.ts';
 
-export interface DeleteRequest {
-  readonly gracePeriodSeconds?: number;
-  readonly propagationPolicy?: PropagationPolicy;
+export interface DeleteRequest extends DeletionRequest {
   readonly uid?: string;
   readonly resourceVersion?: string;
   readonly dryRun?: boolean;
@@ -364,38 +362,12 @@ export class ResourceStore {
     if (request.resourceVersion && request.resourceVersion !== resourceVersion)
       throw preconditionFailed('ResourceVersion', request.resourceVersion, resourceVersion, 'modified');
     if (request.dryRun) return { stored: before, gone: true };
-    const finalizers = new Set(current.metadata.finalizers ?? []);
-    if (request.propagationPolicy === 'Foreground') finalizers.add('foregroundDeletion');
-    if (request.propagationPolicy === 'Orphan') finalizers.add('orphan');
-    for (const finalizer of kind.deletionFinalizers ?? []) {
-      if (current.metadata.deletionTimestamp === undefined) finalizers.add(finalizer);
-    }
-    const grace = gracePeriod(kind, current, request.gracePeriodSeconds);
-    const pending = kind.collection === 'namespaces' && finalizersOf(current).length > 0;
-    if (finalizers.size === 0 && grace === 0 && !pending) {
+    const object = afterDelete(kind, current, request, this.#clock.now());
+    if (object === null) {
       const last = this.#store.remove(kind.collection, before.key);
       this.#services.forget(kind, current);
       return { stored: last ?? before, gone: true };
     }
-    const running = current.metadata.deletionTimestamp !== undefined;
-    const left = current.metadata.deletionGracePeriodSeconds ?? 0;
-    if (
-      running &&
-      finalizers.size === (current.metadata.finalizers ?? []).length &&
-      grace >= left &&
-      !pending
-    ) {
-      return { stored: before, gone: false };
-    }
-    const object = structuredClone(current);
-    if (finalizers.size > 0) object.metadata.finalizers = [...finalizers];
-    if (!running || grace < left) {
-      object.metadata.deletionTimestamp = this.#timestamp(grace);
-      object.metadata.deletionGracePeriodSeconds = grace;
-      if (kind.generationFields.length > 0)
-        object.metadata.generation = (current.metadata.generation ?? 0) + 1;
-    }
-    if (pending) object['status'] = { ...(object['status'] as object), phase: 'Terminating' };
     if (equal(object, current)) return { stored: before, gone: false };
     return { stored: this.#store.put(kind.collection, before.key, object), gone: false };
   }
@@ -403,7 +375,7 @@ export class ResourceStore {
   #isGone(object: ApiObject): boolean {
     const { deletionTimestamp, deletionGracePeriodSeconds, finalizers } = object.metadata;
     if (deletionTimestamp === undefined || (finalizers ?? []).length > 0) return false;
-    if (object.kind === 'Namespace') return finalizersOf(object).length === 0;
+    if (object.kind === 'Namespace') return namespaceFinalizers(object).length === 0;
     return (deletionGracePeriodSeconds ?? 0) === 0;
   }
 
@@ -521,20 +493,6 @@ export function modified(kind: Kind, name: string): StatusError {
     name,
     'the object has been modified; please apply your changes to the latest version and try again',
   );
-}
-
-function finalizersOf(namespace: ApiObject): unknown[] {
-  const finalizers = at(namespace, 'spec', 'finalizers');
-  return Array.isArray(finalizers) ? finalizers : [];
-}
-
-/** Returns the grace period in seconds: pods on a node have one, all other objects are removed immediately. */
-function gracePeriod(kind: Kind, object: ApiObject, asked: number | undefined): number {
-  if (kind.collection !== 'pods') return 0;
-  const phase = textAt(object, 'status', 'phase');
-  if (textAt(object, 'spec', 'nodeName') === '' || phase === 'Succeeded' || phase === 'Failed') return 0;
-  const own = at(object, 'spec', 'terminationGracePeriodSeconds');
-  return Math.max(0, asked ?? (typeof own === 'number' ? own : 30));
 }
 
 /** Checks that a request's body is an object of the kind and namespace in the path. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { type Answer, APPS, CORE, configMap, deployment, pod, startApi } from './testing/api.ts';
 
 const api = startApi();
@@ -364,6 +364,37 @@ test('a running pod is removed after its grace period', async () => {
   assert.equal((await request('GET', path)).status, 200);
   await request('DELETE', path, { gracePeriodSeconds: 0 });
   assert.equal((await request('GET', path)).status, 404);
+});
+
+describe('a second DELETE of a pod', () => {
+  const rows: readonly [what: string, first: number, second: number | undefined, seconds: number][] = [
+    ['a shorter grace period is used', 600, 5, 5],
+    ['a longer one is not', 5, 600, 5],
+    ['without a period, the first one is kept, even if the pod has a shorter one', 600, undefined, 600],
+    ['a negative one means a second', 600, -1, 1],
+    ['also the first time', -1, undefined, 1],
+  ];
+  for (const [what, first, second, seconds] of rows) {
+    test(what, async () => {
+      const name = `twice-${rows.findIndex((row) => row[0] === what)}`;
+      const path = `${CORE}/pods/${name}`;
+      await request('POST', `${CORE}/pods`, pod(name, { nodeName: 'n1' }));
+      const { body: once } = await request('DELETE', path, { gracePeriodSeconds: first });
+      const begun =
+        Date.parse(once.metadata.deletionTimestamp) - once.metadata.deletionGracePeriodSeconds * 1000;
+      const { body: answer } = await request(
+        'DELETE',
+        path,
+        second === undefined ? {} : { gracePeriodSeconds: second },
+      );
+      const { body: twice } = await request('GET', path);
+      assert.deepEqual(answer, twice);
+      assert.equal(twice.metadata.deletionGracePeriodSeconds, seconds);
+      assert.equal(Date.parse(twice.metadata.deletionTimestamp), begun + seconds * 1000);
+      assert.equal(twice.metadata.generation, once.metadata.generation);
+      assert.equal(once.metadata.generation, 2);
+    });
+  }
 });
 
 test('an object remains until its last finalizer is removed', async () => {
