@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
@@ -11,6 +13,13 @@ let node: PodNode;
 const out = outFolder(() => node.stateDir);
 const { shell, server, pod, written, untilWritten } = out;
 const ready = (name: string) => node.until(name, (one) => one?.status.conditions?.some(isReady) ?? false);
+const untilRemoved = async (folder: string) => {
+  const end = Date.now() + 60_000;
+  while (existsSync(folder)) {
+    assert.ok(Date.now() < end, `${folder} is still there after 60 s`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+};
 const isReady = (one: { type: string; status: string }) => one.type === 'Ready' && one.status === 'True';
 
 before(async () => {
@@ -94,14 +103,35 @@ describe('the end of a pod', { concurrency: 4 }, () => {
     assert.ok(status.containerStatuses[0].state.running);
     await node.removePod('draining', 0);
   });
-  test('a pod deleted with grace period 0 is killed at once', async () => {
-    await node.createPod(
-      'force',
-      pod([shell('trap "" TERM; while :; do sleep 0.1; done')], { terminationGracePeriodSeconds: 300 }),
-    );
-    await node.untilRunning('force');
-    await node.removePod('force', 0);
+  test('a second deletion shortens the grace period, and the preStop hook with it', async () => {
+    const stubborn = shell('trap "echo term >> /out/shorter" TERM; echo up; while :; do sleep 0.1; done');
+    const hooked = shell('trap "" TERM; exec sleep 1000', {
+      name: 'hooked',
+      lifecycle: { preStop: { exec: { command: ['sh', '-c', 'echo hook >> /out/hooked; sleep 500'] } } },
+    });
+    await node.createPod('shorter', pod([stubborn, hooked]));
+    await node.until('shorter', async () => (await node.logs('shorter', '?container=main')) === 'up\n');
+    await node.api.request('DELETE', `${CORE}/pods/shorter`, { gracePeriodSeconds: 600 });
+    await untilWritten('shorter', /term/);
+    await untilWritten('hooked', /hook/);
+    await node.removePod('shorter', 1);
+    assert.equal(written('shorter'), 'term\n');
   });
+  for (const [name, first] of [
+    ['force', null],
+    ['force-later', 600],
+  ] as const) {
+    test(`a pod deleted by force is killed${first ? ' also while it is being stopped' : ''}`, async () => {
+      const script = `trap "" TERM; echo up; while :; do date +%s%N > /out/${name}; sleep 0.1; done`;
+      await node.createPod(name, pod([shell(script)], { terminationGracePeriodSeconds: 300 }));
+      await node.until(name, async () => (await node.logs(name)) === 'up\n');
+      const { metadata } = await node.pod(name);
+      if (first !== null)
+        await node.api.request('DELETE', `${CORE}/pods/${name}`, { gracePeriodSeconds: first });
+      await node.removePod(name, 0);
+      await untilRemoved(join(node.stateDir, 'pods', metadata.uid));
+    });
+  }
   test('activeDeadlineSeconds ends the pod with the reason', async () => {
     await node.createPod('deadline', pod([shell('exec sleep 1000')], { activeDeadlineSeconds: 1 }));
     const failed = await node.until('deadline', (one) => one.status.phase === 'Failed');

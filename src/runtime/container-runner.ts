@@ -7,6 +7,7 @@ import type { Launch } from './container-config.ts';
 import { ContainerFolder } from './container-folder.ts';
 import { ContainerHealth } from './container-health.ts';
 import { changedResources, containerResources } from './container-resources.ts';
+import { MAX_TIMER_MS } from './grace-period.ts';
 import type { ProcessUser } from './image-user.ts';
 import { describeError, type KubeletReason, reasonOf } from './kubelet-error.ts';
 import {
@@ -32,19 +33,18 @@ import { RestartBackoff } from './restart-backoff.ts';
 import { removeRootfs } from './rootfs.ts';
 import { RunExit } from './run-exit.ts';
 import { startRun } from './run-start.ts';
+import { stopRun } from './run-stop.ts';
 import { stopSignal } from './stop-signal.ts';
 import { terminationMessage } from './termination-message.ts';
 import { WantedImage } from './wanted-image.ts';
 import type { RunnerContext } from './worker-context.ts';
 
-/** Remaining time for the process after a hook has used up the grace period. */
-const MIN_STOP_MS = 2000;
+/** How long an exit that was signalled is waited for. */
+const EXIT_MS = 2000;
 /**
  * conmon writes the exit code within this time after the process has exited; if conmon has died, no exit code appears.
  */
 const EXIT_CODE_MS = 2000;
-/** The maximum delay of a timer: a postStart hook has no time limit. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
 const IMAGE_REASONS = new Set(['ErrImagePull', 'ImagePullBackOff', 'ErrImageNeverPull', 'InvalidImageName']);
 
 /** Runs one container of a pod through all its runs; lifecycle.ts has its states. */
@@ -150,7 +150,8 @@ export class ContainerRunner {
   /** Resolves to the exit code once the current run has ended; null when it continues to run. */
   async exitCode(): Promise<number | null> {
     const id = this.#id;
-    await this.#exit?.within(MIN_STOP_MS, this.#context.deadline);
+    const until = this.#context.options.clock.now() + EXIT_MS;
+    await this.#exit?.until(() => Math.min(until, this.#context.grace.endsAt));
     if (this.#state.phase.kind === 'ended') return this.#state.phase.termination.exitCode;
     return this.#state.last?.id === id ? this.#state.last.exitCode : null;
   }
@@ -359,6 +360,7 @@ export class ContainerRunner {
   /** Runs the postStart hook; the container counts as started after it. */
   async #afterStart(hook: LifecycleHook): Promise<void> {
     const { id } = this;
+    // A postStart hook has no time limit.
     const result = await this.#exit?.during(this.#hook(hook, MAX_TIMER_MS), MAX_TIMER_MS);
     if (!this.isRunning || this.id !== id) return;
     if (result && !result.ok) {
@@ -466,33 +468,32 @@ export class ContainerRunner {
   }
 
   async #stopRunning(deadline: number, address: string): Promise<void> {
-    const { options, events } = this.#context;
-    const { clock } = options;
-    const hook = this.#spec.lifecycle?.preStop;
-    const left = () => Math.min(deadline, this.#context.deadline()) - clock.now();
-    if (hook && left() > 0) {
-      const result = await this.#exit?.during(this.#hook(hook, left(), address), left());
-      if (result && !result.ok) {
-        events.event(
-          this.#context.pod(),
-          'Warning',
-          'FailedPreStopHook',
-          `PreStopHook failed: ${result.message}`,
-        );
-      }
-    }
-    const hooked = hook !== undefined;
-    if (this.#process && this.isRunning && left() > 0) signalProcess(this.#process, this.#stopSignal);
-    const wait = Math.max(left(), hooked && deadline > clock.now() - 1 ? MIN_STOP_MS : 0);
-    if (wait > 0) await this.#exit?.within(wait, this.#context.deadline);
-    if (this.isRunning && this.#process) {
-      signalProcess(this.#process, 'SIGKILL');
-      await this.#exit?.detected();
-    }
+    const { options, events, grace } = this.#context;
+    const preStop = this.#spec.lifecycle?.preStop;
+    const send = (signal: NodeJS.Signals) => {
+      if (this.#process) signalProcess(this.#process, signal);
+    };
+    if (!this.#exit) return;
+    await stopRun({
+      clock: options.clock,
+      deadline,
+      grace,
+      exit: this.#exit,
+      hook: preStop ? (ms, signal) => this.#hook(preStop, ms, { address, signal }) : null,
+      hookFailed: (message) =>
+        events.event(this.#context.pod(), 'Warning', 'FailedPreStopHook', `PreStopHook failed: ${message}`),
+      isRunning: () => this.isRunning,
+      terminate: () => send(this.#stopSignal),
+      kill: () => send('SIGKILL'),
+    });
   }
 
-  #hook(hook: LifecycleHook, timeoutMs: number, address?: string) {
-    return runHook(hook, this.#probeTarget(address), this.#context.options.clock, timeoutMs);
+  #hook(
+    hook: LifecycleHook,
+    timeoutMs: number,
+    { address, signal }: { address?: string; signal?: AbortSignal } = {},
+  ) {
+    return runHook(hook, this.#probeTarget(address), this.#context.options.clock, timeoutMs, signal);
   }
 
   #newExit(): RunExit {

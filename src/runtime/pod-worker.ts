@@ -5,6 +5,7 @@ import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerRunner } from './container-runner.ts';
 import { removeControlGroup } from './control-groups.ts';
+import { GracePeriod } from './grace-period.ts';
 import { describeError, reasonOf } from './kubelet-error.ts';
 import { isPodOver, nextPodStep, type PodFacts, type PodStep, STEPS_TO_GO_ON } from './lifecycle.ts';
 import { kernelHostname } from './name-resolution.ts';
@@ -22,6 +23,8 @@ import type { RunnerContext, WorkerContext } from './worker-context.ts';
 
 const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
+/** The grace period of a pod whose object was removed by force: upstream's kubelet gives at least one second, too. */
+const MIN_GRACE_MS = 1000;
 
 /**
  * Executes the steps of one pod (lifecycle.ts): sandbox, network, volumes, init containers, containers; at its end
@@ -48,13 +51,14 @@ export class PodWorker {
   #dirty = false;
   #running: Promise<void> | null = null;
   #retryMs = FIRST_RETRY_MS;
-  #graceDeadline = Number.POSITIVE_INFINITY;
+  readonly #grace: GracePeriod;
   #deadlineSet = false;
   #cancelTimers: (() => void)[] = [];
 
   constructor(context: WorkerContext, pod: Pod) {
     this.#context = context;
     this.#pod = pod;
+    this.#grace = new GracePeriod(context.options.clock);
     this.uid = pod.metadata?.uid ?? '';
     this.#unsupported = unsupportedFields(pod);
     this.#folder = join(context.options.stateDir, 'pods', this.uid);
@@ -99,12 +103,15 @@ export class PodWorker {
     this.#pod = pod;
     this.#unsupported = unsupportedFields(pod);
     this.#files.savePod();
+    // A second deletion may have a shorter grace period, while the pod is already being stopped.
+    if (pod.metadata?.deletionTimestamp !== undefined) this.#shortenGrace();
     this.wake();
   }
 
   /** Ends the pod, because its object is gone. */
   remove(): void {
     this.#goneFromApi = true;
+    this.#shortenGrace();
     this.wake();
   }
 
@@ -337,7 +344,7 @@ export class PodWorker {
 
   /** Ends remaining containers of a finished pod and releases its address and namespaces; its logs remain. */
   async #retire(): Promise<void> {
-    await this.#stopAll(this.#pod.spec?.terminationGracePeriodSeconds ?? 30, 'all');
+    await this.#stopAll((this.#pod.spec?.terminationGracePeriodSeconds ?? 30) * 1000);
     for (const runner of this.#containers.values()) await runner.dispose();
     this.#publish();
     await this.#removeSandbox();
@@ -371,9 +378,7 @@ export class PodWorker {
     const { clock } = options;
     const first = !this.#terminating;
     this.#terminating = true;
-    const grace =
-      this.#pod.metadata?.deletionGracePeriodSeconds ?? this.#pod.spec?.terminationGracePeriodSeconds ?? 30;
-    this.#graceDeadline = Math.min(this.#graceDeadline, clock.now() + grace * 1000);
+    this.#shortenGrace();
     if (first) {
       for (const cancel of this.#cancelTimers.splice(0)) cancel();
       for (const runner of this.#containers.values()) {
@@ -381,17 +386,18 @@ export class PodWorker {
           events.event(this.#pod, 'Normal', 'Killing', `Stopping container ${runner.name}`);
       }
       this.#publish();
+      const { endsAt } = this.#grace;
       await untilTrafficEnds({
         pod: this.#pod,
-        graceMs: grace * 1000,
+        graceMs: endsAt - clock.now(),
         clock,
         traffic: () => options.trafficOf?.(this.#ips) ?? 'none',
-        isUrgent: () => this.#goneFromApi || this.#done,
+        isUrgent: () => this.#goneFromApi || this.#done || this.#grace.endsAt < endsAt,
       });
       // Released concurrently: the next agent stops the pod.
       if (this.#done) return;
     }
-    await this.#stopAll(grace, 'all');
+    await this.#stopAll();
     for (const runner of this.#containers.values()) await runner.dispose();
     await this.#removeSandbox();
     if (!this.#goneFromApi) this.#publish();
@@ -401,20 +407,24 @@ export class PodWorker {
     this.#done = true;
   }
 
-  async #stopAll(graceSeconds: number, which: 'all' | 'sidecars'): Promise<void> {
-    const init = this.#pod.spec?.initContainers ?? [];
-    const main = which === 'all' ? [...(this.#pod.spec?.containers ?? []), ...ephemeralOf(this.#pod)] : [];
-    const deadline = () =>
-      Math.min(this.#graceDeadline, this.#context.options.clock.now() + graceSeconds * 1000);
-    await Promise.all([
-      ...main.map((container) => this.#runner(container).stop(deadline(), this.#target())),
-      ...init
-        .filter((one) => !isSidecar(one))
-        .map((one) => this.#runner(one).stop(deadline(), this.#target())),
-    ]);
+  /** Stops all containers; `graceMs` limits the time of each in addition to the pod's grace period. */
+  async #stopAll(graceMs = Number.POSITIVE_INFINITY): Promise<void> {
+    const { initContainers: init = [], containers = [] } = this.#pod.spec ?? {};
+    const stop = (container: Container) =>
+      this.#runner(container).stop(this.#context.options.clock.now() + graceMs, this.#target());
+    const ordinary = [...containers, ...ephemeralOf(this.#pod), ...init.filter((one) => !isSidecar(one))];
+    await Promise.all(ordinary.map(stop));
     // Sidecars end after the other containers, in reverse order (KEP-753).
-    for (const container of init.filter(isSidecar).reverse())
-      await this.#runner(container).stop(deadline(), this.#target());
+    for (const container of init.filter(isSidecar).reverse()) await stop(container);
+  }
+
+  /** Applies the grace period of the latest deletion. */
+  #shortenGrace(): void {
+    const { metadata, spec } = this.#pod;
+    const seconds = this.#goneFromApi
+      ? 0
+      : (metadata?.deletionGracePeriodSeconds ?? spec?.terminationGracePeriodSeconds ?? 30);
+    this.#grace.shorten(Math.max(MIN_GRACE_MS, seconds * 1000));
   }
 
   #target(): string {
@@ -435,7 +445,7 @@ export class PodWorker {
       pod: () => this.#pod,
       address: () => this.#target(),
       changed: () => this.wake(),
-      deadline: () => this.#graceDeadline,
+      grace: this.#grace,
     };
   }
 

@@ -30,14 +30,10 @@ export class RunExit {
     }
   }
 
-  /**
-   * Resolves at the run's end, or after the time. `deadline` (the clock's milliseconds) may become earlier in the
-   * meantime.
-   */
-  async within(ms: number, deadline: () => number): Promise<void> {
-    const until = this.#clock.now() + ms;
+  /** Resolves at the run's end, or at the time (the clock's milliseconds), which may become earlier in the meantime. */
+  async until(time: () => number): Promise<void> {
     while (this.#isRunning()) {
-      const left = Math.min(until, Math.max(deadline(), 0)) - this.#clock.now();
+      const left = time() - this.#clock.now();
       if (left <= 0) return;
       await this.#pause(Math.min(left, 250));
     }

@@ -3,6 +3,7 @@ import type { EventRecorder } from '../kube/events.ts';
 import type { Pod } from '../kube/types.ts';
 import type { Semaphore } from '../lib/semaphore.ts';
 import type { ControlGroups } from './control-groups.ts';
+import type { GracePeriod } from './grace-period.ts';
 import type { ImageSource } from './images/image-source.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
@@ -34,6 +35,5 @@ export interface RunnerContext extends WorkerContext {
   readonly address: () => string;
   /** Called when the container has changed: the pod is processed again. */
   readonly changed: () => void;
-  /** Returns the end of the pod's grace period, in the clock's milliseconds. */
-  readonly deadline: () => number;
+  readonly grace: GracePeriod;
 }
