@@ -1,6 +1,9 @@
+/** Kept: `toLocaleString` makes a new one for each number. */
+const whole = new Intl.NumberFormat('en');
+
 /** Renders connections per second: "120/s", "0.4/s". */
 export function rateText(rate: number): string {
-  if (rate >= 9.95) return `${Math.round(rate).toLocaleString('en')}/s`;
+  if (rate >= 9.95) return `${whole.format(Math.round(rate))}/s`;
   return rate < 0.05 ? '<0.1/s' : `${rate.toFixed(1)}/s`;
 }
 
@@ -12,7 +15,7 @@ export function latencyText(ms: number): string {
 
 /** Renders a number of things: "1 Service", "12 Services". */
 export const countText = (count: number, noun: string): string =>
-  `${count.toLocaleString('en')} ${noun}${count === 1 ? '' : 's'}`;
+  `${whole.format(count)} ${noun}${count === 1 ? '' : 's'}`;
 
 /** The part of "namespace/name" after the namespace. */
 export const baseName = (name: string): string => name.slice(name.indexOf('/') + 1);

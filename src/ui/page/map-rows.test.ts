@@ -154,7 +154,7 @@ test('1,000 Services: grouped by namespace, clients by namespace, endpoints by n
   assert.equal(chosen.services.length, 20);
   assert.deepEqual([chosen.services[0]?.label, chosen.services[0]?.detail], ['team-0', '50 Services']);
   assert.ok(chosen.clients.length <= 36 && chosen.endpoints.length <= 36);
-  assert.ok(chosen.links.length <= 320);
+  assert.ok(chosen.links.length <= 200);
   assert.ok(
     Math.abs((chosen.services[0]?.failed ?? 0) - 50) < 1e-6,
     'failures of the namespace are added up',

@@ -59,7 +59,7 @@ export interface MapQuestion {
 
 /** Clients and endpoints that are shown one by one; more are grouped by namespace and by node. */
 const MAX_ENDS = 36;
-const MAX_LINKS = 320;
+const MAX_LINKS = 200;
 /** Rows of namespaces. */
 const MAX_GROUPS = 200;
 const DIRECT = 'direct';
@@ -194,15 +194,26 @@ function chooseServices({ services, namespace, service, search, traffic }: MapQu
     if (service !== null) return one.name === service;
     if (namespace !== null && namespaceOf(one.name) !== namespace) return false;
     if (words.length === 0) return true;
-    const text = [
-      ...[one.name, one.type, ...one.addresses, ...one.externalAddresses, ...one.ports],
-      ...one.endpoints.map(({ address, pod, node }) => `${address} ${pod} ${node}`),
-      busy.get(one.name) ?? '',
-    ]
-      .join(' ')
-      .toLowerCase();
+    const text = `${searchedText(one)} ${busy.get(one.name)?.toLowerCase() ?? ''}`;
     return words.every((word) => text.includes(word));
   });
+}
+
+const searchedTexts = new WeakMap<ServiceView, string>();
+
+/** Returns the words by which a Service is found; kept, since each key of a search asks for those of all Services. */
+function searchedText(service: ServiceView): string {
+  const known = searchedTexts.get(service);
+  if (known !== undefined) return known;
+  const { name, type, addresses, externalAddresses, ports, endpoints } = service;
+  const text = [
+    ...[name, type, ...addresses, ...externalAddresses, ...ports],
+    ...endpoints.map(({ address, pod, node }) => `${address} ${pod} ${node}`),
+  ]
+    .join(' ')
+    .toLowerCase();
+  searchedTexts.set(service, text);
+  return text;
 }
 
 function isInView(

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ClusterData } from './cluster-store.ts';
-import { latencyText, rateText } from './format.ts';
+import { rateText } from './format.ts';
 import { HOME, type MapView, type View, viewLink } from './link-state.ts';
 import { MapDetails } from './map-details.tsx';
 import { curveText, type PlacedLink, type PlacedRow, placeMap, ROW_HEIGHT } from './map-geometry.ts';
@@ -34,6 +34,7 @@ export function MapPage({
     [view, services, pods, traffic, limit],
   );
   const geometry = useMemo(() => placeMap(rows, Math.floor(width / scale)), [rows, width, scale]);
+  const hasEmptyColumn = [rows.clients, rows.services, rows.endpoints].some(({ length }) => length === 0);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -59,7 +60,7 @@ export function MapPage({
         <MapBar view={view} data={data} zoom={zoom} setZoom={setZoom} />
         <div class="map-frame" ref={frame}>
           <div
-            class="map"
+            class={hasEmptyColumn ? 'map with-empty' : 'map'}
             style={{
               width: `${geometry.width}px`,
               height: `${Math.max(geometry.height, ROW_HEIGHT)}px`,
@@ -225,11 +226,7 @@ function Links({ links, width, height }: { links: readonly PlacedLink[]; width: 
           class={isFailure(link.verdict) ? 'link bad' : 'link good'}
           stroke-width={thickness}
           stroke-dasharray={VERDICTS[link.verdict].dashes ?? undefined}
-        >
-          <title>
-            {`${VERDICTS[link.verdict].word} ${rateText(link.rate)}${link.latencyMs === null ? '' : `, ${latencyText(link.latencyMs)}`}`}
-          </title>
-        </path>
+        />
       ))}
     </svg>
   );
