@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { parseCidr } from '../lib/address.ts';
 import { printTable } from '../nft/print.ts';
+import { renderDnsFallback } from './dns-fallback.ts';
 import { renderEgress } from './egress.ts';
 import { renderHostPorts } from './host-ports.ts';
 
@@ -27,4 +28,19 @@ test('egress equals golden/egress.nft: pods to the cluster keep their address', 
   const peer = { name: 'node-2', podCidrs: ['10.244.2.0/24'], addresses: ['192.0.2.11'] };
   const spec = renderEgress('ipv4', own, [peer]);
   t.assert.fileSnapshot(spec && printTable(spec), file('egress'), { serializers: [String] });
+});
+
+test('the DNS fallback equals golden/dns-fallback.nft', (t) => {
+  const spec = renderDnsFallback('ipv4', {
+    cluster: ['10.96.0.10', 'fd00:10:96::a'],
+    own: ['10.244.1.1', 'fd00:10:244:1::1'],
+    others: ['10.244.2.1', 'fd00:10:244:2::1', '10.244.3.1'],
+  });
+  t.assert.fileSnapshot(spec && printTable(spec), file('dns-fallback'), { serializers: [String] });
+});
+
+test('without another node of the family there is no DNS fallback', (t) => {
+  const servers = { cluster: ['10.96.0.10'], own: ['10.244.1.1'], others: ['fd00:10:244:2::1'] };
+  t.assert.equal(renderDnsFallback('ipv4', servers), null);
+  t.assert.equal(renderDnsFallback('ipv6', servers), null);
 });

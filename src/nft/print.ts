@@ -139,6 +139,8 @@ function printStatement(statement: Statement): string {
       return `meta mark set ${printKey(statement.key)} map @${statement.map}`;
     case 'update':
       return `update @${statement.map} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s : ${printKey(statement.data)} }`;
+    case 'zone':
+      return `ct original zone set ${statement.zone}`;
     case 'counter':
       return 'counter';
     case 'verdict':
@@ -226,6 +228,8 @@ function formatField(type: DataType, bytes: Uint8Array): string {
       return PROTOCOL_NAMES.get(bytes[0] ?? 0) ?? String(bytes[0]);
     case DATA_TYPE.port:
       return String(((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0));
+    case DATA_TYPE.byte:
+      return String(bytes[0]);
     case DATA_TYPE.interfaceName: {
       const text = Buffer.from(bytes).toString('latin1');
       const end = text.indexOf('\0');

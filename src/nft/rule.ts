@@ -12,6 +12,7 @@ import {
   destinationType,
   dnat,
   fromMap,
+  immediate,
   inSet as lookup,
   META,
   masquerade as masqueradeExpression,
@@ -23,7 +24,9 @@ import {
   rejectPort,
   rejectWithReset,
   setMeta,
+  setOriginalZone,
   setPayload,
+  socketTransparent,
   sourceType,
   updateMap,
   verdict as verdictExpression,
@@ -31,7 +34,7 @@ import {
 } from '../kernel/nftables/expressions.ts';
 import type { IPFamily } from '../lib/address.ts';
 
-const { ipv4Address, ipv6Address, protocol, port, mark, interfaceName, number } = DATA_TYPE;
+const { ipv4Address, ipv6Address, protocol, port, mark, interfaceName, number, byte } = DATA_TYPE;
 
 interface FieldSource {
   readonly type: DataType;
@@ -55,6 +58,8 @@ export const FIELDS = {
   // The header's first two bytes; DSCP_MASK selects the code point.
   'ip.dscp': field(port, 'ip dscp', (to) => payload(BASE.network, 0, 2, to)),
   'ip6.dscp': field(port, 'ip6 dscp', (to) => payload(BASE.network, 0, 2, to)),
+  'ip.ttl': field(byte, 'ip ttl', (to) => payload(BASE.network, 8, 1, to)),
+  'ip6.hoplimit': field(byte, 'ip6 hoplimit', (to) => payload(BASE.network, 7, 1, to)),
   'th.sport': field(port, 'th sport', (to) => payload(BASE.transport, 0, 2, to)),
   'th.dport': field(port, 'th dport', (to) => payload(BASE.transport, 2, 2, to)),
   'meta.l4proto': field(protocol, 'meta l4proto', (to) => meta(META.protocol, to)),
@@ -74,6 +79,7 @@ export const FIELDS = {
   'ct.original.proto-dst': field(port, 'ct original proto-dst', (to) => ct(CT.protocolDestination, to, true)),
   'fib.daddr.type': field(number, 'fib daddr type', destinationType),
   'fib.saddr.type': field(number, 'fib saddr type', sourceType),
+  'socket.transparent': field(byte, 'socket transparent', socketTransparent),
 } as const satisfies Record<string, FieldSource>;
 
 export type Field = keyof typeof FIELDS;
@@ -115,6 +121,11 @@ export type Statement =
       readonly data: readonly Field[];
       readonly timeoutMs: number;
     }
+  /**
+   * Assigns the flow's opening direction to a zone of connection tracking, before connection tracking; replies are found
+   * in the default zone.
+   */
+  | { readonly kind: 'zone'; readonly zone: number }
   | { readonly kind: 'counter' }
   | { readonly kind: 'verdict'; readonly verdict: RuleVerdict }
   /** Source NAT to the address of the outgoing device, with a random port. */
@@ -176,6 +187,7 @@ export const markFrom = (map: string, ...key: readonly KeyPart[]): Statement => 
   key,
   map,
 });
+export const setZone = (zone: number): Statement => ({ kind: 'zone', zone });
 /** Counts packets; `Table.packets` reads it. */
 export const counter: Statement = { kind: 'counter' };
 export const verdict = (value: RuleVerdict): Statement => ({ kind: 'verdict', verdict: value });
@@ -191,6 +203,8 @@ export const rejectPacket: Statement = { kind: 'reject', with: 'port-unreachable
 /** Matches if the destination is an address of this node (RTN_LOCAL). */
 export const destinationIsLocal: Statement = is('fib.daddr.type', 2);
 export const sourceIsLocal: Statement = is('fib.saddr.type', 2);
+/** Matches if a socket of this node would receive the packet, except sockets with IP_TRANSPARENT. */
+export const hasSocket: Statement = is('socket.transparent', 0);
 /** Linux: IPS_DST_NAT, NF_CT_STATE_BIT(IP_CT_NEW). */
 export const IPS_DST_NAT = 0x20;
 export const CT_NEW = 8;
@@ -312,6 +326,8 @@ function compileStatement(statement: Statement, family: IPFamily): Expression[] 
         updateMap(statement.map, 0, data, statement.timeoutMs),
       ];
     }
+    case 'zone':
+      return [immediate(hostOrder(statement.zone, 2), 0), setOriginalZone(0)];
     case 'counter':
       return [counterExpression];
     case 'verdict':

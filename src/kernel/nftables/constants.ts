@@ -68,7 +68,8 @@ export const NFTA = {
   expression: { name: 1, data: 2 },
   payload: { destination: 1, base: 2, offset: 3, length: 4, source: 5, checksumType: 6, checksumOffset: 7 },
   meta: { destination: 1, key: 2, source: 3 },
-  ct: { destination: 1, key: 2, direction: 3 },
+  ct: { destination: 1, key: 2, direction: 3, source: 4 },
+  socket: { key: 1, destination: 2 },
   cmp: { source: 1, operation: 2, data: 3 },
   bitwise: { source: 1, destination: 2, length: 3, mask: 4, xor: 5 },
   counter: { bytes: 1, packets: 2 },
@@ -136,6 +137,8 @@ export const DATA_TYPE = {
   /** Only for comparisons: `nft` has no suitable type for sets of these. */
   number: { id: 4, length: 4 },
   interfaceName: { id: 41, length: 16 },
+  /** Only for comparisons. */
+  byte: { id: 4, length: 1 },
   /** 32 bits in host order. `integer` would make `nft list` abort in a concatenation. */
   mark: { id: 19, length: 4 },
 } as const;

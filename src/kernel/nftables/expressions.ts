@@ -15,6 +15,7 @@ export const CT = {
   state: 0,
   status: 2,
   protocolDestination: 12,
+  zone: 17,
   ipv4Source: 19,
   ipv4Destination: 20,
   ipv6Source: 21,
@@ -83,6 +84,46 @@ export const ct =
       b.be32(NFTA.ct.key, key);
       b.be32(NFTA.ct.destination, register(to));
       if (original) b.u8(NFTA.ct.direction, 0);
+    });
+
+const ORIGINAL_DIRECTION = 0;
+
+/**
+ * Assigns the packets of the opening direction to a zone of connection tracking, in which they open a flow of their own;
+ * replies are found in the default zone. Only before connection tracking, at priorities below -200.
+ */
+export const setOriginalZone =
+  (from: number): Expression =>
+  (b) =>
+    b.expression('ct', () => {
+      b.be32(NFTA.ct.source, register(from));
+      b.be32(NFTA.ct.key, CT.zone);
+      b.u8(NFTA.ct.direction, ORIGINAL_DIRECTION);
+    });
+
+const SOCKET_TRANSPARENT = 0;
+
+/**
+ * Loads whether the socket that the packet would be delivered to has IP_TRANSPARENT. Ends the rule if there is no
+ * such socket.
+ */
+export const socketTransparent =
+  (to: number): Expression =>
+  (b) =>
+    b.expression('socket', () => {
+      b.be32(NFTA.socket.key, SOCKET_TRANSPARENT);
+      b.be32(NFTA.socket.destination, register(to));
+    });
+
+/** Loads a value into a register. */
+export const immediate =
+  (value: Uint8Array, to: number): Expression =>
+  (b) =>
+    b.expression('immediate', () => {
+      b.be32(NFTA.immediate.destination, register(to));
+      b.nest(NFTA.immediate.data);
+      b.attribute(NFTA.data.value, value);
+      b.endNest();
     });
 
 export const compare =
