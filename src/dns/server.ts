@@ -16,7 +16,13 @@ import type { Zone } from './zone.ts';
  */
 export type DnsListener =
   | { readonly address: string; readonly port: number }
-  | { readonly udpFd: number; readonly tcpFd: number; readonly family: IPFamily };
+  | {
+      readonly udpFd: number;
+      readonly tcpFd: number;
+      readonly family: IPFamily;
+      /** Another process keeps the sockets open: what is not read when the server closes is answered by the next one. */
+      readonly isKept?: boolean;
+    };
 
 export interface DnsServerOptions {
   readonly listeners: readonly DnsListener[];
@@ -33,14 +39,19 @@ export interface DnsServerOptions {
 export interface DnsServer {
   /** In the order of `listeners`; with the actual port if 0 was requested. */
   readonly addresses: readonly { readonly address: string; readonly port: number }[];
+  /** Answers the queries that have arrived, for at most two seconds, and closes. */
   close(): Promise<void>;
 }
+
+/** Longer than most upstreams take; a resolver repeats its query after five. */
+const FINISH_MS = 2000;
 
 interface Opened {
   readonly udp: UdpListener;
   readonly tcp: TcpListener;
   readonly address: string;
   readonly port: number;
+  readonly isKept: boolean;
 }
 
 /** Starts a server on UDP and TCP. Throws FairleadError with the address if one cannot be bound. */
@@ -55,13 +66,10 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
     logger,
   });
   const opened: Opened[] = [];
-  const close = async () => {
-    await Promise.all(
-      opened.splice(0).map(({ udp, tcp }) => {
-        udp.close();
-        return tcp.close();
-      }),
-    );
+  let closing: Promise<void> | null = null;
+  const close = () => {
+    closing ??= Promise.all(opened.map(closeOne)).then(() => {});
+    return closing;
   };
   for (const listener of options.listeners) {
     try {
@@ -77,6 +85,15 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
   return { addresses, close };
 }
 
+async function closeOne({ udp, tcp, isKept }: Opened): Promise<void> {
+  const overdue = setTimeout(() => {
+    udp.close();
+    void tcp.close();
+  }, FINISH_MS);
+  await Promise.all([udp.finish(isKept), tcp.finish()]);
+  clearTimeout(overdue);
+}
+
 async function open(
   listener: DnsListener,
   respond: Responder,
@@ -87,7 +104,7 @@ async function open(
     const { family } = listener;
     const udp = listenUdp({ fd: listener.udpFd, family }, respond, logger);
     const tcp = await listenTcp({ fd: listener.tcpFd, family }, respond, logger, limits);
-    return { udp, tcp, address: tcp.address, port: tcp.port };
+    return { udp, tcp, address: tcp.address, port: tcp.port, isKept: listener.isKept === true };
   }
   const { address, port } = listener;
   const family = familyOf(address);
@@ -97,7 +114,7 @@ async function open(
     const chosen = udp.port;
     try {
       const tcp = await listenTcp({ address, port: chosen, family }, respond, logger, limits);
-      return { udp, tcp, address, port: chosen };
+      return { udp, tcp, address, port: chosen, isKept: false };
     } catch (error) {
       udp.close();
       // The port assigned for UDP may be in use for TCP.

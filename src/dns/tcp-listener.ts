@@ -34,6 +34,8 @@ export type TcpBinding =
 export interface TcpListener {
   readonly address: string;
   readonly port: number;
+  /** Stops listening; resolves when all queries that have arrived are answered and the connections closed. */
+  finish(): Promise<void>;
   /** Closes all connections. */
   close(): Promise<void>;
 }
@@ -45,7 +47,8 @@ export async function listenTcp(
   logger: Logger,
   limits: TcpLimits,
 ): Promise<TcpListener> {
-  const open = new Set<Socket>();
+  /** With a function that closes the connection after the answers to its queries. */
+  const open = new Map<Socket, () => void>();
   const perClient = new Map<string, number>();
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     const client = socket.remoteAddress ?? '';
@@ -54,7 +57,7 @@ export async function listenTcp(
       socket.destroy();
       return;
     }
-    open.add(socket);
+    open.set(socket, serve(socket, respond, binding.family, limits, logger));
     perClient.set(client, count);
     socket.once('close', () => {
       open.delete(socket);
@@ -62,7 +65,6 @@ export async function listenTcp(
       if (left > 0) perClient.set(client, left);
       else perClient.delete(client);
     });
-    serve(socket, respond, binding.family, limits, logger);
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
@@ -81,30 +83,42 @@ export async function listenTcp(
   server.on('error', (error) => logger.warn({ error: messageOf(error) }, 'TCP listener'));
   return {
     ...placeOf(server),
+    async finish() {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      for (const end of open.values()) end();
+      await closed;
+    },
     async close() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      for (const socket of open) socket.destroy();
+      for (const socket of open.keys()) socket.destroy();
       await closed;
     },
   };
 }
 
-/** Reads length-prefixed queries from a connection and writes the answers as they become ready, in any order. */
+/**
+ * Reads length-prefixed queries from a connection and writes the answers as they become ready, in any order. Returns a
+ * function that closes the connection once its queries are answered.
+ */
 function serve(
   socket: Socket,
   respond: Responder,
   family: IPFamily,
   limits: TcpLimits,
   logger: Logger,
-): void {
+): () => void {
   let pending: Buffer = Buffer.alloc(0);
   let underWay = 0;
   let ended = false;
+  let isFinishing = false;
   let slow: NodeJS.Timeout | null = null;
 
   const busy = () => underWay >= limits.maxPipelined || socket.writableLength > limits.maxUnsentBytes;
   const endWhenDone = () => {
-    if (ended && underWay === 0 && (pending.length === 0 || !hasMessage(pending))) socket.end();
+    if (underWay > 0 || hasMessage(pending)) return;
+    // A client that reads until the end of the connection may leave its own side open.
+    if (isFinishing) socket.destroySoon();
+    else if (ended) socket.end();
   };
 
   function write(response: Buffer): void {
@@ -172,6 +186,10 @@ function serve(
     if (slow) clearTimeout(slow);
   });
   socket.on('error', (error) => logger.debug({ error: messageOf(error) }, 'TCP connection'));
+  return () => {
+    isFinishing = true;
+    endWhenDone();
+  };
 }
 
 const hasMessage = (pending: Buffer): boolean =>

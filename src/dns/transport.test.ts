@@ -6,7 +6,8 @@ import { describe, test } from 'node:test';
 import { bindUdpIn, listenTcpIn, localPort } from '../kernel/netns.ts';
 import { silentLogger } from '../lib/log.ts';
 import { decodeMessage } from './decode.ts';
-import { RCODE, TYPE } from './message.ts';
+import type { Forwarder } from './forwarder.ts';
+import { emptyAnswer, RCODE, TYPE } from './message.ts';
 import { type DnsServerOptions, startDnsServer } from './server.ts';
 import type { TcpLimits } from './tcp-listener.ts';
 import {
@@ -333,4 +334,34 @@ test('the server uses sockets opened by the caller, for example in another names
     {},
     { listeners: [listener] },
   );
+});
+
+test('a server that closes first answers the queries that wait for an upstream, over UDP and TCP', async () => {
+  const answer = Promise.withResolvers<void>();
+  const arrived = Promise.withResolvers<void>();
+  let waiting = 0;
+  const forwarder: Forwarder = {
+    offersRecursion: true,
+    async resolve() {
+      if (++waiting === 2) arrived.resolve();
+      await answer.promise;
+      return { ...emptyAnswer(RCODE.NXDOMAIN), authoritative: false };
+    },
+    setUpstreams() {},
+    close() {},
+  };
+  const server = await startDnsServer({
+    listeners: [{ address: '127.0.0.1', port: 0 }],
+    zone: shopZone(),
+    forwarder,
+    logger: silentLogger,
+  });
+  const [address] = server.addresses;
+  assert.ok(address);
+  const answers = (['udp', 'tcp'] as const).map((transport) => ask(address, transport, 'www.example.com A'));
+  await arrived.promise;
+  const closed = server.close();
+  answer.resolve();
+  for (const { rcode } of await Promise.all(answers)) assert.equal(rcode, RCODE.NXDOMAIN);
+  await closed;
 });

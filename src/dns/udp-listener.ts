@@ -15,6 +15,8 @@ export type UdpBinding =
 
 export interface UdpListener {
   readonly port: number;
+  /** See DatagramServer. */
+  finish(isKept: boolean): Promise<void>;
   close(): void;
 }
 
@@ -31,5 +33,5 @@ export function listenUdp(binding: UdpBinding, respond: Responder, logger: Logge
     // Errors of a client that has exited (ICMP) or is unreachable affect only its own answer.
     onError: (error) => logger.debug({ error: error.message }, 'UDP socket'),
   });
-  return { port, close: () => server.close() };
+  return { port, finish: (isKept) => server.finish(isKept), close: () => server.close() };
 }

@@ -3,7 +3,8 @@ import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { test } from 'node:test';
 import { startDatagramServer } from './datagram-server.ts';
-import { bindUdpIn, localPort } from './netns.ts';
+import { libc } from './libc.ts';
+import { bindUdpIn, localPort, socketAddress } from './netns.ts';
 
 const FAMILIES = [
   { address: '127.0.0.1', type: 'udp4' },
@@ -101,4 +102,47 @@ for (const family of FAMILIES) {
         assert.deepEqual(await got, ['', 'x'.repeat(100)]);
       },
     ));
+
+  test(`${family.type}: a server that finishes answers what has arrived, and new requests are rejected`, async () => {
+    const fd = bindUdpIn(null, family.address, 0);
+    const port = localPort(fd);
+    const release = Promise.withResolvers<void>();
+    const server = startDatagramServer({
+      fd,
+      maxRequestBytes: 100,
+      maxAnswerBytes: 100,
+      receiveBufferBytes: 1 << 20,
+      answer: async (request) => {
+        const copy = text(request.toString());
+        await release.promise;
+        return copy;
+      },
+      onError: (error) => assert.fail(error),
+    });
+    const asker = bindUdpIn(null, family.address, 0);
+    const [client, late] = [createSocket(family.type), createSocket(family.type)];
+    try {
+      const sent = Array.from({ length: 200 }, (_, i) => `${i}`);
+      const place = socketAddress(family.address, port);
+      assert.equal(libc().connect(asker, place, place.length), 0);
+      for (const one of sent) libc().send(asker, text(one), one.length, 0);
+      // The server has not read them: it gets its turn after this one.
+      const finished = server.finish(false);
+      client.bind({ fd: asker });
+      client.setRecvBufferSize(1 << 20);
+      const got = answers(client, sent.length);
+      late.connect(port, family.address);
+      await once(late, 'connect');
+      const rejected = once(late, 'message').catch((error: NodeJS.ErrnoException) => error.code);
+      late.send('late');
+      assert.equal(await rejected, 'ECONNREFUSED');
+      release.resolve();
+      assert.deepEqual(await got, sent.sort());
+      await finished;
+    } finally {
+      client.close();
+      late.close();
+      server.close();
+    }
+  });
 }

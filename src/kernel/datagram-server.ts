@@ -42,6 +42,12 @@ export interface DatagramServerOptions {
  * objects for each datagram, which is most of the cost of answering a small request.
  */
 export interface DatagramServer {
+  /**
+   * Ends after all datagrams that have arrived are answered; resolves then. `isKept`: another process has the socket too,
+   * and answers the datagrams that have not been read. Otherwise the kernel no longer finds the socket for new datagrams.
+   */
+  finish(isKept: boolean): Promise<void>;
+  /** Ends at once; datagrams that have not been answered are lost. */
   close(): void;
 }
 
@@ -56,7 +62,9 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
     received.data.subarray(i * maxRequestBytes, (i + 1) * maxRequestBytes),
   );
   let queued = 0;
+  let awaited = 0;
   let closed = false;
+  let lastAnswered = () => {};
 
   const queue = (data: Uint8Array, address: Buffer, at: number, length: number) => {
     if (data.length > options.maxAnswerBytes) return;
@@ -110,10 +118,14 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
         continue;
       }
       const asker = Buffer.from(received.addresses.subarray(at, at + length));
+      awaited++;
       reply.then((late) => {
-        if (late === null || closed) return;
-        queue(late, asker, 0, length);
-        flush();
+        awaited--;
+        if (late !== null && !closed) {
+          queue(late, asker, 0, length);
+          flush();
+        }
+        if (awaited === 0) lastAnswered();
       });
     }
     if (queued > 0) flush();
@@ -123,14 +135,42 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
   const poll = libc().poll(fd, () => {
     for (let n = 0; n < BATCHES_PER_TURN && !closed; n++) if (readBatch() < BATCH) return;
   });
-  return {
-    close() {
-      if (closed) return;
-      closed = true;
-      poll.close();
-      libc().close(fd);
-    },
+  let isFinishing = false;
+  const stopReading = () => {
+    if (!isFinishing) poll.close();
+    isFinishing = true;
   };
+  const close = () => {
+    if (closed) return;
+    stopReading();
+    closed = true;
+    libc().close(fd);
+    lastAnswered();
+  };
+  return {
+    async finish(isKept) {
+      if (closed || isFinishing) return;
+      stopReading();
+      if (!isKept) {
+        leaveNewDatagrams(fd);
+        // A packet may be between the lookup of its socket and the queue of the socket.
+        for (let emptyTurns = 0; emptyTurns < 2 && !closed; ) {
+          emptyTurns = readBatch() === 0 ? emptyTurns + 1 : 0;
+          await new Promise((resolve) => setImmediate(resolve));
+        }
+      }
+      if (awaited > 0 && !closed) await new Promise<void>((resolve) => (lastAnswered = resolve));
+      close();
+    },
+    close,
+  };
+}
+
+/** Connects a socket to itself: the kernel finds it for no other sender, and what it has received can still be read. */
+function leaveNewDatagrams(fd: number): void {
+  const address = new Uint8Array(ADDRESS_BYTES);
+  const length = Uint8Array.of(ADDRESS_BYTES, 0, 0, 0);
+  if (libc().getsockname(fd, address, length) === 0) libc().connect(fd, address, length[0] ?? 0);
 }
 
 /** An array of struct mmsghdr, each with room for an address and one buffer. */
