@@ -9,6 +9,7 @@ import { type AgentContext, type AgentOptions, addressesOf } from './agent-conte
 import { connectToApi } from './api-connection.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
+import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
 import { createSliceTransform, trimNode, trimService } from './informer-transforms.ts';
 import { startLoadBalancer } from './load-balancer-part.ts';
@@ -85,6 +86,16 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     if (dns && services && slices) {
       const gateways = podNetwork ? podGateways(node) : [];
       parts.push(startDns(context, dns, { services, slices, gateways }));
+      if (gateways.length > 0) {
+        parts.push(
+          startDnsFallback(context, {
+            nodes,
+            cluster: dns.addresses,
+            own: gateways,
+            onChange: (others) => policies?.setNameServers([...dns.addresses, ...others]),
+          }),
+        );
+      }
     }
     if (proxied && services && slices && serviceCidrs) {
       parts.push(

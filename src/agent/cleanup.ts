@@ -9,6 +9,7 @@ import type { IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { uninstallCni } from '../network/cni/installation.ts';
+import { removeDnsFallback } from '../network/dns-fallback.ts';
 import { removeNodeNetwork } from '../network/node-network.ts';
 import { removePolicies } from '../policy/enforcement.ts';
 import type { AgentConfiguration } from './configuration.ts';
@@ -61,6 +62,7 @@ export async function removeAll(
   if (cni) await step('CNI plugin', () => uninstallCni({ ...cni, libDir: join(stateDir, 'cni') }));
   if (configuration === null || configuration.dns) {
     await step('DNS addresses', () => removeDnsAddresses(join(stateDir, DNS_ADDRESSES_FILE)));
+    await step('DNS fallback', () => removeDnsFallback());
   }
   if (configuration === null || configuration.network) await step('pod network', () => removeNodeNetwork());
   await step('state', () => rmSync(join(stateDir, MODE_FILE), { force: true }));

@@ -20,16 +20,43 @@ export function podGateways(node: Node): string[] {
 export function fallbackNameServers(own: readonly string[], here: string, nodes: Iterable<Node>): string[] {
   const [first] = own;
   if (first === undefined) return [];
-  const isReady = (node: Node) =>
-    node.status?.conditions?.find(({ type }) => type === 'Ready')?.status === 'True';
+  return rankedNodes(here, nodes)
+    .flatMap((node) => podGateways(node).find((one) => familyOf(one) === familyOf(first)) ?? [])
+    .slice(0, MAX_SERVERS);
+}
+
+/** Returns the name servers of up to `count` other nodes, of all families, the same nodes as `fallbackNameServers` first. */
+export function otherNameServers(here: string, nodes: Iterable<Node>, count: number): string[] {
+  return rankedNodes(here, nodes)
+    .map(podGateways)
+    .filter((gateways) => gateways.length > 0)
+    .slice(0, count)
+    .flat();
+}
+
+/** Returns the name server of the next node by name, of all families: following it from node to node meets all nodes. */
+export function nextNameServer(here: string, nodes: Iterable<Node>): string[] {
+  const nameOf = (node: Node) => node.metadata?.name ?? '';
+  let first: Node | null = null;
+  let next: Node | null = null;
+  for (const node of nodes) {
+    if (nameOf(node) === here || !isReady(node) || podGateways(node).length === 0) continue;
+    if (first === null || nameOf(node) < nameOf(first)) first = node;
+    if (nameOf(node) > here && (next === null || nameOf(node) < nameOf(next))) next = node;
+  }
+  const found = next ?? first;
+  return found ? podGateways(found) : [];
+}
+
+const isReady = (node: Node) =>
+  node.status?.conditions?.find(({ type }) => type === 'Ready')?.status === 'True';
+
+/** Returns the other nodes that are ready, in an order that differs from node to node. */
+function rankedNodes(here: string, nodes: Iterable<Node>): Node[] {
   const rank = (name: string) => createHash('sha256').update(`${here}\0${name}`).digest('hex');
   return [...nodes]
     .filter((node) => node.metadata?.name !== here && isReady(node))
-    .flatMap((node) => {
-      const address = podGateways(node).find((one) => familyOf(one) === familyOf(first));
-      return address === undefined ? [] : [{ address, rank: rank(node.metadata?.name ?? '') }];
-    })
+    .map((node) => ({ node, rank: rank(node.metadata?.name ?? '') }))
     .sort((a, b) => (a.rank < b.rank ? -1 : 1))
-    .slice(0, MAX_SERVERS)
-    .map(({ address }) => address);
+    .map(({ node }) => node);
 }

@@ -39,6 +39,8 @@ export interface PolicyPart extends ProxyPolicies {
    * (default): they do not.
    */
   setProxies(addresses: readonly string[] | null): void;
+  /** Sets the addresses that are treated as DNS pods; default: the cluster DNS addresses of the configuration. */
+  setNameServers(addresses: readonly string[]): void;
   /** See `mayBeDenied` of src/policy. */
   mayBeDenied(connection: Omit<UnansweredConnection, 'node'>): boolean;
 }
@@ -51,6 +53,7 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
   const metrics = createMetrics(registry, table, () => enforcement);
   let enforcement: Enforcement | null = null;
   let proxies: readonly string[] | null = null;
+  let nameServers = configuration.dns?.addresses ?? [];
   const changed = () => enforcement?.changed();
   /** Resolves when all needed objects have been read once; rejects when the agent ends. */
   let objects: Promise<unknown> | null = null;
@@ -118,7 +121,7 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
 
   /** Pods and namespaces of the whole cluster are watched as soon as a policy exists. */
   function followObjects(): Promise<unknown> {
-    if (configuration.dns) table.setPod(dnsPod(configuration.dns.addresses));
+    if (nameServers.length > 0) table.setPod(dnsPod(nameServers));
     const namespaces = context.follow(RESOURCES.namespaces, {
       transform: ({ metadata }) => {
         const { name = '', resourceVersion = '', labels = {} } = metadata ?? {};
@@ -270,6 +273,10 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
       proxies = wanted;
       if ((before === null) !== (wanted === null)) enforcement?.rewrite();
       else if (wanted?.join() !== before?.join()) enforcement?.proxiesChanged();
+    },
+    setNameServers(addresses) {
+      nameServers = addresses;
+      if (objects) set(() => table.setPod(dnsPod(addresses)));
     },
     mayBeDenied: (connection) =>
       table.policyCount > 0 && mayBeDenied(table, { ...connection, node: configuration.nodeName }),

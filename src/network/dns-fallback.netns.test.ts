@@ -73,7 +73,12 @@ afterEach(() => undo.run());
 function program(number: number, others: readonly number[]): void {
   const fallback = openDnsFallback({ netns: netnsOf(topology, number) });
   undo.add(() => fallback.close());
-  fallback.write({ cluster: Object.values(CLUSTER), own: gateways([number]), others: gateways(others) });
+  fallback.write({
+    cluster: Object.values(CLUSTER),
+    own: gateways([number]),
+    others: gateways(others),
+    next: gateways(others),
+  });
 }
 
 /** Starts name servers of a node, which answer with the node's number; returns a function that stops them. */
@@ -160,18 +165,18 @@ describe('queries of pods while no process of their node has a socket for them',
   test('the kernel returns the rules as they were written, and keeps them when their agent ends', async () => {
     program(1, [2]);
     const own = openDnsFallback({ netns: netnsOf(topology, 3) });
-    own.write({ cluster: Object.values(CLUSTER), own: gateways([3]), others: gateways([2]) });
+    own.write({ cluster: Object.values(CLUSTER), own: gateways([3]), others: gateways([2]), next: [] });
     assert.deepEqual(await own.check(), []);
     own.close();
     const next = openDnsFallback({ netns: netnsOf(topology, 3) });
     undo.add(() => next.close());
-    next.write({ cluster: Object.values(CLUSTER), own: gateways([3]), others: [] });
+    next.write({ cluster: Object.values(CLUSTER), own: gateways([3]), others: [], next: [] });
     assert.deepEqual(await next.check(), []);
   });
 
   test('removed rules leave queries to the node', async () => {
     const fallback = openDnsFallback({ netns: netnsOf(topology, 1) });
-    fallback.write({ cluster: Object.values(CLUSTER), own: [], others: gateways([2]) });
+    fallback.write({ cluster: Object.values(CLUSTER), own: [], others: gateways([2]), next: [] });
     fallback.close();
     await serve(2);
     const ask = await client('ipv4');

@@ -32,8 +32,10 @@ export interface NameServers {
   readonly cluster: readonly string[];
   /** The addresses on which this node answers the pods of other nodes. */
   readonly own: readonly string[];
-  /** The addresses on which other nodes answer the pods of this node. */
+  /** The addresses on which other nodes answer the pods of this node; each query goes to one of them at random. */
   readonly others: readonly string[];
+  /** The addresses of the node that gets the queries of other nodes' pods. */
+  readonly next: readonly string[];
 }
 
 /**
@@ -66,8 +68,9 @@ const PRIORITY = { separation: -300, destinationNat: -110, sourceNat: 90 } as co
  */
 const ZONE = 10_053;
 /**
- * Nodes that are asked by other nodes pass queries on as well, because several agents may be replaced at the same time.
- * The time to live bounds the number of nodes: common initial values (64, 128, 255) have these bits until the fourth hop.
+ * Nodes that are asked by other nodes pass queries on as well, because several agents may be replaced at the same time: each
+ * to the next node, so that a query meets no node twice. The time to live bounds the number of nodes: common initial
+ * values (64, 128, 255) have these bits until the fourth hop.
  */
 const FEW_HOPS = 0x3c;
 
@@ -99,13 +102,18 @@ const openTables = (options: DnsFallbackOptions): KeptTables =>
 export function renderDnsFallback(family: IPFamily, servers: NameServers): TableSpec | null {
   const of = (addresses: readonly string[]) => addresses.filter((one) => familyOf(one) === family);
   const [cluster, own, others] = [of(servers.cluster), of(servers.own), of(servers.others)];
+  const next = of(servers.next).slice(0, 1);
   if (cluster.length + own.length === 0 || others.length === 0) return null;
   const { destination, originalDestination } = addressFields(family);
   const key = [destination, 'meta.l4proto', 'th.dport'] as const;
   const few = is(family === 'ipv4' ? 'ip.ttl' : 'ip6.hoplimit', FEW_HOPS, FEW_HOPS);
-  const queriesTo = (chain: string): Rule[] => [
-    [inSet('cluster', ...key), goto(chain)],
-    [inSet('own', ...key), few, goto(chain)],
+  const queriesTo = (ofPods: string, ofOthers: string): Rule[] => [
+    [inSet('cluster', ...key), goto(ofPods)],
+    [inSet('own', ...key), few, goto(ofOthers)],
+  ];
+  const toOneOf = (map: string, count: number): Rule[] => [
+    [hasSocket, goBack],
+    ...(count > 0 ? [[dnatTo(map, { random: count })]] : []),
   ];
   const sockets = (set: string, addresses: readonly string[]) =>
     elements(
@@ -121,7 +129,14 @@ export function renderDnsFallback(family: IPFamily, servers: NameServers): Table
       ),
       { count: addresses.length * 2 },
     );
-  const nodes = others.flatMap((address, i) => [i, ...wordsOfAddress(address, family), be16Port(DNS_PORT)]);
+  const nodes = (set: string, addresses: readonly string[]) =>
+    elements(
+      set,
+      Uint32Array.from(
+        addresses.flatMap((address, i) => [i, ...wordsOfAddress(address, family), be16Port(DNS_PORT)]),
+      ),
+      { count: addresses.length },
+    );
   return {
     family,
     name: DNS_FALLBACK_TABLE,
@@ -129,19 +144,21 @@ export function renderDnsFallback(family: IPFamily, servers: NameServers): Table
       { name: 'cluster', key: typesOf(...key) },
       { name: 'own', key: typesOf(...key) },
       { name: 'others', key: [DATA_TYPE.mark], data: typesOf(destination, 'th.dport') },
+      { name: 'next', key: [DATA_TYPE.mark], data: typesOf(destination, 'th.dport') },
     ],
     chains: [
       { name: 'separate', rules: [[hasSocket, goBack], [setZone(ZONE)]] },
-      { name: 'redirect', rules: [[hasSocket, goBack], [dnatTo('others', { random: others.length })]] },
+      { name: 'to-others', rules: toOneOf('others', others.length) },
+      { name: 'to-next', rules: toOneOf('next', next.length) },
       {
         name: 'separation',
         base: { type: 'filter', hook: 'prerouting', priority: PRIORITY.separation },
-        rules: queriesTo('separate'),
+        rules: queriesTo('separate', 'separate'),
       },
       {
         name: 'prerouting',
         base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.destinationNat },
-        rules: queriesTo('redirect'),
+        rules: queriesTo('to-others', 'to-next'),
       },
       {
         name: 'postrouting',
@@ -162,7 +179,8 @@ export function renderDnsFallback(family: IPFamily, servers: NameServers): Table
         group([
           sockets('cluster', cluster),
           sockets('own', own),
-          elements('others', Uint32Array.from(nodes), { count: others.length }),
+          nodes('others', others),
+          nodes('next', next),
         ]),
       ],
     ]),

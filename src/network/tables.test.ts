@@ -35,12 +35,13 @@ test('the DNS fallback equals golden/dns-fallback.nft', (t) => {
     cluster: ['10.96.0.10', 'fd00:10:96::a'],
     own: ['10.244.1.1', 'fd00:10:244:1::1'],
     others: ['10.244.2.1', 'fd00:10:244:2::1', '10.244.3.1'],
+    next: ['10.244.2.1', 'fd00:10:244:2::1'],
   });
   t.assert.fileSnapshot(spec && printTable(spec), file('dns-fallback'), { serializers: [String] });
 });
 
 test('without another node of the family there is no DNS fallback', (t) => {
-  const servers = { cluster: ['10.96.0.10'], own: ['10.244.1.1'], others: ['fd00:10:244:2::1'] };
+  const servers = { cluster: ['10.96.0.10'], own: ['10.244.1.1'], others: ['fd00:10:244:2::1'], next: [] };
   t.assert.equal(renderDnsFallback('ipv4', servers), null);
   t.assert.equal(renderDnsFallback('ipv6', servers), null);
 });
