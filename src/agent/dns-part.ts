@@ -3,22 +3,31 @@ import { join } from 'node:path';
 import { createForwarder, type Forwarder } from '../dns/forwarder.ts';
 import { createDnsMetrics } from '../dns/metrics.ts';
 import { upstreamsFromResolvConf } from '../dns/resolv-conf.ts';
-import { type DnsServer, startDnsServer } from '../dns/server.ts';
+import { type DnsListener, type DnsServer, startDnsServer } from '../dns/server.ts';
 import { createZone, type Zone } from '../dns/zone.ts';
+import { type PassedSocket, takePassedSockets } from '../kernel/passed-sockets.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/types.ts';
+import { canonicalAddress } from '../lib/address.ts';
+import { pause } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { DnsConfiguration } from './configuration.ts';
 
+const DNS_PORT = 53;
 const RESOLV_CONF = '/etc/resolv.conf';
 /** How often resolv.conf is reread: DHCP clients and administrators change it. */
 const RESOLV_CONF_MS = 10_000;
+/**
+ * Queries wait, or are answered by other nodes, until the first complete list of objects has arrived: SERVFAIL would make
+ * programs fail. Without an API server, names outside the cluster are resolved after this time.
+ */
+const SILENCE_MS = 3000;
 
 export interface DnsSources {
   readonly services: Informer<Service>;
@@ -37,6 +46,7 @@ export async function startDns(
   { services, slices, gateways }: DnsSources,
 ): Promise<DnsServer> {
   const { configuration, logger, signal, random, clock, registry } = context;
+  const passed = takePassedSockets();
   const socket = openRouteSocket();
   try {
     const loopback = getLink(socket, 'lo');
@@ -89,24 +99,40 @@ export async function startDns(
   });
   context.onClose(() => forwarder.close());
   if (fromNode) followResolvConf(context, forwarder, upstreams, own);
-  const common = { zone, forwarder, metrics, logger: logger.child({ part: 'dns' }), signal };
+  const known = Promise.all(synced).then(() => zone.setSynced(true));
+  known.catch(() => {});
+  await Promise.race([known, pause(clock, SILENCE_MS, signal)]);
+  const common = { zone, forwarder, metrics, logger: logger.child({ part: 'dns' }) };
   const server = await startDnsServer({
     ...common,
-    listeners: dns.addresses.map((address) => ({ address, port: 53 })),
+    listeners: dns.addresses.map((address) => listenerOn(address, passed)),
   });
+  // Not at the signal: it answers until the parts that were started later have closed.
   context.onClose(() => server.close());
   for (const address of gateways) {
     try {
-      const extra = await startDnsServer({ ...common, listeners: [{ address, port: 53 }] });
+      const extra = await startDnsServer({ ...common, listeners: [{ address, port: DNS_PORT }] });
       context.onClose(() => extra.close());
     } catch (error) {
       // This affects only pods of nodes whose agent is down.
       logger.warn({ err: error, address }, `cannot serve DNS to other nodes' pods: ${messageOf(error)}`);
     }
   }
-  await Promise.all(synced);
-  zone.setSynced(true);
+  await known;
   return server;
+}
+
+/** Returns the passed sockets of an address, or the address to open. */
+function listenerOn(address: string, passed: readonly PassedSocket[]): DnsListener {
+  const find = (transport: PassedSocket['transport']) =>
+    passed.find(
+      (one) =>
+        one.transport === transport && one.address === canonicalAddress(address) && one.port === DNS_PORT,
+    );
+  const [udp, tcp] = [find('udp'), find('tcp')];
+  if (!udp || !tcp) return { address, port: DNS_PORT };
+  const supervisor = process.ppid;
+  return { udpFd: udp.fd, tcpFd: tcp.fd, family: udp.family, isKept: () => process.ppid === supervisor };
 }
 
 /**

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import { createInterface } from 'node:readline';
+import { createHeldSockets } from '../cluster/held-sockets.ts';
 import { rotateLogs } from '../cluster/log-rotation.ts';
 import { connectToRole, type HeldRole, takeRole } from '../cluster/name-lock.ts';
 import { identify, isRunning, type ProcessIdentity } from '../cluster/process-identity.ts';
@@ -75,6 +76,7 @@ async function supervise(
   });
   const put = (changes: Partial<Supervision>) =>
     record.put({ ...record.current().supervision, standby: standbys.current(), ...changes });
+  const held = createHeldSockets(systemClock, logger);
   const supervisor = createSupervisor({
     wanted() {
       state = readCluster(name) ?? null;
@@ -90,11 +92,14 @@ async function supervise(
       const current = readCluster(name);
       if (!current)
         throw new FairleadError('the cluster is being removed', { op: 'supervise', code: 'no-cluster' });
-      return startProcess(current, process);
+      return startProcess(current, process, held);
     },
     isRunning,
     records: inherited.processes,
-    save: (processes) => put({ processes }),
+    save(processes) {
+      held.follow(processes);
+      put({ processes });
+    },
     clock: systemClock,
     logger,
   });
@@ -119,6 +124,7 @@ async function supervise(
   }
   cancelRotation();
   supervisor.close();
+  held.close();
   role.release();
 }
 

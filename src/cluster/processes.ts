@@ -7,6 +7,7 @@ import { replaceFile } from '../kernel/replace-file.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
+import type { HeldSockets } from './held-sockets.ts';
 import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
 import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
 import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
@@ -43,12 +44,14 @@ function startControlPlane(state: ClusterState): StartedProcess {
 }
 
 /** Starts a node's agent inside its namespace. */
-function startNodeAgent(state: ClusterState, node: NodeState): StartedProcess {
+function startNodeAgent(state: ClusterState, node: NodeState, sockets: readonly number[]): StartedProcess {
   const folder = clusterPaths(state.name).node(node.name);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const file = join(folder, 'agent.json');
   replaceFile(file, `${JSON.stringify(agentConfiguration(state, node), null, 2)}\n`);
-  return launch(state, nodeNetns(state.name, node.name), node.name, ['agent', '--config', file], []);
+  const netns = nodeNetns(state.name, node.name);
+  const environment = { LISTEN_FDS: String(sockets.length) };
+  return launch(state, netns, node.name, ['agent', '--config', file], sockets, environment);
 }
 
 function agentConfiguration(state: ClusterState, node: NodeState): object {
@@ -95,13 +98,13 @@ export function cgroupParent(cluster: string, node?: string): string {
 }
 
 /** Starts a process by its name: the control plane, the agent of a node, or the one of published ports or egress. */
-export function startProcess(state: ClusterState, name: string): StartedProcess {
+export function startProcess(state: ClusterState, name: string, held: HeldSockets): StartedProcess {
   if (name === CONTROL_PLANE) return startControlPlane(state);
   if (name === PUBLISHED_PORTS)
     return launch(state, null, PUBLISHED_PORTS, ['published-ports', '--name', state.name], []);
   if (name === EGRESS) return launch(state, null, EGRESS, ['egress', '--name', state.name], []);
   const node = state.nodes.find((one) => one.name === name);
-  if (node) return startNodeAgent(state, node);
+  if (node) return startNodeAgent(state, node, held.of(state, node));
   throw new FairleadError(`no such process: ${name}`, { op: `start ${name}`, code: 'no-node' });
 }
 
@@ -116,6 +119,7 @@ function launch(
   name: string,
   args: readonly string[],
   descriptors: readonly number[],
+  environment: NodeJS.ProcessEnv = {},
 ): StartedProcess {
   const paths = clusterPaths(state.name);
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
@@ -127,7 +131,7 @@ function launch(
       cwd: '/',
       detached: true,
       stdio: ['ignore', log, log, ...descriptors],
-      env: { ...process.env, [MARK]: state.name },
+      env: { ...process.env, ...environment, [MARK]: state.name },
     };
     const child =
       netns === null

@@ -20,8 +20,8 @@ export type DnsListener =
       readonly udpFd: number;
       readonly tcpFd: number;
       readonly family: IPFamily;
-      /** Another process keeps the sockets open: what is not read when the server closes is answered by the next one. */
-      readonly isKept?: boolean;
+      /** Whether another process has the sockets too, so that what is not read when the server closes is answered later. */
+      readonly isKept?: () => boolean;
     };
 
 export interface DnsServerOptions {
@@ -51,7 +51,7 @@ interface Opened {
   readonly tcp: TcpListener;
   readonly address: string;
   readonly port: number;
-  readonly isKept: boolean;
+  readonly isKept: () => boolean;
 }
 
 /** Starts a server on UDP and TCP. Throws FairleadError with the address if one cannot be bound. */
@@ -85,12 +85,14 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
   return { addresses, close };
 }
 
+const notKept = () => false;
+
 async function closeOne({ udp, tcp, isKept }: Opened): Promise<void> {
   const overdue = setTimeout(() => {
     udp.close();
     void tcp.close();
   }, FINISH_MS);
-  await Promise.all([udp.finish(isKept), tcp.finish()]);
+  await Promise.all([udp.finish(isKept()), tcp.finish()]);
   clearTimeout(overdue);
 }
 
@@ -104,7 +106,7 @@ async function open(
     const { family } = listener;
     const udp = listenUdp({ fd: listener.udpFd, family }, respond, logger);
     const tcp = await listenTcp({ fd: listener.tcpFd, family }, respond, logger, limits);
-    return { udp, tcp, address: tcp.address, port: tcp.port, isKept: listener.isKept === true };
+    return { udp, tcp, address: tcp.address, port: tcp.port, isKept: listener.isKept ?? notKept };
   }
   const { address, port } = listener;
   const family = familyOf(address);
@@ -114,7 +116,7 @@ async function open(
     const chosen = udp.port;
     try {
       const tcp = await listenTcp({ address, port: chosen, family }, respond, logger, limits);
-      return { udp, tcp, address, port: chosen, isKept: false };
+      return { udp, tcp, address, port: chosen, isKept: notKept };
     } catch (error) {
       udp.close();
       // The port assigned for UDP may be in use for TCP.

@@ -1,6 +1,7 @@
 import type { FairleadError } from '../lib/errors.ts';
 import { pointer } from './bpf/syscall.ts';
 import { libc, systemError } from './libc.ts';
+import { pauseReception } from './udp-reception.ts';
 
 // asm-generic/socket.h, linux/socket.h
 const SOL_SOCKET = 1;
@@ -152,7 +153,7 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
       if (closed || isFinishing) return;
       stopReading();
       if (!isKept) {
-        leaveNewDatagrams(fd);
+        pauseReception(fd);
         // A packet may be between the lookup of its socket and the queue of the socket.
         for (let emptyTurns = 0; emptyTurns < 2 && !closed; ) {
           emptyTurns = readBatch() === 0 ? emptyTurns + 1 : 0;
@@ -164,13 +165,6 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
     },
     close,
   };
-}
-
-/** Connects a socket to itself: the kernel finds it for no other sender, and what it has received can still be read. */
-function leaveNewDatagrams(fd: number): void {
-  const address = new Uint8Array(ADDRESS_BYTES);
-  const length = Uint8Array.of(ADDRESS_BYTES, 0, 0, 0);
-  if (libc().getsockname(fd, address, length) === 0) libc().connect(fd, address, length[0] ?? 0);
 }
 
 /** An array of struct mmsghdr, each with room for an address and one buffer. */

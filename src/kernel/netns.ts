@@ -198,6 +198,8 @@ const SOCK_NONBLOCK = 0o4000;
 const SOCK_CLOEXEC = 0o2000000;
 const SOL_SOCKET = 1;
 const SO_REUSEADDR = 2;
+const IPPROTO_IP = 0;
+const IP_FREEBIND = 15;
 const IPPROTO_IPV6 = 41;
 const IPV6_V6ONLY = 26;
 
@@ -217,22 +219,37 @@ export function socketAddress(address: string, port: number): Uint8Array {
   return out;
 }
 
+export interface BindOptions {
+  /** Whether the address may be added to the namespace later. Default: no. */
+  readonly mayBeAbsent?: boolean;
+}
+
 /**
  * Returns a TCP socket listening inside a namespace; `server.listen({ fd })` takes ownership. `null`: this
  * namespace. Port 0 lets the kernel choose: see `localPort`.
  */
-export function listenTcpIn(ref: NetnsRef | null, address: string, port: number): number {
-  return boundSocket(ref, SOCK_STREAM, address, port, (fd) => libc().listen(fd, 4096));
+export function listenTcpIn(
+  ref: NetnsRef | null,
+  address: string,
+  port: number,
+  options: BindOptions = {},
+): number {
+  return boundSocket(ref, SOCK_STREAM, address, port, options, (fd) => libc().listen(fd, 4096));
 }
 
 /** Returns a UDP socket bound inside a namespace; `dgramSocket.bind({ fd })` takes ownership. */
-export function bindUdpIn(ref: NetnsRef | null, address: string, port: number): number {
-  return boundSocket(ref, SOCK_DGRAM, address, port, () => 0);
+export function bindUdpIn(
+  ref: NetnsRef | null,
+  address: string,
+  port: number,
+  options: BindOptions = {},
+): number {
+  return boundSocket(ref, SOCK_DGRAM, address, port, options, () => 0);
 }
 
 /** Returns an unconnected TCP socket bound inside a namespace; `new net.Socket({ fd }).connect(port, address)` uses it. */
 export function bindTcpIn(ref: NetnsRef | null, address: string, port: number): number {
-  return boundSocket(ref, SOCK_STREAM, address, port, () => 0);
+  return boundSocket(ref, SOCK_STREAM, address, port, {}, () => 0);
 }
 
 /**
@@ -257,6 +274,7 @@ function boundSocket(
   type: number,
   address: string,
   port: number,
+  { mayBeAbsent = false }: BindOptions,
   finish: (fd: number) => number,
 ): number {
   const open = () => {
@@ -268,6 +286,7 @@ function boundSocket(
     const failed =
       (type === SOCK_STREAM && libc().setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, one, 4) !== 0) ||
       (v6 && libc().setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, one, 4) !== 0) ||
+      (mayBeAbsent && libc().setsockopt(fd, IPPROTO_IP, IP_FREEBIND, one, 4) !== 0) ||
       libc().bind(fd, sockaddr, sockaddr.length) !== 0 ||
       finish(fd) !== 0;
     if (!failed) return fd;
