@@ -1,0 +1,186 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+
+/** While an agent is replaced, no query of its node's pods is lost: each datagram is sent once and answered within 5 s. */
+
+const CLIENT = `
+apiVersion: v1
+kind: Pod
+metadata: {name: asker}
+spec:
+  nodeSelector: {kubernetes.io/hostname: node-1}
+  terminationGracePeriodSeconds: 0
+  containers: [{name: shell, image: fairlead, command: [sleep, infinity]}]
+`;
+
+/**
+ * Queries the first name server of resolv.conf 200 times a second, from one port and from a new port alternately, and
+ * prints what was not answered as expected.
+ */
+const ASK = `
+const dgram = require('node:dgram');
+const [name, seconds] = process.argv.slice(1);
+const server = /^nameserver (\\S+)/m.exec(require('node:fs').readFileSync('/etc/resolv.conf', 'utf8'))[1];
+const query = (id) => Buffer.concat([
+  Buffer.from([id >> 8, id & 255, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
+  ...name.split('.').map((label) => Buffer.concat([Buffer.from([label.length]), Buffer.from(label)])),
+  Buffer.from([0, 0, 1, 0, 1]),
+]);
+let sent = 0, slowest = 0;
+const waiting = new Map(), rcodes = {}, failures = {};
+const open = () => {
+  const socket = dgram.createSocket('udp4');
+  socket.on('message', (bytes) => {
+    const id = bytes.readUInt16BE(0), since = waiting.get(id);
+    if (since === undefined || Date.now() - since > 5000) return;
+    waiting.delete(id);
+    slowest = Math.max(slowest, Date.now() - since);
+    rcodes[bytes[3] & 15] = (rcodes[bytes[3] & 15] ?? 0) + 1;
+    if (socket !== constant) socket.close();
+  });
+  socket.on('error', (error) => failures[error.code] = (failures[error.code] ?? 0) + 1);
+  return socket;
+};
+const constant = open();
+const timer = setInterval(() => {
+  waiting.set(sent, Date.now());
+  const socket = sent % 2 ? constant : open();
+  socket.send(query(sent++), 53, server);
+}, 5);
+setTimeout(() => {
+  clearInterval(timer);
+  setTimeout(() => {
+    console.log(JSON.stringify({ sent, lost: waiting.size, rcodes, failures, slowest }));
+    process.exit(0);
+  }, 5000);
+}, seconds * 1000);
+`;
+
+interface Asked {
+  readonly sent: number;
+  readonly lost: number;
+  readonly rcodes: Readonly<Record<string, number>>;
+  readonly failures: Readonly<Record<string, number>>;
+  readonly slowest: number;
+}
+
+let cluster: Cluster;
+before(async () => {
+  cluster = await startCluster(['--nodes', '3', '-f', HELLO]);
+  await cluster.apply(CLIENT);
+  await cluster.ask('wait', 'pod/asker', '--for=condition=Ready', '--timeout=120s');
+});
+after(() => cluster?.down());
+
+async function ask(seconds: number): Promise<Asked> {
+  const words = ['hello.default.svc.cluster.local', String(seconds)];
+  const { out, error } = await cluster.fairlead(
+    'exec',
+    'asker',
+    '--',
+    '/opt/fairlead/node',
+    '-e',
+    ASK,
+    ...words,
+  );
+  if (out === '') throw new Error(`queries of the pod: ${error}`);
+  return JSON.parse(out) as Asked;
+}
+
+const agentOf = (name: string): number => {
+  const pid = cluster.state().nodes.find((node) => node.name === name)?.agent?.pid;
+  assert.ok(pid);
+  return pid;
+};
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+const healthy = () =>
+  eventually(
+    () => cluster.fairlead('status'),
+    ({ status }) => status === 0,
+    60_000,
+  );
+
+/**
+ * Signals the agent of node-1 repeatedly, each time after it is ready again. The supervisor delays each restart twice as long
+ * as the one before.
+ */
+async function replace(signal: NodeJS.Signals, times: number): Promise<void> {
+  for (let i = 0; i < times; i++) {
+    await pause(500);
+    const before = agentOf('node-1');
+    process.kill(before, signal);
+    await eventually(
+      () => cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent?.pid ?? before,
+      (pid) => pid !== before,
+      30_000,
+    );
+    await healthy();
+  }
+}
+
+function assertAnswered(asked: Asked): void {
+  assert.ok(asked.sent > 500, `${asked.sent} queries`);
+  assert.deepEqual(
+    { ...asked, slowest: 0 },
+    { ...asked, lost: 0, rcodes: { 0: asked.sent }, failures: {}, slowest: 0 },
+  );
+}
+
+describe('queries of pods while the agent of their node is replaced', () => {
+  for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
+    test(`${signal}, and the supervisor starts the next agent: queries wait in the sockets that it holds`, async (t) => {
+      const asking = ask(10);
+      await replace(signal, 2);
+      const asked = await asking;
+      t.diagnostic(JSON.stringify(asked));
+      assertAnswered(asked);
+    });
+  }
+
+  test('SIGTERM without a supervisor: other nodes answer, until an agent runs again', async (t) => {
+    await cluster.stopSupervisor();
+    const asking = ask(12);
+    try {
+      await pause(500);
+      process.kill(agentOf('node-1'), 'SIGTERM');
+      await pause(4000);
+    } finally {
+      const up = await cluster.fairlead('up', '--detach');
+      assert.equal(up.status, 0, up.error);
+    }
+    await healthy();
+    const asked = await asking;
+    t.diagnostic(JSON.stringify(asked));
+    assertAnswered(asked);
+  });
+
+  test('SIGKILL without a supervisor: other nodes answer, also through a node whose agent has ended too', async () => {
+    await cluster.stopSupervisor();
+    try {
+      for (const name of ['node-1', 'node-2']) {
+        const pid = agentOf(name);
+        process.kill(pid, 'SIGKILL');
+        await eventually(
+          () => isRunning(pid),
+          (running) => !running,
+          10_000,
+        );
+      }
+      assertAnswered(await ask(5));
+    } finally {
+      const up = await cluster.fairlead('up', '--detach');
+      assert.equal(up.status, 0, up.error);
+    }
+  });
+});
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
