@@ -5,12 +5,8 @@
  *
  * node bench/agent-scale.ts [--services 10000] [--changes 200] [--parts proxy,proxy+dns] [--mode nftables]
  */
-import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { createNetns, removeNetns, spawnInNetns } from '../src/kernel/netns.ts';
@@ -18,13 +14,20 @@ import { watchNftables } from '../src/kernel/nftables/events.ts';
 import { type Client, createClient } from '../src/kube/client.ts';
 import { type EndpointSlice, RESOURCES, type Service } from '../src/kube/types.ts';
 import { type ApiFixture, startApi } from './api-fixture.ts';
+import {
+  type MeasuredProcess,
+  processorTime,
+  quantileOf,
+  residentMemory,
+  startAgent,
+} from './measured-process.ts';
 import { printTable } from './print-table.ts';
 
 const ENDPOINTS = 10;
 const NODES = 100;
 const NODE = 'node-0';
 const NODE_ADDRESS = '192.0.2.10';
-const root = join(import.meta.dirname, '..');
+const SERVICE_CIDR = '10.96.0.0/12';
 
 const { values: options } = parseArgs({
   options: {
@@ -94,71 +97,6 @@ function slice(i: number, owner: Service, pods: readonly number[]): EndpointSlic
 
 const now = () => `${new Date().toISOString().slice(0, 19)}Z`;
 
-interface AgentProcess {
-  readonly pid: number;
-  /** Milliseconds from the command until the kernel has every Service. */
-  readonly readyMs: number;
-  stop(): Promise<void>;
-}
-
-/** Starts the agent as a node's service manager does. */
-async function startAgent(api: ApiFixture, part: string): Promise<AgentProcess> {
-  const config = api.file(
-    `${part}.yaml`,
-    JSON.stringify({
-      apiVersion: 'fairlead.dev/v1alpha1',
-      kind: 'AgentConfiguration',
-      nodeName: NODE,
-      kubeconfig: api.kubeconfig,
-      stateDir: join(api.folder, `state-${part}`),
-      proxy: {
-        mode: options.mode,
-        clusterCIDRs: ['10.128.0.0/9'],
-        serviceCIDRs: ['10.96.0.0/12'],
-        syncPeriodMs: 3_600_000,
-      },
-      ...(part.includes('dns') ? { dns: { addresses: ['10.96.0.10'], upstreams: ['192.0.2.1'] } } : {}),
-      metricsBindAddress: '127.0.0.1:10249',
-    }),
-  );
-  const started = performance.now();
-  const child = spawn(join(root, 'fairlead'), ['agent', '--config', config], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...process.env, FAIRLEAD_LOG: 'info' },
-  });
-  const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
-  const readyMs = await new Promise<number>((resolve, reject) => {
-    child.once('close', (status) => reject(new Error(`the agent ended with status ${status}`)));
-    createInterface({ input: child.stdout }).on('line', (line) => {
-      const { msg, level } = JSON.parse(line) as { msg: string; level: number };
-      if (level >= 40) console.error(`agent: ${msg}`);
-      if (msg === 'node is ready') resolve(performance.now() - started);
-    });
-  });
-  return {
-    pid: child.pid ?? 0,
-    readyMs,
-    async stop() {
-      child.kill('SIGTERM');
-      await ended;
-    },
-  };
-}
-
-/** Returns the resident memory of a process now, and its maximum; bytes. */
-function residentMemory(pid: number): { now: number; peak: number } {
-  const text = readFileSync(`/proc/${pid}/status`, 'utf8');
-  const kib = (field: string) => Number(new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(text)?.[1]);
-  return { now: kib('VmRSS') * 1024, peak: kib('VmHWM') * 1024 };
-}
-
-/** Returns the processor time that a process has used, seconds. */
-function processorTime(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
-  // proc(5): utime and stime, in ticks of 10 ms.
-  return (Number(fields[11]) + Number(fields[12])) / 100;
-}
-
 /** Returns sum and count of a histogram of the agent. */
 async function histogram(metric: string): Promise<{ sum: number; count: number }> {
   const text = await (await fetch('http://127.0.0.1:10249/metrics')).text();
@@ -166,12 +104,10 @@ async function histogram(metric: string): Promise<{ sum: number; count: number }
   return { sum: value('sum'), count: value('count') };
 }
 
-const at = (values: readonly number[], quantile: number) =>
-  values.toSorted((a, b) => a - b)[Math.floor(values.length * quantile)] ?? Number.NaN;
-
 async function measure(api: ApiFixture, part: string, owners: readonly Service[]): Promise<string[]> {
   const client = createClient(api.transport, 'bench');
-  const agent = await startAgent(api, part);
+  const cluster = { api, node: NODE, podCidr: '10.128.0.0/9', serviceCidr: SERVICE_CIDR };
+  const agent = await startAgent(cluster, part, options.mode);
   try {
     return await observe(agent, part, client, owners);
   } finally {
@@ -180,7 +116,7 @@ async function measure(api: ApiFixture, part: string, owners: readonly Service[]
 }
 
 async function observe(
-  agent: AgentProcess,
+  agent: MeasuredProcess,
   part: string,
   client: Client,
   owners: readonly Service[],
@@ -229,8 +165,8 @@ async function observe(
     mb(settled.now),
     mb(worked.now),
     mb(worked.peak),
-    at(latencies, 0.5).toFixed(2),
-    at(latencies, 0.99).toFixed(2),
+    quantileOf(latencies, 0.5).toFixed(2),
+    quantileOf(latencies, 0.99).toFixed(2),
     programming.toFixed(2),
   ];
 }
@@ -250,7 +186,7 @@ const HEADER = [
 
 /** Runs inside the namespace: the API server, and one agent after the other. */
 async function runInside(): Promise<void> {
-  const api = await startApi({ serviceCidrs: ['10.96.0.0/12'] });
+  const api = await startApi({ serviceCidrs: [SERVICE_CIDR] });
   try {
     const client = createClient(api.transport, 'bench');
     for (let i = 0; i < Math.min(50, SERVICES); i++) {
