@@ -129,15 +129,20 @@ export const VARIATIONS: readonly QuestionRow[] = [
   row('a target port by a name that pods have', 'client', 'svc/named-port', 'answer'),
   row('the load balancer’s target port, from outside', 'outside', 'LB(lb-wrong-target):80', 'refused'),
   row('a load balancer without a ready endpoint', 'outside', 'LB(lb-empty):80', 'unreachable'),
-  row('a wrong port of a load balancer', 'outside', 'LB(web-lb):81', 'unreachable'),
+  row('a wrong port of a load balancer', 'outside', 'LB(web-lb):81', 'unreachable', {
+    in: { ipvs: 'refused' },
+  }),
   row('a load balancer from a pod', 'client', 'LB(web-lb):80', 'answer'),
   row('a load balancer from a node', 'node/node-2', 'LB(web-lb):80', 'answer'),
   row('a source that the load balancer admits', 'outside', 'LB(ranges-ok):80', 'answer'),
   row('an external IP from a pod', 'client', `${UNUSED_ON_WIRE}:80`, 'answer'),
   row('an external IP off the wire, from outside', 'outside', `${OFF_WIRE}:80`, 'unreachable'),
-  row('an external IP off the wire, from a node', 'node/node-1', `${OFF_WIRE}:80`, 'unreachable'),
+  // In IPVS mode the address is on each node's own interface.
+  row('an external IP off the wire, from a node', 'node/node-1', `${OFF_WIRE}:80`, 'unreachable', {
+    in: { ipvs: 'answer' },
+  }),
   row('an external IP off the wire, from the host network', 'host-dns', `${OFF_WIRE}:80`, 'unreachable', {
-    in: { ebpf: 'answer' },
+    in: { ebpf: 'answer', ipvs: 'answer' },
   }),
   row('a Local node port from a pod', 'client', 'NODE1:30084', 'answer'),
   row('a node port of another node', 'client', 'NODE2:30081', 'answer'),
