@@ -9,8 +9,11 @@ export interface DeletionRequest {
   readonly propagationPolicy?: PropagationPolicy;
 }
 
+/** What the garbage collector does before the object goes; a policy replaces an earlier one. */
+const FINALIZERS = { Foreground: 'foregroundDeletion', Orphan: 'orphan' } as const;
+
 /**
- * Returns the object as a DELETE leaves it; null: nothing keeps it, and it is removed. Pods have a grace period, which a
+ * Returns the object as a DELETE leaves it; `gone`: nothing keeps it, and it is removed. Pods have a grace period, which a
  * later DELETE can only shorten; other objects remain while they have finalizers.
  */
 export function afterDelete(
@@ -18,17 +21,18 @@ export function afterDelete(
   current: ApiObject,
   request: DeletionRequest,
   nowMs: number,
-): ApiObject | null {
+): { readonly object: ApiObject; readonly gone: boolean } {
   const isGraceful = kind.collection === 'pods';
   const { deletionTimestamp, deletionGracePeriodSeconds: left = 0 } = current.metadata;
   const isPending = deletionTimestamp !== undefined && isGraceful && left > 0;
   const asked = request.gracePeriodSeconds;
   const isShorter = asked !== undefined && positive(asked) < left;
-  if (isPending && !isShorter) return current;
+  if (isPending && !isShorter) return { object: current, gone: false };
   const object = structuredClone(current);
   const { metadata } = object;
   const finalizers = finalizersAfter(kind, current, request);
   if (finalizers.length > 0) metadata.finalizers = finalizers;
+  else delete metadata.finalizers;
   const grace =
     isPending && isShorter
       ? positive(asked)
@@ -36,7 +40,8 @@ export function afterDelete(
         ? gracePeriod(current, asked)
         : 0;
   const isNamespaceInUse = kind.collection === 'namespaces' && namespaceFinalizers(current).length > 0;
-  if (finalizers.length === 0 && grace === 0 && !isNamespaceInUse) return null;
+  const gone = finalizers.length === 0 && grace === 0 && !isNamespaceInUse;
+  if (gone && !isGraceful) return { object: current, gone };
   if (isPending) {
     // The new period counts from the first DELETE.
     metadata.deletionTimestamp = timestamp(Date.parse(String(deletionTimestamp)) + (grace - left) * 1000);
@@ -47,7 +52,7 @@ export function afterDelete(
     if (kind.generationFields.length > 0) metadata.generation = (current.metadata.generation ?? 0) + 1;
   }
   if (isNamespaceInUse) object['status'] = { ...(object['status'] as object), phase: 'Terminating' };
-  return object;
+  return { object, gone };
 }
 
 /** Returns the entries of `spec.finalizers` of a namespace. */
@@ -58,9 +63,12 @@ export function namespaceFinalizers(namespace: ApiObject): unknown[] {
 
 function finalizersAfter(kind: Kind, current: ApiObject, request: DeletionRequest): string[] {
   const { metadata } = current;
+  const { propagationPolicy: policy } = request;
   const finalizers = new Set(metadata.finalizers ?? []);
-  if (request.propagationPolicy === 'Foreground') finalizers.add('foregroundDeletion');
-  if (request.propagationPolicy === 'Orphan') finalizers.add('orphan');
+  if (policy !== undefined) {
+    for (const finalizer of Object.values(FINALIZERS)) finalizers.delete(finalizer);
+    if (policy !== 'Background') finalizers.add(FINALIZERS[policy]);
+  }
   if (metadata.deletionTimestamp === undefined) {
     for (const finalizer of kind.deletionFinalizers ?? []) finalizers.add(finalizer);
   }

@@ -361,10 +361,10 @@ export class ResourceStore {
       throw preconditionFailed('UID', request.uid, uid, 'deleted and then recreated');
     if (request.resourceVersion && request.resourceVersion !== resourceVersion)
       throw preconditionFailed('ResourceVersion', request.resourceVersion, resourceVersion, 'modified');
-    if (request.dryRun) return { stored: before, gone: true };
-    const object = afterDelete(kind, current, request, this.#clock.now());
-    if (object === null) {
-      const last = this.#store.remove(kind.collection, before.key);
+    const { object, gone } = afterDelete(kind, current, request, this.#clock.now());
+    if (request.dryRun) return { stored: this.#unstored(kind, before.key, object), gone };
+    if (gone) {
+      const last = this.#store.remove(kind.collection, before.key, object);
       this.#services.forget(kind, current);
       return { stored: last ?? before, gone: true };
     }

@@ -162,16 +162,19 @@ export class Store {
     return stored;
   }
 
-  /** Deletes an object; returns it with the version of its deletion, or undefined if it does not exist. */
-  remove(collection: string, key: string): StoredObject | undefined {
+  /**
+   * Deletes an object; returns it (`final`: as its deletion changed it) with the version of its deletion, or undefined
+   * if it does not exist.
+   */
+  remove(collection: string, key: string, final?: ApiObject): StoredObject | undefined {
     const before = this.get(collection, key);
     if (!before) return undefined;
     const version = this.#version + 1;
     this.#write(() => this.#delete.run(collection, key), version, true);
     this.#collection(collection).delete(key);
     const object = {
-      ...before.object,
-      metadata: { ...before.object.metadata, resourceVersion: String(version) },
+      ...(final ?? before.object),
+      metadata: { ...(final ?? before.object).metadata, resourceVersion: String(version) },
     };
     const last = { ...before, version, object, json: JSON.stringify(object) };
     this.#publish({ version, collection, before, after: null, last });

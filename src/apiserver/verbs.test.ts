@@ -397,6 +397,36 @@ describe('a second DELETE of a pod', () => {
   }
 });
 
+describe('a DELETE of a pod', () => {
+  const pods = `${CORE}/pods`;
+  const create = (name: string) => request('POST', pods, pod(name, { nodeName: 'n1' }));
+  test('by force answers with the pod as it was removed', async () => {
+    await create('forced');
+    const { body } = await request('DELETE', `${pods}/forced`, { gracePeriodSeconds: 0 });
+    assert.ok(body.metadata.deletionTimestamp);
+    assert.equal(body.metadata.deletionGracePeriodSeconds, 0);
+  });
+  test('as a dry run answers with the period, and stores nothing', async () => {
+    await create('dry');
+    const { body } = await request('DELETE', `${pods}/dry?dryRun=All`, { gracePeriodSeconds: 7 });
+    assert.equal(body.metadata.deletionGracePeriodSeconds, 7);
+    assert.equal((await request('GET', `${pods}/dry`)).body.metadata.deletionTimestamp, undefined);
+  });
+  test('with a propagation policy replaces that of an earlier one', async () => {
+    await create('policies');
+    await request('DELETE', `${pods}/policies`, { propagationPolicy: 'Foreground' });
+    const options = { propagationPolicy: 'Orphan', gracePeriodSeconds: 1 };
+    const { body } = await request('DELETE', `${pods}/policies`, options);
+    assert.deepEqual(body.metadata.finalizers, ['orphan']);
+  });
+  test('with options of a wrong type is refused', async () => {
+    await create('typed');
+    const { status, body } = await request('DELETE', `${pods}/typed`, { gracePeriodSeconds: '5' });
+    assert.equal(status, 400);
+    assert.match(body.message, /cannot unmarshal string .* DeleteOptions.gracePeriodSeconds of type int64/);
+  });
+});
+
 test('an object remains until its last finalizer is removed', async () => {
   const path = `${CORE}/configmaps/held`;
   const held = configMap('held');

@@ -1,11 +1,12 @@
 import { mutate, release, validate } from '../admission/run.ts';
 import { present, storageKind } from '../conversion.ts';
-import type { JsonObject } from '../object.ts';
+import { isObject, type JsonObject } from '../object.ts';
 import { readBody } from '../requests/body.ts';
 import { respond, success } from '../requests/responses.ts';
 import type { DeleteRequest } from '../resource-store.ts';
 import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
+import { badRequest } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
 import { readDeleteOptions } from './delete-options.ts';
 import { listResponse, selection } from './list.ts';
@@ -16,8 +17,7 @@ import { admissionAttributes } from './write.ts';
 export const deleteObject: ResourceHandler = async (context, services) => {
   const { kind, namespace, name } = context;
   const form = negotiateObject(services, context);
-  const body = await readBody(context, services.schema, true);
-  const options = readDeleteOptions(body.object, context.query);
+  const options = await deleteOptions(context, services);
   const before = services.resources.get(storageKind(kind), namespace, name);
   const { stored, gone } = await deleteAdmitted(services, context, before, options);
   // Upstream returns the object while it remains, and for pods always; else a Status.
@@ -28,12 +28,18 @@ export const deleteObject: ResourceHandler = async (context, services) => {
   return respond(services.schema, form, 200, status);
 };
 
+async function deleteOptions(context: ResourceContext, services: ApiServices): Promise<DeleteRequest> {
+  const { object } = await readBody(context, services.schema, true);
+  const wrong = isObject(object) ? services.schema.typeError('v1', 'DeleteOptions', object) : null;
+  if (wrong !== null) throw badRequest(wrong);
+  return readDeleteOptions(object, context.query);
+}
+
 /** Deletes all objects that the selectors match. */
 export const deleteCollection: ResourceHandler = async (context, services) => {
   const { kind } = context;
   const form = negotiateObject(services, context);
-  const body = await readBody(context, services.schema, true);
-  const options = readDeleteOptions(body.object, context.query);
+  const options = await deleteOptions(context, services);
   const page = await services.resources.list(kind, selection(context));
   const deleted: StoredObject[] = [];
   for (const item of page.items) {
