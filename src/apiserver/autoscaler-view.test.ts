@@ -68,6 +68,21 @@ for (const [i, [name, [spec, annotations], metrics]] of CREATED.entries()) {
   });
 }
 
+const POLICIES: readonly [what: string, scaleUp: object, status: number][] = [
+  ['left out have defaults', {}, 201],
+  ['null have defaults', { policies: null }, 201],
+  ['that are empty are refused', { policies: [] }, 422],
+];
+for (const [i, [what, scaleUp, status]] of POLICIES.entries()) {
+  test(`policies of a behavior ${what}`, async () => {
+    const object = autoscaler('v2', `policies-${i}`, { behavior: { scaleUp } });
+    const { status: got, body } = await api.request('POST', path('v2'), object);
+    assert.equal(got, status);
+    if (status === 201) assert.equal(body.spec.behavior.scaleUp.policies.length, 2);
+    else assert.equal(body.details.causes[0].field, 'spec.behavior.scaleUp.policies');
+  });
+}
+
 test('an autoscaling/v2 object shows its CPU target in v1, and its other fields in annotations', async () => {
   const behavior = { scaleDown: { stabilizationWindowSeconds: 60 } };
   const metrics = [cpu(50), memory];

@@ -1,6 +1,9 @@
 import { canonicalQuantity } from '../../kube/quantity-text.ts';
 import type { Field, FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
 
+/** Lists that have a default, but not if they are given empty; validation then refuses the empty ones. */
+const KEPT_EMPTY: Readonly<Record<string, string>> = { 'autoscaling.v2.HPAScalingRules': 'policies' };
+
 /** Sets one type's defaults, before those of nested types. */
 export type TypeDefaults = (object: Record<string, unknown>) => void;
 
@@ -18,9 +21,10 @@ export function canonicalise(
   object: Record<string, unknown>,
   defaults: Readonly<Record<string, TypeDefaults>>,
 ): void {
+  const isKept = (name: string) => KEPT_EMPTY[type.name] === name && Array.isArray(object[name]);
   for (const key of Object.keys(object)) {
     const field = type.fields.get(key);
-    if (!field || isAbsent(field, object[key])) delete object[key];
+    if (!field || (isAbsent(field, object[key]) && !isKept(key))) delete object[key];
   }
   for (const field of type.fields.values()) {
     if (field.default !== undefined && object[field.name] === undefined && isLeaf(field.type)) {
@@ -40,6 +44,7 @@ export function canonicalise(
       object[field.name] = zero;
     }
     object[field.name] = canonicalValue(types, field.type, object[field.name], defaults);
+    if (isKept(field.name)) continue;
     if (isAbsent(field, object[field.name])) delete object[field.name];
     else if (isEmptyList(field, object[field.name])) object[field.name] = null;
   }
@@ -68,7 +73,7 @@ function canonicalValue(
       return object;
     }
     case 'list':
-      return Array.isArray(value) && !isPlain(type.items)
+      return Array.isArray(value) && (!isPlain(type.items) || value.includes(null))
         ? value.map((item) => canonicalValue(types, type.items, item, defaults))
         : value;
     case 'map':

@@ -163,6 +163,24 @@ test('pruning removes unknown fields and normalizes the rest', () => {
   });
 });
 
+test('null items are those that Go decodes them to', () => {
+  const pod = {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    spec: {
+      securityContext: { supplementalGroups: [null] },
+      containers: [null, { name: 'a', args: [null] }],
+    },
+  };
+  schema.prune('v1', 'Pod', pod, null);
+  schema.complete(pod);
+  const { containers, securityContext } = pod.spec as { containers: unknown[]; securityContext: unknown };
+  assert.deepEqual(securityContext, { supplementalGroups: [0] });
+  assert.equal(containers.length, 2);
+  assert.equal((containers[0] as { terminationMessagePolicy: string }).terminationMessagePolicy, 'File');
+  assert.deepEqual((containers[1] as { args: unknown }).args, ['']);
+});
+
 test('values of the wrong type are refused in Go’s words', async (t) => {
   const rows: [object: object, expected: string | null][] = [
     [{ spec: { replicas: 3, template: { spec: { containers: null } } } }, null],
@@ -197,6 +215,10 @@ test('values of the wrong type are refused in Go’s words', async (t) => {
     [
       { spec: { strategy: { rollingUpdate: { maxSurge: true } } } },
       'json: cannot unmarshal bool into Go value of type int32',
+    ],
+    [
+      { spec: { strategy: { rollingUpdate: { maxSurge: 2 ** 31 } } } },
+      'json: cannot unmarshal number 2147483648 into Go struct field RollingUpdateDeployment.spec.strategy.rollingUpdate.maxSurge of type int32',
     ],
   ];
   for (const [object, expected] of rows) {

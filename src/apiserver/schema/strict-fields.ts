@@ -59,7 +59,7 @@ function pruneValue(
       if (Array.isArray(value) && !isPlain(type.items)) {
         value.forEach((item, index) => {
           path.push(index);
-          value[index] = pruneValue(types, type.items, item, path, problems);
+          value[index] = pruneValue(types, type.items, item ?? emptyOf(type.items), path, problems);
           path.pop();
         });
       }
@@ -68,12 +68,17 @@ function pruneValue(
       if (isObject(value) && !isPlain(type.values)) {
         for (const key of Object.keys(value)) {
           path.push(key);
-          value[key] = pruneValue(types, type.values, value[key], path, problems);
+          value[key] = pruneValue(types, type.values, value[key] ?? emptyOf(type.values), path, problems);
           path.pop();
         }
       }
       return value;
   }
+}
+
+/** Returns what Go decodes a null item to; scalars stay null until they become canonical. */
+function emptyOf(type: FieldType): unknown {
+  return type.kind === 'object' ? {} : null;
 }
 
 /** Reports whether nothing below can be unknown or need normalization. */

@@ -30,8 +30,8 @@ function checkValue(
   path: string[],
 ): string | null {
   if (value === null) return null;
-  const mismatch = () =>
-    `json: cannot unmarshal ${jsonName(value)} into Go struct field ${owner}.${path.join('.')} of type ${goType(type, types)}`;
+  const mismatch = (name = goType(type, types)) =>
+    `json: cannot unmarshal ${jsonName(value)} into Go struct field ${owner}.${path.join('.')} of type ${name}`;
   switch (type.kind) {
     case 'scalar':
       return checkScalar(type.scalar, value, mismatch);
@@ -46,7 +46,7 @@ function checkValue(
   }
 }
 
-function checkScalar(scalar: Scalar, value: unknown, mismatch: () => string): string | null {
+function checkScalar(scalar: Scalar, value: unknown, mismatch: (name?: string) => string): string | null {
   switch (scalar) {
     case 'string':
       return typeof value === 'string' ? null : mismatch();
@@ -55,7 +55,7 @@ function checkScalar(scalar: Scalar, value: unknown, mismatch: () => string): st
     case 'float64':
       return typeof value === 'number' ? null : mismatch();
     case 'int32':
-      return Number.isInteger(value) && (value as number) === ((value as number) | 0) ? null : mismatch();
+      return isInt32(value) ? null : mismatch();
     case 'int64':
       return Number.isInteger(value) && Math.abs(value as number) < 2 ** 63 ? null : mismatch();
     case 'bytes':
@@ -75,7 +75,8 @@ function checkScalar(scalar: Scalar, value: unknown, mismatch: () => string): st
         ? null
         : `parsing time ${JSON.stringify(JSON.stringify(value))} as "2006-01-02T15:04:05Z07:00": cannot parse ${JSON.stringify(value)} as a time`;
     case '@IntOrString':
-      if (typeof value === 'string' || Number.isInteger(value)) return null;
+      if (typeof value === 'string' || isInt32(value)) return null;
+      if (Number.isInteger(value)) return mismatch('int32');
       return `json: cannot unmarshal ${jsonName(value)} into Go value of type int32`;
     case '@Duration':
       return typeof value === 'string' ? null : mismatch();
@@ -90,6 +91,8 @@ function checkScalar(scalar: Scalar, value: unknown, mismatch: () => string): st
       return null;
   }
 }
+
+const isInt32 = (value: unknown) => typeof value === 'number' && value === (value | 0);
 
 const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})$/;
 
