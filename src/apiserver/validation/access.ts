@@ -56,7 +56,11 @@ export function validateRole(role: ApiObject): FieldError[] {
     );
   }
   selectors.forEach((selector, i) => {
-    errors.push(...validateLabelSelector(selector, `aggregationRule.clusterRoleSelectors[${i}]`));
+    const path = `aggregationRule.clusterRoleSelectors[${i}]`;
+    const problems = validateLabelSelector(selector, path);
+    errors.push(...problems);
+    // Upstream also reports that the whole selector cannot be used.
+    if (problems.length > 0) errors.push(invalid(path, selector, problems[0]?.message ?? ''));
   });
   return errors;
 }

@@ -4,7 +4,13 @@ import { type ApiObject, at, equal, isObject, type JsonObject, listAt, textAt } 
 import { duplicate, type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { checkCidr } from './addresses.ts';
 import { nameProblems, validateLabelSelector } from './names.ts';
-import { checkQuantity, checkResourceAmount } from './resources.ts';
+import {
+  checkContainerResourceName,
+  checkResourceAmount,
+  checkResourceName,
+  QUOTA_RESOURCES,
+  validateResources,
+} from './resources.ts';
 import {
   applyRules,
   atLeastZero,
@@ -190,27 +196,6 @@ export function validatePriorityClass(priorityClass: ApiObject, before: ApiObjec
   return errors;
 }
 
-const QUOTA_NAMES = [
-  'cpu',
-  'memory',
-  'ephemeral-storage',
-  'requests.cpu',
-  'requests.memory',
-  'requests.storage',
-  'requests.ephemeral-storage',
-  'limits.cpu',
-  'limits.memory',
-  'limits.ephemeral-storage',
-  'pods',
-  'resourcequotas',
-  'services',
-  'replicationcontrollers',
-  'secrets',
-  'persistentvolumeclaims',
-  'configmaps',
-  'services.nodeports',
-  'services.loadbalancers',
-];
 const SCOPES = [
   'BestEffort',
   'CrossNamespacePodAffinity',
@@ -232,7 +217,7 @@ export function validateResourceQuota(quota: ApiObject, before: ApiObject | null
   for (const [name, amount] of Object.entries(hard)) {
     const path = `spec.hard[${name}]`;
     for (const problem of nameProblems(name, 'qualified')) errors.push(invalid(path, name, problem));
-    if (!name.includes('/') && !QUOTA_NAMES.includes(name) && !/^(requests\.)?hugepages-/.test(name)) {
+    if (!name.includes('/') && !QUOTA_RESOURCES.includes(name) && !/^(requests\.)?hugepages-/.test(name)) {
       errors.push(invalid(path, name, 'must be a standard resource type or fully qualified'));
       if (nameProblems(name, 'qualified').length === 0) errors.pop();
       if (nameProblems(name, 'qualified').length === 0) {
@@ -255,7 +240,8 @@ export function validateResourceQuota(quota: ApiObject, before: ApiObject | null
     if (
       checked &&
       Object.keys(hard).some(
-        (name) => !allowed.includes(name) && !name.includes('ephemeral-storage') && !name.includes('/'),
+        (name) =>
+          QUOTA_RESOURCES.includes(name) && !allowed.includes(name) && !name.includes('ephemeral-storage'),
       )
     ) {
       errors.push(invalid('spec.scopes', scopes, 'unsupported scope applied to resource'));
@@ -372,8 +358,8 @@ function validateLimit(limit: JsonObject, type: string, path: string, errors: Fi
   const names = new Set(fields.flatMap((field) => Object.keys(part(field))));
   for (const field of fields) {
     for (const name of Object.keys(part(field))) {
-      for (const problem of nameProblems(name, 'qualified'))
-        errors.push(invalid(`${path}.${field}[${name}]`, name, problem));
+      const check = type === 'Pod' || type === 'Container' ? checkContainerResourceName : checkResourceName;
+      check(name, `${path}.${field}[${name}]`, errors);
     }
   }
   for (const name of names) {
@@ -446,11 +432,8 @@ export function validateRuntimeClass(runtime: ApiObject, before: ApiObject | nul
     for (const problem of nameProblems(String(handler), 'label'))
       errors.push(invalid('handler', handler, problem));
   const fixed = at(runtime, 'overhead', 'podFixed');
-  for (const [name, amount] of Object.entries(isObject(fixed) ? fixed : {})) {
-    for (const problem of nameProblems(name, 'qualified'))
-      errors.push(invalid('overhead.podFixed', name, problem));
-    checkQuantity(amount, `overhead.podFixed[${name}]`, errors);
-  }
+  // Upstream names the field as a container's.
+  validateResources({ limits: fixed }, 'overhead', errors);
   const scheduling = runtime['scheduling'];
   if (isObject(scheduling)) {
     nodeSelector(scheduling['nodeSelector'], 'scheduling.nodeSelector', errors, scheduling, scheduling);

@@ -11,7 +11,7 @@ const RESIZABLE = new Set(['cpu', 'memory']);
  */
 export function validateEphemeralContainers(pod: ApiObject, before: ApiObject): FieldError[] {
   const spec: JsonObject = isObject(pod['spec']) ? pod['spec'] : {};
-  const errors = validatePodSpec(spec, 'spec');
+  const errors = validatePodSpec(spec, 'spec', pod.metadata.name);
   const containers = listAt(spec, 'ephemeralContainers');
   const field = 'spec.ephemeralContainers';
   for (const old of listAt(before, 'spec', 'ephemeralContainers')) {
@@ -31,7 +31,7 @@ export function validateResize(
   before: ApiObject,
   qosClass: (pod: ApiObject) => string,
 ): FieldError[] {
-  const errors = validatePodSpec(isObject(pod['spec']) ? pod['spec'] : {}, 'spec');
+  const errors = validatePodSpec(isObject(pod['spec']) ? pod['spec'] : {}, 'spec', pod.metadata.name);
   const phase = textAt(before, 'status', 'phase');
   if (phase === 'Succeeded' || phase === 'Failed') {
     errors.push(forbidden('spec', 'pods that are in a terminal phase may not be resized'));

@@ -9,7 +9,7 @@ import {
   validateContainers,
 } from './containers.ts';
 import { nameProblems } from './names.ts';
-import { checkResourceAmount } from './resources.ts';
+import { validateResources } from './resources.ts';
 import {
   applyRules,
   between,
@@ -163,10 +163,7 @@ function preemptionPolicy(value: unknown, path: string, errors: FieldError[]): v
 }
 
 function overhead(value: unknown, path: string, errors: FieldError[]): void {
-  for (const [name, amount] of Object.entries(isObject(value) ? value : {})) {
-    for (const problem of nameProblems(name, 'qualified')) errors.push(invalid(path, name, problem));
-    checkResourceAmount(name, amount, `${path}.[${name}]`, errors);
-  }
+  validateResources({ limits: value }, path, errors);
 }
 
 function osName(value: unknown, path: string, errors: FieldError[]): void {
@@ -179,15 +176,15 @@ function osName(value: unknown, path: string, errors: FieldError[]): void {
   }
 }
 
-/** Validates the spec of a pod, also inside a template. */
-export function validatePodSpec(spec: JsonObject, path: string): FieldError[] {
+/** Validates the spec of a pod, also inside a template; `podName` is absent there. */
+export function validatePodSpec(spec: JsonObject, path: string, podName = ''): FieldError[] {
   const errors: FieldError[] = [];
   const field = (name: string) => `${path}.${name}`;
   if (spec['terminationGracePeriodSeconds'] === undefined) {
     errors.push(required(field('terminationGracePeriodSeconds')));
   }
   const scope: PodScope = {
-    volumes: validateVolumes(spec, field('volumes'), errors),
+    volumes: validateVolumes(spec, field('volumes'), podName, errors),
     claims: new Set(listAt(spec, 'resourceClaims').map((claim) => String(claim['name']))),
     grace: spec['terminationGracePeriodSeconds'],
     restartPolicy: spec['restartPolicy'],

@@ -9,8 +9,9 @@ import { onlyAddsTolerations } from './scheduling.ts';
  */
 export function validatePod(pod: ApiObject, before: ApiObject | null): FieldError[] {
   const spec: JsonObject = isObject(pod['spec']) ? pod['spec'] : {};
-  const errors = validatePodSpec(spec, 'spec');
+  const errors = validatePodSpec(spec, 'spec', pod.metadata.name);
   checkTokens(spec, errors);
+  checkImages(spec, errors);
   if (before) errors.push(...validateChange(spec, isObject(before['spec']) ? before['spec'] : {}));
   else if (listAt(spec, 'ephemeralContainers').length > 0) {
     errors.push(forbidden('spec.ephemeralContainers', 'cannot be set on create'));
@@ -19,6 +20,16 @@ export function validatePod(pod: ApiObject, before: ApiObject | null): FieldErro
     errors.push(forbidden('spec.nodeName', 'cannot be set until all schedulingGates have been cleared'));
   }
   return errors;
+}
+
+/** Checks what upstream does not check in templates, for compatibility. */
+function checkImages(spec: JsonObject, errors: FieldError[]): void {
+  for (const list of ['containers', 'initContainers']) {
+    listAt(spec, list).forEach(({ image }, i) => {
+      if (typeof image !== 'string' || image.trim() === image) return;
+      errors.push(invalid(`spec.${list}[${i}].image`, image, 'must not have leading or trailing whitespace'));
+    });
+  }
 }
 
 /** Refuses a service account token without a service account. */

@@ -4,6 +4,29 @@ import { type FieldError, forbidden, invalid, required } from '../status-error.t
 import { nameProblems } from './names.ts';
 
 const CONTAINER_RESOURCES = new Set(['cpu', 'memory', 'ephemeral-storage']);
+/** Resources of quotas, and of containers and volumes. */
+export const QUOTA_RESOURCES = [
+  'cpu',
+  'memory',
+  'ephemeral-storage',
+  'requests.cpu',
+  'requests.memory',
+  'requests.storage',
+  'requests.ephemeral-storage',
+  'limits.cpu',
+  'limits.memory',
+  'limits.ephemeral-storage',
+  'pods',
+  'resourcequotas',
+  'services',
+  'replicationcontrollers',
+  'secrets',
+  'persistentvolumeclaims',
+  'configmaps',
+  'services.nodeports',
+  'services.loadbalancers',
+];
+const RESOURCES = new Set([...QUOTA_RESOURCES, 'storage']);
 const WHOLE = 10n ** 9n;
 
 const isHugePages = (name: string) => name.startsWith('hugepages-');
@@ -39,10 +62,20 @@ export function checkResourceAmount(name: string, value: unknown, path: string, 
     errors.push(invalid(path, value, 'must be an integer'));
 }
 
+/** Checks the name of a resource; returns false if it is not a qualified name. */
+export function checkResourceName(name: string, path: string, errors: FieldError[]): boolean {
+  const problems = nameProblems(name, 'qualified');
+  for (const problem of problems) errors.push(invalid(path, name, problem));
+  if (problems.length > 0) return false;
+  if (!name.includes('/') && !RESOURCES.has(name) && !isHugePages(name.replace('requests.', ''))) {
+    errors.push(invalid(path, name, 'must be a standard resource type or fully qualified'));
+  }
+  return true;
+}
+
 /** Checks the name of a resource that a container may request. */
 export function checkContainerResourceName(name: string, path: string, errors: FieldError[]): void {
-  for (const problem of nameProblems(name, 'qualified')) errors.push(invalid(path, name, problem));
-  if (nameProblems(name, 'qualified').length > 0) return;
+  if (!checkResourceName(name, path, errors)) return;
   if (!name.includes('/')) {
     if (!CONTAINER_RESOURCES.has(name) && !isHugePages(name)) {
       errors.push(invalid(path, name, 'must be a standard resource for containers'));
@@ -63,11 +96,11 @@ export function validateResources(
   const limits = isObject(resources['limits']) ? resources['limits'] : {};
   const requests = isObject(resources['requests']) ? resources['requests'] : {};
   for (const [name, value] of Object.entries(limits)) {
-    checkContainerResourceName(name, `${path}.limits`, errors);
+    checkContainerResourceName(name, `${path}.limits[${name}]`, errors);
     checkResourceAmount(name, value, `${path}.limits[${name}]`, errors);
   }
   for (const [name, value] of Object.entries(requests)) {
-    checkContainerResourceName(name, `${path}.requests`, errors);
+    checkContainerResourceName(name, `${path}.requests[${name}]`, errors);
     checkResourceAmount(name, value, `${path}.requests[${name}]`, errors);
     const limit = limits[name];
     if (limit !== undefined) {

@@ -1,5 +1,5 @@
 import { quantityNano } from '../../kube/quantity-text.ts';
-import { type ApiObject, at, equal, isObject, type JsonObject, listAt } from '../object.ts';
+import { type ApiObject, at, equal, isObject, type JsonObject, listAt, textAt } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { validateAccessModes, validateClaimSpec } from './claims.ts';
 import { nameProblems, validateLabelSelector } from './names.ts';
@@ -115,12 +115,12 @@ export function validateClaim(claim: ApiObject, before: ApiObject | null): Field
   if (!before) return errors;
   const spec: JsonObject = isObject(claim['spec']) ? claim['spec'] : {};
   const old: JsonObject = isObject(before['spec']) ? before['spec'] : {};
+  const isBound = textAt(before, 'status', 'phase') === 'Bound';
   const fixed = (one: JsonObject) => {
     const copy = structuredClone(one);
     // A bound claim may grow; binding sets the volume and, if absent, the class.
-    if (old['volumeName'] && isObject(copy['resources'])) {
-      copy['resources'] = { ...copy['resources'], requests: {} };
-    }
+    const requests = at(copy, 'resources', 'requests');
+    if (isBound && isObject(requests)) delete requests['storage'];
     if (!old['volumeName']) delete copy['volumeName'];
     if (old['storageClassName'] === undefined) delete copy['storageClassName'];
     delete copy['volumeAttributesClassName'];
@@ -136,11 +136,11 @@ export function validateClaim(claim: ApiObject, before: ApiObject | null): Field
       ),
     );
   }
-  const [now, was] = [spec, old].map(
-    (one) => quantityNano(at(one, 'resources', 'requests', 'storage')) ?? 0n,
-  );
-  if (now !== undefined && was !== undefined && now < was) {
-    errors.push(forbidden('spec.resources.requests.storage', 'field can not be less than previous value'));
+  const amount = (value: unknown) => quantityNano(value) ?? 0n;
+  const now = amount(at(spec, 'resources', 'requests', 'storage'));
+  const isLess = now < amount(at(old, 'resources', 'requests', 'storage'));
+  if (isLess && now <= amount(at(before, 'status', 'capacity', 'storage'))) {
+    errors.push(forbidden('spec.resources.requests.storage', 'field can not be less than status.capacity'));
   }
   checkImmutable(spec, old, ['volumeMode'], errors);
   return errors;

@@ -3,12 +3,14 @@ import { isObject, type JsonObject, listAt } from '../object.ts';
 import { type FieldError, forbidden, invalid, required } from '../status-error.ts';
 import { validateClaimSpec } from './claims.ts';
 import { validateDownwardField, validateDownwardResource } from './downward.ts';
+import { validateTemplateMetadata } from './metadata.ts';
 import { nameProblems } from './names.ts';
 import {
   applyRules,
   between,
   type Check,
   fileMode,
+  isUnset,
   localPath,
   needed,
   noBacksteps,
@@ -238,9 +240,15 @@ function checkProjectedPaths(projected: JsonObject, path: string, errors: FieldE
 export function validateVolumes(
   spec: JsonObject,
   path: string,
+  podName: string,
   errors: FieldError[],
 ): Map<string, JsonObject> {
   const names = new Set<string>();
+  const ownClaims = new Set(
+    listAt(spec, 'volumes')
+      .filter(({ ephemeral }) => podName !== '' && isObject(ephemeral))
+      .map(({ name }) => `${podName}-${name}`),
+  );
   const sound = new Map<string, JsonObject>();
   for (const [i, volume] of listAt(spec, 'volumes').entries()) {
     const field = `${path}[${i}]`;
@@ -258,9 +266,25 @@ export function validateVolumes(
     }
     if (problems.length === 0) names.add(name);
     validateSource(volume, field, errors);
+    if (isObject(volume['ephemeral'])) checkOwnClaim(podName, name, field, errors);
     if (errors.length === count) sound.set(name, volume);
+    const claim = volume['persistentVolumeClaim'];
+    const claimName = isObject(claim) ? claim['claimName'] : undefined;
+    if (typeof claimName === 'string' && ownClaims.has(claimName)) {
+      const detail = 'must not reference a PVC that gets created for an ephemeral volume';
+      errors.push(invalid(`${field}.persistentVolumeClaim.claimName`, claimName, detail));
+    }
   }
   return sound;
+}
+
+/** Checks the name of the claim that a pod's ephemeral volume is given. */
+function checkOwnClaim(podName: string, volume: string, field: string, errors: FieldError[]): void {
+  if (podName === '' || volume === '') return;
+  const claim = `${podName}-${volume}`;
+  for (const problem of nameProblems(claim, 'subdomain')) {
+    errors.push(invalid(`${field}.name`, volume, `PVC name ${JSON.stringify(claim)}: ${problem}`));
+  }
 }
 
 function validateSource(volume: JsonObject, field: string, errors: FieldError[]): void {
@@ -277,7 +301,18 @@ function validateSource(volume: JsonObject, field: string, errors: FieldError[])
     if (source === 'ephemeral') {
       const template = value['volumeClaimTemplate'];
       if (!isObject(template)) errors.push(required(`${field}.ephemeral.volumeClaimTemplate`));
-      else validateClaimSpec(template['spec'], `${field}.ephemeral.volumeClaimTemplate.spec`, errors);
+      else validateClaimTemplate(template, `${field}.ephemeral.volumeClaimTemplate`, errors);
     }
   }
+}
+
+function validateClaimTemplate(template: JsonObject, path: string, errors: FieldError[]): void {
+  const metadata = isObject(template['metadata']) ? template['metadata'] : {};
+  validateTemplateMetadata(template, `${path}.metadata`, errors);
+  for (const [name, value] of Object.entries(metadata)) {
+    if (name !== 'labels' && name !== 'annotations' && !isUnset(value) && value !== 0) {
+      errors.push(forbidden(`${path}.metadata.${name}`, 'cannot be set'));
+    }
+  }
+  validateClaimSpec(template['spec'], `${path}.spec`, errors);
 }
