@@ -5,7 +5,7 @@ import { KINDS } from '../../src/apiserver/kinds.ts';
 import { startApi } from '../../src/apiserver/testing/api.ts';
 import { difference, sameMessage } from './compare.ts';
 import { type ApiClient, DEFAULT_ACCOUNT, type Oracle, rawSender, sender } from './oracle.ts';
-import { variationsOf } from './variations.ts';
+import { type Variation, variationsOf } from './variations.ts';
 
 export interface Finding {
   readonly kind: string;
@@ -98,12 +98,12 @@ export async function runVariations(
     const path = pathOf(base);
     const ask = async (
       verb: 'create' | 'update',
-      variation: string,
+      variation: Variation,
       forOracle: unknown,
       forOurs: unknown,
     ) => {
       const [method, where] = verb === 'create' ? ['POST', path] : ['PUT', path + nameOf(base)];
-      const query = '?dryRun=All&fieldManager=tester';
+      const query = `?dryRun=All&fieldManager=tester${variation.query ?? ''}`;
       const [expected, actual] = await Promise.all([
         oracle.send(method, where + query, forOracle),
         ours(method, where + query, forOurs),
@@ -115,11 +115,17 @@ export async function runVariations(
       const found = difference(expected, actual);
       if (found !== null) {
         count.differ++;
-        findings.push({ kind: base.kind, verb, object: base.metadata.name, variation, difference: found });
+        findings.push({
+          kind: base.kind,
+          verb,
+          object: base.metadata.name,
+          variation: variation.name,
+          difference: found,
+        });
       } else if (expected.status >= 400 && !sameMessage(expected, actual)) count.otherWords++;
     };
     const variations = variationsOf(base);
-    await inParallel(variations, (one) => ask('create', one.name, one.of(base), one.of(base)));
+    await inParallel(variations, (one) => ask('create', one, one.of(base), one.of(base)));
     const [made, madeHere] = await Promise.all([oracle.send('POST', path, base), ours('POST', path, base)]);
     if (made.status !== 201 || madeHere.status !== 201) {
       const both = difference(made, madeHere) ?? `both answer ${made.status}: ${JSON.stringify(made.body)}`;
@@ -135,7 +141,7 @@ export async function runVariations(
     // Read again: a controller in the server may have written its status meanwhile.
     const read = [oracle.send, ours].map(async (send) => (await send('GET', path + nameOf(base))).body);
     const [stored, storedHere] = (await Promise.all(read)) as [BaseObject, BaseObject];
-    await inParallel(variations, (one) => ask('update', one.name, one.of(stored), one.of(storedHere)));
+    await inParallel(variations, (one) => ask('update', one, one.of(stored), one.of(storedHere)));
     const own = `${path}${nameOf(base)}?gracePeriodSeconds=0`;
     await Promise.all([oracle.send('DELETE', own), ours('DELETE', own)]);
   }

@@ -2,6 +2,8 @@
 export interface Variation {
   /** Names the change: "spec.replicas = -1". */
   readonly name: string;
+  /** Parameters of the request: "&fieldValidation=Strict". */
+  readonly query?: string;
   /** Applies the change to a copy of the object, either as written or as stored by a server. */
   of(object: Record<string, unknown>): Record<string, unknown>;
 }
@@ -22,17 +24,52 @@ const NUMBERS: readonly Change[] = [
 
 const MISSING = Symbol('missing');
 
+/** Values of another type than the field's, and null, which means absent. */
+const OTHER_TYPES: Readonly<Record<string, readonly Change[]>> = {
+  string: [
+    ['null', null],
+    ['7', 7],
+    ['{}', {}],
+    ['64 characters', 'y'.repeat(64)],
+    ['a space', ' '],
+  ],
+  number: [
+    ['null', null],
+    ['"7"', '7'],
+    ['1.5', 1.5],
+    ['2147483648', 2 ** 31],
+  ],
+  boolean: [
+    ['null', null],
+    ['"true"', 'true'],
+  ],
+  list: [
+    ['null', null],
+    ['{}', {}],
+    ['"x"', 'x'],
+    ['[null]', [null]],
+  ],
+  object: [
+    ['null', null],
+    ['[]', []],
+    ['"x"', 'x'],
+  ],
+};
+
 /**
  * Returns changes of every field below the metadata of `base`, one at a time, and of the metadata that all
  * kinds share.
  */
 export function variationsOf(base: Record<string, unknown>): Variation[] {
   const result: Variation[] = [{ name: 'unchanged', of: (object) => structuredClone(object) }];
-  const add = (path: readonly (string | number)[], label: string, value: unknown) => {
-    result.push({ name: `${path.join('.')} ${label}`, of: (object) => changed(object, path, value) });
+  const add = (path: readonly (string | number)[], label: string, value: unknown, query = '') => {
+    result.push({ name: `${path.join('.')} ${label}`, query, of: (object) => changed(object, path, value) });
   };
   const walk = (value: unknown, path: readonly (string | number)[]) => {
-    if (path.length > 0) add(path, 'left out', MISSING);
+    if (path.length > 0) {
+      add(path, 'left out', MISSING);
+      for (const [label, other] of OTHER_TYPES[typeName(value)] ?? []) add(path, `= ${label}`, other);
+    }
     if (typeof value === 'string') {
       for (const [label, text] of TEXTS) add(path, `= ${label}`, text);
     } else if (typeof value === 'number') {
@@ -47,6 +84,10 @@ export function variationsOf(base: Record<string, unknown>): Variation[] {
       });
     } else if (value !== null && typeof value === 'object') {
       if (path.length > 0) add(path, '= {}', {});
+      const unknown = [...path, 'unknownField'];
+      add(unknown, '= 1', 1);
+      add(unknown, '= 1, strictly', 1, '&fieldValidation=Strict');
+      add([...path, ''], '= "v"', 'v');
       for (const [key, item] of Object.entries(value)) {
         if (path.length === 0 && ['apiVersion', 'kind', 'metadata'].includes(key)) continue;
         walk(item, [...path, key]);
@@ -62,6 +103,10 @@ export function variationsOf(base: Record<string, unknown>): Variation[] {
     result.push({ name: `metadata: ${label}`, of });
   }
   return result;
+}
+
+function typeName(value: unknown): string {
+  return Array.isArray(value) ? 'list' : typeof value;
 }
 
 function changed(
