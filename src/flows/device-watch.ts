@@ -100,9 +100,12 @@ async function open({
       connections.expire(now);
       lookups.expire(now);
     }, SWEEP_MS);
+    let adapted = performance.now();
     const adapt = setInterval(() => {
       const lost = tap.dropped();
-      const next = nextSample(sample, frames + lost);
+      const before = adapted;
+      adapted = performance.now();
+      const next = nextSample(sample, frames + lost, adapted - before);
       const hasChanged = next !== sample;
       if (hasChanged) {
         sample = next;

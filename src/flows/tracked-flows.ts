@@ -91,8 +91,11 @@ export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun, onSamp
       },
     },
   );
+  let adapted = performance.now();
   const timer = setInterval(() => {
-    const next = nextSample(share, count);
+    const before = adapted;
+    adapted = performance.now();
+    const next = nextSample(share, count, adapted - before);
     count = 0;
     if (next === share) return;
     share = next;
