@@ -1,18 +1,11 @@
+import { openCluster } from '../cluster/cluster-access.ts';
 import {
   DEFAULT_DELAY_MS,
   FAULT_KINDS,
   type Fault,
   type FaultKind,
-  listFaults,
   MAX_DELAY_MS,
-  plantFault,
-  undoFaults,
 } from '../cluster/faults.ts';
-import { requireRoot } from '../cluster/requirements.ts';
-import { clusterPaths, requireCluster } from '../cluster/state.ts';
-import { createClient } from '../kube/client.ts';
-import { readKubeconfig } from '../kube/kubeconfig.ts';
-import { httpTransport } from '../kube/transport.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { usageError, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
@@ -50,29 +43,22 @@ export const command = defineCommand({
     if (kind && target === undefined) throw usageError('fault', 'missing TARGET');
     if (!kind && target !== undefined) throw usageError('fault', `${action} takes no TARGET`);
     if (given.has('delay') && kind !== 'slow') throw usageError('fault', '--delay applies to slow only');
-    requireRoot('fault');
-    const state = requireCluster(options.name);
-    const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
-    try {
-      const client = createClient(transport, 'fairlead-fault');
-      if (kind && target !== undefined) {
-        const { fault, warnings } = await plantFault(state, client, { kind, target, delayMs: options.delay });
-        for (const warning of warnings) output.err(`fairlead: ${warning}\n`);
-        output.out(
-          renderFacts({ planted: fault }, options) ?? `${fault.kind} ${fault.target}: ${EFFECTS[kind]}\n`,
-        );
-        return 0;
-      }
-      const isUndo = action === 'undo';
-      const faults = await (isUndo ? undoFaults : listFaults)(state, client);
-      const text = () => (isUndo ? undoneText(faults) : faultTable(faults, output.columns));
+    const access = (await openCluster(options.name)).faults;
+    if (kind && target !== undefined) {
+      const { fault, warnings } = await access.plant({ kind, target, delayMs: options.delay });
+      for (const warning of warnings) output.err(`fairlead: ${warning}\n`);
       output.out(
-        renderFacts(isUndo ? { undone: faults } : { faults }, options) ??
-          (faults.length === 0 ? 'no faults\n' : text()),
+        renderFacts({ planted: fault }, options) ?? `${fault.kind} ${fault.target}: ${EFFECTS[kind]}\n`,
       );
-    } finally {
-      transport.close();
+      return 0;
     }
+    const isUndo = action === 'undo';
+    const faults = await (isUndo ? access.undoAll() : access.list());
+    const text = () => (isUndo ? undoneText(faults) : faultTable(faults, output.columns));
+    output.out(
+      renderFacts(isUndo ? { undone: faults } : { faults }, options) ??
+        (faults.length === 0 ? 'no faults\n' : text()),
+    );
     return 0;
   },
 });

@@ -1,6 +1,7 @@
+import { openCluster } from '../cluster/cluster-access.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
-import { type TracedFlow, traceFlow } from '../cluster/trace-flow.ts';
+import type { TracedFlow, TraceQuestion } from '../cluster/trace-flow.ts';
 import { watchFlow } from '../cluster/watch-flow.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
@@ -52,32 +53,17 @@ export const command = defineCommand({
       throw usageError('trace', '--watch does not take FROM and TO, -4 and -6');
     if (watch === null && (from === undefined || to === undefined))
       throw usageError('trace', `missing ${from === undefined ? 'FROM and TO' : 'TO'}`);
-    requireRoot('trace');
     const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;
-    const state = requireCluster(options.name);
-    const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     const flows: TracedFlow[] = [];
     const end = new AbortController();
     const stop = () => end.abort();
     process.once('SIGINT', stop).once('SIGTERM', stop);
     output.unread.addEventListener('abort', stop);
     try {
-      const client = createClient(transport, 'fairlead-trace');
-      const podsNow = async () => (await client.list(RESOURCES.pods)).items;
       const source =
         watch === null
-          ? {
-              service: null,
-              next: async () =>
-                await traceFlow(state, await podsNow(), { from: from ?? '', to: to ?? '', family }),
-              close() {},
-            }
-          : await watchFlow(
-              state,
-              { pods: await podsNow(), services: (await client.list(RESOURCES.services)).items },
-              watch,
-              end.signal,
-            );
+          ? await sendPackets(options.name, { from: from ?? '', to: to ?? '', family })
+          : await watchConnections(options.name, watch, end.signal);
       if (source.service !== null) output.err(`waiting for a connection to ${source.service}\n`);
       try {
         while (flows.length < options.count && !end.signal.aborted) {
@@ -93,13 +79,43 @@ export const command = defineCommand({
     } finally {
       stop();
       process.off('SIGINT', stop).off('SIGTERM', stop);
-      transport.close();
     }
     const facts = renderFacts(options.count === 1 ? flows[0] : flows, options);
     if (facts !== null) output.out(facts);
     return flows.length > 0 && flows.every(({ trace }) => trace?.answer.kind === 'answered') ? 0 : 1;
   },
 });
+
+/** Where the flows come from, one after the other; null: there will be no more. */
+interface FlowSource {
+  /** The Service whose connections are waited for; null: none. */
+  readonly service: string | null;
+  next(): Promise<TracedFlow | null>;
+  close(): void;
+}
+
+/** Sends a packet for each flow; without root by the control plane, as the page does. */
+async function sendPackets(cluster: string, question: TraceQuestion): Promise<FlowSource> {
+  const access = await openCluster(cluster);
+  return { service: null, next: () => access.trace(question), close() {} };
+}
+
+/** Waits for connections of others, whose packets this process records. */
+async function watchConnections(cluster: string, watch: string, signal: AbortSignal): Promise<FlowSource> {
+  requireRoot('trace --watch');
+  const state = requireCluster(cluster);
+  const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
+  try {
+    const client = createClient(transport, 'fairlead-trace');
+    const [pods, services] = await Promise.all([
+      client.list(RESOURCES.pods),
+      client.list(RESOURCES.services),
+    ]);
+    return await watchFlow(state, { pods: pods.items, services: services.items }, watch, signal);
+  } finally {
+    transport.close();
+  }
+}
 
 function render({ explanation, trace, agreement }: TracedFlow): string {
   return trace === null || agreement === null
