@@ -16,7 +16,7 @@ import { eventually } from '../src/lib/testing/eventually.ts';
 import type { ModeComparison } from '../src/modes/comparison.ts';
 import type { Refusal } from '../src/ui/view.ts';
 import { findChromium } from './testing/browser.ts';
-import { type Cluster, HELLO, type Load, startCluster } from './testing/cluster.ts';
+import { type Cluster, HELLO, type Load, runFairlead, startCluster } from './testing/cluster.ts';
 import { type ClusterPage, openClusterPage } from './testing/cluster-page.ts';
 import { typeLines, walkLesson } from './testing/lesson-walk.ts';
 
@@ -355,11 +355,30 @@ describe('the page of the cluster', { skip }, () => {
     assert.deepEqual(await violations(), []);
   });
 
+  test('explain --modes asks an agent by its state folder, as on a node of a real cluster', async () => {
+    const stateDir = join(cluster.stateRoot, cluster.name, 'nodes', 'node-2', 'state');
+    const here = await runFairlead(cluster.stateRoot, [
+      'explain',
+      'svc/hello',
+      '--modes',
+      '--agent',
+      stateDir,
+    ]);
+    const there = await cluster.fairlead('explain', 'svc/hello', '--modes', '--node', 'node-2');
+    assert.equal(here.status, 0, here.error);
+    assert.equal(here.out, there.out);
+  });
+
   const REFUSED_COMPARISONS = [
     { words: ['svc/helo'], error: /no such Service: default\/helo\n[\s\S]*did you mean svc\/default\/hello/ },
     { words: ['svc/other/hello'], error: /no such Service[\s\S]*did you mean svc\/default\/hello/ },
     { words: ['svc/hello', '--node', 'node-9'], error: /no such node: node-9\n[\s\S]*node-1, node-2/ },
     { words: ['client', 'svc/hello'], error: /--modes takes one argument/ },
+    {
+      words: ['svc/hello', '--agent', '/nowhere'],
+      error: /the agent of this machine is not running[\s\S]*stateDir/,
+    },
+    { words: ['svc/hello', '--agent', '/x', '--node', 'node-1'], error: /use one of --agent and --node/ },
   ];
   for (const { words, error } of REFUSED_COMPARISONS) {
     test(`explain --modes ${words.join(' ')} is refused`, async () => {
@@ -474,6 +493,16 @@ describe('the page of the cluster', { skip }, () => {
         (await ask<Refusal>('POST', 'faults', { kind: 'melt', target: 'x' })).message,
         /kind must be one of silent/,
       );
+      for (const [words, out] of [
+        [['trace', 'client', 'svc/hello'], /ANSWERED/i],
+        [['fault', 'silent', pod?.name ?? ''], /^silent default\/hello-/],
+        [['fault'], /silent +default\/hello-/],
+        [['fault', 'undo'], /^undone: silent /],
+      ] as const) {
+        const program = [process.execPath, BUNDLE, ...words, '--name', cluster.name];
+        const ran = spawnSync('setpriv', [...unprivileged, ...program], { env, encoding: 'utf8' });
+        assert.match(ran.stdout, out, ran.stderr);
+      }
     } finally {
       user.kill();
       rmSync(folder, { recursive: true, force: true });

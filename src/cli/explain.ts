@@ -1,3 +1,4 @@
+import { compareModesHere } from '../cluster/agent-client.ts';
 import { openCluster } from '../cluster/cluster-access.ts';
 import { parseServicePort } from '../cluster/service-port.ts';
 import { renderComparison } from '../modes/comparison-text.ts';
@@ -38,6 +39,10 @@ export const command = defineCommand({
     ...FORMAT_OPTIONS,
     modes: flag('show one Service in all proxy modes, as each of them renders it'),
     node: text('NODE', 'with --modes: the node; default: the first one'),
+    agent: text(
+      'DIR',
+      'with --modes: ask the agent of this machine by its state folder, on a node of any cluster',
+    ),
     'who-can': text('POD:PORT', 'list who may reach a port of a pod by the network policies, by selector'),
   },
   examples: [
@@ -63,13 +68,18 @@ export const command = defineCommand({
       if (from === undefined || to !== undefined)
         throw usageError('explain', '--modes takes one argument: svc/NAME');
       const { namespace, name } = parseServicePort(from);
-      const cluster = await openCluster(options.name);
-      const comparison = await cluster.compareModes({ namespace, name, node: options.node });
+      if (options.agent !== null && options.node !== null)
+        throw usageError('explain', 'use one of --agent and --node');
+      const comparison =
+        options.agent !== null
+          ? await compareModesHere(options.agent, { namespace, name })
+          : await (await openCluster(options.name)).compareModes({ namespace, name, node: options.node });
       const text = () => renderComparison(comparison, { whole: options.verbose });
       output.out(renderFacts(comparison, options) ?? text());
       return 0;
     }
-    if (options.node !== null) throw usageError('explain', '--node is an option of --modes');
+    if (options.node !== null || options.agent !== null)
+      throw usageError('explain', `--${options.node === null ? 'agent' : 'node'} is an option of --modes`);
     if (from === undefined || to === undefined)
       throw usageError('explain', `missing ${from === undefined ? 'FROM and TO' : 'TO'}`);
     const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;

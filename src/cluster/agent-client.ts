@@ -28,15 +28,32 @@ export function readModesQuestion(value: unknown): ModesQuestion {
   });
 }
 
+/** An agent by its control socket. */
+interface AgentPlace {
+  /** As errors name it: "node-1". */
+  readonly name: string;
+  readonly socketPath: string;
+  /** What to do if it is not running. */
+  readonly hint: string;
+}
+
+const agentOf = (state: ClusterState, node: string): AgentPlace => ({
+  name: node,
+  socketPath: controlSocketPath(join(clusterPaths(state.name).node(node), 'state')),
+  hint: `fairlead status --name ${state.name}`,
+});
+
 /** Sends a request to the agent of a local node through its control socket. Throws FairleadError with the agent's message. */
-export function askAgent<T>(
+export const askAgent = <T>(
   state: ClusterState,
   node: string,
   method: 'GET' | 'POST',
   path: string,
   body?: unknown,
-): Promise<T> {
-  const socketPath = controlSocketPath(join(clusterPaths(state.name).node(node), 'state'));
+): Promise<T> => ask<T>(agentOf(state, node), method, path, body);
+
+function ask<T>(place: AgentPlace, method: 'GET' | 'POST', path: string, body?: unknown): Promise<T> {
+  const { name, socketPath } = place;
   return new Promise((resolve, reject) => {
     // Not a kept connection: the agent may close it while the next request is being sent.
     const headers = { 'content-type': 'application/json' };
@@ -51,7 +68,7 @@ export function askAgent<T>(
         if (response.statusCode === 200) return resolve(answer as T);
         reject(
           new FairleadError(answer.message ?? `status ${response.statusCode}`, {
-            op: `ask ${node}`,
+            op: `ask ${name}`,
             code: errorCode(answer.code),
             ...(answer.hint === undefined ? {} : { hint: answer.hint }),
           }),
@@ -60,11 +77,27 @@ export function askAgent<T>(
       response.on('error', reject);
     });
     call.on('error', (error) => {
-      reject(hasCode(error, 'ENOENT', 'ECONNREFUSED') ? agentNotRunning(state, node, error) : error);
+      reject(hasCode(error, 'ENOENT', 'ECONNREFUSED') ? notRunning(place, error) : error);
     });
     call.end(body === undefined ? undefined : JSON.stringify(body));
   });
 }
+
+/**
+ * Compares the proxy modes for a Service on this machine, by its agent's state folder: the way to the agent of a real
+ * cluster's node, whose control socket only root on the node may open. Throws FairleadError.
+ */
+export const compareModesHere = (stateDir: string, wanted: ModesRequest): Promise<ModeComparison> =>
+  ask(
+    {
+      name: 'this machine',
+      socketPath: controlSocketPath(stateDir),
+      hint: `--agent takes the stateDir of the agent's configuration, and only root may read it`,
+    },
+    'POST',
+    '/modes',
+    wanted,
+  );
 
 /** Compares the proxy modes for a Service on a node; null: the first one. Throws FairleadError. */
 export function compareModesOn(
@@ -102,11 +135,13 @@ export function openFlows(
 }
 
 /** Returns the error for a control socket without a listener. */
-export function agentNotRunning(state: ClusterState, node: string, cause?: unknown): FairleadError {
-  return new FairleadError(`the agent of ${node} is not running`, {
-    op: `ask ${node}`,
+export const agentNotRunning = (state: ClusterState, node: string, cause?: unknown): FairleadError =>
+  notRunning(agentOf(state, node), cause);
+
+const notRunning = ({ name, hint }: AgentPlace, cause?: unknown): FairleadError =>
+  new FairleadError(`the agent of ${name} is not running`, {
+    op: `ask ${name}`,
     code: 'not-running',
-    hint: `fairlead status --name ${state.name}`,
+    hint,
     ...(cause === undefined ? {} : { cause }),
   });
-}
