@@ -9,6 +9,7 @@ import type { GroupVersionKind, ResourceContext } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
 import { StatusError } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
+import { objectWarnings } from '../validation/warnings.ts';
 import { optionsObject, type RequestOptions } from './write-options.ts';
 
 /** Maximum attempts of a write that conflicts with others between reading and storing. */
@@ -86,7 +87,9 @@ export async function createObject(
     await toStorage(kind, object),
     options,
   );
-  return admitted(services, prepared, kind, attributes, request);
+  const stored = await admitted(services, prepared, kind, attributes, request);
+  for (const text of objectWarnings(kind.collection, stored.object, null)) warn(context, text);
+  return stored;
 }
 
 /**
@@ -123,7 +126,11 @@ export async function updateObject(
         await toStorage(kind, object),
         kind.converter ? { ...options, current: await present(storageKind(kind), before.object) } : options,
       );
-      return await admitted(services, prepared, kind, attributes, request);
+      const stored = await admitted(services, prepared, kind, attributes, request);
+      if ((options.part ?? 'main') === 'main') {
+        for (const text of objectWarnings(kind.collection, stored.object, before.object)) warn(context, text);
+      }
+      return stored;
     } catch (error) {
       const raced =
         error instanceof StatusError &&

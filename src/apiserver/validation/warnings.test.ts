@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { ApiObject } from '../object.ts';
+import { objectWarnings } from './warnings.ts';
+
+const container = (more: object = {}) => ({ name: 'c', image: 'i', ...more });
+const of = (spec: object, name = 'web', generation = 1) =>
+  ({ metadata: { name, generation }, spec }) as unknown as ApiObject;
+const pod = (more: object) => of({ containers: [container()], ...more });
+const deployment = (more: object, generation = 1) =>
+  of({ template: { spec: { containers: [container(more)] } } }, 'web', generation);
+const port = { containerPort: 80, protocol: 'TCP' };
+const env = (...values: string[]) => ({ env: values.map((value) => ({ name: 'A', value })) });
+
+const ROWS: readonly [
+  what: string,
+  collection: string,
+  object: ApiObject,
+  before: ApiObject | null,
+  expected: RegExp | null,
+][] = [
+  ['an ordinary pod', 'pods', pod({}), null, null],
+  [
+    'a variable that hides another',
+    'deployments.apps',
+    deployment(env('a', 'b')),
+    null,
+    /env\[1\]: hides previous/,
+  ],
+  ['a variable that extends another', 'deployments.apps', deployment(env('a', '$(A)b')), null, null],
+  [
+    'part of a byte',
+    'pods',
+    pod({ containers: [container({ resources: { limits: { memory: '1m' } } })] }),
+    null,
+    /limits\[memory\]: fractional byte value "1m"/,
+  ],
+  [
+    'a port twice',
+    'pods',
+    pod({ containers: [container({ ports: [port, port] })] }),
+    null,
+    /ports\[1\]: duplicate port definition with spec.containers\[0\].ports\[0\]/,
+  ],
+  [
+    'an address without a port',
+    'pods',
+    pod({ containers: [container({ ports: [{ ...port, hostIP: '127.0.0.1' }] })] }),
+    null,
+    /hostIP set without hostPort/,
+  ],
+  [
+    'an old label',
+    'pods',
+    pod({ nodeSelector: { 'beta.kubernetes.io/os': 'linux' } }),
+    null,
+    /spec.nodeSelector\[beta.kubernetes.io\/os\]: deprecated since v1.14/,
+  ],
+  [
+    'no selector',
+    'pods',
+    pod({ topologySpreadConstraints: [{ topologyKey: 'zone' }] }),
+    null,
+    /labelSelector: a null labelSelector/,
+  ],
+  [
+    'a secret without a name',
+    'pods',
+    pod({ imagePullSecrets: [{}] }),
+    null,
+    /imagePullSecrets\[0\].name: invalid empty name/,
+  ],
+  [
+    'a file twice',
+    'pods',
+    pod({ volumes: [{ name: 'v', configMap: { name: 'm', items: [{ path: 'a' }, { path: 'a/b' }] } }] }),
+    null,
+    /volume "v" \(ConfigMap "m"\): overlapping paths: "a\/b" with "a"/,
+  ],
+  [
+    'a name with dots',
+    'deployments.apps',
+    of({}, 'a.b'),
+    null,
+    /used in Pod names and hostnames.*\[must not contain dots\]/,
+  ],
+  ['an update of a pod', 'pods', pod({ imagePullSecrets: [{}] }), pod({}), null],
+  ['an update of the status', 'deployments.apps', deployment(env('a', 'b')), deployment(env('a', 'b')), null],
+  [
+    'an update of the template',
+    'deployments.apps',
+    deployment(env('a', 'b'), 2),
+    deployment({}),
+    /hides previous/,
+  ],
+  [
+    'affinity of a headless Service',
+    'services',
+    of({ type: 'ClusterIP', clusterIP: 'None', sessionAffinity: 'ClientIP' }),
+    null,
+    /spec.SessionAffinity is ignored/,
+  ],
+  [
+    'the old word of a distribution',
+    'services',
+    of({ trafficDistribution: 'PreferClose' }),
+    null,
+    /use "PreferSameZone"/,
+  ],
+  [
+    'an ordinary Service',
+    'services',
+    of({ type: 'ClusterIP', clusterIP: '10.0.0.1', sessionAffinity: 'None' }),
+    null,
+    null,
+  ],
+];
+
+describe('warnings', () => {
+  for (const [what, collection, object, before, expected] of ROWS) {
+    test(what, () => {
+      const warnings = objectWarnings(collection, object, before);
+      if (expected === null) assert.deepEqual(warnings, []);
+      else {
+        assert.equal(warnings.length, 1, warnings.join('; '));
+        assert.match(warnings[0] ?? '', expected);
+      }
+    });
+  }
+});
