@@ -47,6 +47,8 @@ export interface Topology {
 
 /** `patience` if silence is expected: long enough for an answer on an idle machine. */
 export const SILENCE_MS = 500;
+/** Longer than `SILENCE_MS`, so that one datagram must be dropped there. */
+const REPEAT_MS = 1000;
 /** Maximum time of an answer on a busy machine. */
 export const PATIENCE_MS = 10_000;
 
@@ -224,16 +226,23 @@ function askUdp(
     const socket: UdpSocket = createSocket(wildcard === '::' ? 'udp6' : 'udp4');
     const finish = (answer: string) => {
       clearTimeout(timer);
+      clearInterval(again);
       socket.close();
       resolve(answer);
     };
     const timer = setTimeout(() => finish('silence'), patience);
+    let again: NodeJS.Timeout | undefined;
+    // The kernel drops ICMP errors, for example while it sends another one (icmp_xmit_lock): clients repeat datagrams.
+    const keepSending = () => {
+      socket.send('?');
+      again = setInterval(() => socket.send('?'), REPEAT_MS);
+    };
     socket.on('message', (bytes) => finish(bytes.toString()));
     socket.on('error', (error: NodeJS.ErrnoException) =>
       finish(error.code === 'ECONNREFUSED' ? 'refused' : (error.code ?? 'error')),
     );
     socket.bind({ fd: bindUdpIn(namespace, source ?? wildcard, 0), exclusive: true }, () =>
-      socket.connect(port, address, () => socket.send('?')),
+      socket.connect(port, address, keepSending),
     );
   });
 }
