@@ -5,26 +5,20 @@
  *
  * node bench/agent-scale.ts [--services 10000] [--changes 200] [--parts proxy,proxy+dns] [--mode nftables]
  */
-import { randomUUID } from 'node:crypto';
 import { cpus } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
-import { createNetns, removeNetns, spawnInNetns } from '../src/kernel/netns.ts';
 import { watchNftables } from '../src/kernel/nftables/events.ts';
 import { type Client, createClient } from '../src/kube/client.ts';
-import { type EndpointSlice, RESOURCES, type Service } from '../src/kube/types.ts';
+import { RESOURCES, type Service } from '../src/kube/types.ts';
 import { type ApiFixture, startApi } from './api-fixture.ts';
-import {
-  type MeasuredProcess,
-  processorTime,
-  quantileOf,
-  residentMemory,
-  startAgent,
-} from './measured-process.ts';
+import { type MeasuredProcess, quantileOf, startAgent } from './measured-process.ts';
+import { runInOwnNamespace } from './own-namespace.ts';
 import { printTable } from './print-table.ts';
+import { processorTime, residentMemory } from './process-usage.ts';
+import { type ScaleService, serviceObject, sliceObjects } from './scale-cluster.ts';
 
 const ENDPOINTS = 10;
-const NODES = 100;
 const NODE = 'node-0';
 const NODE_ADDRESS = '192.0.2.10';
 const SERVICE_CIDR = '10.96.0.0/12';
@@ -41,61 +35,12 @@ const { values: options } = parseArgs({
 const SERVICES = Number(options.services);
 const CHANGES = Math.min(5000, Number(options.changes));
 
-const name = (i: number) => ({ namespace: `team-${i % 50}`, name: `service-${i}` });
-const podAddress = (i: number) => `10.${128 + ((i >> 16) & 127)}.${(i >> 8) & 255}.${i & 255}`;
-
-function service(i: number): Service {
-  return {
-    metadata: { ...name(i), labels: { app: `service-${i}`, tier: 'backend' } },
-    spec: {
-      selector: { app: `service-${i}` },
-      ports: [{ name: 'http', protocol: 'TCP', port: 80, targetPort: 'http' }],
-    },
-  };
-}
-
-/** Returns a slice as the controller writes it for a Deployment's pods. */
-function slice(i: number, owner: Service, pods: readonly number[]): EndpointSlice {
-  return {
-    metadata: {
-      namespace: `team-${i % 50}`,
-      name: `service-${i}-x7k2p`,
-      labels: {
-        'kubernetes.io/service-name': `service-${i}`,
-        'endpointslice.kubernetes.io/managed-by': 'endpointslice-controller.k8s.io',
-        app: `service-${i}`,
-        tier: 'backend',
-      },
-      annotations: { 'endpoints.kubernetes.io/last-change-trigger-time': now() },
-      ownerReferences: [
-        {
-          apiVersion: 'v1',
-          kind: 'Service',
-          name: `service-${i}`,
-          uid: owner.metadata?.uid ?? '',
-          controller: true,
-          blockOwnerDeletion: true,
-        },
-      ],
-    },
-    addressType: 'IPv4',
-    ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
-    endpoints: pods.map((pod) => ({
-      addresses: [podAddress(pod)],
-      conditions: { ready: true, serving: true, terminating: false },
-      nodeName: `node-${pod % NODES}`,
-      zone: `zone-${pod % 3}`,
-      targetRef: {
-        kind: 'Pod',
-        namespace: `team-${i % 50}`,
-        name: `service-${i}-6d4cf56db6-${(pod % 46656).toString(36).padStart(5, 'x')}`,
-        uid: randomUUID(),
-      },
-    })),
-  };
-}
-
-const now = () => `${new Date().toISOString().slice(0, 19)}Z`;
+const podsOf = (number: number) => Array.from({ length: ENDPOINTS }, (_, e) => number * ENDPOINTS + e);
+const serviceOf = (number: number, pods = podsOf(number)): ScaleService => ({
+  number,
+  pods,
+  hasHints: false,
+});
 
 /** Returns sum and count of a histogram of the agent. */
 async function histogram(metric: string): Promise<{ sum: number; count: number }> {
@@ -133,15 +78,15 @@ async function observe(
     () => console.error('events were lost'),
   );
   const before = await histogram('kubeproxy_sync_partial_proxy_rules_duration_seconds');
-  const pods = (i: number) => Array.from({ length: ENDPOINTS }, (_, e) => i * ENDPOINTS + e);
   const latencies: number[] = [];
   for (let k = 0; k < CHANGES; k++) {
     const i = (k * 7919) % SERVICES;
     const owner = owners[i];
     if (!owner) throw new RangeError();
     // Adds an endpoint, then removes it.
-    for (const wanted of [[...pods(i), SERVICES * ENDPOINTS + k], pods(i)]) {
-      const changed = slice(i, owner, wanted);
+    for (const wanted of [[...podsOf(i), SERVICES * ENDPOINTS + k], podsOf(i)]) {
+      const [changed] = sliceObjects(serviceOf(i, wanted), owner);
+      if (!changed) throw new RangeError();
       const committed = new Promise<number>((resolve) => {
         onCommit = () => resolve(performance.now());
       });
@@ -198,10 +143,10 @@ async function runInside(): Promise<void> {
     const owners: Service[] = [];
     const started = performance.now();
     for (let i = 0; i < SERVICES; i++) {
-      const owner = await client.create(RESOURCES.services, service(i));
+      const owner = await client.create(RESOURCES.services, serviceObject(serviceOf(i)));
       owners.push(owner);
-      const pods = Array.from({ length: ENDPOINTS }, (_, e) => i * ENDPOINTS + e);
-      await client.create(RESOURCES.endpointSlices, slice(i, owner, pods));
+      for (const slice of sliceObjects(serviceOf(i), owner))
+        await client.create(RESOURCES.endpointSlices, slice);
     }
     const seconds = ((performance.now() - started) / 1000).toFixed(0);
     console.log(
@@ -215,18 +160,4 @@ async function runInside(): Promise<void> {
   }
 }
 
-async function runOutside(): Promise<void> {
-  const netns = `flb-${process.pid}-agent`;
-  createNetns(netns);
-  try {
-    const args = [...process.execArgv, import.meta.filename, ...process.argv.slice(2), '--inside'];
-    const child = spawnInNetns(netns, process.execPath, args, { stdio: 'inherit' });
-    process.exitCode = await new Promise<number>((resolve) =>
-      child.once('close', (code) => resolve(code ?? 1)),
-    );
-  } finally {
-    removeNetns(netns);
-  }
-}
-
-await (options.inside ? runInside() : runOutside());
+await (options.inside ? runInside() : runInOwnNamespace('agent', import.meta.filename));

@@ -7,9 +7,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parse } from 'yaml';
+import { processorTime, residentMemory } from './process-usage.ts';
 
-/** Clock ticks of /proc/PID/stat a second (sysconf _SC_CLK_TCK; 100 on Linux). */
-const TICKS = 100;
 const SETTINGS = { initialWindowSize: 16 * 1024 * 1024 };
 
 /** An API server in separate processes, to be measured. */
@@ -22,23 +21,12 @@ export interface ApiServer {
 }
 
 /** Returns the resident memory of processes, in MB. */
-export function residentMegabytes(pids: readonly number[]): number {
-  const kilobytes = pids.map((pid) =>
-    Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0),
-  );
-  return kilobytes.reduce((sum, one) => sum + one, 0) / 1024;
-}
+export const residentMegabytes = (pids: readonly number[]): number =>
+  pids.reduce((sum, pid) => sum + residentMemory(pid).now, 0) / 2 ** 20;
 
 /** Returns the user and system time of processes, in seconds. */
-export function processorSeconds(pids: readonly number[]): number {
-  let ticks = 0;
-  for (const pid of pids) {
-    // Fields after the command's closing parenthesis: the 12th and 13th are user and system time (proc(5)).
-    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
-    ticks += Number(fields[11]) + Number(fields[12]);
-  }
-  return ticks / TICKS;
-}
+export const processorSeconds = (pids: readonly number[]): number =>
+  pids.reduce((sum, pid) => sum + processorTime(pid), 0);
 
 /** Starts Fairlead's API server alone. */
 export async function startFairlead(): Promise<ApiServer> {

@@ -8,15 +8,15 @@
  * Rates are those of one client, by the median time that one connection or request takes. Service and pod take turns
  * within milliseconds, and ratios are medians of the turns', so that other work on the machine touches both. Subjects that take minutes to program many Services run up to `--slow-up-to` only.
  */
-import { mkdirSync, rmdirSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import type { Dataplane } from '../src/dataplane/dataplane.ts';
 import { controlGroupRoot } from '../src/kernel/control-group.ts';
 import { messageOf } from '../src/lib/errors.ts';
 import type { Task } from './connect-peer.ts';
+import { removeGroup } from './control-group.ts';
 import { feedCommand } from './feed-command.ts';
 import { clusterIP, largeClusterTable, podAddress } from './large-cluster.ts';
 import { printTable } from './print-table.ts';
@@ -220,18 +220,6 @@ async function measure(key: string, subject: Subject, services: number): Promise
     }
   } finally {
     if (group !== null) await removeGroup(group);
-  }
-}
-
-/** Killed processes leave their group shortly afterwards. */
-async function removeGroup(group: string): Promise<void> {
-  for (let tries = 0; ; tries++) {
-    try {
-      return rmdirSync(group);
-    } catch (error) {
-      if (tries === 100) throw error;
-      await sleep(10);
-    }
   }
 }
 

@@ -8,10 +8,11 @@
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { processorTime } from './process-usage.ts';
 
 const NAMES = 1000;
 const PER_SECOND = 2000;
@@ -65,11 +66,8 @@ const listeners = [{ address: '127.0.0.1', port: ${PORTS.fairlead} }];
 await startDnsServer({ listeners, zone, forwarder: createForwarder({ upstreams: [], metrics }), metrics, logger: silentLogger });
 `;
 
-/** Processor time of a process in milliseconds (proc_pid_stat(5): utime and stime, in ticks of 10 ms). */
-function processorMs({ pid }: ChildProcess): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ')[1]?.split(' ') ?? [];
-  return (Number(fields[11]) + Number(fields[12])) * 10;
-}
+/** Returns the processor time of a process in milliseconds. */
+const processorMs = ({ pid }: ChildProcess): number => processorTime(pid ?? 0) * 1000;
 
 const servers: Record<Server, ChildProcess> = {
   fairlead: spawn(process.execPath, ['--input-type=module', '-e', OWN], {

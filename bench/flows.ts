@@ -11,13 +11,14 @@
  */
 import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, rmdirSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { controlGroupRoot } from '../src/kernel/control-group.ts';
 import { inNetns } from '../src/kernel/netns.ts';
+import { removeGroup } from './control-group.ts';
 import type { WatchedMode, WatcherAnswer, WatcherCommand } from './flows-watcher.ts';
 import { clusterIP } from './large-cluster.ts';
 import { printTable } from './print-table.ts';
@@ -124,18 +125,6 @@ async function measurePaced(mode: string, pods: RoutedPods, watcher: ChildProces
     ]);
   }
   return rows;
-}
-
-/** Killed processes leave their group shortly afterwards. */
-async function removeGroup(group: string): Promise<void> {
-  for (let tries = 0; ; tries++) {
-    try {
-      return rmdirSync(group);
-    } catch (error) {
-      if (tries === 100) throw error;
-      await sleep(10);
-    }
-  }
 }
 
 async function measureMode(mode: WatchedMode['mode']): Promise<{ full: string[]; paced: string[][] }> {

@@ -7,7 +7,6 @@
  * node bench/page.ts [--seconds 15] [--rate 2000]
  */
 import { spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
@@ -20,12 +19,12 @@ import { type Cluster, HELLO, LAUNCHER, startCluster } from '../tests/testing/cl
 import { openClusterPage } from '../tests/testing/cluster-page.ts';
 import { type Frames, measureFrames } from './page-frames.ts';
 import { printTable } from './print-table.ts';
+import { processorTime } from './process-usage.ts';
 
 const SERVICES = 1000;
 const NAMESPACES = 20;
 const CONCURRENCY = 8;
 const WARM_MS = 5000;
-const TICKS_PER_SECOND = 100;
 
 const { values } = parseArgs({
   options: { seconds: { type: 'string', default: '15' }, rate: { type: 'string', default: '2000' } },
@@ -121,14 +120,6 @@ function startLoad(cluster: Cluster, targets: readonly string[]) {
   };
 }
 
-/** Returns the processor seconds of a process so far (proc(5), stat). */
-function processorSeconds(pid: number): number {
-  const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    .replace(/^.*\) /, '')
-    .split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
-}
-
 const cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
 const opened = await openClusterPage(cluster, findChromium() ?? '');
 const { page, url, command } = opened;
@@ -170,11 +161,11 @@ try {
     await page.goto(`${url}${hash}`);
     await sleep(WARM_MS);
     load.takeRate();
-    const before = processorSeconds(command.pid ?? 0);
+    const before = processorTime(command.pid ?? 0);
     const begun = performance.now();
     const frames: Frames = await measureFrames(page, act ?? (() => sleep(SECONDS * 1000)));
     const seconds = (performance.now() - begun) / 1000;
-    const share = (processorSeconds(command.pid ?? 0) - before) / seconds;
+    const share = (processorTime(command.pid ?? 0) - before) / seconds;
     const fixed = (value: number) => value.toFixed(1);
     const { count, median, p99, longest, slow, slowest, busiest } = frames;
     rows.push([

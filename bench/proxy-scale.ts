@@ -14,20 +14,14 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { NETLINK_NETFILTER, NetlinkSocket } from '../src/kernel/netlink/socket.ts';
-import { createNetns, removeNetns, spawnInNetns } from '../src/kernel/netns.ts';
 import { NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, NFT_MSG } from '../src/kernel/nftables/constants.ts';
 import { type Client, createClient } from '../src/kube/client.ts';
 import { RESOURCES, type Service } from '../src/kube/types.ts';
 import { startApi } from './api-fixture.ts';
-import {
-  type MeasuredProcess,
-  processorTime,
-  quantileOf,
-  residentMemory,
-  startAgent,
-  startKubeProxy,
-} from './measured-process.ts';
+import { type MeasuredProcess, quantileOf, startAgent, startKubeProxy } from './measured-process.ts';
+import { runInOwnNamespace } from './own-namespace.ts';
 import { printTable } from './print-table.ts';
+import { processorTime, residentMemory } from './process-usage.ts';
 import { NODE, type ScaleService, scaleServices, serviceObject, sliceObjects } from './scale-cluster.ts';
 
 const POD_CIDR = '10.128.0.0/9';
@@ -113,9 +107,10 @@ async function churn(
     const due = started + (k * 1000) / rate - performance.now();
     if (due > 1) await sleep(due);
     const pod = first + k;
-    const { service, owner } = all[(pod * 7919) % all.length] ?? all[0] ?? missingService();
-    const [slice] = sliceObjects(service, owner, `10.255.${pod >> 8}.${pod & 255}`);
-    if (!slice) throw new RangeError();
+    const changed = all[(pod * 7919) % all.length];
+    if (!changed) throw new RangeError('no Services');
+    const [slice] = sliceObjects(changed.service, changed.owner, `10.255.${pod >> 8}.${pod & 255}`);
+    if (!slice) throw new RangeError('a Service without slices');
     writes.push(
       client.update(RESOURCES.endpointSlices, slice).then(() => void told.set(pod, performance.now())),
     );
@@ -137,10 +132,6 @@ async function churn(
     bytes: (loopbackBytes() - bytes) / seconds,
     missing: told.size - lags.length,
   };
-}
-
-function missingService(): never {
-  throw new RangeError('no Services');
 }
 
 /** The proxy alone uses loopback here: the writer calls the API server in its own process. */
@@ -252,18 +243,4 @@ async function runInside(): Promise<void> {
   }
 }
 
-async function runOutside(): Promise<void> {
-  const netns = `flb-${process.pid}-scale`;
-  createNetns(netns);
-  try {
-    const args = [...process.execArgv, import.meta.filename, ...process.argv.slice(2), '--inside'];
-    const child = spawnInNetns(netns, process.execPath, args, { stdio: 'inherit' });
-    process.exitCode = await new Promise<number>((resolve) =>
-      child.once('close', (code) => resolve(code ?? 1)),
-    );
-  } finally {
-    removeNetns(netns);
-  }
-}
-
-await (options.inside ? runInside() : runOutside());
+await (options.inside ? runInside() : runInOwnNamespace('scale', import.meta.filename));
