@@ -1,5 +1,6 @@
 import { quantityNano } from '../../kube/quantity-text.ts';
 import { at, isObject, type JsonObject, listAt } from '../object.ts';
+import { PREFERRED_TERMS, REQUIRED_TERMS } from './scheduling.ts';
 
 /** Labels of nodes that have a successor. */
 const OLD_LABELS: Readonly<Record<string, string>> = {
@@ -42,15 +43,13 @@ function containersOf(spec: JsonObject, path: string): [container: JsonObject, f
 function labelWarnings(spec: JsonObject, path: string): string[] {
   const chosen = isObject(spec['nodeSelector']) ? Object.keys(spec['nodeSelector']) : [];
   const affinity = `${path}.affinity.nodeAffinity`;
-  const required = 'requiredDuringSchedulingIgnoredDuringExecution';
-  const preferred = 'preferredDuringSchedulingIgnoredDuringExecution';
   const terms: [term: unknown, field: string][] = [
-    ...listAt(spec, 'affinity', 'nodeAffinity', required, 'nodeSelectorTerms').map(
-      (term, i): [unknown, string] => [term, `${affinity}.${required}.nodeSelectorTerms[${i}]`],
+    ...listAt(spec, 'affinity', 'nodeAffinity', REQUIRED_TERMS, 'nodeSelectorTerms').map(
+      (term, i): [unknown, string] => [term, `${affinity}.${REQUIRED_TERMS}.nodeSelectorTerms[${i}]`],
     ),
-    ...listAt(spec, 'affinity', 'nodeAffinity', preferred).map((one, i): [unknown, string] => [
+    ...listAt(spec, 'affinity', 'nodeAffinity', PREFERRED_TERMS).map((one, i): [unknown, string] => [
       one['preference'],
-      `${affinity}.${preferred}[${i}].preference`,
+      `${affinity}.${PREFERRED_TERMS}[${i}].preference`,
     ]),
   ];
   return [
@@ -76,15 +75,13 @@ function selectorWarnings(spec: JsonObject, path: string): string[] {
   return [
     ...without(listAt(spec, 'topologySpreadConstraints'), (i) => `${path}.topologySpreadConstraints[${i}]`),
     ...['podAffinity', 'podAntiAffinity'].flatMap((kind) => {
-      const required = 'requiredDuringSchedulingIgnoredDuringExecution';
-      const preferred = 'preferredDuringSchedulingIgnoredDuringExecution';
-      const terms = listAt(spec, 'affinity', kind, preferred).map((one) =>
+      const terms = listAt(spec, 'affinity', kind, PREFERRED_TERMS).map((one) =>
         isObject(one['podAffinityTerm']) ? one['podAffinityTerm'] : {},
       );
       const field = `${path}.affinity.${kind}`;
       return [
-        ...without(listAt(spec, 'affinity', kind, required), (i) => `${field}.${required}[${i}]`),
-        ...without(terms, (i) => `${field}.${preferred}[${i}].podAffinityTerm`),
+        ...without(listAt(spec, 'affinity', kind, REQUIRED_TERMS), (i) => `${field}.${REQUIRED_TERMS}[${i}]`),
+        ...without(terms, (i) => `${field}.${PREFERRED_TERMS}[${i}].podAffinityTerm`),
       ];
     }),
   ];

@@ -119,8 +119,8 @@ function validatePodTerm(term: JsonObject, path: string, errors: FieldError[]): 
   }
 }
 
-const REQUIRED_TERMS = 'requiredDuringSchedulingIgnoredDuringExecution';
-const PREFERRED_TERMS = 'preferredDuringSchedulingIgnoredDuringExecution';
+export const REQUIRED_TERMS = 'requiredDuringSchedulingIgnoredDuringExecution';
+export const PREFERRED_TERMS = 'preferredDuringSchedulingIgnoredDuringExecution';
 
 /** Validates a pod's affinity. */
 export const affinity: Check = (value, path, errors) => {
