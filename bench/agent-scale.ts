@@ -42,10 +42,14 @@ const serviceOf = (number: number, pods = podsOf(number)): ScaleService => ({
   hasHints: false,
 });
 
-/** Returns sum and count of a histogram of the agent. */
+/** Returns sum and count of a histogram of the agent, of all IP families. */
 async function histogram(metric: string): Promise<{ sum: number; count: number }> {
   const text = await (await fetch('http://127.0.0.1:10249/metrics')).text();
-  const value = (suffix: string) => Number(new RegExp(`^${metric}_${suffix} (\\S+)`, 'm').exec(text)?.[1]);
+  const value = (suffix: string) =>
+    [...text.matchAll(new RegExp(`^${metric}_${suffix}(?:\\{.*\\})? (\\S+)`, 'gm'))].reduce(
+      (sum, [, one]) => sum + Number(one),
+      0,
+    );
   return { sum: value('sum'), count: value('count') };
 }
 
