@@ -18,7 +18,7 @@ test('a process describes the sockets that it was started with, and leaves no va
   const ports = fds.map(localPort);
   try {
     const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', SCRIPT], {
-      // A descriptor that is no socket is left out.
+      // Descriptors that are not sockets are left out.
       stdio: ['ignore', 'pipe', 'pipe', ...fds, 'ignore'],
       env: { ...process.env, LISTEN_FDS: '3', LISTEN_FDNAMES: 'a:b:c' },
       encoding: 'utf8',
