@@ -57,12 +57,15 @@ const ANSWERS: Readonly<Record<string, object>> = {
   },
 };
 
-/** The number of next requests whose connections the sample server closes. */
+/** The number of next lists over kept connections at which the sample server closes the connection. */
 let closings = 0;
+const kept = new WeakSet<object>();
 
 async function answer(incoming: IncomingMessage, response: ServerResponse): Promise<void> {
-  // Like an idle timeout that expires while the request is on its way.
-  if (closings > 0) {
+  // Like an idle timeout that expires while the request is on its way. The checks of the server go on meanwhile.
+  const isKept = kept.has(incoming.socket);
+  kept.add(incoming.socket);
+  if (closings > 0 && isKept && incoming.url === LIST) {
     closings--;
     incoming.socket.destroy();
     return;
@@ -187,7 +190,8 @@ test('the server’s refusals reach the client', async () => {
 test('a request is sent again if the server closes the kept connection', async () => {
   assert.equal((await request('GET', LIST)).status, 200);
   closings = 1;
-  assert.equal((await request('GET', LIST)).status, 200);
+  // A check may have the kept connection: then the list has a new one, which the server does not close.
+  for (let n = 0; n < 10 && closings > 0; n++) assert.equal((await request('GET', LIST)).status, 200);
   assert.equal(closings, 0);
 });
 
