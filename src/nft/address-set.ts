@@ -34,10 +34,10 @@ export function writeOwnerAddress(
   words: Uint32Array,
   at: number,
 ): boolean {
-  const address = prefix === '' ? owner : owner.slice(prefix.length);
   const width = addressWords(family);
   try {
-    for (let i = 0; i < times; i++) writeAddress(address, family, words, at + i * width);
+    writeAddress(owner, family, words, at, prefix.length);
+    for (let i = 1; i < times; i++) words.copyWithin(at + i * width, at, at + width);
     return true;
   } catch {
     return false;

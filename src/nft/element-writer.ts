@@ -50,15 +50,14 @@ export function removeElements(
     key.set(head);
     for (let i = from; i < to; i++) {
       key[head.length] = i;
-      batch.deleteElement(table, set, { key });
+      batch.deleteKey(table, set, key, 0, key.length);
     }
     return;
   }
   const { keyWords, stride, range } = shape;
   for (let i = from; i < to; i++) {
     const start = at + i * stride;
-    const key = words.subarray(start, start + keyWords);
-    if (range === 'none') batch.deleteElement(table, set, { key });
+    if (range === 'none') batch.deleteKey(table, set, words, start, keyWords);
     else {
       for (const { key, keyEnd = null, intervalEnd = false } of withRangeOrData(elements, shape, start)) {
         batch.deleteElement(table, set, { key, keyEnd, intervalEnd });

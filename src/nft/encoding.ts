@@ -7,16 +7,19 @@ import { successor } from './ranges.ts';
 /** The number of words of an address: 1 or 4. */
 export const addressWords = (family: IPFamily): 1 | 4 => (family === 'ipv4' ? 1 : 4);
 
-/** Writes an address's words into `out` at `at`. Throws FairleadError EINVAL for other text. */
-export function writeAddress(text: string, family: IPFamily, out: Uint32Array, at: number): void {
+/**
+ * Writes the words of the address that `text` contains from index `from` on into `out` at `at`. Throws
+ * FairleadError EINVAL for other text.
+ */
+export function writeAddress(text: string, family: IPFamily, out: Uint32Array, at: number, from = 0): void {
   if (family === 'ipv4') {
-    const word = ipv4Word(text);
-    if (word === null) throw badAddress(text, family);
+    const word = ipv4Word(text, from);
+    if (word === null) throw badAddress(text.slice(from), family);
     out[at] = word;
     return;
   }
-  const bytes = addressBytes(text);
-  if (bytes?.length !== 16) throw badAddress(text, family);
+  const bytes = addressBytes(from === 0 ? text : text.slice(from));
+  if (bytes?.length !== 16) throw badAddress(text.slice(from), family);
   for (let i = 0; i < 4; i++) out[at + i] = wordOf(bytes, i * 4);
 }
 
@@ -38,12 +41,12 @@ export function bytesOf(words: ArrayLike<number>): Uint8Array {
 export const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
 /** Parses without splitting the text, because a cold start reads a hundred thousand addresses. */
-function ipv4Word(text: string): number | null {
+function ipv4Word(text: string, from: number): number | null {
   let word = 0;
   let part = 0;
   let digits = 0;
   let shift = 0;
-  for (let i = 0; i < text.length; i++) {
+  for (let i = from; i < text.length; i++) {
     const code = text.charCodeAt(i);
     if (code === 46) {
       if (digits === 0 || shift === 24) return null;

@@ -310,6 +310,13 @@ export class NftBatch {
     writeKeyElement(this.#out, words, at, keyWords);
   }
 
+  /** Deletes the element with this key, the fast path of `deleteElement`: `keyWords` words of `words` from `at` on. */
+  deleteKey(table: string, set: string, words: Uint32Array, at: number, keyWords: number): void {
+    this.#selectElements(NFT_MSG.delElements, 0, table, set);
+    this.#elementRoom(wordsOfKeyElement(keyWords));
+    writeKeyElement(this.#out, words, at, keyWords);
+  }
+
   /** Closes the open message of elements; other messages do so implicitly. */
   endElements(): void {
     const { open } = this.#elements ?? { open: -1 };
