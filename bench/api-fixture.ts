@@ -3,13 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createApiServer } from '../src/apiserver/api-server.ts';
 import { KINDS } from '../src/apiserver/kinds.ts';
-import { createAuthority, createSigningKey } from '../src/apiserver/pki.ts';
 import { createSchemaService } from '../src/apiserver/schema/service.ts';
 import { getLink, openRouteSocket, setLink } from '../src/kernel/rtnetlink/links.ts';
 import { kubeconfigText } from '../src/kube/kubeconfig-text.ts';
 import type { Transport } from '../src/kube/transport.ts';
 import { systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
+import { createAuthority, createSigningKey } from '../src/lib/pki.ts';
 
 /** An API server in this process, listening on a loopback address of this process's network namespace. */
 export interface ApiFixture {

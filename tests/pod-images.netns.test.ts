@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { createAuthority } from '../src/apiserver/pki.ts';
 import { CORE } from '../src/apiserver/testing/api.ts';
+import { createAuthority } from '../src/lib/pki.ts';
 import { loadImageArchive } from '../src/runtime/images/image-archive.ts';
 import { openImageStore } from '../src/runtime/images/image-store.ts';
 import {

@@ -1,13 +1,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import {
-  type CertificateAuthority,
-  createAuthority,
-  createSigningKey,
-  openAuthority,
-} from '../apiserver/pki.ts';
 import { kubeconfigText } from '../kube/kubeconfig-text.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
+import { type CertificateAuthority, createAuthority, createSigningKey, openAuthority } from '../lib/pki.ts';
 import { authorityName } from './authority-name.ts';
 import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
 

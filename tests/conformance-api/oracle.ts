@@ -5,7 +5,7 @@ import { Agent, request } from 'node:https';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createSigningKey } from '../../src/apiserver/pki.ts';
+import { createSigningKey } from '../../src/lib/pki.ts';
 
 /** One answer of an API server, decoded. */
 export interface ApiAnswer {

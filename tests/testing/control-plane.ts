@@ -1,6 +1,5 @@
 import { createApiServer } from '../../src/apiserver/api-server.ts';
 import { KINDS } from '../../src/apiserver/kinds.ts';
-import { createAuthority, createSigningKey } from '../../src/apiserver/pki.ts';
 import { createSchemaService } from '../../src/apiserver/schema/service.ts';
 import { startControllers } from '../../src/controllers/start.ts';
 import { LOCAL_PATH, type LocalVolumes } from '../../src/controllers/storage/provisioning.ts';
@@ -11,6 +10,7 @@ import { type KubeObject, type Node, type Pod, RESOURCES, type Resource } from '
 import { systemClock } from '../../src/lib/clock.ts';
 import type { Logger } from '../../src/lib/log.ts';
 import { silentLogger } from '../../src/lib/log.ts';
+import { createAuthority, createSigningKey } from '../../src/lib/pki.ts';
 import type { LoadBalancerPool } from '../../src/loadbalancer/address-pools.ts';
 
 /** The embedded API server and the controllers in this process, with kubelets that only write statuses. */

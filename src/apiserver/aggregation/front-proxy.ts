@@ -1,6 +1,6 @@
+import { createAuthority } from '../../lib/pki.ts';
 import type { Kind } from '../kind.ts';
 import { equal } from '../object.ts';
-import { createAuthority } from '../pki.ts';
 import type { ResourceStore } from '../resource-store.ts';
 import type { Store } from '../store.ts';
 

@@ -1,9 +1,9 @@
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
+import { type CertificateAuthority, createAuthority, createSigningKey } from '../../lib/pki.ts';
 import { type ApiServer, type ApiServerOptions, createApiServer } from '../api-server.ts';
 import { KINDS } from '../kinds.ts';
 import type { ApiObject } from '../object.ts';
-import { type CertificateAuthority, createAuthority, createSigningKey } from '../pki.ts';
 import { createSchemaService } from '../schema/service.ts';
 import { createTableService } from '../tables/tables.ts';
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { test } from 'node:test';
-import { parseCertificateRequest } from '../lib/certificate-request.ts';
+import { parseCertificateRequest } from './certificate-request.ts';
 import { createAuthority } from './pki.ts';
 
 test('an authority signs the key, the subject and the names of a request', () => {

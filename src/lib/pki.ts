@@ -7,8 +7,8 @@ import {
   randomBytes,
   sign,
 } from 'node:crypto';
-import { addressBytes } from '../lib/address.ts';
-import type { ParsedCertificateRequest } from '../lib/certificate-request.ts';
+import { addressBytes } from './address.ts';
+import type { ParsedCertificateRequest } from './certificate-request.ts';
 
 /** A certificate and its private key, PEM. */
 export interface KeyedCertificate {
