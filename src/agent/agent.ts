@@ -7,6 +7,7 @@ import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { startStatusServers } from '../proxy/status-servers.ts';
 import { type AgentContext, type AgentOptions, addressesOf } from './agent-context.ts';
 import { connectToApi } from './api-connection.ts';
+import { startCommands } from './commands-part.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
@@ -102,8 +103,11 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
         startProxyPart(context, proxied, { node, nodes, services, slices, serviceCidrs, policies }).then(
           (started) => {
             proxy = started;
-            const socket = startControlSocket(context, { part: started, nodes, services, slices, policies });
+            const sources = { part: started, nodes, services, slices, policies };
+            const socket = startControlSocket(context, sources);
             context.onClose(() => socket.close());
+            const port = startCommands(context, sources);
+            context.onClose(() => port?.close());
             return started.proxy.programmed;
           },
         ),

@@ -99,6 +99,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   healthzBindAddress: 'ADDRESS:PORT of /healthz and /livez. Absent: not served.',
   metricsBindAddress:
     'ADDRESS:PORT of /metrics, /proxyMode, /configz, /statusz and /flagz. Absent: not served.',
+  commandsBindAddress:
+    'ADDRESS:PORT at which commands of other machines are answered (remote-commands.md), usually `0.0.0.0:10268`. Absent: not served.',
   bindFailureEnds: 'true: the agent exits if such an address is in use; false: it retries.',
 };
 

@@ -5,6 +5,7 @@ import { type Cidr, familyOf, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { ConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { address, bindProblem, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
+import { COMMAND_PORT } from './command-rights.ts';
 import { readConntrack } from './conntrack-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
 import { nodeNameOf, readKubeProxyConfiguration } from './kube-proxy-configuration.ts';
@@ -41,6 +42,8 @@ export interface AgentConfiguration {
   /** "address:port" of the health and metrics servers; null: not served. */
   readonly healthzBindAddress: string | null;
   readonly metricsBindAddress: string | null;
+  /** "address:port" of the port for commands from other machines; null: not served. */
+  readonly commandsBindAddress: string | null;
   /** Whether the agent exits if the address of the health or metrics server is in use, instead of retrying. */
   readonly bindFailureEnds: boolean;
   /** Warnings for the log about settings without effect. */
@@ -203,6 +206,7 @@ export function readAgent(
     })),
     healthzBindAddress: bindAddress(root, 'healthzBindAddress', HEALTHZ_PORT),
     metricsBindAddress: bindAddress(root, 'metricsBindAddress', METRICS_PORT),
+    commandsBindAddress: bindAddress(root, 'commandsBindAddress', COMMAND_PORT),
     bindFailureEnds: root.flag('bindFailureEnds', false),
     warnings: [],
     configz: {},

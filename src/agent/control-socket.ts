@@ -1,7 +1,6 @@
 import { chmodSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
-import type { Mode } from '../dataplane/dataplane.ts';
 import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Node, Service } from '../kube/types.ts';
@@ -10,7 +9,7 @@ import { allows, type PolicyPacket } from '../policy/allows.ts';
 import { decide } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
-import { MODES } from './configuration.ts';
+import { agentState, badRequest, readBody, switchMode } from './agent-state.ts';
 import { answerExplain, type ExplainBody } from './explain-part.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
 import type { PolicyPart } from './policy-part.ts';
@@ -26,8 +25,6 @@ export interface ControlSources {
 
 /** Returns the path of an agent's control socket. */
 export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.sock');
-
-const MAX_BODY = 1 << 20;
 
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON. GET
@@ -82,13 +79,9 @@ async function answer(
   const { part } = sources;
   switch (`${request.method} ${request.url}`) {
     case 'GET /state':
-      return state(context, part);
+      return agentState(context, part);
     case 'POST /mode': {
-      const { mode } = await readBody<{ mode?: string }>(request);
-      const wanted = MODES.find((one) => one === mode);
-      if (!wanted) throw badRequest(`mode: ${JSON.stringify(mode)} is not one of ${MODES.join(', ')}`);
-      await part.switchMode(wanted);
-      return state(context, part);
+      return await switchMode(context, part, await readBody(request));
     }
     case 'POST /verify':
       return { drifts: await part.proxy.drifts() };
@@ -113,45 +106,4 @@ async function answer(
     default:
       throw badRequest(`no such operation: ${request.method} ${request.url}`);
   }
-}
-
-export interface AgentState {
-  readonly node: string;
-  readonly mode: Mode;
-  readonly healthy: boolean;
-  readonly frontends: number;
-  /** ISO time, or null before the first programming. */
-  readonly lastProgrammed: string | null;
-  readonly findings: readonly unknown[];
-}
-
-function state(context: AgentContext, part: ProxyPart): AgentState {
-  const { map, lastAppliedAt } = part.proxy;
-  return {
-    node: context.configuration.nodeName,
-    mode: part.mode,
-    healthy: part.health().healthy,
-    frontends: map?.frontends.size ?? 0,
-    lastProgrammed: lastAppliedAt === null ? null : new Date(lastAppliedAt).toISOString(),
-    findings: map?.findings ?? [],
-  };
-}
-
-async function readBody<T>(request: IncomingMessage): Promise<T> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of request) {
-    size += (chunk as Buffer).length;
-    if (size > MAX_BODY) throw badRequest('the request is too large');
-    chunks.push(chunk as Buffer);
-  }
-  try {
-    return JSON.parse(Buffer.concat(chunks).toString('utf8')) as T;
-  } catch (error) {
-    throw badRequest(`the request is not JSON: ${messageOf(error)}`);
-  }
-}
-
-function badRequest(message: string): FairleadError {
-  return new FairleadError(message, { op: 'ask the agent', code: 'bad-request' });
 }

@@ -105,6 +105,7 @@ export function readKubeProxyConfiguration(
     loadBalancer: null,
     healthzBindAddress: readBindAddress(root, 'healthzBindAddress'),
     metricsBindAddress: readBindAddress(root, 'metricsBindAddress'),
+    commandsBindAddress: null,
     bindFailureEnds: root.flag('bindAddressHardFail', false),
     warnings: [],
     configz: { 'kubeproxy.config.k8s.io': full },

@@ -3,6 +3,7 @@ import { createServer } from 'node:net';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { messageOf } from '../lib/errors.ts';
+import { COMMAND_PORT } from './command-rights.ts';
 import { findKubeProxyState, isAnyLeft } from './kube-proxy-state.ts';
 import { findRunningKubeProxy } from './running-kube-proxy.ts';
 
@@ -23,6 +24,7 @@ const SMALL_CONNTRACK = 65_536;
 const PORTS: readonly [port: number, purpose: string][] = [
   [10256, 'health checks'],
   [10249, 'metrics'],
+  [COMMAND_PORT, 'commands from other machines'],
 ];
 
 /** Checks whether the agent can run on this node. Changes nothing. */

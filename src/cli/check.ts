@@ -1,4 +1,4 @@
-import type { AgentState } from '../agent/control-socket.ts';
+import type { AgentState } from '../agent/agent-state.ts';
 import { askAgent } from '../cluster/agent-client.ts';
 import { createFlowExplainer } from '../cluster/explain-flow.ts';
 import { pausePid } from '../cluster/places.ts';

@@ -5,16 +5,24 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { parse, parseAllDocuments } from 'yaml';
 import { readConfiguration } from '../agent/configuration.ts';
+import { commandAccessObjects } from './command-access-objects.ts';
 import { deploymentFiles } from './deployment-files.ts';
 import { INSTALLATIONS, type Installation, installationObjects } from './installation-objects.ts';
 
 const deploy = join(import.meta.dirname, '..', '..', 'deploy');
 const kubectl = join(process.env['KUBEBUILDER_ASSETS'] ?? '', 'kubectl');
 
+interface Rule {
+  readonly resources?: string[];
+  readonly resourceNames?: string[];
+  readonly nonResourceURLs?: string[];
+  readonly verbs: string[];
+}
+
 interface Role {
   readonly kind: string;
   readonly metadata: { readonly name: string };
-  readonly rules?: { readonly resources: string[]; readonly verbs: string[] }[];
+  readonly rules?: readonly Rule[];
   readonly roleRef?: { readonly name: string };
   readonly data?: Record<string, string>;
 }
@@ -57,12 +65,57 @@ for (const parts of INSTALLATIONS) {
   });
 }
 
+const READING = ['get', 'list', 'watch'];
+
+test('commands: the agents get reviews only; the accounts only paths of agents; users one token and objects to read', () => {
+  const all = commandAccessObjects('kube-system') as unknown as (Role & {
+    readonly subjects?: readonly { readonly name: string }[];
+  })[];
+  const given = all.flatMap(({ roleRef, subjects = [] }) =>
+    subjects.map(({ name }) => `${name}: ${roleRef?.name}`),
+  );
+  assert.deepEqual(given.sort(), [
+    'fairlead-operator: fairlead-operator',
+    'fairlead-viewer: fairlead-viewer',
+    'fairlead: system:auth-delegator',
+  ]);
+  const rulesOf = (kind: string, name: string) =>
+    all.find((one) => one.kind === kind && one.metadata.name === name)?.rules ?? [];
+  assert.deepEqual(
+    rulesOf('ClusterRole', 'fairlead-viewer').map(({ resources, nonResourceURLs, verbs }) => ({
+      resources,
+      isOfAgents: nonResourceURLs?.every((path) => path.startsWith('/fairlead/v1/')),
+      changesMode: nonResourceURLs?.includes('/fairlead/v1/mode'),
+      verbs,
+    })),
+    [{ resources: undefined, isOfAgents: true, changesMode: false, verbs: ['get'] }],
+  );
+  assert.deepEqual(
+    rulesOf('ClusterRole', 'fairlead-operator').map(({ verbs }) => verbs),
+    [['get'], ['update']],
+  );
+  for (const name of ['fairlead-viewer', 'fairlead-operator'])
+    assert.deepEqual(
+      rulesOf('Role', name).map(({ resources, resourceNames, verbs }) => [resources, resourceNames, verbs]),
+      [
+        [['serviceaccounts/token'], [name], ['create']],
+        [['pods/proxy'], undefined, ['get', 'create']],
+      ],
+    );
+  assert.deepEqual(
+    rulesOf('ClusterRole', 'fairlead-objects').flatMap(({ verbs }) =>
+      verbs.filter((verb) => !READING.includes(verb)),
+    ),
+    [],
+  );
+});
+
 test('with a pool only the address controller may write Services; nodes get Leases of one namespace', () => {
   const all = objects('proxy', ['192.0.2.10-192.0.2.20']);
   const writers = all.filter(({ rules }) =>
     rules?.some(
       ({ resources, verbs }) =>
-        resources.some((one) => one.startsWith('services')) &&
+        resources?.some((one) => one.startsWith('services')) &&
         verbs.some((verb) => !['list', 'watch'].includes(verb)),
     ),
   );

@@ -1,4 +1,5 @@
 import { stringify } from 'yaml';
+import { commandAccessYaml } from './command-access-objects.ts';
 import {
   INSTALLATIONS,
   type Installation,
@@ -16,6 +17,11 @@ const VALUES: readonly [name: string, fallback: string, meaning: string][] = [
   ['clusterDomain', 'cluster.local', 'the domain of DNS names'],
   ['dnsAddress', '10.96.0.10', 'the cluster IP of DNS, with proxy-dns and all'],
   ['uplink', 'eth0', 'the interface towards the other nodes, with all'],
+  [
+    'commands',
+    'false',
+    'true: access for commands of other machines (docs/remote-commands.md), for users that you bind to its Roles',
+  ],
   ['pool', '', 'a range of load-balancer addresses; empty: another program assigns addresses'],
 ];
 
@@ -38,6 +44,19 @@ export function deploymentFiles(): ReadonlyMap<string, string> {
     files.set(`kustomize/${parts}/fairlead.yaml`, kustomizeBase(parts));
     files.set(`helm/fairlead/templates/${parts}.yaml`, chartTemplate(parts));
   }
+  files.set(
+    'kustomize/commands/kustomization.yaml',
+    stringify({
+      apiVersion: 'kustomize.config.k8s.io/v1beta1',
+      kind: 'Kustomization',
+      resources: ['fairlead.yaml'],
+    }),
+  );
+  files.set('kustomize/commands/fairlead.yaml', commandAccessYaml('kube-system'));
+  files.set(
+    'helm/fairlead/templates/commands.yaml',
+    `{{- if eq (toString .Values.commands) "true" }}\n${commandAccessYaml('{{ .Release.Namespace }}')}{{- end }}\n`,
+  );
   files.set(
     'helm/fairlead/Chart.yaml',
     stringify({

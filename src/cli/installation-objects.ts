@@ -1,4 +1,5 @@
 import { stringify } from 'yaml';
+import { COMMAND_PORT, COMMAND_PORT_ANNOTATION } from '../agent/command-rights.ts';
 
 /** The functions of a cluster's agents. */
 export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all', 'policy'] as const;
@@ -47,6 +48,8 @@ export function installationObjects(options: InstallationOptions): KubeObject[] 
 }
 
 const answersDns = (parts: Installation) => parts === 'proxy-dns' || parts === 'all';
+/** Commands ask about Services. */
+const answersCommands = (parts: Installation) => parts !== 'policy';
 const enforcesPolicies = (parts: Installation) => parts === 'policy' || parts === 'all';
 
 /** Renders the objects as YAML documents. */
@@ -149,6 +152,7 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
     ...(options.pool.length > 0 ? { loadBalancer: { pools: { default: options.pool } } } : {}),
     // kube-proxy, which runs too, has the usual ports.
     healthzBindAddress: `0.0.0.0:${healthzPort(parts)}`,
+    ...(answersCommands(parts) ? { commandsBindAddress: `0.0.0.0:${COMMAND_PORT}` } : {}),
     metricsBindAddress: `127.0.0.1:${parts === 'policy' ? 10267 : 10249}`,
   };
 }
@@ -183,8 +187,11 @@ function mounts(parts: Installation): Mount[] {
       ? [
           { name: 'cni-bin', path: '/opt/cni/bin' },
           { name: 'cni-conf', path: '/etc/cni/net.d' },
-          { name: 'netns', path: '/run/netns', mountPropagation: 'HostToContainer' },
         ]
+      : []),
+    // Attaching pods, and reading their sockets and routes for `explain`.
+    ...(answersCommands(parts)
+      ? [{ name: 'netns', path: '/run/netns', mountPropagation: 'HostToContainer' }]
       : []),
   ];
 }
@@ -201,7 +208,12 @@ function daemonSet(options: InstallationOptions): KubeObject {
       selector: { matchLabels: { [LABEL]: NAME } },
       updateStrategy: { type: 'RollingUpdate', rollingUpdate: { maxUnavailable: '10%' } },
       template: {
-        metadata: { labels: { [LABEL]: NAME } },
+        metadata: {
+          labels: { [LABEL]: NAME },
+          ...(answersCommands(options.parts)
+            ? { annotations: { [COMMAND_PORT_ANNOTATION]: String(COMMAND_PORT) } }
+            : {}),
+        },
         spec: {
           serviceAccountName: NAME,
           hostNetwork: true,

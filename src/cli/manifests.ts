@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { readContext } from '../kube/kubeconfig.ts';
 import { messageOf } from '../lib/errors.ts';
 import { defineCommand } from './command.ts';
+import { commandAccessYaml } from './command-access-objects.ts';
 import { INSTALLATIONS, installationYaml } from './installation-objects.ts';
 import { choice, text, texts, usageError } from './options.ts';
 import { version } from './version.ts';
@@ -11,12 +12,14 @@ export const command = defineCommand({
   name: 'manifests',
   summary: 'print the manifests that install Fairlead on a real cluster',
   description: [
-    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, permissions and configuration. proxy: replaces kube-proxy; proxy-dns: replaces cluster DNS too; all: also provides the pod network (CNI) and network policies; policy: only network policies, alongside kube-proxy.',
+    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, permissions and configuration. proxy: replaces kube-proxy; proxy-dns: replaces cluster DNS too; all: also provides the pod network (CNI) and network policies; policy: only network policies, alongside kube-proxy; commands: in addition to one of these, access for commands of other machines.',
     'docs/install.md describes the installation and the purpose of each permission.',
   ],
   arguments: [],
   options: {
-    for: choice('PARTS', INSTALLATIONS, 'proxy', 'the functions of the agents', { main: true }),
+    for: choice('PARTS', [...INSTALLATIONS, 'commands'], 'proxy', 'the functions of the agents', {
+      main: true,
+    }),
     image: text('IMAGE', 'the image of the agent', { fallback: `fairlead:${version}` }),
     namespace: text('NAMESPACE', 'the namespace of the objects', { fallback: 'kube-system' }),
     mode: choice('MODE', ['nftables', 'ebpf', 'iptables', 'ipvs', 'userspace'], 'nftables', 'the proxy mode'),
@@ -33,11 +36,20 @@ export const command = defineCommand({
       'assign addresses from this range to Services of type LoadBalancer, and announce them',
     ),
   },
-  examples: ['manifests | kubectl apply -f -', 'manifests --for all --lb-pool 192.0.2.10-192.0.2.50'],
+  examples: [
+    'manifests | kubectl apply -f -',
+    'manifests --for all --lb-pool 192.0.2.10-192.0.2.50',
+    'manifests --for commands | kubectl apply -f -',
+  ],
   async run({ options }, output) {
+    const parts = options.for;
+    if (parts === 'commands') {
+      output.out(commandAccessYaml(options.namespace));
+      return 0;
+    }
     output.out(
       installationYaml({
-        parts: options.for,
+        parts,
         namespace: options.namespace,
         image: options.image,
         mode: options.mode,

@@ -1,4 +1,4 @@
-import type { AgentState } from '../agent/control-socket.ts';
+import type { AgentState } from '../agent/agent-state.ts';
 import { availableModes } from '../agent/dataplanes.ts';
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import type { Mode } from '../dataplane/dataplane.ts';

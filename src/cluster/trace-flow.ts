@@ -1,6 +1,6 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { AgentState } from '../agent/control-socket.ts';
+import type { AgentState } from '../agent/agent-state.ts';
 import type { ListedObjects } from '../agent/explain-part.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import type { FlowsEntry } from '../flows/flow-line.ts';

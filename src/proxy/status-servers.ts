@@ -202,7 +202,7 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
 }
 
 /** Splits "address:port" and "[address]:port". Throws FairleadError naming the field. */
-function parseBindAddress(field: string, bind: string): { host: string; port: number } {
+export function parseBindAddress(field: string, bind: string): { host: string; port: number } {
   const match = /^(?:\[([^\]]+)\]|([^:]*)):([0-9]+)$/.exec(bind);
   const port = Number(match?.[3]);
   if (!match || port < 1 || port > 65535) {

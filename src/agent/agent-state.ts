@@ -1,0 +1,70 @@
+import type { IncomingMessage } from 'node:http';
+import type { Mode } from '../dataplane/dataplane.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { AgentContext } from './agent-context.ts';
+import { MODES } from './configuration.ts';
+import type { ProxyPart } from './proxy-part.ts';
+
+const MAX_BODY = 1 << 20;
+
+export interface AgentState {
+  readonly node: string;
+  /** The version of its program. */
+  readonly version: string;
+  readonly mode: Mode;
+  readonly healthy: boolean;
+  /** Why it is not healthy, in words; null if unknown, or if it is. */
+  readonly problem: string | null;
+  readonly frontends: number;
+  /** ISO time, or null before the first programming. */
+  readonly lastProgrammed: string | null;
+  readonly findings: readonly unknown[];
+}
+
+export function agentState(context: AgentContext, part: ProxyPart): AgentState {
+  const { map, lastAppliedAt } = part.proxy;
+  const { healthy, problem } = part.health();
+  return {
+    node: context.configuration.nodeName,
+    version: context.version,
+    mode: part.mode,
+    healthy,
+    problem,
+    frontends: map?.frontends.size ?? 0,
+    lastProgrammed: lastAppliedAt === null ? null : new Date(lastAppliedAt).toISOString(),
+    findings: map?.findings ?? [],
+  };
+}
+
+/** Switches the mode as a request {mode} asks. Throws FairleadError if the node cannot run it. */
+export async function switchMode(
+  context: AgentContext,
+  part: ProxyPart,
+  request: unknown,
+): Promise<AgentState> {
+  const { mode } = (request ?? {}) as { readonly mode?: unknown };
+  const wanted = MODES.find((one) => one === mode);
+  if (!wanted) throw badRequest(`mode: ${JSON.stringify(mode)} is not one of ${MODES.join(', ')}`);
+  await part.switchMode(wanted);
+  return agentState(context, part);
+}
+
+/** Reads the body of a request as JSON. Throws FairleadError if it is not, or longer than `limit` bytes. */
+export async function readBody<T>(request: IncomingMessage, limit = MAX_BODY): Promise<T> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request) {
+    size += (chunk as Buffer).length;
+    if (size > limit) throw badRequest('the request is too large');
+    chunks.push(chunk as Buffer);
+  }
+  try {
+    return JSON.parse(Buffer.concat(chunks).toString('utf8')) as T;
+  } catch (error) {
+    throw badRequest(`the request is not JSON: ${messageOf(error)}`);
+  }
+}
+
+export function badRequest(message: string): FairleadError {
+  return new FairleadError(message, { op: 'ask the agent', code: 'bad-request' });
+}

@@ -1,0 +1,32 @@
+import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
+import type { AgentContext } from './agent-context.ts';
+import { agentState, switchMode } from './agent-state.ts';
+import { createCommandAuthorization } from './command-authorization.ts';
+import { startCommandPort } from './command-port.ts';
+import type { ControlSources } from './control-socket.ts';
+import { answerExplain, type ExplainBody } from './explain-part.ts';
+import { answerModes, type ModesRequest } from './modes-part.ts';
+import { answerFact, type FactBody } from './node-facts.ts';
+
+/** Serves commands from other machines at the configured address; null: none is configured. */
+export function startCommands(context: AgentContext, sources: ControlSources): { close(): void } | null {
+  const { configuration, client, clock, logger } = context;
+  const { commandsBindAddress: bind, nodeName: node } = configuration;
+  if (bind === null) return null;
+  const { part, services } = sources;
+  return startCommandPort({
+    bind,
+    node,
+    authorization: createCommandAuthorization(client, node, clock),
+    clock,
+    logger: logger.child({ part: 'commands' }),
+    handlers: {
+      state: () => agentState(context, part),
+      mode: (body) => switchMode(context, part, body),
+      explain: (body) => answerExplain(context, sources, (body ?? {}) as Partial<ExplainBody>),
+      modes: (body) => answerModes(sources, (body ?? {}) as Partial<ModesRequest>),
+      fact: (body) => answerFact(configuration, services, body as Partial<FactBody> | null),
+      flows: (query, response) => streamFlows(response, part.flows, readFlowsRequest(query)),
+    },
+  });
+}
