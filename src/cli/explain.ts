@@ -1,12 +1,16 @@
 import { compareModesHere } from '../cluster/agent-client.ts';
 import { openCluster } from '../cluster/cluster-access.ts';
+import type { RemoteCluster } from '../cluster/remote-cluster.ts';
 import { parseServicePort } from '../cluster/service-port.ts';
+import { createClient } from '../kube/client.ts';
+import { httpTransport } from '../kube/transport.ts';
 import { renderComparison } from '../modes/comparison-text.ts';
 import { MARK, renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { flag, text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { openRemote, REMOTE_OPTIONS, type RemoteValues } from './remote-option.ts';
 import { paint } from './terminal.ts';
 import { answerWhoCan, renderReach } from './who-can.ts';
 
@@ -33,6 +37,7 @@ export const command = defineCommand({
   synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--who-can POD:PORT[/PROTOCOL]', 'SERVICE --modes'],
   options: {
     name: NAME_OPTION,
+    ...REMOTE_OPTIONS,
     verbose: flag('print every step, with its rule or map key', { short: 'v' }),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
@@ -52,15 +57,22 @@ export const command = defineCommand({
     'explain --who-can shop/web-0:8080',
     'explain svc/hello --modes',
   ],
-  async run({ options, args }, output) {
+  async run(parsed, output) {
+    const { options, args } = parsed;
     const target = options['who-can'];
     const [from, to] = args;
     if (target !== null && (args.length > 0 || options.modes))
       throw usageError('explain', '--who-can does not take FROM, TO and --modes');
     if (options.ipv4 && options.ipv6) throw usageError('explain', 'use one of -4 and -6');
     if (target !== null) {
-      const { credentials } = await openCluster(options.name);
-      const reach = await answerWhoCan(credentials, target);
+      const reach = await withExplainer(parsed, {
+        remote: ({ client }) => answerWhoCan(client, target),
+        local: async (name) => {
+          const transport = httpTransport((await openCluster(name)).credentials);
+          const client = createClient(transport, 'fairlead-explain');
+          return await answerWhoCan(client, target).finally(() => transport.close());
+        },
+      });
       output.out(renderFacts(reach, options) ?? wrapLines(renderReach(reach), output.columns));
       return 0;
     }
@@ -73,7 +85,11 @@ export const command = defineCommand({
       const comparison =
         options.agent !== null
           ? await compareModesHere(options.agent, { namespace, name })
-          : await (await openCluster(options.name)).compareModes({ namespace, name, node: options.node });
+          : await withExplainer(parsed, {
+              remote: (cluster) => cluster.compareModes({ namespace, name, node: options.node }),
+              local: async (cluster) =>
+                (await openCluster(cluster)).compareModes({ namespace, name, node: options.node }),
+            });
       const text = () => renderComparison(comparison, { whole: options.verbose });
       output.out(renderFacts(comparison, options) ?? text());
       return 0;
@@ -83,8 +99,10 @@ export const command = defineCommand({
     if (from === undefined || to === undefined)
       throw usageError('explain', `missing ${from === undefined ? 'FROM and TO' : 'TO'}`);
     const family = options.ipv4 ? 'ipv4' : options.ipv6 ? 'ipv6' : null;
-    const cluster = await openCluster(options.name);
-    const explanation = await cluster.explain({ from, to, family });
+    const explanation = await withExplainer(parsed, {
+      remote: (cluster) => cluster.explain({ from, to, family }),
+      local: async (name) => (await openCluster(name)).explain({ from, to, family }),
+    });
     const render = options.verbose ? renderExplanation : renderShort;
     const { verdict } = explanation;
     const colour = verdict === 'delivered' ? 'good' : verdict === 'unknown' ? 'unknown' : 'bad';
@@ -95,3 +113,16 @@ export const command = defineCommand({
     return explanation.verdict === 'delivered' ? 0 : 1;
   },
 });
+
+/** Asks the cluster that the options name, in its way. */
+async function withExplainer<T>(
+  parsed: { readonly options: RemoteValues; readonly given: ReadonlySet<string> },
+  ways: {
+    readonly remote: (cluster: RemoteCluster) => Promise<T>;
+    readonly local: (name: string) => Promise<T>;
+  },
+): Promise<T> {
+  const remote = await openRemote('explain', parsed);
+  if (!remote) return await ways.local(parsed.options.name);
+  return await ways.remote(remote).finally(() => remote.close());
+}

@@ -1,16 +1,18 @@
 import { openCluster } from '../cluster/cluster-access.ts';
-import { readFlows } from '../cluster/flow-reader.ts';
+import { type FlowSource, type FlowStreams, readFlows } from '../cluster/flow-reader.ts';
+import { problemText } from '../cluster/remote-cluster.ts';
 import { type DnsLine, FLOW_LINE_KINDS, type FlowLine, type FlowsEntry } from '../flows/flow-line.ts';
 import { flowText } from '../flows/flow-text.ts';
-import { createClient } from '../kube/client.ts';
+import { type Client, createClient } from '../kube/client.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { silentLogger } from '../lib/log.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand, NAME_OPTION, type Output } from './command.ts';
 import { type FlowNames, followNames } from './flow-names.ts';
 import { readSince, selectFlows, VERDICT_WORDS } from './flow-selection.ts';
 import { selectNodes } from './node-option.ts';
 import { flag, text, wholeNumber } from './options.ts';
 import { renderFact, STREAM_OPTIONS } from './output-format.ts';
+import { openRemote, REMOTE_OPTIONS, type RemoteValues, selectRemoteNodes } from './remote-option.ts';
 
 export const command = defineCommand({
   name: 'flows',
@@ -36,28 +38,27 @@ export const command = defineCommand({
     count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N events; 0: no limit'),
     ...STREAM_OPTIONS,
     name: NAME_OPTION,
+    ...REMOTE_OPTIONS,
   },
   examples: [
     'flows --verdict failed',
     'flows --service hello -o json',
     'flows --pod client --since 5m --follow',
   ],
-  async run({ options }, output) {
+  async run(parsed, output) {
+    const { options } = parsed;
     const isWanted = selectFlows(options);
     const since = options.since === null ? null : readSince(options.since, Date.now());
     const follow = since === null || options.follow;
     const count = options.count === 0 ? Number.POSITIVE_INFINITY : options.count;
-    const cluster = await openCluster(options.name);
-    const { state } = cluster.report;
-    const nodes = selectNodes('flows', options.node, state);
+    const cluster = await openSource(parsed);
+    const { nodes } = cluster;
     const end = new AbortController();
     const stop = () => end.abort();
     process.once('SIGINT', stop).once('SIGTERM', stop);
     output.unread.addEventListener('abort', stop);
-    const transport = httpTransport(cluster.credentials);
     try {
-      const client = createClient(transport, 'fairlead-flows');
-      const names = await followNames(client, state.outsideAddresses, silentLogger, end.signal);
+      const names = await followNames(cluster.client, cluster.outside, silentLogger, end.signal);
       let shown = 0;
       const show = (node: string, entry: FlowsEntry) => {
         if (entry.type === 'notice') {
@@ -77,9 +78,9 @@ export const command = defineCommand({
           if (follow) show(node, entry);
           else recorded.push({ node, entry });
         };
-        return readFlows(cluster, node, onEntry, end.signal, { since, follow });
+        return readFlows(cluster.source, node, onEntry, end.signal, { since, follow });
       });
-      await Promise.all(readers.map(({ ended }) => ended));
+      await Promise.all(readers.map(({ ended }, i) => cluster.tolerate(ended, nodes[i] ?? '', output)));
       for (const { node, entry } of recorded.sort((a, b) => timeOf(a.entry) - timeOf(b.entry)))
         show(node, entry);
     } catch (error) {
@@ -87,7 +88,7 @@ export const command = defineCommand({
     } finally {
       stop();
       process.off('SIGINT', stop).off('SIGTERM', stop);
-      transport.close();
+      cluster.close();
     }
     return 0;
   },
@@ -104,4 +105,53 @@ function withNames(entry: FlowLine | DnsLine, node: string, names: FlowNames) {
   return entry.type === 'dns'
     ? { node, ...entry, client, server: named(entry.server) }
     : { node, ...entry, client, endpoint: named(entry.endpoint) };
+}
+
+/** Where the flows of a command come from. */
+interface ReadCluster {
+  readonly nodes: readonly string[];
+  readonly source: FlowSource | FlowStreams;
+  readonly client: Client;
+  /** Addresses of the client outside. */
+  readonly outside: readonly string[];
+  /** Awaits the end of a node's flows. */
+  tolerate(ended: Promise<void>, node: string, output: Output): Promise<void>;
+  close(): void;
+}
+
+async function openSource(parsed: {
+  readonly options: RemoteValues & { readonly node: string | null };
+  readonly given: ReadonlySet<string>;
+}): Promise<ReadCluster> {
+  const { options } = parsed;
+  const remote = await openRemote('flows', parsed);
+  if (!remote) {
+    const cluster = await openCluster(options.name);
+    const { state } = cluster.report;
+    const nodes = selectNodes('flows', options.node, state);
+    const transport = httpTransport(cluster.credentials);
+    return {
+      nodes,
+      source: cluster,
+      client: createClient(transport, 'fairlead-flows'),
+      outside: state.outsideAddresses,
+      tolerate: (ended) => ended,
+      close: () => transport.close(),
+    };
+  }
+  const nodes = selectRemoteNodes('flows', options.node, remote);
+  let failed = 0;
+  return {
+    nodes,
+    source: remote,
+    client: remote.client,
+    outside: [],
+    // The other nodes still have flows to show.
+    tolerate: (ended, node, output) =>
+      ended.catch((error: unknown) => {
+        if (++failed === nodes.length) throw error;
+        output.err(`fairlead: ${node}: ${problemText(error)}\n`);
+      }),
+    close: () => remote.close(),
+  };
 }

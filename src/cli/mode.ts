@@ -1,15 +1,18 @@
 import { availableModes } from '../agent/dataplanes.ts';
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import { changeMode } from '../cluster/mode-change.ts';
+import type { RemoteCluster } from '../cluster/remote-cluster.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import type { Mode } from '../dataplane/dataplane.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand, NAME_OPTION, type Output } from './command.ts';
 import { selectNodes } from './node-option.ts';
 import { text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { openRemote, REMOTE_OPTIONS, selectRemoteNodes } from './remote-option.ts';
 
 export const command = defineCommand({
   name: 'mode',
@@ -22,10 +25,14 @@ export const command = defineCommand({
     node: text('NODE', 'only this node', { main: true }),
     ...FORMAT_OPTIONS,
     name: NAME_OPTION,
+    ...REMOTE_OPTIONS,
   },
-  async run({ options, args }, output) {
+  async run(parsed, output) {
+    const { options, args } = parsed;
     const mode = availableModes().find((one) => one === args[0]);
     if (!mode) throw usageError('mode', 'missing MODE');
+    const remote = await openRemote('mode', parsed);
+    if (remote) return await changeRemotely(remote, mode, options, output).finally(() => remote.close());
     requireRoot('mode');
     const state = requireCluster(options.name);
     const nodes = selectNodes('mode', options.node, state);
@@ -42,3 +49,20 @@ export const command = defineCommand({
     return 0;
   },
 });
+
+/** Switches the nodes of a cluster whose agents run in pods. A node that fails is one line, not the end. */
+async function changeRemotely(
+  cluster: RemoteCluster,
+  mode: Mode,
+  options: { readonly node: string | null; readonly output: 'text' | 'json' | 'yaml' },
+  output: Output,
+): Promise<number> {
+  const nodes = selectRemoteNodes('mode', options.node, cluster);
+  const switched = await cluster.changeMode(mode, nodes, (node) => {
+    if (options.output !== 'text') return;
+    if (node.mode !== null) output.out(`${node.name}: ${node.mode}\n`);
+    if (node.problem !== null) output.err(`fairlead: ${node.name}: ${node.problem}\n`);
+  });
+  output.out(renderFacts({ nodes: switched }, options) ?? '');
+  return switched.every(({ problem }) => problem === null) ? 0 : 1;
+}

@@ -12,6 +12,8 @@ import { systemClock } from '../lib/clock.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { processProblems, viewsOf } from './process-view.ts';
+import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';
+import { remoteStatus, remoteStatusText } from './remote-status.ts';
 import {
   egressProblems,
   nodeProblems,
@@ -27,10 +29,22 @@ export const command = defineCommand({
   summary: 'show processes, nodes and Services, and all problems with their causes',
   description: [
     'Shows a local cluster: its processes, its nodes and their modes, Services with their frontends and endpoints, the node that announces each load-balancer address, and all problems with their causes. The exit status is 0 if everything is healthy.',
+    'With --kubeconfig or --context: a cluster whose agents run in pods: its nodes with what their agents report, and all problems.',
   ],
   arguments: [],
-  options: { name: NAME_OPTION, ...FORMAT_OPTIONS },
-  async run({ options }, output) {
+  options: { name: NAME_OPTION, ...REMOTE_OPTIONS, ...FORMAT_OPTIONS },
+  async run(parsed, output) {
+    const { options } = parsed;
+    const remote = await openRemote('status', parsed);
+    if (remote) {
+      try {
+        const status = await remoteStatus(remote);
+        output.out(renderFacts(status, options) ?? remoteStatusText(status, systemClock.now(), output));
+        return status.problems.length === 0 ? 0 : 1;
+      } finally {
+        remote.close();
+      }
+    }
     const cluster = await openCluster(options.name);
     const { state, supervision, recordProblem, ports: reports, egress, nameProblem } = cluster.report;
     const runs = runsIn(cluster.report);

@@ -1,5 +1,4 @@
-import { createClient } from '../kube/client.ts';
-import { type Credentials, httpTransport } from '../kube/transport.ts';
+import type { Client } from '../kube/client.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { parseTarget } from '../observe/explain-target.ts';
@@ -13,40 +12,34 @@ import { type Reach, whoCan } from '../policy/who-can.ts';
  * Answers `explain --who-can POD:PORT` from the objects of the cluster. Throws FairleadError for a target that is not a
  * pod with a port, and for a pod that no policy can isolate.
  */
-export async function answerWhoCan(credentials: Credentials, text: string): Promise<Reach> {
+export async function answerWhoCan(client: Client, text: string): Promise<Reach> {
   const { namespace, name, port, protocol } = readPodPort(text);
-  const transport = httpTransport(credentials);
-  try {
-    const client = createClient(transport, 'fairlead-explain');
-    const [pods, namespaces, policies, ofCluster] = await Promise.all([
-      client.list(RESOURCES.pods),
-      client.list(RESOURCES.namespaces),
-      client.list(RESOURCES.networkPolicies),
-      listClusterPolicies(client),
-    ]);
-    const known = pods.items.flatMap((one) => readPod(one) ?? []);
-    const inNamespace = known.filter((one) => one.namespace === namespace);
-    const pod =
-      inNamespace.find(({ key }) => key === `${namespace}/${name}`) ??
-      inNamespace.find(({ key }) => key.startsWith(`${namespace}/${name}-`));
-    if (!pod) {
-      throw new FairleadError(`no pod ${namespace}/${name} has its own address`, {
-        op: 'explain',
-        code: 'not-found',
-        hint: 'network policies do not apply to pods with hostNetwork, and to pods that have ended',
-      });
-    }
-    const number = typeof port === 'number' ? port : pod.ports.find((one) => one.name === port)?.port;
-    if (number === undefined) throw badTarget(text, `pod ${pod.key} has no port named ${port}`);
-    const table = createPolicyTable('');
-    for (const one of namespaces.items) table.setNamespace(one);
-    for (const one of pods.items) table.setPod(one);
-    for (const one of policies.items) table.setPolicy(one);
-    for (const one of ofCluster) table.setClusterPolicy(one);
-    return whoCan(table, known, { pod, port: number, protocol });
-  } finally {
-    transport.close();
+  const [pods, namespaces, policies, ofCluster] = await Promise.all([
+    client.list(RESOURCES.pods),
+    client.list(RESOURCES.namespaces),
+    client.list(RESOURCES.networkPolicies),
+    listClusterPolicies(client),
+  ]);
+  const known = pods.items.flatMap((one) => readPod(one) ?? []);
+  const inNamespace = known.filter((one) => one.namespace === namespace);
+  const pod =
+    inNamespace.find(({ key }) => key === `${namespace}/${name}`) ??
+    inNamespace.find(({ key }) => key.startsWith(`${namespace}/${name}-`));
+  if (!pod) {
+    throw new FairleadError(`no pod ${namespace}/${name} has its own address`, {
+      op: 'explain',
+      code: 'not-found',
+      hint: 'network policies do not apply to pods with hostNetwork, and to pods that have ended',
+    });
   }
+  const number = typeof port === 'number' ? port : pod.ports.find((one) => one.name === port)?.port;
+  if (number === undefined) throw badTarget(text, `pod ${pod.key} has no port named ${port}`);
+  const table = createPolicyTable('');
+  for (const one of namespaces.items) table.setNamespace(one);
+  for (const one of pods.items) table.setPod(one);
+  for (const one of policies.items) table.setPolicy(one);
+  for (const one of ofCluster) table.setClusterPolicy(one);
+  return whoCan(table, known, { pod, port: number, protocol });
 }
 
 function readPodPort(text: string): {

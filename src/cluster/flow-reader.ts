@@ -8,6 +8,12 @@ import type { ClusterAccess } from './cluster-access.ts';
 import type { ClusterState } from './state.ts';
 
 /** Where the flows of nodes are read from. */
+export interface FlowStreams extends Pick<ClusterAccess, 'flows'> {
+  /** Returns the error of a stream that ended by itself. */
+  ended(node: string, cause?: unknown): FairleadError;
+}
+
+/** The flows of a local cluster. */
 export type FlowSource = Pick<ClusterAccess, 'flows'> & { readonly report: { readonly state: ClusterState } };
 
 /** The control sockets of a cluster's agents, for root. */
@@ -29,7 +35,7 @@ export interface FlowReader {
 
 /** Reads the flows of a node until the signal aborts. */
 export function readFlows(
-  source: FlowSource,
+  source: FlowSource | FlowStreams,
   node: string,
   onEntry: (entry: FlowsEntry) => void,
   signal: AbortSignal,
@@ -48,7 +54,8 @@ export function readFlows(
       if (error instanceof FairleadError && !signal.aborted) throw error;
       cause = error;
     }
-    if (!signal.aborted) throw agentNotRunning(source.report.state, node, cause);
+    if (signal.aborted) return;
+    throw 'ended' in source ? source.ended(node, cause) : agentNotRunning(source.report.state, node, cause);
   };
   const started = opened.then(() => {});
   const ended = read();

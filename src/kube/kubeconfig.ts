@@ -44,12 +44,19 @@ export function readKubeconfig(file: string, contextName?: string): Credentials 
   throw refusal(file, 'the user has an exec plugin, which this command does not support');
 }
 
-/** Follows a kubeconfig's current context while a process runs. Throws if the kubeconfig is malformed at the start. */
-export function kubeconfigSource(file: string, options: FollowOptions): CredentialSource {
-  const { cluster, exec } = readContext(file);
+/**
+ * Follows a kubeconfig's context (default: the current one) while a process runs. Throws if the kubeconfig is malformed at
+ * the start.
+ */
+export function kubeconfigSource(
+  file: string,
+  options: FollowOptions,
+  contextName?: string,
+): CredentialSource {
+  const { cluster, exec } = readContext(file, contextName);
   return createCredentialSource({
     ...options,
-    read: () => readContext(file).credentials,
+    read: () => readContext(file, contextName).credentials,
     execute: exec === null ? null : () => runExecPlugin(exec, dirname(file), cluster),
   });
 }

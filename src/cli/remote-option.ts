@@ -1,0 +1,69 @@
+import { findKubeconfigContext } from '../cluster/kubeconfig-contexts.ts';
+import { openRemoteCluster, type RemoteCluster } from '../cluster/remote-cluster.ts';
+import { listClusters } from '../cluster/state.ts';
+import { userContexts } from '../cluster/user-contexts.ts';
+import { FairleadError } from '../lib/errors.ts';
+import { suggestion, text, usageError } from './options.ts';
+
+/** The options of commands that also work on clusters whose agents run in pods. */
+export const REMOTE_OPTIONS = {
+  kubeconfig: text('FILE', 'a cluster with agents in pods, by a kubeconfig'),
+  context: text('NAME', 'its context; default: the current one'),
+  'agent-namespace': text('NAMESPACE', "the namespace of the agents' pods; default: any"),
+} as const;
+
+export interface RemoteValues {
+  readonly name: string;
+  readonly kubeconfig: string | null;
+  readonly context: string | null;
+  readonly 'agent-namespace': string | null;
+}
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/**
+ * Opens the cluster that a command is for, if it is not a local one (null): with --kubeconfig or --context the one named so;
+ * without options the one of kubectl's current context, unless this machine has clusters of its own. Throws FairleadError.
+ */
+export async function openRemote(
+  command: string,
+  { options, given }: { readonly options: RemoteValues; readonly given: ReadonlySet<string> },
+  environment: Environment = process.env,
+): Promise<RemoteCluster | null> {
+  const { kubeconfig, context, 'agent-namespace': namespace } = options;
+  const isRemote = kubeconfig !== null || context !== null;
+  if (isRemote && given.has('name'))
+    throw usageError(command, `use one of --name and --${kubeconfig === null ? 'context' : 'kubeconfig'}`);
+  const isLocal = given.has('name') || Boolean(environment['FAIRLEAD_CLUSTER']);
+  if (!isRemote && (isLocal || hasLocalClusters(environment))) {
+    if (namespace !== null)
+      throw usageError(command, '--agent-namespace is for clusters with agents in pods: add --kubeconfig');
+    return null;
+  }
+  const place = findKubeconfigContext({ file: kubeconfig, context }, environment);
+  if (place !== null) return await openRemoteCluster(place, namespace);
+  throw new FairleadError('there is no local cluster, and no kubeconfig with a current context', {
+    op: `fairlead ${command}`,
+    code: 'no-cluster',
+    hint: 'start a local cluster: fairlead up; or name a cluster: --kubeconfig FILE',
+  });
+}
+
+const hasLocalClusters = (environment: Environment): boolean =>
+  listClusters().length > 0 || (process.getuid?.() !== 0 && userContexts(environment).length > 0);
+
+/** Returns the nodes of a command that have an agent: the value of `--node`, or all. Throws FairleadError. */
+export function selectRemoteNodes(
+  command: string,
+  only: string | null,
+  { agents }: Pick<RemoteCluster, 'agents'>,
+): string[] {
+  const nodes = agents.map(({ node }) => node);
+  if (only === null) return nodes;
+  if (nodes.includes(only)) return [only];
+  throw new FairleadError(`no agent runs on a node ${only}${suggestion(only, nodes)}`, {
+    op: `fairlead ${command}`,
+    code: 'no-node',
+    hint: `use one of ${nodes.join(', ')}`,
+  });
+}
