@@ -48,7 +48,7 @@ const PATHS = new Map(operationsOf('operator').map((name) => [commandPath(name),
 
 /**
  * Serves commands from other machines over TLS, to users whom the API server authorizes. The certificate is made at each
- * start and known to nobody: API servers, through which commands come, do not verify it, which is why tokens are of use at
+ * start and known to no program: API servers, through which commands come, do not verify it, which is why tokens are of use at
  * one node only. An address that is in use is retried.
  */
 export function startCommandPort(options: CommandPortOptions): { close(): void } {
@@ -162,7 +162,7 @@ function respond(response: ServerResponse, status: number, body: unknown): void 
     'content-type': 'application/json',
     'x-content-type-options': 'nosniff',
     server: 'fairlead',
-    // What is left of a refused request is not read.
+    // The rest of a refused request is not read.
     ...(isRefusal ? { connection: 'close' } : {}),
   });
   response.end(JSON.stringify(body));

@@ -76,6 +76,11 @@ describe('the command line', () => {
       err: /^fairlead: missing TO\n {2}try: fairlead explain --help\n$/,
     },
     { words: ['mode', 'iptable'], status: 2, err: /MODE is one of .*did you mean iptables\?/ },
+    {
+      words: ['check', '--kubeconfig', 'k'],
+      status: 2,
+      err: /check works on local clusters only, which --name selects/,
+    },
     { words: ['up', '--plug-in'], status: 2, err: /unknown option --plug-in\n/ },
     { words: ['image', 'ls', '--plain-http'], status: 2, err: /--plain-http does not apply to image ls/ },
     { words: ['request', 'ftp://x'], status: 2, err: /URL is http:.*not "ftp:\/\/x"/ },

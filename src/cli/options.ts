@@ -164,6 +164,9 @@ export function suggestion(typed: string, names: readonly string[], prefix = '')
   return name === null ? '' : `: did you mean ${prefix}${name}?`;
 }
 
+/** Options of the commands that work on real clusters; the others say that they do not. */
+const REMOTE_NAMES: readonly string[] = ['kubeconfig', 'context'];
+
 function findOption(
   { name: command, options }: Syntax,
   word: string,
@@ -178,6 +181,8 @@ function findOption(
     : word.slice(2).replace(/^=/, '') || undefined;
   const found = Object.entries(options).find(([name, { short }]) => (isLong ? name : short) === typed);
   if (!found) {
+    if (REMOTE_NAMES.includes(typed) && 'name' in options)
+      throw usageError(command, `${command} works on local clusters only, which --name selects`);
     const known = isLong ? suggestion(typed, Object.keys(options), '--') : '';
     throw usageError(command, `unknown option ${isLong ? `--${typed}` : `-${typed}`}${known}`);
   }

@@ -81,7 +81,7 @@ export function remoteStatusText(status: RemoteStatus, now: number, output: Outp
   const shown = problems.slice(0, MAX_PROBLEMS).map((text) => `  ${text}\n`);
   const more = problems.length > MAX_PROBLEMS ? `  ${problems.length - MAX_PROBLEMS} more: -o json\n` : '';
   return [
-    `context ${status.context}: ${status.nodes.length} nodes, ${status.services} Services\n`,
+    `context ${status.context}: ${counted(status.nodes.length, 'node')}, ${counted(status.services, 'Service')}\n`,
     formatTable([heading, ...rows], columns, ['VERSION', 'PROGRAMMED', 'ADDRESSES']),
     problems.length === 0
       ? `${paint(output, 'good', 'everything is healthy')}\n`
@@ -130,6 +130,8 @@ async function listServices(client: Client) {
   }
   return { services: services.items, slices: byService, pods: pods.items, leases: leases.items };
 }
+
+const counted = (count: number, noun: string) => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
 function ageText(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));

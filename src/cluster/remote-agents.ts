@@ -41,6 +41,8 @@ const AGENT_LABELS = 'app.kubernetes.io/name=fairlead';
 const TOKEN_SECONDS = 600;
 /** A token is used for at most this long, so that it is not refused on its way. */
 const TOKEN_USE_MS = (TOKEN_SECONDS - 60) * 1000;
+/** How long an agent may take to report its state. */
+const PATIENCE_MS = 5000;
 const INSTALL_HINT = 'fairlead manifests --for commands | kubectl apply -f -';
 
 /** Finds the agents of all nodes, by node name; `namespace` null: in all namespaces. Throws FairleadError if there are none. */
@@ -117,6 +119,9 @@ export function createRemoteAgents(
   ): Promise<ApiResponse> => {
     const { namespace, pod, port, node } = agent;
     const token = await tokenFor(agent, operation);
+    // A switch of the mode programs all Services, and a stream lasts.
+    const limit = operation === 'state' ? AbortSignal.timeout(PATIENCE_MS) : undefined;
+    const stop = signal ?? limit;
     const { method } = COMMAND_OPERATIONS[operation];
     const response = await transport({
       method,
@@ -128,12 +133,15 @@ export function createRemoteAgents(
         [TOKEN_HEADER]: token,
       },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      ...(signal ? { signal } : {}),
+      ...(stop ? { signal: stop } : {}),
     }).catch((error: unknown) => {
-      throw new FairleadError(`the API server does not answer: ${messageOf(error)}`, {
+      const message = limit?.aborted
+        ? `its agent does not answer within ${PATIENCE_MS / 1000} s`
+        : `the API server does not answer: ${messageOf(error)}`;
+      throw new FairleadError(message, {
         op: `ask ${node}`,
         code: 'not-running',
-        cause: error,
+        ...(limit?.aborted ? { hint: `kubectl -n ${namespace} logs ${pod}` } : { cause: error }),
       });
     });
     if (response.status === 200) return response;

@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { openRemote, selectRemoteNodes } from './remote-option.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'remote-option-'));
+const state = process.env['FAIRLEAD_STATE'];
+before(() => {
+  process.env['FAIRLEAD_STATE'] = folder;
+});
+after(() => {
+  if (state === undefined) delete process.env['FAIRLEAD_STATE'];
+  else process.env['FAIRLEAD_STATE'] = state;
+  rmSync(folder, { recursive: true });
+});
+
+const options = { name: 'default', kubeconfig: null, context: null, 'agent-namespace': null };
+const absent = join(folder, 'absent');
+
+describe('the cluster of a command', () => {
+  const rows: readonly {
+    readonly name: string;
+    readonly options?: Partial<typeof options> | Readonly<Record<string, string>>;
+    readonly given?: readonly string[];
+    readonly environment?: Readonly<Record<string, string>>;
+    readonly refused: RegExp | null;
+  }[] = [
+    { name: '--name: a local one', given: ['name'], refused: null },
+    { name: 'FAIRLEAD_CLUSTER: a local one', environment: { FAIRLEAD_CLUSTER: 'default' }, refused: null },
+    {
+      name: '--name and --kubeconfig: refused',
+      options: { kubeconfig: absent },
+      given: ['name', 'kubeconfig'],
+      refused: /use one of --name and --kubeconfig/,
+    },
+    {
+      name: '--name and --agent-namespace: refused',
+      options: { 'agent-namespace': 'net' },
+      given: ['name', 'agent-namespace'],
+      refused: /--agent-namespace is for clusters with agents in pods/,
+    },
+    { name: '--kubeconfig: that file', options: { kubeconfig: absent }, refused: /absent/ },
+    { name: '--context: in the usual files', options: { context: 'prod' }, refused: /no such context: prod/ },
+    { name: 'none of both: says how to have one', refused: /there is no local cluster, and no kubeconfig/ },
+  ];
+  for (const row of rows) {
+    test(row.name, async () => {
+      const opened = openRemote(
+        'status',
+        { options: { ...options, ...row.options } as typeof options, given: new Set(row.given) },
+        { HOME: absent, ...row.environment },
+      );
+      if (row.refused === null) assert.equal(await opened, null);
+      else await assert.rejects(opened, row.refused);
+    });
+  }
+});
+
+test('--node names a node with an agent', () => {
+  const agents = ['n1', 'n2'].map((node) => ({ node, namespace: 'net', pod: 'p', port: 1 }));
+  assert.deepEqual(selectRemoteNodes('mode', null, { agents }), ['n1', 'n2']);
+  assert.deepEqual(selectRemoteNodes('mode', 'n2', { agents }), ['n2']);
+  assert.throws(() => selectRemoteNodes('mode', 'n3', { agents }), { hint: 'use one of n1, n2' });
+});
