@@ -70,6 +70,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
           nodeName,
           addresses: pods.nodeAddresses,
           kubeletPort: pods.port,
+          maxPods: pods.maxPods,
           stateDir: configuration.stateDir,
         })
       : null;

@@ -56,6 +56,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'policy.enforce': 'false removes the rules of an earlier agent.',
   pods: 'Runs pods, in place of a kubelet and its container runtime.',
   'pods.cgroupParent': 'The parent control group of all pods.',
+  'pods.maxPods': 'How many pods the node has room for; its pod network needs as many addresses.',
   'pods.port': "The port of the kubelet's HTTPS server.",
   'pods.nodeAddresses': 'Addresses that the Node object reports.',
   'pods.tlsCert': "PEM file of the kubelet server's certificate.",

@@ -96,6 +96,8 @@ export interface PolicyConfiguration {
 
 export interface PodsConfiguration {
   readonly cgroupParent: string;
+  /** How many pods the node has room for; its pod network must have as many addresses. */
+  readonly maxPods: number;
   /** Port of the kubelet's HTTPS server. */
   readonly port: number;
   /** Addresses that the Node object reports. */
@@ -256,6 +258,8 @@ function readNetwork(reader: FieldReader): NetworkConfiguration {
 function readPods(reader: FieldReader): PodsConfiguration {
   return {
     cgroupParent: reader.text('cgroupParent', '/fairlead'),
+    // A bridge has at most 1,024 ports (BR_MAX_PORTS).
+    maxPods: reader.number('maxPods', 250, 1, 1000),
     port: reader.number('port', 10250, 1, 65535),
     nodeAddresses: reader.texts('nodeAddresses', [], address),
     tls: {

@@ -15,6 +15,7 @@ export interface RegistrationOptions {
   readonly kubeletPort: number;
   /** The folder of the pods' files. */
   readonly stateDir: string;
+  readonly maxPods: number;
   readonly version: string;
   readonly clock: Clock;
   readonly random: () => number;
@@ -138,7 +139,7 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
     lastHeartbeatTime: now,
     lastTransitionTime: readySince,
   });
-  const capacity = nodeCapacity(options.stateDir);
+  const capacity = nodeCapacity(options.stateDir, options.maxPods);
   return {
     addresses: [
       // A merge patch by type would lose all but one address of each type; upstream's kubelet replaces the list too.

@@ -24,6 +24,7 @@ export async function startPods(
     nodeAddresses: pods.nodeAddresses,
     stateDir: configuration.stateDir,
     cgroupParent: pods.cgroupParent,
+    maxPods: pods.maxPods,
     network,
     clusterDns: dns?.addresses ?? [],
     // A getter, since the set of nodes changes.

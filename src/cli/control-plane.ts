@@ -10,7 +10,7 @@ import { createTableService } from '../apiserver/tables/tables.ts';
 import { commandPaths } from '../cluster/command-paths.ts';
 import { followPodRoutes } from '../cluster/control-plane-routes.ts';
 import { clusterAuthority } from '../cluster/credentials.ts';
-import { NODE_PREFIX } from '../cluster/plan.ts';
+import { maxPodsOf, nodePrefixes } from '../cluster/plan.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { startControllers } from '../controllers/start.ts';
 import { LOCAL_PATH, type LocalVolumes } from '../controllers/storage/provisioning.ts';
@@ -77,7 +77,7 @@ export const command = defineCommand({
       signal,
       options: {
         clusterCidrs: state.podCidrs,
-        nodeMaskSizes: NODE_PREFIX,
+        nodeMaskSizes: nodePrefixes(maxPodsOf(state)),
         caBundle: ca,
         certificateSigner: clusterAuthority(state).sign,
         localVolumes: localVolumes(paths.volumes),

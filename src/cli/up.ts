@@ -7,7 +7,7 @@ import { parsePools, poolsText } from '../cluster/load-balancer-pools.ts';
 import { type ManifestObject, type Manifests, readManifests } from '../cluster/manifests.ts';
 import { lockCluster } from '../cluster/name-lock.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';
-import { MAX_NODES, planCluster } from '../cluster/plan.ts';
+import { DEFAULT_MAX_PODS, MAX_MAX_PODS, MAX_NODES, maxPodsOf, planCluster } from '../cluster/plan.ts';
 import type { Progress } from '../cluster/progress.ts';
 import { changePublishedPorts, checkPublishedPorts } from '../cluster/published-ports.ts';
 import { removeCluster } from '../cluster/removal.ts';
@@ -64,6 +64,11 @@ const OPTIONS = {
   name: text('NAME', "the cluster's name", { fallback: DEFAULT_CLUSTER }),
   detach: flag('return when everything is ready', { main: true }),
   'pod-cidr': text('C[,C]', 'networks of pods (10.244.0.0/16, fd00:10:244::/56)'),
+  'max-pods': wholeNumber(
+    'N',
+    [DEFAULT_MAX_PODS, 1, MAX_MAX_PODS],
+    'how many pods a node has room for; nodes with more than 250 get larger networks',
+  ),
   'service-cidr': text('C[,C]', 'networks of Services (10.96.0.0/16, fd00:10:96::/112)'),
   'masquerade-all': flag("masquerade all traffic to cluster IPs (kube-proxy's masqueradeAll)"),
   'no-local-detection': flag('do not recognize traffic from pods (kube-proxy without clusterCIDR)'),
@@ -99,8 +104,8 @@ const OPTIONS = {
 
 /** The options that a configuration file may set: properties of the cluster, not of the command. */
 const CONFIGURABLE = [
-  ...['name', 'nodes', 'mode', 'ip-family', 'overlay', 'pod-cidr', 'service-cidr', 'masquerade-all'],
-  ...['no-local-detection', 'lb-pool', 'host-access', 'egress', 'authorization'],
+  ...['name', 'nodes', 'mode', 'ip-family', 'overlay', 'pod-cidr', 'service-cidr', 'max-pods'],
+  ...['masquerade-all', 'no-local-detection', 'lb-pool', 'host-access', 'egress', 'authorization'],
   'publish',
 ];
 
@@ -205,6 +210,7 @@ async function startCluster(
     authorization: options.authorization,
     podCidr: options['pod-cidr'],
     serviceCidr: options['service-cidr'],
+    maxPods: options['max-pods'],
     lbPool: options['lb-pool'],
     hostAccess: options['host-access'],
     egress: options.egress,
@@ -262,6 +268,7 @@ function refuseChanges(
     overlay: state.overlay,
     'pod-cidr': state.podCidrs.join(),
     'service-cidr': state.serviceCidrs.join(),
+    'max-pods': maxPodsOf(state),
     authorization: state.authorization,
     'lb-pool': poolsText(state.loadBalancerPools),
     'host-access': state.hostAccess ?? earlierHostAccess,

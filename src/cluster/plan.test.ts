@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parseCidr } from '../lib/address.ts';
-import { type ClusterRequest, planCluster } from './plan.ts';
+import { type ClusterRequest, nodePrefixes, planCluster } from './plan.ts';
 
 const request: ClusterRequest = {
   name: 'default',
@@ -15,6 +15,7 @@ const request: ClusterRequest = {
   lbPool: null,
   apiPort: 6443,
   hostAccess: 'none',
+  maxPods: 250,
   egress: false,
   publishedPorts: [],
   proxy: { masqueradeAll: false, localDetection: true },
@@ -72,6 +73,11 @@ const refused: [string, Partial<ClusterRequest>, RegExp][] = [
   ],
   ['pods inside the Services', { podCidr: '10.96.0.0/16' }, /overlaps the Services' network/],
   ['too small for the nodes', { podCidr: '10.20.0.0/23' }, /no room for 3 nodes/],
+  [
+    'too small for the pods of each node',
+    { podCidr: '10.20.0.0/22', maxPods: 400 },
+    /no room for 3 nodes with a \/23 each/,
+  ],
   ['Services without room', { serviceCidr: '10.9.0.0/30' }, /too small/],
   ['the wrong family', { podCidr: 'fd00::/48' }, /one network for each of ipv4/],
   ['one family of two', { ipFamily: 'dual', podCidr: '10.20.0.0/16' }, /one network for each of ipv4, ipv6/],
@@ -88,4 +94,17 @@ function network(text: string) {
   const cidr = parseCidr(text);
   assert.ok(cidr);
   return cidr;
+}
+
+for (const [maxPods, prefix] of [
+  [1, 24],
+  [250, 24],
+  [251, 23],
+  [506, 23],
+  [507, 22],
+  [1000, 22],
+] as const) {
+  test(`a node with room for ${maxPods} pods has a /${prefix} and, in IPv6, a /64`, () => {
+    assert.deepEqual(nodePrefixes(maxPods), { ipv4: prefix, ipv6: 64 });
+  });
 }

@@ -23,6 +23,8 @@ export interface ClusterRequest {
   readonly authorization: ClusterState['authorization'];
   /** Whether this machine is connected to the wire, and whether it has routes to cluster IPs. */
   readonly hostAccess: 'none' | 'wire' | 'services';
+  /** How many pods a node has room for. */
+  readonly maxPods: number;
   /** Whether pods reach the world through this machine. */
   readonly egress: boolean;
   readonly publishedPorts: readonly PublishedPort[];
@@ -51,8 +53,20 @@ const SPECIAL: readonly (readonly [string, string])[] = [
   ['ff00::/8', 'multicast'],
 ];
 
-/** The size of a node's part of the pod network: a /24 (IPv4) or /64 (IPv6). */
-export const NODE_PREFIX = { ipv4: 24, ipv6: 64 } as const;
+/** How many pods a node has room for by default. */
+export const DEFAULT_MAX_PODS = 250;
+/** The maximum of `--max-pods`: a bridge has at most 1,024 ports (BR_MAX_PORTS). */
+export const MAX_MAX_PODS = 1000;
+/** Addresses of a node's IPv4 pod network that are not for pods: network, broadcast, bridge, and a few of ended pods. */
+const OTHER_ADDRESSES = 6;
+
+/** Returns how many pods a node of the cluster has room for. */
+export const maxPodsOf = (state: Pick<ClusterState, 'maxPods'>): number => state.maxPods ?? DEFAULT_MAX_PODS;
+
+/** Returns the prefix lengths of a node's part of the pod network: a /64 (IPv6), and a /24 (IPv4) or larger for more pods. */
+export function nodePrefixes(maxPods: number): Readonly<Record<IPFamily, number>> {
+  return { ipv4: Math.min(24, 32 - Math.ceil(Math.log2(maxPods + OTHER_ADDRESSES))), ipv6: 64 };
+}
 
 /** Offsets of hosts in the wire's network; load-balancer addresses come after the nodes. */
 const WIRE_HOST = { controlPlane: 1, outside: 2, machine: 3, firstNode: 11, loadBalancer: 200 } as const;
@@ -74,7 +88,7 @@ export function planCluster(
   const pods = networks('--pod-cidr', request.podCidr, DEFAULTS.pods, families, occupied);
   const services = networks('--service-cidr', request.serviceCidr, DEFAULTS.services, families, occupied);
   for (const pod of pods) {
-    const problem = roomProblem(pod, request.nodes);
+    const problem = roomProblem(pod, request.nodes, request.maxPods);
     if (problem) throw refusal('--pod-cidr', problem);
     const clash = services.find((service) => cidrsOverlap(pod, service));
     if (clash) throw refusal('--pod-cidr', `${pod.text} overlaps the Services' network ${clash.text}`);
@@ -100,6 +114,7 @@ export function planCluster(
     clusterDomain: 'cluster.local',
     authorization: request.authorization,
     podCidrs: pods.map((cidr) => cidr.text),
+    maxPods: request.maxPods,
     serviceCidrs: services.map((cidr) => cidr.text),
     wireCidrs: wires.map((cidr) => cidr.text),
     loadBalancerPools: pools(request.lbPool, wires, families),
@@ -123,7 +138,7 @@ export function planCluster(
 export function planNodes(state: ClusterState, count: number): NodeState[] {
   for (const text of state.podCidrs) {
     const pods = parseCidr(text);
-    const problem = pods && roomProblem(pods, count);
+    const problem = pods && roomProblem(pods, count, maxPodsOf(state));
     if (problem)
       throw refusal(
         '--nodes',
@@ -164,10 +179,11 @@ function nodeAt(wires: readonly Cidr[], index: number): NodeState {
   return { name: `node-${index + 1}`, addresses, agent: null };
 }
 
-function roomProblem(pods: Cidr, nodes: number): string | null {
-  const room = NODE_PREFIX[pods.family] - pods.prefix;
+function roomProblem(pods: Cidr, nodes: number, maxPods: number): string | null {
+  const prefix = nodePrefixes(maxPods)[pods.family];
+  const room = prefix - pods.prefix;
   if (room >= 0 && 2 ** room >= nodes) return null;
-  return `${pods.text} has no room for ${nodes} nodes with a /${NODE_PREFIX[pods.family]} each`;
+  return `${pods.text} has no room for ${nodes} nodes with a /${prefix} each`;
 }
 
 function networks(

@@ -8,6 +8,7 @@ import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
 import type { HeldSockets } from './held-sockets.ts';
+import { maxPodsOf } from './plan.ts';
 import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
 import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
 import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
@@ -76,6 +77,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
     network: { overlay: state.overlay, uplink: UPLINK },
     pods: {
       cgroupParent: cgroupParent(state.name, node.name),
+      maxPods: maxPodsOf(state),
       port: 10250,
       nodeAddresses: node.addresses,
       tlsCert: join(folder, 'node.crt'),

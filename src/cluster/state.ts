@@ -40,6 +40,8 @@ export interface ClusterState {
   readonly authorization: 'RBAC' | 'AlwaysAllow';
   /** One per family, primary family first. */
   readonly podCidrs: readonly string[];
+  /** How many pods a node has room for. Absent in the state of earlier versions. */
+  readonly maxPods?: number;
   readonly serviceCidrs: readonly string[];
   readonly wireCidrs: readonly string[];
   readonly loadBalancerPools: readonly LoadBalancerPool[];

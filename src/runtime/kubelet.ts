@@ -59,7 +59,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const context: WorkerContext = {
     options,
     images,
-    allocatable: nodeCapacity(stateDir),
+    allocatable: nodeCapacity(stateDir, options.maxPods),
     starts: createSemaphore(2 * availableParallelism()),
     client,
     paths,

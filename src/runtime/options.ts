@@ -23,6 +23,8 @@ export interface KubeletOptions {
   readonly stateDir: string;
   /** The parent of containers' control groups, a path in the cgroup file system. */
   readonly cgroupParent: string;
+  /** How many pods the node reports to have room for. */
+  readonly maxPods: number;
   readonly network: PodNetwork;
   readonly clusterDns: readonly string[];
   /** Other nodes' name servers, for times when this node's does not answer; evaluated for each pod. */

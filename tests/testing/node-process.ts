@@ -41,6 +41,7 @@ const kubelet = await startKubelet({
   nodeAddresses: input.addresses,
   stateDir: input.stateDir,
   cgroupParent: input.cgroupParent,
+  maxPods: 250,
   network: openPodNetwork({ network, stateDir: input.stateDir }),
   clusterDns: ['10.96.0.10'],
   clusterDomain: 'cluster.local',
