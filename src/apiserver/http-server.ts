@@ -153,12 +153,15 @@ function listenOn(server: TlsServer, where: Listener | undefined): Promise<void>
   });
 }
 
+/** The reason of every aborted exchange: without one, each would get an exception with a stack of its own. */
+const ENDED = new Error('the exchange has ended');
+
 /** Answers a request; a failure ends only this exchange. */
 function answer(options: HttpServerOptions, request: HttpRequest, response: HttpResponse): void {
   const gone = new AbortController();
-  response.on('close', () => gone.abort());
-  request.on('error', () => gone.abort());
-  response.on('error', () => gone.abort());
+  response.on('close', () => gone.abort(ENDED));
+  request.on('error', () => gone.abort(ENDED));
+  response.on('error', () => gone.abort(ENDED));
   respondTo(options, request, null, gone.signal).then(
     (outgoing) => {
       if (outgoing !== 'upgraded') send(request, response, outgoing);
@@ -174,7 +177,7 @@ function answer(options: HttpServerOptions, request: HttpRequest, response: Http
 function answerUpgrade(options: HttpServerOptions, upgrade: Upgrade): void {
   const gone = new AbortController();
   const { message, socket } = upgrade;
-  socket.on('close', () => gone.abort());
+  socket.on('close', () => gone.abort(ENDED));
   respondTo(options, message, upgrade, gone.signal).then(
     (outgoing) => {
       if (outgoing === 'upgraded') return;

@@ -1,6 +1,7 @@
 import { MAGIC } from './protobuf-decode.ts';
 import { FIXED64, VARINT, WireWriter } from './protobuf-wire.ts';
 import {
+  type Field,
   type FieldType,
   JSON_SCHEMA,
   type ObjectType,
@@ -8,53 +9,113 @@ import {
   type TypeRegistry,
 } from './type-schema.ts';
 
-/**
- * Encodes an object as the Go client does: the same fields in the same order, including zeros of non-pointer fields. An
- * object without an apiVersion is one of meta/v1's unversioned kinds (APIVersions); its envelope has no version either.
- * Throws Error if the kind is not described.
- */
-export function encodeProtobuf(types: TypeRegistry, object: object): Buffer {
-  const { apiVersion, kind } = object as { apiVersion?: string; kind?: string };
-  const type = types.kind(apiVersion ?? 'v1', kind ?? '');
-  if (!type) throw new Error(`no kind "${kind}" is registered for version "${apiVersion}"`);
-  const writer = new WireWriter();
-  writer.raw(MAGIC);
-  writer.message(1, () => {
-    writer.text(1, apiVersion ?? '');
-    writer.text(2, kind ?? '');
-  });
-  writer.message(2, () => writeObject(types, writer, type, object as Record<string, unknown>));
-  writer.delimited(3, new Uint8Array());
-  writer.delimited(4, new Uint8Array());
-  return writer.finish();
+/** Writes a field's value; undefined and null are its zero. */
+type WriteField = (writer: WireWriter, value: unknown) => void;
+
+interface FieldStep {
+  /** The JSON name; null: an embedded struct, whose fields are the object's own. */
+  readonly name: string | null;
+  /** An embedded pointer: absent unless the object has one of these fields. */
+  readonly presence: ReadonlyMap<string, Field> | null;
+  /** Whether a missing value is not on the wire. */
+  readonly isOptional: boolean;
+  readonly write: WriteField;
 }
 
-function writeObject(
-  types: TypeRegistry,
-  writer: WireWriter,
-  type: ObjectType,
-  object: Record<string, unknown>,
-): void {
-  for (const [number, field] of type.wire) {
-    const value = field.inline ? inlineValue(types, field.type, object, field.pointer) : object[field.name];
-    const missing = value === undefined || value === null;
-    const { type: fieldType } = field;
-    if (fieldType.kind === 'list') {
-      for (const item of missing ? [] : (value as unknown[])) {
-        writeValue(types, writer, number, fieldType.items, item);
+type EncodeObject = (writer: WireWriter, object: Record<string, unknown>) => void;
+
+/**
+ * Makes a function that encodes objects as the Go client does: the same fields in the same order, including zeros of
+ * non-pointer fields. An object without an apiVersion is one of meta/v1's unversioned kinds (APIVersions); its envelope
+ * has no version either. Each type is compiled to a list of steps on first use. Throws Error if a kind is not described.
+ */
+export function createProtobufEncoder(types: TypeRegistry): (object: object) => Buffer {
+  const compiled = new Map<string, EncodeObject>();
+  const typeNamed = (name: string) => encoderOf(types.type(name));
+
+  function encoderOf(type: ObjectType): EncodeObject {
+    const known = compiled.get(type.name);
+    if (known) return known;
+    let steps: readonly FieldStep[] | null = null;
+    const encode: EncodeObject = (writer, object) => {
+      // On first use: types may contain themselves.
+      steps ??= [...type.wire].map(([number, field]) => stepOf(number, field));
+      for (const { name, presence, isOptional, write } of steps) {
+        if (name === null) {
+          if (presence === null || Object.keys(object).some((key) => presence.has(key)))
+            write(writer, object);
+          continue;
+        }
+        const value = object[name];
+        if (isOptional && (value === undefined || value === null)) continue;
+        write(writer, value);
       }
-    } else if (fieldType.kind === 'map') {
-      const map = missing ? {} : (value as Record<string, unknown>);
-      for (const key of Object.keys(map).sort()) {
-        writer.message(number, () => {
-          writer.text(1, key);
-          writeValue(types, writer, 2, fieldType.values, map[key]);
-        });
+    };
+    compiled.set(type.name, encode);
+    return encode;
+  }
+
+  function stepOf(number: number, { name, inline, pointer, type }: Field): FieldStep {
+    const write = writerOf(number, type);
+    if (inline && type.kind === 'object')
+      return {
+        name: null,
+        presence: pointer ? types.type(type.name).fields : null,
+        isOptional: false,
+        write,
+      };
+    const isOptional = pointer || type.kind === 'list' || type.kind === 'map' || isSlice(type);
+    return { name: inline ? null : name, presence: null, isOptional, write };
+  }
+
+  function writerOf(number: number, type: FieldType): WriteField {
+    switch (type.kind) {
+      case 'list': {
+        const item = writerOf(number, type.items);
+        return (writer, value) => {
+          for (const one of value as readonly unknown[]) item(writer, one);
+        };
       }
-    } else if (!missing || (!field.pointer && !isSlice(fieldType))) {
-      writeValue(types, writer, number, fieldType, value);
+      case 'map': {
+        const entry = writerOf(2, type.values);
+        return (writer, value) => {
+          const map = value as Readonly<Record<string, unknown>>;
+          for (const key of Object.keys(map).sort()) {
+            const start = writer.begin(number);
+            writer.text(1, key);
+            entry(writer, map[key]);
+            writer.end(start);
+          }
+        };
+      }
+      case 'object': {
+        const encode = typeNamed(type.name);
+        return (writer, value) => {
+          const start = writer.begin(number);
+          encode(writer, (value ?? {}) as Record<string, unknown>);
+          writer.end(start);
+        };
+      }
+      case 'scalar':
+        return scalarWriter(number, type.scalar, typeNamed);
     }
   }
+
+  return (object) => {
+    const { apiVersion, kind } = object as { apiVersion?: string; kind?: string };
+    const type = types.kind(apiVersion ?? 'v1', kind ?? '');
+    if (!type) throw new Error(`no kind "${kind}" is registered for version "${apiVersion}"`);
+    const writer = new WireWriter();
+    writer.raw(MAGIC);
+    writer.message(1, () => {
+      writer.text(1, apiVersion ?? '');
+      writer.text(2, kind ?? '');
+    });
+    writer.message(2, () => encoderOf(type)(writer, object as Record<string, unknown>));
+    writer.delimited(3, new Uint8Array());
+    writer.delimited(4, new Uint8Array());
+    return writer.finish();
+  };
 }
 
 /** Byte slices are the only non-pointer type that can be absent. */
@@ -62,56 +123,44 @@ function isSlice(type: FieldType): boolean {
   return type.kind === 'scalar' && (type.scalar === 'bytes' || type.scalar === '@ExtraValue');
 }
 
-function inlineValue(
-  types: TypeRegistry,
-  type: FieldType,
-  object: Record<string, unknown>,
-  pointer: boolean,
-): unknown {
-  if (type.kind !== 'object' || !pointer) return object;
-  const { fields } = types.type(type.name);
-  return Object.keys(object).some((key) => fields.has(key)) ? object : undefined;
-}
-
-function writeValue(
-  types: TypeRegistry,
-  writer: WireWriter,
-  number: number,
-  type: FieldType,
-  value: unknown,
-): void {
-  if (type.kind === 'object') {
-    const nested = (value ?? {}) as Record<string, unknown>;
-    writer.message(number, () => writeObject(types, writer, types.type(type.name), nested));
-    return;
-  }
-  if (type.kind !== 'scalar') throw new Error('a list within a list cannot be encoded');
-  switch (type.scalar) {
+function scalarWriter(number: number, scalar: Scalar, typeNamed: (name: string) => EncodeObject): WriteField {
+  switch (scalar) {
     case 'string':
-      writer.text(number, (value as string | undefined) ?? '');
-      return;
+      return (writer, value) => writer.text(number, (value as string | null | undefined) ?? '');
     case 'bytes':
-      writer.delimited(number, Buffer.from((value as string | undefined) ?? '', 'base64'));
-      return;
+      return (writer, value) =>
+        writer.delimited(number, Buffer.from((value as string | null | undefined) ?? '', 'base64'));
     case 'bool':
-      writer.tag(number, VARINT);
-      writer.varint(value ? 1 : 0);
-      return;
+      return (writer, value) => {
+        writer.tag(number, VARINT);
+        writer.varint(value ? 1 : 0);
+      };
     case 'int32':
     case 'int64':
-      writer.tag(number, VARINT);
-      writer.varint((value as number | undefined) ?? 0);
-      return;
+      return (writer, value) => {
+        writer.tag(number, VARINT);
+        writer.varint((value as number | null | undefined) ?? 0);
+      };
     case 'float64':
-      writer.tag(number, FIXED64);
-      writer.double((value as number | undefined) ?? 0);
-      return;
+      return (writer, value) => {
+        writer.tag(number, FIXED64);
+        writer.double((value as number | null | undefined) ?? 0);
+      };
     default:
-      writer.message(number, () => writeSpecial(types, writer, type.scalar, value));
+      return (writer, value) => {
+        const start = writer.begin(number);
+        writeSpecial(typeNamed, writer, scalar, value);
+        writer.end(start);
+      };
   }
 }
 
-function writeSpecial(types: TypeRegistry, writer: WireWriter, scalar: Scalar, value: unknown): void {
+function writeSpecial(
+  typeNamed: (name: string) => EncodeObject,
+  writer: WireWriter,
+  scalar: Scalar,
+  value: unknown,
+): void {
   switch (scalar) {
     case '@Quantity':
       writer.text(1, String(value ?? '0'));
@@ -129,11 +178,10 @@ function writeSpecial(types: TypeRegistry, writer: WireWriter, scalar: Scalar, v
     case '@MicroTime': {
       if (typeof value !== 'string') break;
       const milliseconds = Date.parse(value);
-      const fraction = /\.(\d+)/.exec(value)?.[1] ?? '';
       writer.tag(1, VARINT);
       writer.varint(Math.floor(milliseconds / 1000));
       writer.tag(2, VARINT);
-      writer.varint(scalar === '@Time' ? 0 : Number(fraction.padEnd(6, '0').slice(0, 6)) * 1000);
+      writer.varint(scalar === '@Time' ? 0 : microseconds(value) * 1000);
       break;
     }
     case '@Duration':
@@ -145,25 +193,34 @@ function writeSpecial(types: TypeRegistry, writer: WireWriter, scalar: Scalar, v
       break;
     case '@SchemaOrArray':
     case '@SchemaOrStringArray':
-      if (!Array.isArray(value)) writeJsonSchema(types, writer, 1, value);
+      if (!Array.isArray(value)) writeJsonSchema(typeNamed, writer, 1, value);
       else if (scalar === '@SchemaOrStringArray') {
         for (const item of value) writer.text(2, String(item));
-      } else for (const item of value) writeJsonSchema(types, writer, 2, item);
+      } else for (const item of value) writeJsonSchema(typeNamed, writer, 2, item);
       break;
     case '@SchemaOrBool':
       writer.tag(1, VARINT);
       writer.varint(value === false ? 0 : 1);
-      if (typeof value !== 'boolean') writeJsonSchema(types, writer, 2, value);
+      if (typeof value !== 'boolean') writeJsonSchema(typeNamed, writer, 2, value);
       break;
     default:
       if (value !== undefined && value !== null) writer.text(1, JSON.stringify(value));
   }
 }
 
-function writeJsonSchema(types: TypeRegistry, writer: WireWriter, number: number, value: unknown): void {
-  const schema = (value ?? {}) as Record<string, unknown>;
-  writer.message(number, () => writeObject(types, writer, types.type(JSON_SCHEMA), schema));
+function writeJsonSchema(
+  typeNamed: (name: string) => EncodeObject,
+  writer: WireWriter,
+  number: number,
+  value: unknown,
+): void {
+  const start = writer.begin(number);
+  typeNamed(JSON_SCHEMA)(writer, (value ?? {}) as Record<string, unknown>);
+  writer.end(start);
 }
+
+const microseconds = (time: string): number =>
+  Number((/\.(\d+)/.exec(time)?.[1] ?? '').padEnd(6, '0').slice(0, 6));
 
 const UNITS: Readonly<Record<string, number>> = {
   h: 3.6e12,

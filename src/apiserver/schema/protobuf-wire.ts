@@ -91,6 +91,9 @@ export class WireReader {
   }
 }
 
+/** Texts up to this length are written byte by byte, which is faster than a call of the runtime; one byte has their length. */
+const SHORT_TEXT = 64;
+
 /** Writes Protobuf's wire format. */
 export class WireWriter {
   #bytes = Buffer.allocUnsafe(64);
@@ -134,6 +137,7 @@ export class WireWriter {
   /** Writes a field with text, in UTF-8. */
   text(number: number, text: string): void {
     this.tag(number, DELIMITED);
+    if (text.length <= SHORT_TEXT && this.#shortText(text)) return;
     const length = Buffer.byteLength(text);
     this.varint(length);
     this.#reserve(length);
@@ -141,17 +145,47 @@ export class WireWriter {
     this.#length += length;
   }
 
+  /** Writes a short text of ASCII with its length; returns false, with nothing written, for other text. */
+  #shortText(text: string): boolean {
+    const { length } = text;
+    this.#reserve(length + 1);
+    const bytes = this.#bytes;
+    let at = this.#length;
+    bytes[at++] = length;
+    for (let i = 0; i < length; i++) {
+      const code = text.charCodeAt(i);
+      if (code > 127) return false;
+      bytes[at++] = code;
+    }
+    this.#length = at;
+    return true;
+  }
+
   /** Writes a field with a message, which `write` writes with this writer. */
   message(number: number, write: () => void): void {
-    this.tag(number, DELIMITED);
-    const start = this.#length;
+    const start = this.begin(number);
     write();
+    this.end(start);
+  }
+
+  /** Begins a field with a message; everything written until `end` is the message. Returns its start, for `end`. */
+  begin(number: number): number {
+    this.tag(number, DELIMITED);
+    // One byte for the length, which is known at the end.
+    this.#reserve(1);
+    return ++this.#length;
+  }
+
+  end(start: number): void {
     const length = this.#length - start;
-    // The length precedes the message but is known after it: the message is moved by the size of the length.
-    const prefix = varintLength(length);
-    this.#reserve(prefix);
-    this.#bytes.copyWithin(start + prefix, start, this.#length);
-    this.#length = start;
+    if (length < 128) {
+      this.#bytes[start - 1] = length;
+      return;
+    }
+    const more = varintLength(length) - 1;
+    this.#reserve(more);
+    this.#bytes.copyWithin(start + more, start, this.#length);
+    this.#length = start - 1;
     this.varint(length);
     this.#length += length;
   }

@@ -9,7 +9,7 @@ import { openapiDocument, type ServedKind } from './openapi.ts';
 import { createApiTypes } from './packages.ts';
 import { createPatchSchemas, type FieldSchema } from './patch-schema.ts';
 import { decodeProtobuf } from './protobuf-decode.ts';
-import { encodeProtobuf } from './protobuf-encode.ts';
+import { createProtobufEncoder } from './protobuf-encode.ts';
 import { pruneFields } from './strict-fields.ts';
 import { findTypeError } from './type-errors.ts';
 
@@ -93,7 +93,7 @@ export function createSchemaService(options: { readonly kinds: readonly ServedKi
     decodeYaml: createYamlReader(),
     hasProtobuf: (apiVersion, kind) => types.kind(apiVersion, kind) !== null,
     patchSchema: createPatchSchemas(types),
-    encodeProtobuf: (object) => encodeProtobuf(types, object),
+    encodeProtobuf: createProtobufEncoder(types),
   };
 }
 
