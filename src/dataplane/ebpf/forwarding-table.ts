@@ -6,7 +6,6 @@ import type { Change, Endpoint, Frontend, FrontendKey, Protocol, ServiceMap } fr
 import { BACKEND_KEY_WORDS, BackendNumbers } from './backend-numbers.ts';
 import { ElementBuffer } from './element-buffer.ts';
 import {
-  balanceOf,
   ENDPOINT_WORDS,
   FRONTEND_KEY_WORDS,
   FRONTEND_WORDS,
@@ -14,45 +13,31 @@ import {
   memberKey,
   memberValue,
   protocolOfKey,
-  type RouteEntry,
-  writeFrontend,
   writeKey,
   writeSlot,
 } from './entries.ts';
-import { BACKEND, FRONTEND_KEY, MAPS, MEMBER, MEMBERSHIP } from './generated/layout.ts';
+import { BACKEND, MAPS, MEMBER, MEMBERSHIP } from './generated/layout.ts';
 import { maglevTable } from './maglev.ts';
 import type { MapContents } from './map-contents.ts';
 import type { Capacity } from './maps.ts';
+import {
+  bytesOfText,
+  type Entry,
+  keyBytes,
+  memberKeys,
+  type Placed,
+  type PlacedRoute,
+  sameWords,
+  textOf,
+  valueBytes,
+  writeEntry,
+  writeFrontendKey,
+} from './placed-frontend.ts';
 import { collidingEndpoint, hasMembers, isFrontend, planOf, type RoutePlan } from './plan.ts';
 import { type Run, SlotAllocator } from './slot-allocator.ts';
 
 /** The maps are too small: larger ones must be created. */
 export class CapacityExceeded extends Error {}
-
-/** A run in use and its endpoints, each of which counts as a use of its number. */
-interface Placed {
-  readonly run: Run;
-  /** In the order of the slots. */
-  readonly slots: readonly Endpoint[];
-  readonly endpoints: readonly Endpoint[];
-  /** Endpoints without a slot, which only flows that already use them may use. */
-  readonly spared: readonly Endpoint[];
-  /** In the order of the endpoints, then of the spared ones. */
-  readonly numbers: readonly number[];
-  readonly hasMembers: boolean;
-}
-
-interface PlacedRoute {
-  readonly entry: RouteEntry;
-  readonly placed: Placed | null;
-}
-
-interface Entry {
-  readonly frontend: Frontend;
-  readonly id: number;
-  readonly pod: PlacedRoute;
-  readonly node: PlacedRoute;
-}
 
 export type WrittenMap = 'backends' | 'endpoints' | 'members' | 'frontends' | 'removed_backends';
 
@@ -456,23 +441,6 @@ export class ForwardingTable {
   }
 }
 
-/** Writes the key of a frontend that has an address. */
-function writeFrontendKey(words: Uint32Array, { family, address, port, protocol }: Frontend): void {
-  writeKey(words, 0, family, { ip: address ?? '', port }, protocol);
-}
-
-function writeEntry(words: Uint32Array, { frontend, id, pod, node }: Entry): void {
-  const { affinitySeconds, options } = frontend;
-  writeFrontendKey(words, frontend);
-  writeFrontend(words, FRONTEND_KEY_WORDS, {
-    id,
-    affinitySeconds: affinitySeconds ?? 0,
-    balance: balanceOf(options),
-    pod: pod.entry,
-    node: node.entry,
-  });
-}
-
 function countSlots(map: ServiceMap): number {
   let count = 0;
   for (const { routes } of map.frontends.values()) {
@@ -490,19 +458,3 @@ function hasEndpoint({ routes }: Frontend, wanted: { readonly ip: string; readon
       ),
   );
 }
-
-function memberKeys({ run, endpoints, spared, hasMembers }: Placed): Uint8Array[] {
-  if (!hasMembers) return [];
-  return [...endpoints, ...spared].map(({ ip, port }) => memberKey(run.first, mappedAddress(ip), port));
-}
-
-function sameWords(a: Uint32Array, b: Uint32Array): boolean {
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
-  return true;
-}
-
-const keyBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, 0, FRONTEND_KEY.size);
-/** Returns a copy. */
-const valueBytes = ({ buffer }: Uint32Array): Uint8Array => new Uint8Array(buffer, FRONTEND_KEY.size).slice();
-const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
-const bytesOfText = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'latin1'));
