@@ -6,8 +6,8 @@ import type { Logger } from '../lib/log.ts';
 import type { ElementGroup } from '../nft/spec.ts';
 import type { Table } from '../nft/table.ts';
 import { Tables } from '../nft/tables.ts';
-import { DIRECTIONS, type Direction } from './model.ts';
-import type { PolicyChange, PolicyTable } from './policy-table.ts';
+import { DIRECTIONS, type Direction, type PolicyChange } from './model.ts';
+import type { PolicyTable } from './policy-table.ts';
 import {
   canDeny,
   createPolicyRendering,

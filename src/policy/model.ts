@@ -121,3 +121,20 @@ export interface PolicyMap {
   /** Returns the labels of a namespace; null: the namespace is not known. */
   namespaceLabels(namespace: string): Readonly<Record<string, string>> | null;
 }
+
+/** Changes since the last commit: keys of pods and policies, which may have been deleted. */
+export interface PolicyChange {
+  readonly pods: ReadonlySet<string>;
+  readonly policies: ReadonlySet<string>;
+}
+
+/** The part of a pod that one node has to program. */
+export interface ProgrammedPod {
+  /** Addresses that belong to it and not to a later pod. */
+  readonly addresses: readonly string[];
+  readonly pod: PolicyPod;
+  /** Ids of the groups in use that contain it, each once. */
+  readonly groups: readonly string[];
+  /** Keys of the policies that isolate it, if it runs on this node; by name. */
+  readonly isolatedBy: Readonly<Record<Direction, readonly string[]>>;
+}

@@ -2,7 +2,8 @@ import { isDeepStrictEqual } from 'node:util';
 import { selects } from '../kube/selector.ts';
 import type { Namespace, NetworkPolicy, Node, Pod } from '../kube/types.ts';
 import { keyOf } from '../kube/types.ts';
-import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
+import { familyOf, type IPFamily } from '../lib/address.ts';
+import { areEqual, haveEqualMembers } from '../lib/list-equality.ts';
 import { coversNamespace, inGroup } from './allows.ts';
 import { createLabelIndex, labelOf } from './label-index.ts';
 import {
@@ -11,28 +12,15 @@ import {
   type Direction,
   type PodGroup,
   type Policy,
+  type PolicyChange,
   type PolicyMap,
   type PolicyPod,
+  type ProgrammedPod,
 } from './model.ts';
+import { NODES, nodeKey, readNode } from './node-pod.ts';
 import { readPod } from './pod-reader.ts';
 import { readPolicy } from './policy-reader.ts';
-
-/** Changes since the last commit: keys of pods and policies, which may have been deleted. */
-export interface PolicyChange {
-  readonly pods: ReadonlySet<string>;
-  readonly policies: ReadonlySet<string>;
-}
-
-/** The part of a pod that one node has to program. */
-export interface ProgrammedPod {
-  /** Addresses that belong to it and not to a later pod. */
-  readonly addresses: readonly string[];
-  readonly pod: PolicyPod;
-  /** Ids of the groups in use that contain it, each once. */
-  readonly groups: readonly string[];
-  /** Keys of the policies that isolate it, if it runs on this node; by name. */
-  readonly isolatedBy: Readonly<Record<Direction, readonly string[]>>;
-}
+import { mentions, portKey } from './policy-references.ts';
 
 /**
  * The policies of a cluster, its pods and namespaces, indexed for one node. The cost of a change is
@@ -497,50 +485,11 @@ export function createPolicyTable(node: string): PolicyTable {
   };
 }
 
-/** Nodes are kept as pods of this namespace, so that groups of nodes are sets like those of pods. */
-const NODES = '';
-const nodeKey = (name: string): string => `Node/${name}`;
-
-function readNode({ metadata, status }: Node): PolicyPod | null {
-  const addresses = (status?.addresses ?? []).flatMap(({ address }) => canonicalAddress(address) ?? []);
-  const { name = '', labels = {} } = metadata ?? {};
-  return addresses.length === 0
-    ? null
-    : { key: nodeKey(name), namespace: NODES, labels, node: name, addresses, ports: [] };
-}
-
 const isOfCluster = (policy: Policy | undefined): boolean =>
   policy !== undefined && policy.kind !== 'NetworkPolicy';
 
 const labelsIn = ({ labels }: PolicyPod): string[] =>
   Object.entries(labels).map(([key, value]) => `${key}=${value}`);
 
-/** Returns "name/protocol". */
-export const portKey = (name: string, protocol: string): string => `${name}/${protocol}`;
-
-const areEqual = (a: readonly string[], b: readonly string[]): boolean =>
-  a === b || (a.length === b.length && a.every((one, i) => one === b[i]));
-
-/** For lists without duplicates, in any order. */
-function haveEqualMembers(a: readonly string[], b: readonly string[]): boolean {
-  if (a.length !== b.length) return false;
-  if (areEqual(a, b)) return true;
-  const members = new Set(a);
-  return b.every((one) => members.has(one));
-}
-
 const union = ({ ingress, egress }: Readonly<Record<Direction, readonly string[]>>): Set<string> =>
   new Set([...ingress, ...egress]);
-
-/** Returns the groups and port names that a policy's rules refer to, once for each reference. */
-function mentions({ ingress, egress }: Policy): { pods: PodGroup[]; ports: string[] } {
-  const rules = [...(ingress ?? []), ...(egress ?? [])];
-  return {
-    pods: rules.flatMap(({ peers }) =>
-      (peers ?? []).flatMap((peer) => (peer.kind === 'pods' ? [peer.group] : [])),
-    ),
-    ports: rules.flatMap(({ ports }) =>
-      (ports ?? []).flatMap((port) => (port.kind === 'name' ? [portKey(port.name, port.protocol)] : [])),
-    ),
-  };
-}

@@ -46,7 +46,8 @@ import {
   type Tier,
 } from './model.ts';
 import { hashOf } from './policy-reader.ts';
-import { type PolicyTable, portKey } from './policy-table.ts';
+import { portKey } from './policy-references.ts';
+import type { PolicyTable } from './policy-table.ts';
 
 /** The table of each family (`ip` and `ip6`); it exists while a pod of the node is isolated. */
 export const POLICY_TABLE = 'fairlead-policy';
