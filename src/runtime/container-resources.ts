@@ -40,3 +40,16 @@ export function changedResources(before: Resources, after: Resources): string[] 
     ),
   );
 }
+
+/** Returns how a newer definition is applied to a container that runs: resources by its resizePolicy. */
+export function changeOf(
+  current: { readonly image: string; readonly resources: Resources },
+  { image, resources, resizePolicy }: Container,
+): 'none' | 'resize' | 'restart' {
+  if (image !== current.image) return 'restart';
+  const changed = changedResources(current.resources, resources);
+  if (changed.length === 0) return 'none';
+  const needsRestart = (name: string) =>
+    resizePolicy?.some((one) => one.resourceName === name && one.restartPolicy === 'RestartContainer');
+  return changed.some(needsRestart) ? 'restart' : 'resize';
+}

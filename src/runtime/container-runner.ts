@@ -1,12 +1,12 @@
-import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { timestamp } from '../kube/timestamp.ts';
 import type { Container } from '../kube/types.ts';
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerFolder } from './container-folder.ts';
 import { ContainerHealth } from './container-health.ts';
-import { changedResources, containerResources } from './container-resources.ts';
+import { resizeContainer } from './container-resize.ts';
+import { changeOf } from './container-resources.ts';
 import { MAX_TIMER_MS } from './grace-period.ts';
 import type { ProcessUser } from './image-user.ts';
 import { describeError, type KubeletReason, reasonOf } from './kubelet-error.ts';
@@ -20,18 +20,12 @@ import {
 } from './lifecycle.ts';
 import { type LifecycleHook, runHook } from './lifecycle-hook.ts';
 import { containerLogFolder, linkLog } from './node-logs.ts';
-import {
-  deleteContainer,
-  execInContainer,
-  monitorEnded,
-  readExitCode,
-  updateContainer,
-} from './oci-runtime.ts';
+import { execInContainer, readExitCode } from './oci-runtime.ts';
 import type { ContainerView } from './pod-status.ts';
 import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
-import { RestartBackoff } from './restart-backoff.ts';
-import { removeRootfs } from './rootfs.ts';
+import { backOffMessages, RestartBackoff } from './restart-backoff.ts';
 import { RunExit } from './run-exit.ts';
+import { attemptOfLog, removeRuns, runId } from './run-files.ts';
 import { startRun } from './run-start.ts';
 import { stopRun } from './run-stop.ts';
 import { stopSignal } from './stop-signal.ts';
@@ -157,32 +151,19 @@ export class ContainerRunner {
   }
 
   /**
-   * Opens the log of the current or the previous run; while a restart is pending, the current run is the ended one. Throws FairleadError "BadRequest" if there is none.
+   * Returns the log of the current or the previous run; while a restart is pending, the current run is the ended one.
+   * Throws FairleadError "BadRequest" if there is none.
    */
   logFile(previous: boolean): string {
-    const pod = this.#context.pod().metadata?.name;
-    const problem = (message: string) => new FairleadError(message, { op: 'read log', code: 'BadRequest' });
-    if (previous) {
-      if (!this.#state.last) {
-        throw problem(
-          `previous terminated container ${JSON.stringify(this.name)} in pod ${JSON.stringify(pod)} not found`,
-        );
-      }
-      return this.#folder.log(this.#state.attempt - 1);
-    }
-    if (this.#state.phase.kind !== 'waiting') return this.#folder.log(this.#state.attempt);
-    if (this.#state.last) return this.#folder.log(this.#state.attempt - 1);
-    const { reason } = this.#state.phase;
-    throw problem(
-      `container ${JSON.stringify(this.name)} in pod ${JSON.stringify(pod)} is waiting to start: ${reason}`,
-    );
+    const subject = { container: this.name, pod: this.#context.pod().metadata?.name };
+    return this.#folder.log(attemptOfLog(this.#state, previous, subject));
   }
 
   /** Executes the container's next step, unless back-off delays it. */
   async ensure(launch: Launch): Promise<void> {
     this.#notice();
     const { container, pod } = launch;
-    const change = this.#changeOf(container);
+    const change = changeOf({ image: this.#image, resources: this.#resources }, container);
     switch (containerStep(this.#state, restartRules(pod, container), change === 'restart')) {
       case 'replace':
         this.#replace(launch);
@@ -200,32 +181,12 @@ export class ContainerRunner {
     if (!this.#backoff.isEarly()) await this.#start(launch);
   }
 
-  /** Applies a newer definition to the current run (for resources, by resizePolicy). */
-  #changeOf(container: Container): 'none' | 'resize' | 'restart' {
-    if (container.image !== this.#image) return 'restart';
-    const changed = changedResources(this.#resources, container.resources);
-    if (changed.length === 0) return 'none';
-    const needsRestart = (name: string) =>
-      container.resizePolicy?.some(
-        (one) => one.resourceName === name && one.restartPolicy === 'RestartContainer',
-      );
-    return changed.some(needsRestart) ? 'restart' : 'resize';
-  }
-
-  /** Changes the limits of the running container (KEP-1287). */
   async #resize(container: Container): Promise<void> {
-    const { paths, groups, events } = this.#context;
-    const pod = this.#context.pod();
-    try {
-      const resources = containerResources(container, groups?.controllers ?? new Set());
-      await updateContainer(paths, this.current, resources);
-    } catch (error) {
-      events.event(pod, 'Warning', 'FailedResize', messageOf(error));
-      throw error;
-    }
+    await resizeContainer(this.#context, this.current, container);
     this.#resources = container.resources;
     this.#saveIfPossible();
-    events.event(pod, 'Normal', 'ResizeCompleted', `Resized container ${this.name}`);
+    const message = `Resized container ${this.name}`;
+    this.#context.events.event(this.#context.pod(), 'Normal', 'ResizeCompleted', message);
   }
 
   /** Stops the run, to restart with the changed definition. */
@@ -441,16 +402,9 @@ export class ContainerRunner {
   #planRestart(): void {
     const delay = this.#backoff.ended(this.#context.options.clock.now() - this.#startedAtMs);
     const pod = this.#context.pod();
-    const { name, namespace, uid } = pod.metadata ?? {};
-    const backOff =
-      delay === 0
-        ? ''
-        : `back-off ${delay / 1000}s restarting failed container=${this.name} pod=${name}_${namespace}(${uid})`;
-    this.#become({ type: 'restarted', backOff });
-    if (delay > 0) {
-      const message = `Back-off restarting failed container ${this.name} in pod ${name}_${namespace}(${uid})`;
-      this.#context.events.event(pod, 'Warning', 'BackOff', message);
-    }
+    const { reason, event } = backOffMessages(delay, this.name, pod);
+    this.#become({ type: 'restarted', backOff: reason });
+    if (delay > 0) this.#context.events.event(pod, 'Warning', 'BackOff', event);
   }
 
   #become(event: ContainerEvent): void {
@@ -516,21 +470,11 @@ export class ContainerRunner {
   }
 
   #idOf(attempt: number): string {
-    const uid = this.#context.pod().metadata?.uid ?? '';
-    return `${uid.slice(0, 13)}-${this.name}-${attempt}`;
+    return runId(this.#context.pod(), this.name, attempt);
   }
 
-  /** Removes this run and earlier ones from the runtime and the disk; their logs stay. */
-  async #clean(last: number): Promise<void> {
-    const { paths } = this.#context;
-    for (const { attempt, bundle } of this.#folder.bundles()) {
-      if (attempt > last) continue;
-      const id = this.#idOf(attempt);
-      await deleteContainer(paths, id);
-      await monitorEnded(bundle);
-      rmSync(join(paths.exits, id), { force: true });
-      await removeRootfs(bundle);
-    }
+  #clean(last: number): Promise<void> {
+    return removeRuns(this.#context.paths, this.#folder, (attempt) => this.#idOf(attempt), last);
   }
 
   /**

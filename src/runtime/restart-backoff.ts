@@ -1,3 +1,4 @@
+import type { Pod } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 
 const FIRST_MS = 10_000;
@@ -70,4 +71,19 @@ export class RestartBackoff {
     this.#cancel();
     this.#cancel = this.#clock.after(Math.max(0, this.#notBefore - this.#clock.now()), this.#wake);
   }
+}
+
+/** Returns the status reason and the event's text of a delayed restart; the reason is empty without a delay (ms). */
+export function backOffMessages(
+  delay: number,
+  container: string,
+  { metadata }: Pod,
+): { readonly reason: string; readonly event: string } {
+  const { name, namespace, uid } = metadata ?? {};
+  const pod = `${name}_${namespace}(${uid})`;
+  return {
+    reason:
+      delay === 0 ? '' : `back-off ${delay / 1000}s restarting failed container=${container} pod=${pod}`,
+    event: `Back-off restarting failed container ${container} in pod ${pod}`,
+  };
 }
