@@ -56,6 +56,10 @@ async function openPort(user = AGENT): Promise<Port> {
         throw new TypeError('a fault of the agent');
       },
       fact: (body) => body,
+      layout: () => ({}),
+      decide: (body) => body,
+      verify: () => ({}),
+      probe: (body) => body,
       flows: (query, response) => response.end(`${query}\n`),
     },
   });
@@ -176,6 +180,12 @@ describe('who may do what', () => {
       ask: ['POST', 'mode', '{"mode":"ebpf"}'],
       status: 403,
       text: /fairlead-viewer may not update \/fairlead\/v1\/mode/,
+    },
+    {
+      name: 'a viewer sends packets',
+      token: () => tokenOf('fairlead-viewer'),
+      ask: ['POST', 'probe', '{}'],
+      status: 403,
     },
     {
       name: 'an operator changes the mode',

@@ -1,6 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { decide, type Verdict } from '../service/decide.ts';
+import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
 import { MODES } from './configuration.ts';
 import type { ProxyPart } from './proxy-part.ts';
@@ -47,6 +49,14 @@ export async function switchMode(
   if (!wanted) throw badRequest(`mode: ${JSON.stringify(mode)} is not one of ${MODES.join(', ')}`);
   await part.switchMode(wanted);
   return agentState(context, part);
+}
+
+/** Returns the decisions of this node's forwarding table about {packets}. */
+export function decidePackets(part: ProxyPart, request: unknown): { verdicts: Verdict[] } {
+  const { packets = [] } = (request ?? {}) as { readonly packets?: readonly Packet[] };
+  const { map } = part.proxy;
+  if (!map) throw badRequest('nothing is programmed yet');
+  return { verdicts: packets.map((packet) => decide(map, packet)) };
 }
 
 /** Reads the body of a request as JSON. Throws FairleadError if it is not, or longer than `limit` bytes. */

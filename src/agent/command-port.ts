@@ -40,7 +40,7 @@ const HANDSHAKE_MS = 5000;
 const REQUEST_MS = 10_000;
 const IDLE_MS = 5000;
 /** Requests that are carried out at the same time, and streams of flows. */
-const MAX_RUNNING = 8;
+const MAX_RUNNING = 16;
 const MAX_STREAMS = 16;
 const KEEP_ALIVE_MS = 30_000;
 
@@ -149,7 +149,7 @@ async function answer(
   running.requests++;
   try {
     const body = method === 'POST' ? await readBody<unknown>(request, MAX_BODY_BYTES) : null;
-    if (verb === 'update') logger.info({ user, operation, body }, 'carrying out a command');
+    if (operation === 'mode') logger.info({ user, operation, body }, 'carrying out a command');
     respond(response, 200, await handlers[operation](body));
   } finally {
     running.requests--;

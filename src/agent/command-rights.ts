@@ -39,6 +39,14 @@ export const COMMAND_OPERATIONS = {
   fact: { method: 'POST', verb: 'get' },
   /** ModesRequest → ModeComparison */
   modes: { method: 'POST', verb: 'get' },
+  /** → NodeLayout */
+  layout: { method: 'GET', verb: 'get' },
+  /** {packets: Packet[]} → {verdicts: Verdict[]} */
+  decide: { method: 'POST', verb: 'get' },
+  /** → {drifts: Drift[]} */
+  verify: { method: 'GET', verb: 'get' },
+  /** ProbeBody → Outcome: sends packets from the node or a pod */
+  probe: { method: 'POST', verb: 'update' },
   /** {mode} → AgentState */
   mode: { method: 'POST', verb: 'update' },
 } as const satisfies Readonly<Record<string, CommandRight>>;

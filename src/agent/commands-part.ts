@@ -1,12 +1,13 @@
 import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
 import type { AgentContext } from './agent-context.ts';
-import { agentState, switchMode } from './agent-state.ts';
+import { agentState, decidePackets, switchMode } from './agent-state.ts';
 import { createCommandAuthorization } from './command-authorization.ts';
 import { startCommandPort } from './command-port.ts';
 import type { ControlSources } from './control-socket.ts';
 import { answerExplain, type ExplainBody } from './explain-part.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
 import { answerFact, type FactBody } from './node-facts.ts';
+import { createNodeProber, nodeLayout, type ProbeBody } from './node-probes.ts';
 
 /** Serves commands from other machines at the configured address; null: none is configured. */
 export function startCommands(context: AgentContext, sources: ControlSources): { close(): void } | null {
@@ -14,6 +15,7 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
   const { commandsBindAddress: bind, nodeName: node } = configuration;
   if (bind === null) return null;
   const { part, services } = sources;
+  const probe = createNodeProber(clock);
   return startCommandPort({
     bind,
     node,
@@ -26,6 +28,10 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
       explain: (body) => answerExplain(context, sources, (body ?? {}) as Partial<ExplainBody>),
       modes: (body) => answerModes(sources, (body ?? {}) as Partial<ModesRequest>),
       fact: (body) => answerFact(configuration, services, body as Partial<FactBody> | null),
+      layout: () => nodeLayout(configuration),
+      decide: (body) => decidePackets(part, body),
+      verify: async () => ({ drifts: await part.proxy.drifts() }),
+      probe: (body) => probe(body as Partial<ProbeBody> | null),
       flows: (query, response) => streamFlows(response, part.flows, readFlowsRequest(query)),
     },
   });

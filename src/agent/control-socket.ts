@@ -6,10 +6,8 @@ import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Node, Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { allows, type PolicyPacket } from '../policy/allows.ts';
-import { decide } from '../service/decide.ts';
-import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
-import { agentState, badRequest, readBody, switchMode } from './agent-state.ts';
+import { agentState, badRequest, decidePackets, readBody, switchMode } from './agent-state.ts';
 import { answerExplain, type ExplainBody } from './explain-part.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
 import type { PolicyPart } from './policy-part.ts';
@@ -85,12 +83,8 @@ async function answer(
     }
     case 'POST /verify':
       return { drifts: await part.proxy.drifts() };
-    case 'POST /decide': {
-      const { packets = [] } = await readBody<{ packets?: Packet[] }>(request);
-      const { map } = part.proxy;
-      if (!map) throw badRequest('nothing is programmed yet');
-      return { verdicts: packets.map((packet) => decide(map, packet)) };
-    }
+    case 'POST /decide':
+      return decidePackets(part, await readBody(request));
     case 'POST /decide-policies': {
       const { packets = [] } = await readBody<{ packets?: PolicyPacket[] }>(request);
       const { policies } = sources;

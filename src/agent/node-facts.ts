@@ -32,7 +32,8 @@ export interface FactPod {
 }
 
 /** The node's network: agents use it. */
-const OWN_NETNS: NetnsRef = { path: '/proc/self/ns/net' };
+export const OWN_NETNS: NetnsRef = { path: '/proc/self/ns/net' };
+const MAX_KNOWN = 512;
 const DNS_SERVICES: readonly string[] = ['kube-dns', 'coredns', 'rke2-coredns-rke2-coredns'];
 
 /** Collects a fact on this node. Throws FairleadError if the request is malformed; other failures are answers. */
@@ -60,6 +61,20 @@ function placeOnNode(node: string, place: Place, pod: FactPod | null, resolvConf
     controlGroup: null,
     resolvConf,
     hosts: () => (pod ? pod.hosts.join('\n') : (readOptionalFile('/etc/hosts') ?? '')),
+  };
+}
+
+/** Returns a function that finds a pod's network namespace, and tries the one that it found before first. */
+export function createNetnsFinder(): (addresses: readonly string[]) => NetnsRef {
+  const known = new Map<string, NetnsRef>();
+  return (addresses) => {
+    const key = addresses.join();
+    const before = known.get(key);
+    if (before && hasAddress(before, addresses)) return before;
+    const found = netnsWith(addresses);
+    if (known.size >= MAX_KNOWN) known.clear();
+    known.set(key, found);
+    return found;
   };
 }
 

@@ -5,8 +5,14 @@ import { pausePid } from '../cluster/places.ts';
 import { cgroupParent } from '../cluster/processes.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
-import { type CheckedCluster, type CheckSetup, setUpCheck } from '../conformance/check-cluster.ts';
-import { type Flow, flowsOf, packetOf } from '../conformance/flows.ts';
+import {
+  type CheckedCluster,
+  type CheckSetup,
+  localServices,
+  setUpCheck,
+} from '../conformance/check-cluster.ts';
+import { flowsOf } from '../conformance/flows.ts';
+import type { LocalPlace } from '../conformance/layout.ts';
 import {
   type PolicyOracle,
   policyFlowsOf,
@@ -14,9 +20,11 @@ import {
   runPolicyFlows,
 } from '../conformance/policy-flows.ts';
 import { type PolicyScene, setUpPolicyScene } from '../conformance/policy-scene.ts';
+import { socketProber } from '../conformance/probe.ts';
 import { createProbeSockets } from '../conformance/probe-sockets.ts';
 import { type FlowResult, flowText, type Oracle, runFlows } from '../conformance/run.ts';
 import { SCENARIOS } from '../conformance/scenarios.ts';
+import { settle } from '../conformance/settle.ts';
 import type { Drift, Mode } from '../dataplane/dataplane.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
@@ -29,34 +37,41 @@ import type { PolicyVerdict } from '../policy/allows.ts';
 import { unusedClusterPolicyKinds } from '../policy/follow-cluster-policies.ts';
 import { kindsOf } from '../policy/policy-rows.ts';
 import type { Verdict } from '../service/decide.ts';
-import { defineCommand, NAME_OPTION, type Output } from './command.ts';
+import { differenceText, report } from './check-report.ts';
+import { defineCommand, NAME_OPTION } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { texts, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
-import { paint, showProgress } from './terminal.ts';
+import { checkRemotely } from './remote-check.ts';
+import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';
+import { showProgress } from './terminal.ts';
 
-const SETTLE_MS = 20_000;
 export const command = defineCommand({
   name: 'check',
   summary: 'send packets through Services and network policies, and compare the results',
   description: [
     'Checks that the nodes handle traffic to Services correctly: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes. Network policies are checked in the same way: for each set of policies in a table, packets between pods, nodes and outside, to pods and through Services. Before the first packet of each flow, "explain" predicts the outcome, the servers and the client address that each server sees; a difference is a failure. Removes what it created. The exit status is 0 when all agree.',
+    'With --kubeconfig or --context: a cluster whose agents run in pods. They send the packets, from pods of a namespace that the check makes and from nodes; network policies and clients outside are not checked.',
   ],
   arguments: [],
   options: {
     name: NAME_OPTION,
+    ...REMOTE_OPTIONS,
     only: texts('TEXT', 'only flows whose description contains TEXT'),
     concurrency: wholeNumber('N', [12, 1, 256], 'the number of concurrent flows'),
     ...FORMAT_OPTIONS,
   },
-  async run({ options }, output) {
+  async run(parsed, output) {
+    const { options } = parsed;
     const { name, only, concurrency } = options;
     const isText = options.output === 'text';
+    const remote = await openRemote('check', parsed);
+    if (remote) return await checkRemotely(remote, options, output).finally(() => remote.close());
     requireRoot('check');
     const state = requireCluster(name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     const client = createClient(transport, 'fairlead-check');
-    let setup: CheckSetup | null = null;
+    let setup: CheckSetup<LocalPlace> | null = null;
     let starting: Promise<PolicyScene> | null = null;
     try {
       const modes = new Map<string, Mode>();
@@ -71,7 +86,7 @@ export const command = defineCommand({
       starting = isPolicyWanted ? setUpPolicyScene(cluster) : null;
       // Awaited below, after the other set-up, which may fail first.
       starting?.catch(() => {});
-      setup = await setUpCheck(cluster, SCENARIOS);
+      setup = await setUpCheck(localServices(cluster), SCENARIOS);
       const scene = await starting;
       const { layout } = setup;
       const flows = flowsOf(layout, SCENARIOS, setup.frontends).filter((flow) => isWanted(flowText(flow)));
@@ -115,10 +130,11 @@ export const command = defineCommand({
         output.out(wrapLines(differenceText(result), output.columns));
       };
       const sockets = createProbeSockets(systemClock.now());
+      const probe = socketProber(sockets, systemClock);
       const nodes = state.nodes.map((node) => node.name);
       const sent = await Promise.all([
-        runFlows(layout, flows, oracle, sockets, concurrency, onResult),
-        runPolicyFlows({ client, oracle, sockets, clock: systemClock, nodes }, policyFlows, onResult),
+        runFlows(layout, flows, oracle, probe, concurrency, onResult),
+        runPolicyFlows({ client, oracle, probe, clock: systemClock, nodes }, policyFlows, onResult),
       ]).finally(() => {
         sockets.close();
         progress.end();
@@ -171,27 +187,6 @@ function checkedCluster(state: ClusterState, client: CheckedCluster['client']): 
   };
 }
 
-/** Waits until every node has programmed all the Services. */
-async function settle(flows: readonly Flow[], oracle: Oracle): Promise<void> {
-  const byNode = Map.groupBy(flows, (flow) => flow.from.node);
-  for (const [node, wanted] of byNode) {
-    const packets = wanted.map(packetOf);
-    for (const until = Date.now() + SETTLE_MS; ; ) {
-      const verdicts = await oracle.decide(node, packets);
-      const unknown = verdicts.findIndex(
-        ({ action, reason }, index) =>
-          action === 'pass' ||
-          reason === 'unallocated-cluster-ip' ||
-          (wanted[index]?.expected.action === 'forward') !== (action === 'forward'),
-      );
-      if (unknown < 0) break;
-      // A lasting difference will appear in the flows.
-      if (Date.now() > until) break;
-      await new Promise((resolve) => setTimeout(resolve, 50));
-    }
-  }
-}
-
 /** Compares the kernel of every node with its ServiceMap, after an update in progress. */
 async function verify(state: ClusterState): Promise<(Drift & { node: string })[]> {
   const found: (Drift & { node: string })[] = [];
@@ -200,39 +195,4 @@ async function verify(state: ClusterState): Promise<(Drift & { node: string })[]
     found.push(...drifts.map((drift) => ({ ...drift, node: name })));
   }
   return found;
-}
-
-function differenceText(result: FlowResult): string {
-  const { flow, mode, expected, seen, decided, explained, sourceProblem } = result;
-  return `✗ ${flow} (${mode})
-    expected   ${expected}
-    seen       ${seen}
-    decided    ${decided}
-    explained  ${explained}${sourceProblem === null ? '' : `\n    source     ${sourceProblem}`}
-`;
-}
-
-function report(
-  output: Output,
-  results: readonly FlowResult[],
-  drifts: readonly (Drift & { node: string })[],
-  modes: readonly Mode[],
-  seconds: number,
-): void {
-  for (const { node, object, kind } of drifts)
-    output.out(wrapLines(`✗ ${node}: ${object} is ${kind}\n`, output.columns));
-  const good = results.filter(({ ok }) => ok).length;
-  const different = Map.groupBy(
-    results.filter(({ difference }) => difference !== null),
-    ({ mode, difference }) => `${mode}: ${difference}`,
-  );
-  for (const [text, flows] of different)
-    output.out(wrapLines(`  ${flows.length} flows differ as documented: ${text}\n`, output.columns));
-  const isGood = good === results.length && drifts.length === 0;
-  const counts = isGood
-    ? `all ${results.length} flows behaved as expected`
-    : `${results.length - good} of ${results.length} flows did not behave as expected`;
-  output.out(
-    `${isGood ? paint(output, 'good', '✓') : paint(output, 'bad', '✗')} ${counts} (${modes.join(', ')}; ${seconds.toFixed(1)} s)\n`,
-  );
 }

@@ -14,6 +14,7 @@ import type { ApiResponse, Transport } from '../kube/transport.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { createSemaphore, type Semaphore } from '../lib/semaphore.ts';
 
 /** The agent of a node of any cluster, by its pod. */
 export interface RemoteAgent {
@@ -41,6 +42,8 @@ const AGENT_LABELS = 'app.kubernetes.io/name=fairlead';
 const TOKEN_SECONDS = 600;
 /** A token is used for at most this long, so that it is not refused on its way. */
 const TOKEN_USE_MS = (TOKEN_SECONDS - 60) * 1000;
+/** Requests of a command to one agent at the same time; agents refuse more than 16 of all commands. */
+const MAX_ASKED = 8;
 /** How long an agent may take to report its state. */
 const PATIENCE_MS = 5000;
 const INSTALL_HINT = 'fairlead manifests --for commands | kubectl apply -f -';
@@ -98,6 +101,7 @@ export function createRemoteAgents(
   client: Pick<Client, 'request'>,
   now: () => number,
 ): RemoteAgents {
+  const turns = new Map<string, Semaphore>();
   const tokens = new Map<string, { readonly until: number; readonly token: Promise<string> }>();
 
   const tokenFor = (agent: RemoteAgent, operation: CommandOperation): Promise<string> => {
@@ -150,8 +154,13 @@ export function createRemoteAgents(
 
   return {
     async ask(agent, operation, body) {
-      const { body: answer } = await send(agent, operation, body === undefined ? {} : { body });
-      return JSON.parse(await readBody(answer));
+      const key = `${agent.namespace}/${agent.pod}`;
+      const turn = turns.get(key) ?? createSemaphore(MAX_ASKED);
+      turns.set(key, turn);
+      return await turn.run(async () => {
+        const { body: answer } = await send(agent, operation, body === undefined ? {} : { body });
+        return JSON.parse(await readBody(answer)) as unknown;
+      });
     },
     async open(agent, operation, query, signal) {
       return (await send(agent, operation, { query: `?${query}`, signal })).body;

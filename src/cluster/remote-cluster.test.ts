@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Client } from '../kube/client.ts';
-import type { Pod } from '../kube/types.ts';
+import type { Pod, Service } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { RemoteAgents } from './remote-agents.ts';
 import { remoteCluster } from './remote-cluster.ts';
@@ -163,16 +163,31 @@ describe('facts that no agent can read are answers with the reason', () => {
   }
 });
 
+const SERVICES = [
+  {
+    metadata: { namespace: 'other', name: 'db' },
+    spec: { clusterIPs: ['10.96.0.7'], externalIPs: ['192.0.2.7'], ports: [{ port: 80, nodePort: 30007 }] },
+    status: { loadBalancer: { ingress: [{ ip: '192.0.2.8' }] } },
+  },
+] as unknown as Service[];
+
 describe('pods that are sent with a question', () => {
+  test('are all pods, if they fit into a request', () => {
+    assert.equal(neededPods(PODS, SERVICES, { from: 'client', to: 'svc/web' }).length, 3);
+  });
   const rows = [
     { from: 'client', to: 'svc/web', sent: ['client'] },
     { from: 'client', to: 'svc/shop/web', sent: ['client', 'web'] },
     { from: 'client', to: 'http://web.shop/', sent: ['client', 'web'] },
     { from: '10.0.0.3', to: 'shop/web:80', sent: ['client', 'web', 'db'] },
+    { from: 'node/n1', to: '10.96.0.7:80', sent: ['client', 'db'] },
+    { from: 'node/n1', to: '192.0.2.7:80/UDP', sent: ['client', 'db'] },
+    { from: 'node/n1', to: '192.0.2.8:80', sent: ['client', 'db'] },
+    { from: '203.0.113.1', to: 'node/n2:30007', sent: ['client', 'db'] },
   ];
   for (const { from, to, sent } of rows) {
-    test(`${from} → ${to}`, () => {
-      const names = neededPods(PODS, { from, to }).map(({ metadata }) => metadata?.name);
+    test(`of a cluster that is too large: ${from} → ${to}`, () => {
+      const names = neededPods(PODS, SERVICES, { from, to }, 10).map(({ metadata }) => metadata?.name);
       assert.deepEqual(names, sent);
     });
   }

@@ -1,4 +1,5 @@
 import type { AgentState } from '../agent/agent-state.ts';
+import type { CommandOperation } from '../agent/command-rights.ts';
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
@@ -11,9 +12,10 @@ import { createSemaphore } from '../lib/semaphore.ts';
 import type { ModeComparison } from '../modes/comparison.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
 import type { ModesQuestion } from './agent-client.ts';
+import type { FlowExplainer } from './explainer.ts';
 import type { ContextPlace } from './kubeconfig-contexts.ts';
 import { createRemoteAgents, findAgents, type RemoteAgent, type RemoteAgents } from './remote-agents.ts';
-import { explainRemotely } from './remote-explain.ts';
+import { openRemoteExplainer, refuseOutside } from './remote-explain.ts';
 
 /** What the agent of a node says of itself, or why it does not. */
 export interface AgentReport {
@@ -39,6 +41,10 @@ export interface RemoteCluster {
   /** Asks all agents for their state; those that do not answer have a problem. */
   reports(): Promise<AgentReport[]>;
   explain(request: ExplainRequest): Promise<Explanation>;
+  /** Returns an explainer for many flows between pods of one namespace, and nodes: it reads the pods now, and facts once. */
+  explainer(namespace: string): Promise<FlowExplainer>;
+  /** Asks the agent of a node. */
+  ask(node: string, operation: CommandOperation, body?: unknown): Promise<unknown>;
   compareModes(question: ModesQuestion): Promise<ModeComparison>;
   /** Opens the stream of a node's flows, one FlowsEntry per line. */
   flows(node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
@@ -94,6 +100,8 @@ export function remoteCluster(
       hint: `use one of ${agents.map((one) => one.node).join(', ')}`,
     });
   };
+  const explainer = (namespace: string | null = null) =>
+    openRemoteExplainer(agents, remote, client, namespace);
   const turns = createSemaphore(MAX_ASKED);
   return {
     context,
@@ -113,7 +121,12 @@ export function remoteCluster(
           }),
         ),
       ),
-    explain: (request) => explainRemotely(agents, remote, client, request),
+    explainer,
+    async explain(request) {
+      refuseOutside(request);
+      return await (await explainer()).explain(request);
+    },
+    ask: (node, operation, body) => remote.ask(agentOf(node), operation, body),
     async compareModes({ node, namespace, name }) {
       const agent = agentOf(node ?? agents[0]?.node ?? '');
       return (await remote.ask(agent, 'modes', { namespace, name })) as ModeComparison;

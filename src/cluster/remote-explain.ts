@@ -1,41 +1,34 @@
-import { type ListedObjects, listObjectsToExplain } from '../agent/explain-part.ts';
 import type { FactBody, FactPod } from '../agent/node-facts.ts';
 import type { Client } from '../kube/client.ts';
-import type { Pod } from '../kube/types.ts';
+import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
 import type { FactAnswer, LocalFactRequest } from '../observe/facts.ts';
 import { placeText } from '../observe/gather-facts.ts';
-import { createExplainer } from './explainer.ts';
+import { createExplainer, type FlowExplainer } from './explainer.ts';
 import type { RemoteAgent, RemoteAgents } from './remote-agents.ts';
 
+/** Less than agents accept: facts are sent too. */
+const MAX_BYTES = 3 << 20;
+
 /**
- * Explains a flow of any cluster: agents have the forwarding tables and read their nodes; the pods, which agents may not
- * list, are read with the user's permissions. Throws the errors of `explain`, and FairleadError if no agent answers.
+ * Explains flows of any cluster: agents have the forwarding tables and read their nodes; the pods, which agents may not
+ * list, are read once, with the user's permissions. `namespace`: of all pods that matter; null: any. Throws FairleadError if
+ * no agent answers.
  */
-export async function explainRemotely(
+export async function openRemoteExplainer(
   agents: readonly RemoteAgent[],
   remote: RemoteAgents,
   client: Client,
-  request: ExplainRequest,
-): Promise<Explanation> {
-  for (const [label, text] of [
-    ['FROM', request.from],
-    ['TO', request.to],
-  ] as const)
-    if (/^outside(:|$)/.test(text))
-      throw new FairleadError(`${label} is outside, which has no known address in this cluster`, {
-        op: 'explain',
-        code: 'bad-argument',
-        hint: `use the address of the ${label === 'FROM' ? 'client' : 'server'}`,
-      });
+  namespace: string | null = null,
+): Promise<FlowExplainer> {
   const agentOf = (node: string): RemoteAgent => {
     const agent = agents.find((one) => one.node === node);
     if (agent) return agent;
     throw new FairleadError(`no agent runs on node ${node}`, { op: 'explain', code: 'not-running' });
   };
-  const all = await listObjectsToExplain(client);
-  const objects = { pods: neededPods(all.pods, request).map(trimPod), leases: all.leases };
+  const all = await listObjects(client, namespace);
   const first = await firstAnswering(agents, remote);
   const gather = async (fact: LocalFactRequest): Promise<FactAnswer> => {
     try {
@@ -47,14 +40,38 @@ export async function explainRemotely(
       return { kind: 'failed', reason };
     }
   };
-  const explainer = createExplainer({
+  return createExplainer({
     nodes: () => agents.map(({ node }) => node),
     firstNode: () => first,
-    ask: async (node, asked) =>
-      (await remote.ask(agentOf(node), 'explain', { ...asked, hosts: [], objects })) as Explanation,
+    ask: async (node, asked) => {
+      const objects = { pods: neededPods(all.pods, all.services, asked), leases: all.leases };
+      return (await remote.ask(agentOf(node), 'explain', { ...asked, hosts: [], objects })) as Explanation;
+    },
     gather,
   });
-  return await explainer.explain(request);
+}
+
+async function listObjects(client: Client, namespace: string | null) {
+  const [pods, services, leases] = await Promise.all([
+    client.list(RESOURCES.pods, namespace === null ? {} : { namespace }),
+    client.list(RESOURCES.services, namespace === null ? {} : { namespace }),
+    client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
+  ]);
+  return { pods: pods.items, services: services.items, leases: leases.items };
+}
+
+/** Throws FairleadError if a question is about the client outside of local clusters. */
+export function refuseOutside({ from, to }: Pick<ExplainRequest, 'from' | 'to'>): void {
+  for (const [label, text] of [
+    ['FROM', from],
+    ['TO', to],
+  ] as const)
+    if (/^outside(:|$)/.test(text))
+      throw new FairleadError(`${label} is outside, which has no known address in this cluster`, {
+        op: 'explain',
+        code: 'bad-argument',
+        hint: `use the address of the ${label === 'FROM' ? 'client' : 'server'}`,
+      });
 }
 
 /** Returns the first node whose agent answers. Throws the error of the last one if none does. */
@@ -72,19 +89,31 @@ async function firstAnswering(agents: readonly RemoteAgent[], remote: RemoteAgen
 }
 
 /**
- * Returns the pods that an explanation may look at, because a large cluster's are too many for a request: those in
- * namespaces that the question names, in "default", and with addresses that it names.
+ * Returns the pods that are sent with a question: all, as far as they fit into a request; of larger clusters those in
+ * namespaces that the question names, in "default", in namespaces of Services whose addresses or node ports it names, and
+ * those whose own addresses it names.
  */
 export function neededPods(
-  pods: ListedObjects['pods'],
+  pods: readonly Pod[],
+  services: readonly Service[],
   { from, to }: Pick<ExplainRequest, 'from' | 'to'>,
+  limit = MAX_BYTES,
 ): Pod[] {
+  const all = pods.map(trimPod);
+  if (JSON.stringify(all).length <= limit) return all;
   const words = new Set(['default', ...`${from} ${to}`.toLowerCase().split(/[^a-z0-9-]+/)]);
-  const isNamed = (address: string) => from.includes(address) || to.includes(address);
-  return pods.filter(
+  const isNamed = (address: string | undefined) =>
+    address !== undefined && (from.includes(address) || to.includes(address));
+  for (const { metadata, spec, status } of services) {
+    const ports = (spec?.ports ?? []).map(({ nodePort }) => String(nodePort));
+    const ingress = (status?.loadBalancer?.ingress ?? []).map(({ ip }) => ip);
+    const addresses = [...(spec?.clusterIPs ?? []), ...(spec?.externalIPs ?? []), ...ingress];
+    if (addresses.some(isNamed) || ports.some((port) => words.has(port)))
+      words.add(metadata?.namespace ?? '');
+  }
+  return all.filter(
     ({ metadata, status }) =>
-      words.has(metadata?.namespace ?? '') ||
-      (status?.podIPs ?? []).some(({ ip }) => ip !== undefined && isNamed(ip)),
+      words.has(metadata?.namespace ?? '') || (status?.podIPs ?? []).some(({ ip }) => isNamed(ip)),
   );
 }
 
@@ -118,7 +147,7 @@ export function trimPod({ metadata, spec, status }: Pod): Pod {
   } as Pod;
 }
 
-function factBody(request: LocalFactRequest, pods: ListedObjects['pods']): FactBody {
+function factBody(request: LocalFactRequest, pods: readonly Pod[]): FactBody {
   const { place } = request;
   if (place.kind === 'node' || place.kind === 'host') return { request, pod: null };
   const pod = pods.find(({ metadata }) => metadata?.uid === place.uid);

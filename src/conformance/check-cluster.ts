@@ -7,17 +7,42 @@ import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/t
 import { addressAt, canonicalAddress, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Frontends } from './flows.ts';
-import type { Addresses, Layout, LayoutConfiguration, Place, Server } from './layout.ts';
+import type { Addresses, Layout, LayoutConfiguration, LocalPlace, Place, Server } from './layout.ts';
 import type { EndpointState, Scenario } from './scenarios.ts';
 
-/** The local cluster under test. */
-export interface CheckedCluster {
+/** A cluster under test. */
+export interface CheckedServices<P extends Place> {
   readonly client: Client;
   readonly families: readonly IPFamily[];
   readonly nodes: readonly { readonly name: string; readonly addresses: readonly string[] }[];
+  /** The networks, one for each family, of the check's load-balancer addresses and external IPs. */
   readonly wireCidrs: readonly string[];
+  /** Empty: there is no client outside. */
   readonly outsideAddresses: readonly string[];
   readonly configuration: LayoutConfiguration;
+  /** The container of a server `fairlead echo`. */
+  echo(port: number, message: string): Container;
+  /** A container that does nothing. */
+  idle(): Container;
+  /** Completes a place; `uid`: of its pod. */
+  place(place: Place, uid: string | null): P;
+  /** All addresses of a node, bridges included. */
+  allAddresses(node: string): Promise<ReadonlySet<string>> | ReadonlySet<string>;
+  /** Adds routes of the client outside. */
+  addRoutes(routes: readonly OutsideRoute[]): void;
+  removeRoutes(routes: readonly OutsideRoute[]): void;
+  /** Ends the wait for pods. */
+  readonly signal?: AbortSignal;
+}
+
+type Container = NonNullable<Pod['spec']>['containers'][number];
+
+/** A local cluster under test. */
+export interface CheckedCluster
+  extends Pick<
+    CheckedServices<LocalPlace>,
+    'client' | 'families' | 'nodes' | 'wireCidrs' | 'outsideAddresses' | 'configuration'
+  > {
   nodeNetns(node: string): NetnsRef;
   /** The control group of a node's processes. */
   controlGroup(node: string): string;
@@ -33,20 +58,44 @@ const FIRST_ADDRESS = 130;
 const POD_WAIT_MS = 120_000;
 
 /** The running pods and Services of the check. */
-export interface CheckSetup {
-  readonly layout: Layout;
+export interface CheckSetup<P extends Place> {
+  readonly layout: Layout<P>;
   readonly frontends: ReadonlyMap<string, Frontends>;
   close(): Promise<void>;
 }
+
+/** Returns how the Services of a local cluster are checked. */
+export const localServices = (cluster: CheckedCluster): CheckedServices<LocalPlace> => ({
+  ...cluster,
+  echo: (port, message) => ({
+    name: message,
+    image: 'fairlead',
+    command: ['fairlead', 'echo', `--port=${port}`, `--message=${message}`],
+  }),
+  idle: () => ({ name: 'client', image: 'host', command: ['sleep', 'infinity'] }),
+  place: (place, uid) => ({
+    ...place,
+    controlGroup: place.kind === 'outside' ? null : cluster.controlGroup(place.node),
+    netns:
+      place.kind === 'outside'
+        ? cluster.outsideNetns
+        : uid === null
+          ? cluster.nodeNetns(place.node)
+          : cluster.podNetns(place.node, uid),
+  }),
+  allAddresses: (node) => allAddresses(cluster.nodeNetns(node)),
+  addRoutes: (routes) => addOutsideRoutes(cluster, routes),
+  removeRoutes: (routes) => removeOutsideRoutes(cluster, routes),
+});
 
 /**
  * Creates the check's namespace with its servers, clients and Services, and routes for the client outside.
  * Servers: two on the first node, one on the second; of three nodes the last has none.
  */
-export async function setUpCheck(
-  cluster: CheckedCluster,
+export async function setUpCheck<P extends Place>(
+  cluster: CheckedServices<P>,
   scenarios: readonly Scenario[],
-): Promise<CheckSetup> {
+): Promise<CheckSetup<P>> {
   const { client, nodes } = cluster;
   const first = nodes[0];
   if (!first) throw new FairleadError('the cluster has no nodes', { op: 'check', code: 'no-node' });
@@ -54,80 +103,83 @@ export async function setUpCheck(
   const last = nodes.at(-1) ?? first;
   const routes: { destination: string; via: string }[] = [];
   const close = async () => {
-    removeOutsideRoutes(cluster, routes);
+    cluster.removeRoutes(routes);
     await removeNamespace(client);
   };
   await removeNamespace(client);
   try {
     await client.create(RESOURCES.namespaces, { metadata: { name: CHECK_NAMESPACE } });
+    const server = (name: string, node: string) =>
+      pod(
+        name,
+        node,
+        [cluster.echo(8080, 'hello'), cluster.echo(8081, 'second')].map((container, index) => ({
+          ...container,
+          readinessProbe: { tcpSocket: { port: 8080 + index }, periodSeconds: 1 },
+        })),
+      );
     const wanted = [
-      serverPod('server-1', first.name),
-      serverPod('server-2', first.name),
-      serverPod('server-3', second.name),
-      clientPod('client-1', first.name),
-      ...(last === first ? [] : [clientPod('client-2', last.name)]),
+      server('server-1', first.name),
+      server('server-2', first.name),
+      server('server-3', second.name),
+      pod('client-1', first.name, [cluster.idle()]),
+      ...(last === first ? [] : [pod('client-2', last.name, [cluster.idle()])]),
     ];
-    for (const pod of wanted) await createPod(client, pod);
-    const pods = await waitForPods(client, wanted.length);
+    for (const one of wanted) await createPod(client, one);
+    const pods = await waitForPods(client, wanted.length, CHECK_NAMESPACE, cluster.signal);
+    const podAddresses = ({ status }: Pod) =>
+      addressesOf(
+        cluster,
+        (status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
+      );
     const servers = pods
       .filter(({ metadata }) => metadata?.name?.startsWith('server-'))
       .map(
-        (pod): Server => ({
-          name: pod.metadata?.name ?? '',
-          node: pod.spec?.nodeName ?? '',
-          addresses: addressesOf(
-            cluster,
-            (pod.status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
-          ),
+        (one): Server => ({
+          name: one.metadata?.name ?? '',
+          node: one.spec?.nodeName ?? '',
+          addresses: podAddresses(one),
         }),
       )
       .sort((a, b) => a.name.localeCompare(b.name));
-    const places: Place[] = [
+    const entries = [...new Set([first, last])];
+    const outside = addressesOf(cluster, cluster.outsideAddresses);
+    const places: P[] = [
       ...pods
         .filter(({ metadata }) => metadata?.name !== 'server-2' && metadata?.name !== 'server-3')
-        .map(
-          (pod): Place => ({
-            name: `${CHECK_NAMESPACE}/${pod.metadata?.name}`,
-            kind: 'pod',
-            node: pod.spec?.nodeName ?? '',
-            controlGroup: cluster.controlGroup(pod.spec?.nodeName ?? ''),
-            netns: cluster.podNetns(pod.spec?.nodeName ?? '', pod.metadata?.uid ?? ''),
-            addresses: addressesOf(
-              cluster,
-              (pod.status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
-            ),
-          }),
+        .map(({ metadata, spec, ...one }) =>
+          cluster.place(
+            {
+              name: `${CHECK_NAMESPACE}/${metadata?.name}`,
+              kind: 'pod',
+              node: spec?.nodeName ?? '',
+              addresses: podAddresses(one),
+            },
+            metadata?.uid ?? '',
+          ),
         ),
-      ...[...new Set([first, last])].flatMap((node): Place[] => [
-        {
-          name: `node/${node.name}`,
-          kind: 'node',
-          node: node.name,
-          controlGroup: cluster.controlGroup(node.name),
-          netns: cluster.nodeNetns(node.name),
-          addresses: addressesOf(cluster, node.addresses),
-        },
-        {
-          name: 'outside',
-          kind: 'outside',
-          node: node.name,
-          controlGroup: null,
-          netns: cluster.outsideNetns,
-          addresses: addressesOf(cluster, cluster.outsideAddresses),
-        },
+      ...entries.flatMap(({ name, addresses }) => [
+        cluster.place(
+          { name: `node/${name}`, kind: 'node', node: name, addresses: addressesOf(cluster, addresses) },
+          null,
+        ),
+        ...(cluster.outsideAddresses.length === 0
+          ? []
+          : [cluster.place({ name: 'outside', kind: 'outside', node: name, addresses: outside }, null)]),
       ]),
     ];
-    const layout: Layout = {
+    const layout: Layout<P> = {
       families: cluster.families,
       servers,
       places,
-      nodeAddresses: new Map(nodes.map((node) => [node.name, allAddresses(cluster.nodeNetns(node.name))])),
+      nodeAddresses: new Map(
+        await Promise.all(nodes.map(async ({ name }) => [name, await cluster.allAddresses(name)] as const)),
+      ),
       primary: new Map(nodes.map((node) => [node.name, addressesOf(cluster, node.addresses)])),
       entry: first.name,
       configuration: cluster.configuration,
     };
     const frontends = new Map<string, Frontends>();
-    const entries = [...new Set([first, last])];
     let host = FIRST_ADDRESS;
     const take = () => {
       const at = host++;
@@ -161,7 +213,7 @@ export async function setUpCheck(
         }
       }
     }
-    addOutsideRoutes(cluster, routes);
+    cluster.addRoutes(routes);
     return { layout, frontends, close };
   } catch (error) {
     await close();
@@ -169,20 +221,7 @@ export async function setUpCheck(
   }
 }
 
-function serverPod(name: string, node: string): Pod {
-  const echo = (port: number, message: string) => ({
-    name: message,
-    image: 'fairlead',
-    command: ['fairlead', 'echo', `--port=${port}`, `--message=${message}`],
-    readinessProbe: { tcpSocket: { port }, periodSeconds: 1 },
-  });
-  return pod(name, node, [echo(8080, 'hello'), echo(8081, 'second')]);
-}
-
-const clientPod = (name: string, node: string): Pod =>
-  pod(name, node, [{ name: 'client', image: 'host', command: ['sleep', 'infinity'] }]);
-
-function pod(name: string, nodeName: string, containers: NonNullable<Pod['spec']>['containers']): Pod {
+function pod(name: string, nodeName: string, containers: Container[]): Pod {
   return {
     metadata: { name, namespace: CHECK_NAMESPACE },
     spec: { nodeName, containers, terminationGracePeriodSeconds: 0, automountServiceAccountToken: false },
@@ -206,8 +245,10 @@ export async function waitForPods(
   client: Client,
   count: number,
   namespace = CHECK_NAMESPACE,
+  signal?: AbortSignal,
 ): Promise<Pod[]> {
   for (const until = Date.now() + POD_WAIT_MS; ; ) {
+    signal?.throwIfAborted();
     const { items } = await client.list(RESOURCES.pods, { namespace });
     const isReady = (one: Pod) =>
       one.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True') === true;
@@ -225,7 +266,7 @@ export async function waitForPods(
 }
 
 async function createService(
-  cluster: CheckedCluster,
+  cluster: Pick<CheckedServices<Place>, 'client' | 'families' | 'outsideAddresses'>,
   scenario: Scenario,
   layout: Layout,
   loadBalancer: ReadonlyMap<string, Addresses>,
@@ -234,9 +275,13 @@ async function createService(
   const { client, families } = cluster;
   const name = scenario.name;
   const protocols = ['TCP', 'UDP'] as const;
+  const none = families.map((family) => (family === 'ipv4' ? '192.0.2.1/32' : '2001:db8::1/128'));
   const ranges = {
-    outside: addressTexts(addressesOf(cluster, cluster.outsideAddresses)).map(hostRoute),
-    none: families.map((family) => (family === 'ipv4' ? '192.0.2.1/32' : '2001:db8::1/128')),
+    none,
+    outside:
+      cluster.outsideAddresses.length === 0
+        ? none
+        : addressTexts(addressesOf(cluster, cluster.outsideAddresses)).map(hostRoute),
   };
   const created = await client.create(RESOURCES.services, {
     metadata: { name, namespace: CHECK_NAMESPACE },
@@ -337,7 +382,10 @@ const addressTexts = (addresses: Addresses): string[] => Object.values(addresses
 /** Returns "ADDRESS/32", or /128. */
 export const hostRoute = (address: string) => `${address}/${address.includes(':') ? 128 : 32}`;
 
-export function addressesOf(cluster: CheckedCluster, texts: readonly string[]): Addresses {
+export function addressesOf(
+  cluster: { readonly families: readonly IPFamily[] },
+  texts: readonly string[],
+): Addresses {
   return Object.fromEntries(
     cluster.families.flatMap((family) => {
       const text = texts.find((one) => one.includes(':') === (family === 'ipv6'));

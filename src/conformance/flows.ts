@@ -15,9 +15,9 @@ export interface Frontends {
 }
 
 /** One flow of the table: its origin, its destination and the expected outcome. */
-export interface Flow {
+export interface Flow<P extends Place = Place> {
   readonly scenario: string;
-  readonly from: Place;
+  readonly from: P;
   readonly sourceClass: SourceClass;
   readonly kind: DestinationKind | 'wrong port' | 'no Service' | 'localhost' | 'second port';
   readonly family: IPFamily;
@@ -35,12 +35,12 @@ const KINDS: readonly DestinationKind[] = ['clusterIP', 'nodePort', 'loadBalance
 const CLASS: Readonly<Record<Place['kind'], SourceClass>> = { pod: 'pod', node: 'node', outside: 'external' };
 
 /** Returns the flows of the scenarios: from every origin, to every kind of address, with both protocols and all families. */
-export function flowsOf(
-  layout: Layout,
+export function flowsOf<P extends Place>(
+  layout: Layout<P>,
   scenarios: readonly Scenario[],
   frontends: ReadonlyMap<string, Frontends>,
-): Flow[] {
-  const flows: Flow[] = [];
+): Flow<P>[] {
+  const flows: Flow<P>[] = [];
   for (const scenario of scenarios) {
     const known = frontends.get(scenario.name);
     if (!known) continue;
@@ -64,7 +64,7 @@ export function flowsOf(
   return [...flows, ...specialFlows(layout, scenarios, frontends)];
 }
 
-function common(scenario: Scenario, from: Place, family: IPFamily, protocol: 'TCP' | 'UDP') {
+function common<P extends Place>(scenario: Scenario, from: P, family: IPFamily, protocol: 'TCP' | 'UDP') {
   return {
     scenario: scenario.name,
     from,
@@ -106,11 +106,11 @@ function expectedOf(layout: Layout, scenario: Scenario, kind: DestinationKind, f
 }
 
 /** Further cases: a second port, a wrong port, an address without a Service, node ports on loopback. */
-function specialFlows(
-  layout: Layout,
+function specialFlows<P extends Place>(
+  layout: Layout<P>,
   scenarios: readonly Scenario[],
   frontends: ReadonlyMap<string, Frontends>,
-): Flow[] {
+): Flow<P>[] {
   const [plain] = scenarios.filter(({ name }) => name === 'plain');
   const known = frontends.get('plain');
   if (!plain || !known) return [];

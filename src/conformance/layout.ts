@@ -1,5 +1,5 @@
-import type { NetnsRef } from '../kernel/netns.ts';
 import type { IPFamily } from '../lib/address.ts';
+import type { ProbeOrigin } from './probe-sockets.ts';
 
 /** Addresses by family; a single-stack cluster has only one. */
 export type Addresses = Readonly<Partial<Record<IPFamily, string>>>;
@@ -19,17 +19,17 @@ export interface Place {
   readonly kind: 'pod' | 'node' | 'outside';
   /** The node whose tables its packets pass first; for `outside`, the destination node. */
   readonly node: string;
-  readonly netns: NetnsRef;
-  /** The control group of its processes, by which some modes recognize them; null: not on a node. */
-  readonly controlGroup: string | null;
   readonly addresses: Addresses;
 }
 
+/** A place on this machine. */
+export interface LocalPlace extends Place, ProbeOrigin {}
+
 /** The nodes, servers and clients of the check. */
-export interface Layout {
+export interface Layout<P extends Place = Place> {
   readonly families: readonly IPFamily[];
   readonly servers: readonly Server[];
-  readonly places: readonly Place[];
+  readonly places: readonly P[];
   /** All addresses of each node, bridges included: the possible sources of a masqueraded packet. */
   readonly nodeAddresses: ReadonlyMap<string, ReadonlySet<string>>;
   /** The addresses in the Node object, on which its node ports answer. */

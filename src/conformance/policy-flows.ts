@@ -14,10 +14,9 @@ import {
   type RowScene,
   rowPacket,
 } from '../policy/policy-rows.ts';
-import type { Place } from './layout.ts';
+import type { LocalPlace } from './layout.ts';
 import type { PolicyScene } from './policy-scene.ts';
-import { type Outcome, probeTcp, probeUdp } from './probe.ts';
-import type { ProbeSockets } from './probe-sockets.ts';
+import type { Outcome, Prober } from './probe.ts';
 import type { FlowResult, Oracle } from './run.ts';
 
 /** What the nodes say about packets and policies. */
@@ -29,8 +28,8 @@ export interface PolicyOracle extends Pick<Oracle, 'mode' | 'explain'> {
 /** One packet of a row, in one family, to an address of the receiver or to the Service in front of it. */
 export interface PolicyFlow {
   readonly text: string;
-  readonly from: Place;
-  readonly to: Place;
+  readonly from: LocalPlace;
+  readonly to: LocalPlace;
   readonly family: IPFamily;
   readonly packet: RowPacket;
   /** Where the client sends it. */
@@ -110,13 +109,13 @@ export async function runPolicyFlows(
   {
     client,
     oracle,
-    sockets,
+    probe,
     clock,
     nodes,
   }: {
     readonly client: Client;
     readonly oracle: PolicyOracle;
-    readonly sockets: ProbeSockets;
+    readonly probe: Prober<LocalPlace>;
     readonly clock: Clock;
     /** The names of all nodes. */
     readonly nodes: readonly string[];
@@ -132,9 +131,7 @@ export async function runPolicyFlows(
         await client.create(clusterPolicyResource(kind), object);
       const decided = await settle(oracle, clock, nodes, flows);
       const ofRow = await Promise.all(
-        flows.map((flow, index) =>
-          runFlow({ oracle, sockets, clock }, flow, decided.get(flow.to.node)?.[index]),
-        ),
+        flows.map((flow, index) => runFlow({ oracle, probe }, flow, decided.get(flow.to.node)?.[index])),
       );
       for (const result of ofRow) onResult(result);
       results.push(...ofRow);
@@ -190,11 +187,7 @@ function packetOf({ from, to, family, packet }: PolicyFlow): PolicyPacket {
 }
 
 async function runFlow(
-  {
-    oracle,
-    sockets,
-    clock,
-  }: { readonly oracle: PolicyOracle; readonly sockets: ProbeSockets; readonly clock: Clock },
+  { oracle, probe }: { readonly oracle: PolicyOracle; readonly probe: Prober<LocalPlace> },
   flow: PolicyFlow,
   verdict: PolicyVerdict | undefined,
 ): Promise<FlowResult> {
@@ -203,14 +196,12 @@ async function runFlow(
   const { protocol, port } = packet;
   // Before the packet, so that the outcome cannot influence it.
   const explanation = await oracle.explain(from.name, `${hostPort({ ip: address, port })}/${protocol}`);
-  const probe = protocol === 'UDP' ? probeUdp : probeTcp;
   const outcome = await probe({
-    sockets,
     from,
+    protocol: protocol === 'UDP' ? 'UDP' : 'TCP',
     family,
     address,
     port,
-    clock,
     patience: isAllowed ? PATIENCE_MS : SILENCE_MS,
   });
   const expected = isAllowed ? 'delivered' : 'dropped';

@@ -19,7 +19,7 @@ import {
   removeOutsideRoutes,
   waitForPods,
 } from './check-cluster.ts';
-import type { Addresses, Place } from './layout.ts';
+import type { Addresses, LocalPlace } from './layout.ts';
 import { serveProbes } from './policy-servers.ts';
 
 const namespaceOf = (name: string) => `fairlead-check-${name}`;
@@ -27,7 +27,7 @@ const namespaceOf = (name: string) => `fairlead-check-${name}`;
 /** The running pods and Services of the policy rows. */
 export interface PolicyScene {
   /** Places of the rows by their names: "x/a", "node-1", "outside". */
-  readonly places: ReadonlyMap<string, Place>;
+  readonly places: ReadonlyMap<string, LocalPlace>;
   /** The cluster IPs of the Service of each pod. */
   readonly services: ReadonlyMap<string, Addresses>;
   readonly rows: RowScene;
@@ -64,7 +64,7 @@ export async function setUpPolicyScene(cluster: CheckedCluster): Promise<PolicyS
       const { spec } = await client.create(RESOURCES.services, serviceOf(one, families.length > 1));
       services.set(one.key, addressesOf(cluster, spec?.clusterIPs ?? []));
     }
-    const places = new Map<string, Place>();
+    const places = new Map<string, LocalPlace>();
     for (const space of spaces) {
       const count = ROW_PODS.filter(({ key }) => key.startsWith(`${space}/`)).length;
       for (const pod of await waitForPods(client, count, namespaceOf(space))) {

@@ -3,10 +3,10 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { bindUdpIn, listenTcpIn } from '../kernel/netns.ts';
 import { ROW_PORTS } from '../policy/policy-rows.ts';
-import type { Place } from './layout.ts';
+import type { LocalPlace } from './layout.ts';
 
 /** Answers probes in all places on the ports of the rows; the result closes the servers. */
-export async function serveProbes(places: Iterable<Place>): Promise<() => void> {
+export async function serveProbes(places: Iterable<LocalPlace>): Promise<() => void> {
   const closers: (() => void)[] = [];
   const close = () => {
     for (const one of closers) one();

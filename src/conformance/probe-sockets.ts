@@ -7,7 +7,10 @@ import { hasCode } from '../lib/errors.ts';
 /** Where a probe's socket is created. */
 export interface ProbeOrigin {
   readonly netns: NetnsRef;
-  /** Null: the control group of this process. */
+  /**
+   * The control group of its processes, by which some modes recognize them; null: the control group of this process, if the
+   * place is on no node.
+   */
   readonly controlGroup: string | null;
 }
 

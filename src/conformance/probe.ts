@@ -3,6 +3,7 @@ import { Socket } from 'node:net';
 import { canonicalAddress, type IPFamily } from '../lib/address.ts';
 import { afterRunning, type Clock } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
+import type { LocalPlace, Place } from './layout.ts';
 import type { ProbeOrigin, ProbeSockets } from './probe-sockets.ts';
 
 /** The outcome of one new connection (or datagram from a new port). */
@@ -11,6 +12,26 @@ export type Outcome =
   | { readonly kind: 'refused' }
   | { readonly kind: 'silence' }
   | { readonly kind: 'failed'; readonly error: string };
+
+/** One attempt to reach a server. */
+export interface ProbeRequest<P extends Place> {
+  readonly from: P;
+  readonly protocol: 'TCP' | 'UDP';
+  readonly family: IPFamily;
+  readonly address: string;
+  readonly port: number;
+  /** The running time without an answer after which the outcome is silence, in milliseconds. */
+  readonly patience: number;
+}
+
+/** Sends a probe; rejects only if it could not be sent. */
+export type Prober<P extends Place> = (request: ProbeRequest<P>) => Promise<Outcome>;
+
+/** Returns a prober for places on this machine. */
+export const socketProber =
+  (sockets: ProbeSockets, clock: Clock): Prober<LocalPlace> =>
+  ({ protocol, ...request }) =>
+    (protocol === 'TCP' ? probeTcp : probeUdp)({ ...request, sockets, clock });
 
 export interface ProbeTarget {
   readonly sockets: ProbeSockets;

@@ -6,9 +6,8 @@ import type { Packet } from '../service/model.ts';
 import { expectationIn } from './differences.ts';
 import type { Expectation } from './expectation.ts';
 import { type Flow, packetOf } from './flows.ts';
-import type { Layout } from './layout.ts';
-import { type Outcome, probeTcp, probeUdp } from './probe.ts';
-import type { ProbeSockets } from './probe-sockets.ts';
+import type { Layout, Place } from './layout.ts';
+import type { Outcome, Prober } from './probe.ts';
 
 /** The nodes' own decisions about a packet. */
 export interface Oracle {
@@ -47,17 +46,17 @@ const PACES = 17;
 
 /** Sends every flow's packets, some flows concurrently, and compares the observed outcome, the decision and the explanation
 with the table. */
-export async function runFlows(
+export async function runFlows<P extends Place>(
   layout: Layout,
-  flows: readonly Flow[],
+  flows: readonly Flow<P>[],
   oracle: Oracle,
-  sockets: ProbeSockets,
+  probe: Prober<P>,
   concurrency: number,
   onResult: (result: FlowResult) => void = () => {},
 ): Promise<FlowResult[]> {
   const results: FlowResult[] = [];
   const unheard: number[] = [];
-  const run = (flow: Flow, index: number) => runFlow(layout, flow, oracle, sockets, index % PACES);
+  const run = (flow: Flow<P>, index: number) => runFlow(layout, flow, oracle, probe, index % PACES);
   let next = 0;
   const worker = async () => {
     for (;;) {
@@ -89,11 +88,11 @@ function isUnheardRefusal({ protocol, expected }: Flow, { seen }: FlowResult): b
   return protocol === 'UDP' && expected.action === 'reject' && seen === 'dropped';
 }
 
-async function runFlow(
+async function runFlow<P extends Place>(
   layout: Layout,
-  flow: Flow,
+  flow: Flow<P>,
   oracle: Oracle,
-  sockets: ProbeSockets,
+  probe: Prober<P>,
   paceMs: number,
 ): Promise<FlowResult> {
   const node = flow.from.node;
@@ -103,7 +102,7 @@ async function runFlow(
   // Before the first packet, so that the outcome cannot influence it.
   const explanation = await oracle.explain(flow.from.name, targetText(flow));
   const sightings: Sighting[] = [];
-  const seen = await send(layout, flow, expected, mode, sockets, paceMs, (sighting) =>
+  const seen = await send(layout, flow, expected, mode, probe, paceMs, (sighting) =>
     sightings.push(sighting),
   );
   const sourceProblem = findSourceProblem(layout, explanation, sightings);
@@ -128,23 +127,21 @@ async function runFlow(
 }
 
 /** Sends until every expected server has answered or another outcome has occurred; returns what was observed. */
-async function send(
+async function send<P extends Place>(
   layout: Layout,
-  flow: Flow,
+  flow: Flow<P>,
   expected: Expectation,
   mode: Mode,
-  sockets: ProbeSockets,
+  probe: Prober<P>,
   paceMs: number,
   onAnswer: (sighting: Sighting) => void,
 ): Promise<string> {
-  const probe = flow.protocol === 'TCP' ? probeTcp : probeUdp;
   const target = {
-    sockets,
     from: flow.from,
+    protocol: flow.protocol,
     family: flow.family,
     address: flow.address,
     port: flow.port,
-    clock: systemClock,
     patience: expected.action === 'drop' ? SILENCE_MS : PATIENCE_MS,
   };
   const servers = new Set<string>();

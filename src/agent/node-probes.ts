@@ -1,0 +1,69 @@
+import { type Outcome, probeTcp, probeUdp } from '../conformance/probe.ts';
+import { createProbeSockets } from '../conformance/probe-sockets.ts';
+import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
+import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { familyOf, type IPFamily } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import { badRequest } from './agent-state.ts';
+import type { AgentConfiguration } from './configuration.ts';
+import { createNetnsFinder, OWN_NETNS } from './node-facts.ts';
+
+/** What `check` has to know of a node before it sends packets. */
+export interface NodeLayout {
+  /** All addresses of the node, bridges included. */
+  readonly addresses: readonly string[];
+  readonly masqueradeAll: boolean;
+  /** Whether the proxy recognizes the cluster's pods. */
+  readonly localDetection: boolean;
+}
+
+/** The body of a request to send a probe of `check`. */
+export interface ProbeBody {
+  /** The addresses of the pod that sends it; null: the node. */
+  readonly pod: readonly string[] | null;
+  readonly protocol: 'TCP' | 'UDP';
+  readonly family: IPFamily;
+  readonly address: string;
+  readonly port: number;
+  /** Milliseconds without an answer that mean silence. */
+  readonly patience: number;
+}
+
+/** Less than the time after which an API server's client gives up. */
+const MAX_PATIENCE_MS = 25_000;
+
+export function nodeLayout({ proxy }: Pick<AgentConfiguration, 'proxy'>): NodeLayout {
+  using socket = openRouteSocket(OWN_NETNS);
+  return {
+    addresses: listAddresses(socket).map(({ address }) => address),
+    masqueradeAll: proxy?.masqueradeAll ?? false,
+    localDetection: proxy?.detectLocalMode !== 'ClusterCIDR' || proxy.clusterCidrs.length > 0,
+  };
+}
+
+/** Returns a function that sends the probes of `check` from this node and its pods. */
+export function createNodeProber(clock: Clock): (body: Partial<ProbeBody> | null) => Promise<Outcome> {
+  const sockets = createProbeSockets(clock.now());
+  const findNetns = createNetnsFinder();
+  return async (body) => {
+    const { pod = null, protocol, family, address = '', port = 0, patience = 0 } = body ?? {};
+    if ((protocol !== 'TCP' && protocol !== 'UDP') || family === undefined || familyOf(address) !== family)
+      throw badRequest('protocol, family and address do not describe a packet');
+    const probe = protocol === 'TCP' ? probeTcp : probeUdp;
+    const from = { netns: pod === null ? OWN_NETNS : findNetns(pod), controlGroup: null };
+    const wait = Math.min(Number(patience), MAX_PATIENCE_MS);
+    const outcome = await probe({
+      sockets,
+      from,
+      family,
+      address,
+      port: Number(port),
+      clock,
+      patience: wait,
+    });
+    // What other servers answer is no business of a check.
+    return outcome.kind === 'failed' && outcome.error.startsWith('answered ')
+      ? { kind: 'failed', error: 'answered by a server that is not of the check' }
+      : outcome;
+  };
+}
