@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
+import { createExpressionPrograms, expressionErrors } from './admission/expression-check.ts';
 import { createServiceResolver } from './admission/webhooks/service-resolver.ts';
 import { createWebhookClient } from './admission/webhooks/webhook-client.ts';
 import { createAggregator } from './aggregation/aggregator.ts';
@@ -100,9 +101,11 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     nodePorts: options.nodePorts,
     random,
   });
+  const programs = createExpressionPrograms();
   const resources: ResourceStore = new ResourceStore(store, allocator, clock, {
     randomUuid: randomUUID,
     complete: (object) => schema.complete(object),
+    expressionErrors: (kind, object) => expressionErrors(programs, kind, object),
   });
   const tokens = createTokenIssuer(
     options.tokenKey,
@@ -129,6 +132,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     authorization: options.authorization ?? 'RBAC',
     mountTokens: options.mountTokens ?? false,
     authority: options.nodeTls.ca,
+    programs,
   });
   const security = { ...defaults, ...options.security?.(parts, defaults) };
   const resolveService = createServiceResolver(

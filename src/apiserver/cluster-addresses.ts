@@ -69,6 +69,12 @@ export class ClusterAddresses {
     return null;
   }
 
+  /** Returns an address of the family that no Service has, for a dry run: that of the network itself. */
+  standIn(family: IPFamily): string | null {
+    const network = this.#networks().find((one) => one.family === family);
+    return network ? addressAt(network, 0) : null;
+  }
+
   unreserve(address: string): void {
     this.#reserved.delete(address);
   }

@@ -48,6 +48,8 @@ export interface Kind {
   readonly fieldRefusal?: (field: string) => string;
   /** Selectors do not support metadata.namespace (upstream: nodes, namespaces and a few others). */
   readonly withoutNamespaceField?: boolean;
+  /** A new object without a name is named by a random UUID. */
+  readonly nameIfAbsent?: boolean;
   /** Sets the initial state of a new object. */
   readonly prepareCreate?: (object: ApiObject, context: StrategyContext) => void;
   readonly prepareUpdate?: (object: ApiObject, before: ApiObject, context: StrategyContext) => void;

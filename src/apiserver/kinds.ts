@@ -55,7 +55,7 @@ export const KINDS: readonly Kind[] = [
     deprecation: 'v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice',
   }),
   CORE_EVENT,
-  defineKind('v1', 'LimitRange', 'limitranges', { shortNames: ['limits'] }),
+  defineKind('v1', 'LimitRange', 'limitranges', { shortNames: ['limits'], nameIfAbsent: true }),
   defineKind('v1', 'Namespace', 'namespaces', {
     deleteCollection: false,
     shortNames: ['ns'],

@@ -90,6 +90,7 @@ export class ResourceStore {
   readonly #randomUuid: () => string;
   readonly #services: ServiceAllocator;
   readonly #complete: (object: ApiObject) => void;
+  readonly #expressionErrors: (kind: Kind, object: ApiObject) => FieldError[];
 
   constructor(
     store: Store,
@@ -99,6 +100,8 @@ export class ResourceStore {
       readonly randomUuid: () => string;
       /** Converts an object to its type's canonical form, with defaults. */
       readonly complete: (object: ApiObject) => void;
+      /** Compiles the CEL expressions of an object. */
+      readonly expressionErrors: (kind: Kind, object: ApiObject) => FieldError[];
     },
   ) {
     this.#store = store;
@@ -106,6 +109,7 @@ export class ResourceStore {
     this.#clock = clock;
     this.#randomUuid = options.randomUuid;
     this.#complete = options.complete;
+    this.#expressionErrors = options.expressionErrors;
   }
 
   get(kind: Kind, namespace: string, name: string): StoredObject {
@@ -156,24 +160,19 @@ export class ResourceStore {
     return this.prepareCreate(kind, namespace, object, options).commit();
   }
 
-  /** Sets the name of a new object, for admission. Throws StatusError 422 if it has no name. */
-  name(kind: Kind, object: ApiObject): void {
+  /** Sets the name of a new object from its generateName. */
+  #name(object: ApiObject): void {
     const { metadata } = object;
     if (!metadata.name && metadata.generateName) metadata.name = metadata.generateName + this.suffix();
-    if (!metadata.name) {
-      throw invalidObject(kind, '', [required('metadata.name', 'name or generateName is required')]);
-    }
   }
 
   /** Sets the initial state of a new object and validates it. Throws StatusError if it cannot be created. */
   prepareCreate(kind: Kind, namespace: string, object: ApiObject, options: WriteOptions = {}): PreparedWrite {
-    this.name(kind, object);
+    this.#name(object);
     const { metadata } = object;
-    const errors: FieldError[] = [];
+    if (!metadata.name && kind.nameIfAbsent) metadata.name = this.#randomUuid();
     const name = metadata.name ?? '';
-    for (const problem of objectNameProblems(options.requested ?? kind, name)) {
-      errors.push(invalid('metadata.name', name, problem));
-    }
+    const errors = this.#nameErrors(options.requested ?? kind, name);
     const key = `${namespace}/${name}`;
     if (kind.namespaced) this.#checkNamespace(kind, namespace, name);
 
@@ -199,7 +198,7 @@ export class ResourceStore {
     // Admission precedes the check for an existing object; only a Service checks first, so that nothing is allocated in
     // vain.
     if (kind.collection === 'services') checkAbsent();
-    const allocation = kind.collection === 'services' ? this.#services.allocate(object, null) : null;
+    const allocation = kind.collection === 'services' ? this.#services.allocate(object, null, options) : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
     if (isCleared(object)) delete object.metadata.managedFields;
     const release = () => allocation?.release();
@@ -271,7 +270,9 @@ export class ResourceStore {
     const errors = this.#validatePart(kind, part, object, current, options.requested ?? kind);
     if (errors.length > 0) throw invalidObject(kind, name, errors);
     const allocation =
-      kind.collection === 'services' && part === 'main' ? this.#services.allocate(object, current) : null;
+      kind.collection === 'services' && part === 'main'
+        ? this.#services.allocate(object, current, options)
+        : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
     options.record?.(current, object);
     if (isCleared(object)) delete object.metadata.managedFields;
@@ -364,6 +365,8 @@ export class ResourceStore {
     const { object, gone } = afterDelete(kind, current, request, this.#clock.now());
     if (request.dryRun) return { stored: this.#unstored(kind, before.key, object), gone };
     if (gone) {
+      // Watchers see a pod's grace period of 0 before the pod goes, as with upstream.
+      if (!equal(object, current)) this.#store.put(kind.collection, before.key, object);
       const last = this.#store.remove(kind.collection, before.key, object);
       this.#services.forget(kind, current);
       return { stored: last ?? before, gone: true };
@@ -398,11 +401,17 @@ export class ResourceStore {
     }
   }
 
+  #nameErrors(kind: Kind, name: string): FieldError[] {
+    if (name === '') return [required('metadata.name', 'name or generateName is required')];
+    return objectNameProblems(kind, name).map((problem) => invalid('metadata.name', name, problem));
+  }
+
   #validate(kind: Kind, object: ApiObject, before: ApiObject | null, requested: Kind): FieldError[] {
     return [
       ...validateMetadata(requested, object, before),
       ...validateObject(kind, object, before, requested),
       ...(kind.validate?.(object, before) ?? []),
+      ...this.#expressionErrors(kind, object),
     ];
   }
 

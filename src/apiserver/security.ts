@@ -3,16 +3,14 @@ import { createCertificateRequests } from './admission/certificate-requests.ts';
 import { createCertificatePlugins } from './admission/certificates.ts';
 import { createDefaultIngressClass } from './admission/default-ingress-class.ts';
 import { defaultTolerationSeconds } from './admission/default-tolerations.ts';
-import { createExpressionCheck } from './admission/expression-check.ts';
+import type { ExpressionPrograms } from './admission/expression-check.ts';
 import { createLimitRanger } from './admission/limit-ranger.ts';
-import { REQUEST_VARIABLES } from './admission/match-conditions.ts';
 import { createNamespaceLifecycle } from './admission/namespace-lifecycle.ts';
 import { createNodeRestriction } from './admission/node-restriction.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
 import { createPodSecurity } from './admission/pod-security/pod-security.ts';
 import { createMutatingPolicies } from './admission/policies/mutating-policy.ts';
 import { followPolicyStatus, type PolicyStore } from './admission/policies/policy-status.ts';
-import { POLICY_VARIABLES } from './admission/policies/policy-variables.ts';
 import { createValidatingPolicies } from './admission/policies/validating-policy.ts';
 import { createPriorityPlugin } from './admission/priority.ts';
 import { createReinvokedPlugins } from './admission/reinvocation.ts';
@@ -39,7 +37,6 @@ import { createMastersAuthorizer } from './authorization/masters.ts';
 import { createNodeAuthorizer } from './authorization/node-authorizer.ts';
 import { createNodeGraph, type GraphSource } from './authorization/node-graph.ts';
 import { createRbac } from './authorization/rbac.ts';
-import { createMutationPrograms, createRequestPrograms } from './cel/request-program.ts';
 import type { Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 import type { ObjectView } from './object-view.ts';
@@ -54,6 +51,8 @@ export interface SecurityOptions {
   readonly mountTokens: boolean;
   /** Certificate of the cluster's authority, PEM, with which pods verify the API server. */
   readonly authority: string;
+  /** Shared with validation. */
+  readonly programs: ExpressionPrograms;
 }
 
 export interface RunningSecurity extends Security {
@@ -72,9 +71,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
       ? createAlwaysAllow()
       : unionAuthorizer([createMastersAuthorizer(), createNodeAuthorizer(graph), rbac]);
   const webhookClient = createWebhookClient(createServiceResolver(view, parts.random));
-  const programs = createRequestPrograms(REQUEST_VARIABLES);
-  const policies = createRequestPrograms(POLICY_VARIABLES);
-  const mutations = createMutationPrograms(POLICY_VARIABLES);
+  const { requests: programs, policies, mutations } = options.programs;
   const complete = (object: ApiObject) => {
     parts.schema.prune(object.apiVersion, object.kind, object, null);
     parts.schema.complete(object);
@@ -127,7 +124,6 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
       ),
       ...(options.authorization === 'RBAC' ? [createEscalationCheck(view, rbac, authorizer)] : []),
       createPodSecurity(view),
-      createExpressionCheck(programs, policies, mutations),
       createValidatingPolicies({ view, registry: parts.registry }, policies, authorizer),
       createValidatingWebhooks(webhooks),
       // Last: its reservations are used unless the write itself fails.

@@ -28,8 +28,16 @@ export interface ServiceAllocatorOptions {
   readonly random: () => number;
 }
 
-/** Reserves a port; returns false if another Service has it. */
-type TakePort = (port: string) => boolean;
+interface PortChoice {
+  /** Reserves a port; returns false if another Service has it. */
+  take(port: string): boolean;
+  /** Returns a free port; null if there is none. */
+  free(): number | null;
+  isInRange(port: number): boolean;
+}
+
+/** The port after which a dry run numbers ports: outside the default range. */
+const DRY_RUN_PORT = 32768;
 
 const NAMES = { ipv4: 'IPv4', ipv6: 'IPv6' } as const;
 
@@ -55,23 +63,38 @@ export class ServiceAllocator {
     }
   }
 
-  /** Completes a Service before it is stored. Throws StatusError 500 if no address or port is free. */
-  allocate(service: ApiObject, before: ApiObject | null): Allocation {
+  /**
+   * Completes a Service before it is stored. Throws StatusError 500 if no address or port is free. In a dry run nothing is
+   * chosen: as with upstream, addresses and ports of the Service are stand-ins that cannot be in use.
+   */
+  allocate(
+    service: ApiObject,
+    before: ApiObject | null,
+    { dryRun = false }: { readonly dryRun?: boolean } = {},
+  ): Allocation {
     const errors: FieldError[] = [];
     const owner = ownerOf(service);
     const usedPorts: string[] = [];
     const reserved: string[] = [];
-    const takePort: TakePort = (port) => {
+    const take = (port: string) => {
       const holder = this.#ports.get(port);
       if (holder !== undefined && holder !== owner) return false;
       if (holder === undefined) {
-        this.#ports.set(port, owner);
+        if (!dryRun) this.#ports.set(port, owner);
         usedPorts.push(port);
       }
       return true;
     };
+    const { first, last } = this.#nodePorts;
+    const ports: PortChoice = {
+      take,
+      free: dryRun
+        ? () => (usedPorts.length > 0 ? Math.max(...usedPorts.map(Number)) : DRY_RUN_PORT) + 1
+        : () => this.#freePort(),
+      isInRange: (port) => dryRun || (port >= first && port <= last),
+    };
     const release = () => {
-      for (const port of usedPorts) this.#ports.delete(port);
+      if (!dryRun) for (const port of usedPorts) this.#ports.delete(port);
       for (const address of reserved) this.#addresses.unreserve(address);
     };
     const spec = isObject(service['spec']) ? service['spec'] : {};
@@ -81,9 +104,9 @@ export class ServiceAllocator {
         for (const field of ['clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy']) delete spec[field];
       } else {
         this.#families(spec, errors);
-        if (errors.length === 0) this.#clusterIps(service, spec, held, reserved, errors);
+        if (errors.length === 0) this.#clusterIps(service, spec, held, dryRun ? null : reserved, errors);
       }
-      this.#nodePortsOf(spec, takePort, errors);
+      this.#nodePortsOf(spec, ports, errors);
     } catch (error) {
       release();
       throw error;
@@ -166,7 +189,8 @@ export class ServiceAllocator {
     service: ApiObject,
     spec: JsonObject,
     held: readonly string[],
-    reserved: string[],
+    /** Null in a dry run. */
+    reserved: string[] | null,
     errors: FieldError[],
   ): void {
     const ips = givenAddresses(spec);
@@ -179,9 +203,10 @@ export class ServiceAllocator {
     for (const [i, name] of (spec['ipFamilies'] as string[]).entries()) {
       const wanted = ips[i];
       if (wanted === undefined || wanted === '') {
-        const free = this.#addresses.reserveAny(name === 'IPv6' ? 'ipv6' : 'ipv4');
+        const family = name === 'IPv6' ? 'ipv6' : 'ipv4';
+        const free = reserved ? this.#addresses.reserveAny(family) : this.#addresses.standIn(family);
         if (free === null) throw full(`a serviceIP for Service ${JSON.stringify(service.metadata.name)}`);
-        reserved.push(free);
+        reserved?.push(free);
         result.push(free);
         continue;
       }
@@ -193,15 +218,17 @@ export class ServiceAllocator {
       result.push(canonical);
       if (held.includes(canonical)) continue;
       const problem = this.#addresses.reserve(canonical);
-      if (problem === null) reserved.push(canonical);
-      else errors.push(invalid('spec.clusterIPs', ips, `failed to allocate IP ${wanted}: ${problem}`));
+      if (problem === null) {
+        if (reserved) reserved.push(canonical);
+        else this.#addresses.unreserve(canonical);
+      } else errors.push(invalid('spec.clusterIPs', ips, `failed to allocate IP ${wanted}: ${problem}`));
     }
     if (errors.length > 0) return;
     spec['clusterIP'] = result[0] ?? '';
     spec['clusterIPs'] = result;
   }
 
-  #nodePortsOf(spec: JsonObject, take: TakePort, errors: FieldError[]): void {
+  #nodePortsOf(spec: JsonObject, choice: PortChoice, errors: FieldError[]): void {
     const type = spec['type'];
     const wanted =
       type === 'NodePort' || (type === 'LoadBalancer' && spec['allocateLoadBalancerNodePorts'] !== false);
@@ -210,7 +237,7 @@ export class ServiceAllocator {
     for (const [i, port] of ports.entries()) {
       const number = port['nodePort'];
       if (typeof number !== 'number' || number === 0) continue;
-      if (number < this.#nodePorts.first || number > this.#nodePorts.last) {
+      if (!choice.isInRange(number)) {
         errors.push(
           invalid(
             `spec.ports[${i}].nodePort`,
@@ -218,7 +245,7 @@ export class ServiceAllocator {
             `provided port is not in the valid range. The range of valid ports is ${this.#nodePorts.first}-${this.#nodePorts.last}`,
           ),
         );
-      } else if (!take(String(number))) {
+      } else if (!choice.take(String(number))) {
         errors.push(invalid(`spec.ports[${i}].nodePort`, number, 'provided port is already allocated'));
       } else chosen.set(`${String(port['port'])}`, number);
     }
@@ -227,24 +254,24 @@ export class ServiceAllocator {
         if (typeof port['nodePort'] === 'number' && port['nodePort'] !== 0) continue;
         // The same port for TCP and UDP gets the same node port if that is free.
         const sibling = chosen.get(String(port['port']));
-        const number = sibling !== undefined && take(String(sibling)) ? sibling : this.#freePort();
+        const number = sibling !== undefined && choice.take(String(sibling)) ? sibling : choice.free();
         if (number === null) throw full('a nodePort');
-        take(String(number));
+        choice.take(String(number));
         chosen.set(String(port['port']), number);
         port['nodePort'] = number;
       }
     }
-    this.#healthCheckPort(spec, take, errors);
+    this.#healthCheckPort(spec, choice, errors);
   }
 
-  #healthCheckPort(spec: JsonObject, take: TakePort, errors: FieldError[]): void {
+  #healthCheckPort(spec: JsonObject, choice: PortChoice, errors: FieldError[]): void {
     if (spec['type'] !== 'LoadBalancer' || spec['externalTrafficPolicy'] !== 'Local') {
       delete spec['healthCheckNodePort'];
       return;
     }
     const given = spec['healthCheckNodePort'];
     if (typeof given === 'number' && given !== 0) {
-      if (given < this.#nodePorts.first || given > this.#nodePorts.last || !take(String(given))) {
+      if (!choice.isInRange(given) || !choice.take(String(given))) {
         errors.push(
           invalid(
             'spec.healthCheckNodePort',
@@ -255,9 +282,9 @@ export class ServiceAllocator {
       }
       return;
     }
-    const free = this.#freePort();
+    const free = choice.free();
     if (free === null) return;
-    take(String(free));
+    choice.take(String(free));
     spec['healthCheckNodePort'] = free;
   }
 

@@ -225,7 +225,7 @@ test('a node port in use is refused for every protocol; one Service may use it f
 });
 
 test('address and port of a deleted Service are free', async () => {
-  const spec = { type: 'NodePort', clusterIP: '10.96.7.7', ports: [{ port: 80, nodePort: 30777 }] };
+  const spec = { type: 'NodePort', clusterIP: '10.96.7.7', ports: [{ port: 80, nodePort: 30010 }] };
   assert.equal((await create('brief', spec)).status, 201);
   assert.equal((await request('DELETE', `${CORE}/services/brief`)).status, 200);
   assert.equal((await create('brief', spec)).status, 201);
@@ -280,4 +280,17 @@ test('allocations are restored after a restart', async () => {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+});
+
+test('a dry run answers stand-ins for the address and ports, and takes none', async () => {
+  const spec = {
+    type: 'LoadBalancer',
+    externalTrafficPolicy: 'Local',
+    ports: [{ port: 80, nodePort: 30010 }],
+  };
+  const body = { apiVersion: 'v1', kind: 'Service', metadata: { name: 'tried' }, spec };
+  const { body: tried } = await request('POST', `${CORE}/services?dryRun=All`, body);
+  assert.deepEqual([tried.spec.clusterIP, tried.spec.healthCheckNodePort], ['10.96.0.0', 30011]);
+  const taken = await create('taker', { type: 'NodePort', ports: [{ port: 80, nodePort: 30010 }] });
+  assert.equal(taken.status, 201);
 });

@@ -51,6 +51,27 @@ test('a watch from a version shows the changes after it, in order', async () => 
   ]);
 });
 
+test('a forced deletion of a pod on a node shows its grace period of 0 before it is gone', async () => {
+  const spec = { nodeName: 'n', containers: [{ name: 'c', image: 'i' }] };
+  const pod = { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'forced' }, spec };
+  await request('POST', `${CORE}/pods`, pod);
+  const from = await version();
+  await request('DELETE', `${CORE}/pods/forced?gracePeriodSeconds=0`);
+  const end = new AbortController();
+  const stream = api.watch(`${CORE}/pods?watch=true&resourceVersion=${from}`, end.signal);
+  const seen: unknown[] = [];
+  for await (const { type, object } of stream) {
+    const { deletionGracePeriodSeconds, generation } = object.metadata;
+    seen.push([type, deletionGracePeriodSeconds, generation]);
+    if (seen.length === 2) break;
+  }
+  end.abort();
+  assert.deepEqual(seen, [
+    ['MODIFIED', 0, 2],
+    ['DELETED', 0, 2],
+  ]);
+});
+
 test('a watch that starts late receives the earlier changes', async () => {
   const from = await version();
   await request('POST', `${CORE}/configmaps`, configMap('w2'));

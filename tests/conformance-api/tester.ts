@@ -46,7 +46,7 @@ export function baseObjects(): BaseObject[] {
  * Starts the embedded server in this process and connects over HTTPS with an administrator's certificate.
  */
 export async function startOurServer(): Promise<Oracle> {
-  const api = startApi();
+  const api = startApi({ mountTokens: true });
   const [port = 0] = await api.server.listen([{ host: '127.0.0.1', port: 0 }]);
   const identity = api.authority.issue({
     commonName: 'admin',

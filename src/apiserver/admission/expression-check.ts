@@ -1,36 +1,43 @@
 import { CelError } from '../cel/cel-error.ts';
-import type { RequestPrograms } from '../cel/request-program.ts';
+import {
+  createMutationPrograms,
+  createRequestPrograms,
+  type RequestPrograms,
+} from '../cel/request-program.ts';
+import type { Kind } from '../kind.ts';
 import { type ApiObject, at, type JsonObject, listAt, textAt } from '../object.ts';
-import { type FieldError, invalid, invalidObject } from '../status-error.ts';
-import type { AdmissionPlugin } from './plugin.ts';
+import { type FieldError, invalid } from '../status-error.ts';
+import { REQUEST_VARIABLES } from './match-conditions.ts';
 import { expressionOf, typeProblem } from './policies/mutation.ts';
+import { POLICY_VARIABLES } from './policies/policy-variables.ts';
 
-/** Refuses webhook configurations and policies with expressions that do not compile. */
-export function createExpressionCheck(
-  requests: RequestPrograms,
-  policies: RequestPrograms,
-  mutations: RequestPrograms,
-): AdmissionPlugin {
+/** The compilers of the expressions of webhook configurations and policies. */
+export interface ExpressionPrograms {
+  readonly requests: RequestPrograms;
+  readonly policies: RequestPrograms;
+  readonly mutations: RequestPrograms;
+}
+
+export function createExpressionPrograms(): ExpressionPrograms {
   return {
-    name: 'ExpressionCheck',
-    handles: ({ resource, operation, subresource }) =>
-      resource.group === 'admissionregistration.k8s.io' &&
-      subresource === '' &&
-      (operation === 'CREATE' || operation === 'UPDATE'),
-    validate({ object, resource, kind }) {
-      if (!object) return;
-      const errors =
-        resource.resource === 'validatingwebhookconfigurations' ||
-        resource.resource === 'mutatingwebhookconfigurations'
-          ? listAt(object, 'webhooks').flatMap((hook, i) =>
-              conditionErrors(requests, listAt(hook, 'matchConditions'), `webhooks[${i}].matchConditions`),
-            )
-          : policyErrors(policies, mutations, object);
-      if (errors.length === 0) return;
-      const names = { group: resource.group, kind: kind.kind, plural: resource.resource };
-      throw invalidObject(names, object.metadata.name ?? '', errors);
-    },
+    requests: createRequestPrograms(REQUEST_VARIABLES),
+    policies: createRequestPrograms(POLICY_VARIABLES),
+    mutations: createMutationPrograms(POLICY_VARIABLES),
   };
+}
+
+/** Returns the expressions of webhook configurations and policies that do not compile. */
+export function expressionErrors(
+  { requests, policies, mutations }: ExpressionPrograms,
+  kind: Kind,
+  object: ApiObject,
+): FieldError[] {
+  if (kind.group !== 'admissionregistration.k8s.io') return [];
+  const isWebhook = /^(validating|mutating)webhookconfigurations$/.test(kind.plural);
+  if (!isWebhook) return policyErrors(policies, mutations, object);
+  return listAt(object, 'webhooks').flatMap((hook, i) =>
+    conditionErrors(requests, listAt(hook, 'matchConditions'), `webhooks[${i}].matchConditions`),
+  );
 }
 
 function conditionErrors(
@@ -39,30 +46,30 @@ function conditionErrors(
   path: string,
 ): FieldError[] {
   return conditions.flatMap((condition, i) =>
-    expressionErrors(programs, condition, 'expression', `${path}[${i}]`),
+    compileErrors(programs, condition, 'expression', `${path}[${i}]`),
   );
 }
 
 function policyErrors(programs: RequestPrograms, mutating: RequestPrograms, policy: ApiObject): FieldError[] {
   const variables = listAt(policy, 'spec', 'variables').map((variable) =>
     // Other expressions cannot use a variable that is itself refused.
-    textAt(variable, 'expression') === '' ? '' : textAt(variable, 'name'),
+    textAt(variable, 'expression').trim() === '' ? '' : textAt(variable, 'name'),
   );
   const hasParams = at(policy, 'spec', 'paramKind') !== undefined;
   const declared = { variables, hasParams };
   const each = (list: string, fields: readonly string[]) =>
     listAt(policy, 'spec', list).flatMap((item, i) =>
-      fields.flatMap((field) => expressionErrors(programs, item, field, `spec.${list}[${i}]`, { declared })),
+      fields.flatMap((field) => compileErrors(programs, item, field, `spec.${list}[${i}]`, { declared })),
     );
   const ofVariables = listAt(policy, 'spec', 'variables').flatMap((variable, i) =>
     // A variable may use the variables before it.
-    expressionErrors(programs, variable, 'expression', `spec.variables[${i}]`, {
+    compileErrors(programs, variable, 'expression', `spec.variables[${i}]`, {
       declared: { variables: variables.slice(0, i), hasParams },
     }),
   );
   const mutations = listAt(policy, 'spec', 'mutations').flatMap((mutation, i) => {
     const { field } = expressionOf(mutation);
-    return expressionErrors(mutating, at(mutation, field), 'expression', `spec.mutations[${i}].${field}`, {
+    return compileErrors(mutating, at(mutation, field), 'expression', `spec.mutations[${i}].${field}`, {
       declared,
       problemOf: (type) => typeProblem(mutation, type),
     });
@@ -95,7 +102,7 @@ function undeclared(expression: string, { variables, hasParams }: Declared): str
   return null;
 }
 
-function expressionErrors(
+function compileErrors(
   programs: RequestPrograms,
   object: unknown,
   field: string,

@@ -75,7 +75,7 @@ function setPriority(attributes: AdmissionAttributes, pod: ApiObject, view: Obje
 function keepPriority(pod: ApiObject, before: ApiObject): void {
   const [spec, old] = [pod['spec'], before['spec']];
   if (!isObject(spec) || !isObject(old)) return;
-  for (const field of ['priority', 'preemptionPolicy', 'priorityClassName']) {
+  for (const field of ['priority', 'preemptionPolicy']) {
     if (spec[field] === undefined && old[field] !== undefined) spec[field] = old[field];
   }
 }

@@ -1,3 +1,5 @@
+import { parseCertificateRequest } from '../../lib/certificate-request.ts';
+import { messageOf } from '../../lib/errors.ts';
 import { type ApiObject, at, textAt } from '../object.ts';
 import { duplicate, type FieldError, invalid, notSupported, required } from '../status-error.ts';
 import { nameProblems } from './names.ts';
@@ -29,10 +31,16 @@ const USAGES = [
 ];
 const MIN_SECONDS = 600;
 
-/** Validates a new CertificateSigningRequest; admission parses the request itself. */
+/** Validates a new CertificateSigningRequest. */
 export function validateCertificateRequest(request: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
   if (before) return errors;
+  const encoded = textAt(request, 'spec', 'request');
+  try {
+    parseCertificateRequest(Buffer.from(encoded, 'base64').toString('utf8'));
+  } catch (error) {
+    errors.push(invalid('spec.request', encoded, messageOf(error)));
+  }
   const given = at(request, 'spec', 'usages');
   const usages = Array.isArray(given) ? given.map(String) : [];
   if (usages.length === 0) errors.push(required('spec.usages'));

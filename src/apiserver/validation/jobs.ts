@@ -284,14 +284,14 @@ export function validateJob(job: ApiObject, before: ApiObject | null): FieldErro
     errors.push(invalid('spec.template.metadata.labels', own, '`selector` does not match template `labels`'));
   }
   if (before) {
-    if (spec['manualSelector'] !== true) checkGeneratedLabels(own, errors);
+    if (spec['manualSelector'] !== true && isObject(selector)) checkGeneratedLabels(own, errors);
     validateUpdate(job, before, spec, errors);
     return errors;
   }
   if (spec['manualSelector'] !== true) validateGenerated(job, selector, own, errors);
   const completions = spec['completions'];
   if (spec['completionMode'] === 'Indexed' && typeof completions === 'number' && completions > 0) {
-    const host = `${job.metadata.name}-${completions - 1}`;
+    const host = `${job.metadata.name ?? ''}-${completions - 1}`;
     if (nameProblems(host, 'label').length > 0) {
       errors.push(
         invalid(

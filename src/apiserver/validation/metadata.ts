@@ -21,7 +21,8 @@ export function validateMetadata(kind: Kind, object: ApiObject, before: ApiObjec
     const detail = 'must be greater than or equal to 0';
     errors.push(invalid('metadata.generation', metadata.generation, detail));
   }
-  if (metadata.generateName && !before) {
+  // Upstream checks only the generated name of a ReplicationController.
+  if (metadata.generateName && !before && kind.plural !== 'replicationcontrollers') {
     // The suffix follows the dash.
     const name = metadata.generateName.replace(/-$/, 'a');
     const form = kind.names === 'ip' ? 'subdomain' : kind.names;

@@ -259,7 +259,8 @@ export function validateResourceQuota(quota: ApiObject, before: ApiObject | null
   });
   if (before) {
     const old = listAt(before, 'spec', 'scopes').map(String);
-    if (!equal([...scopes].sort(), old.sort()))
+    const distinct = (list: readonly string[]) => [...new Set(list)].sort();
+    if (!equal(distinct(scopes), distinct(old)))
       errors.push(invalid('spec.scopes', scopes, 'field is immutable'));
   }
   return errors;

@@ -47,9 +47,8 @@ export function validateValidatingPolicy(policy: ApiObject): FieldError[] {
   annotations.forEach((annotation, i) => {
     const path = `spec.auditAnnotations[${i}]`;
     const key = textAt(annotation, 'key');
-    for (const problem of nameProblems(`${policy.metadata.name}/${key}`, 'qualified')) {
-      errors.push(invalid(`${path}.key`, `${policy.metadata.name}/${key}`, problem));
-    }
+    const name = `${policy.metadata.name ?? ''}/${key}`;
+    for (const problem of nameProblems(name, 'qualified')) errors.push(invalid(`${path}.key`, name, problem));
     needText(annotation, 'valueExpression', path, 'valueExpression is not specified', errors);
     if (keys.has(key)) errors.push(duplicate(`${path}.key`, key));
     keys.add(key);

@@ -215,9 +215,9 @@ function validateChange(service: ApiObject, before: ApiObject | null): FieldErro
   }
   const oldHealth = at(before, 'spec', 'healthCheckNodePort');
   const health = at(service, 'spec', 'healthCheckNodePort');
-  const bothSet = typeof oldHealth === 'number' && oldHealth > 0 && typeof health === 'number' && health > 0;
+  const bothSet = oldHealth && health;
   if (bothSet && health !== oldHealth) {
-    errors.push(invalid('spec.healthCheckNodePort', health, 'field is immutable'));
+    errors.push(forbidden('spec.healthCheckNodePort', 'field is immutable'));
   }
   return errors;
 }

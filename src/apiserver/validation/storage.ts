@@ -105,8 +105,38 @@ export function validatePersistentVolume(volume: ApiObject, before: ApiObject | 
   }
   // Upstream reports these without "spec".
   checkImmutable(spec, old, ['volumeMode'], errors);
-  if (isObject(old['nodeAffinity'])) checkImmutable(spec, old, ['nodeAffinity'], errors);
+  if (isObject(old['nodeAffinity'])) {
+    const renamed = renameTopologyLabels(old, spec['nodeAffinity']);
+    checkImmutable(spec, renamed, ['nodeAffinity'], errors);
+  }
   return errors;
+}
+
+/** The labels of nodes that replaced beta ones. */
+const TOPOLOGY_LABELS: Readonly<Record<string, string>> = {
+  'failure-domain.beta.kubernetes.io/zone': 'topology.kubernetes.io/zone',
+  'failure-domain.beta.kubernetes.io/region': 'topology.kubernetes.io/region',
+  'beta.kubernetes.io/instance-type': 'node.kubernetes.io/instance-type',
+};
+
+/**
+ * Returns the old spec with the keys of its affinity that `affinity` may rename: a beta label to its successor. As with
+ * upstream, an emptied key is no change: it is reported as missing.
+ */
+function renameTopologyLabels(old: JsonObject, affinity: unknown): JsonObject {
+  const copy = structuredClone(old);
+  const terms = listAt(affinity, 'required', 'nodeSelectorTerms');
+  listAt(copy, 'nodeAffinity', 'required', 'nodeSelectorTerms').forEach((term, i) => {
+    const expressions = listAt(terms[i], 'matchExpressions');
+    listAt(term, 'matchExpressions').forEach((expression, j) => {
+      const now = expressions[j];
+      if (now && textAt(now, 'key') === (TOPOLOGY_LABELS[textAt(expression, 'key')] ?? '')) {
+        if (now['key'] === undefined) delete expression['key'];
+        else expression['key'] = now['key'];
+      }
+    });
+  });
+  return copy;
 }
 
 export function validateClaim(claim: ApiObject, before: ApiObject | null): FieldError[] {
@@ -225,6 +255,7 @@ export function validateVolumeAttributesClass(attributes: ApiObject, before: Api
   if (!isObject(parameters) || Object.keys(parameters).length === 0) {
     errors.push(required('parameters', 'must contain at least one key/value pair'));
   }
+  validateParameters(parameters, 'parameters', errors);
   for (const field of before ? ['driverName', 'parameters'] : []) {
     if (!equal(attributes[field], before?.[field]))
       errors.push(forbidden(field, 'updates to this field are forbidden'));

@@ -13,8 +13,10 @@ function validateClient(client: JsonObject, path: string, errors: FieldError[]):
   }
   if (typeof url === 'string') validateUrl(url, `${path}.url`, errors);
   if (!isObject(service)) return;
-  for (const field of ['name', 'namespace']) {
-    if (!service[field]) errors.push(required(`${path}.service.${field}`, `service ${field} is required`));
+  // Upstream passes the two in the wrong order, so that each is reported with the other's name.
+  if (!service['namespace']) errors.push(required(`${path}.service.name`, 'service name is required'));
+  if (!service['name']) {
+    errors.push(required(`${path}.service.namespace`, 'service namespace is required'));
   }
   const where = service['path'];
   if (typeof where === 'string') {
@@ -110,28 +112,31 @@ function validateResources(resources: readonly string[], path: string, errors: F
   const parts = resources.map((resource) => resource.split('/', 2) as [string, string?]);
   resources.forEach((resource, i) => {
     const [name, part] = parts[i] ?? ['', undefined];
-    if (resource === '*/*' && resources.length > 1) {
-      errors.push(
-        invalid(`${path}[${i}]`, resource, "if '*/*' is present, must not specify other resources"),
-      );
-    } else if (resource === '*' && parts.some(([, other], j) => j !== i && other === undefined)) {
-      errors.push(
-        invalid(
-          `${path}[${i}]`,
-          resource,
-          "if '*' is present, must not specify other resources without subresources",
-        ),
-      );
-    } else if (
-      part === '*' &&
-      name !== '*' &&
-      parts.some(([other, sub], j) => j !== i && other === name && sub !== undefined)
+    if (
+      part !== undefined &&
+      parts.slice(0, i).some(([other, sub]) => sub !== undefined && other === name && sub === '*')
     ) {
       errors.push(
-        invalid(`${path}[${i}]`, resource, `if '${name}/*' is present, must not specify ${name}/x`),
+        invalid(`${path}[${i}]`, resource, `if '${name}/*' is present, must not specify ${resource}`),
+      );
+    }
+    if (
+      part !== undefined &&
+      parts.slice(0, i).some(([other, sub]) => sub !== undefined && other === '*' && sub === part)
+    ) {
+      errors.push(
+        invalid(`${path}[${i}]`, resource, `if '*/${part}' is present, must not specify ${resource}`),
       );
     }
   });
+  if (resources.length > 1 && resources.includes('*/*')) {
+    errors.push(invalid(path, resources, "if '*/*' is present, must not specify other resources"));
+  }
+  if (resources.includes('*') && parts.some(([name, part]) => name !== '*' && part === undefined)) {
+    errors.push(
+      invalid(path, resources, "if '*' is present, must not specify other resources without subresources"),
+    );
+  }
 }
 
 /** Validates the webhooks of a configuration. */

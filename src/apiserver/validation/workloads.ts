@@ -313,8 +313,9 @@ export function validatePodTemplate(template: ApiObject): FieldError[] {
 
 export function validateControllerRevision(revision: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
-  if (revision['data'] === undefined || revision['data'] === null)
-    errors.push(required('data', 'data is mandatory'));
+  const { data } = revision;
+  if (!before && (data === undefined || data === null)) errors.push(required('data', 'data is mandatory'));
+  else if (!before && !isObject(data)) errors.push(required('data', 'data must be a valid JSON object'));
   if (Number(revision['revision'] ?? 0) < 0) {
     errors.push(invalid('revision', revision['revision'], 'must be greater than or equal to 0'));
   }
