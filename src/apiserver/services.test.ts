@@ -225,7 +225,7 @@ test('a node port in use is refused for every protocol; one Service may use it f
 });
 
 test('address and port of a deleted Service are free', async () => {
-  const spec = { type: 'NodePort', clusterIP: '10.96.7.7', ports: [{ port: 80, nodePort: 30010 }] };
+  const spec = { type: 'NodePort', clusterIP: '10.96.7.7', ports: [{ port: 80, nodePort: 30777 }] };
   assert.equal((await create('brief', spec)).status, 201);
   assert.equal((await request('DELETE', `${CORE}/services/brief`)).status, 200);
   assert.equal((await create('brief', spec)).status, 201);
