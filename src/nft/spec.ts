@@ -23,7 +23,7 @@ export interface SetSpec {
   readonly dynamic?: boolean;
   /** Each element counts the packets that find it. */
   readonly counted?: boolean;
-  /** The size of the set; absent: one and a half times the number of elements. */
+  /** The size of the set; absent: one and a half times the number of elements, or a share of the table's, rounded up. */
   readonly size?: number;
   /**
    * `deferred`: the last elements of a head are deleted in the next transaction, or a few milliseconds

@@ -54,6 +54,11 @@ export class SetFull extends Error {}
  * their elements.
  */
 const MIN_SIZE = 256;
+/**
+ * Every set has room for at least this share of the table's elements: when a set is full, the whole table is replaced,
+ * which must not happen in a large table because a small set grows.
+ */
+const MIN_SHARE = 1 / 64;
 /** The approximate size in a transaction of an element with an index, and of any other element. */
 const INDEXED_BYTES = 64;
 const ELEMENT_BYTES = 200;
@@ -69,6 +74,7 @@ export class TableContents {
   readonly #unwritten = new Map<string, Gathered>();
   #deferred: Span[] = [];
   #bytes = 1 << 16;
+  #count = 0;
 
   /** Sizes the sets for all groups of the spec except those of the refused owners. */
   constructor(spec: TableSpec, refused: ReadonlyMap<string, Error>) {
@@ -79,7 +85,7 @@ export class TableContents {
     const addAll = ({ chains, sets }: Pick<Fragment, 'chains' | 'sets'>) => {
       for (const set of sets) {
         if (!this.#sets.has(set.name))
-          this.#sets.set(set.name, stateOf(set, this.#unwritten.get(set.name)?.count ?? 0));
+          this.#sets.set(set.name, this.#stateOf(set, this.#unwritten.get(set.name)?.count ?? 0));
       }
       for (const chain of chains) {
         if (!this.#chains.has(chain.name)) this.#chains.set(chain.name, chain);
@@ -178,6 +184,7 @@ export class TableContents {
         run.addressSet = addressSet;
         run.owners.push(owner);
         run.count++;
+        this.#count++;
         this.#bytes += ELEMENT_BYTES;
         continue;
       }
@@ -186,6 +193,7 @@ export class TableContents {
         if (run.name !== one.set) run = this.#gathered(one.set);
         run.elements.push(one);
         run.count += one.count;
+        this.#count += one.count;
         this.#bytes += one.count * (one.head ? INDEXED_BYTES : ELEMENT_BYTES);
       }
     }
@@ -277,13 +285,17 @@ export class TableContents {
     return list.map((elements) => ({ elements, from: 0, to: elements.count }));
   }
 
+  #stateOf(set: SetSpec, count: number): SetState {
+    return stateOf(set, count, Math.max(MIN_SIZE, this.#count * MIN_SHARE));
+  }
+
   #addFragment(batch: NftBatch, fragment: Fragment): void {
     if (this.#fragments.has(fragment)) return;
     this.#fragments.add(fragment);
     const table = this.spec.name;
     for (const set of fragment.sets) {
       if (this.#sets.has(set.name)) continue;
-      const state = stateOf(set, 0);
+      const state = this.#stateOf(set, 0);
       this.#sets.set(set.name, state);
       addSet(batch, table, state);
     }
@@ -317,14 +329,12 @@ function without(groups: ReadonlyMap<string, ElementGroup>, refused: ReadonlyMap
   return left;
 }
 
-function stateOf(spec: SetSpec, count: number): SetState {
+function stateOf(spec: SetSpec, count: number, minSize: number): SetState {
   // Interval sets use a varying number of elements, and rules add elements to dynamic sets: these are not counted.
   const isCounted = spec.size === undefined && !spec.interval && !spec.dynamic;
-  const size = isCounted ? roomFor(count) : Number.POSITIVE_INFINITY;
+  const size = isCounted ? roundUp(Math.max(minSize, count * 1.5)) : Number.POSITIVE_INFINITY;
   return { spec, shape: shapeOf(spec), size, count: 0 };
 }
 
 /** The kernel rounds up to powers of two. */
-function roomFor(count: number): number {
-  return 2 ** Math.ceil(Math.log2(Math.max(MIN_SIZE, Math.ceil(count * 1.5))));
-}
+const roundUp = (count: number): number => 2 ** Math.ceil(Math.log2(count));

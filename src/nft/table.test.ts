@@ -232,6 +232,16 @@ test('a set that is too small for a change grows with its table', async () => {
   assert.equal(written.filter((line) => line.startsWith('+ element')).length, 257);
 });
 
+test('a small set of a large table grows without a replacement of the table', async () => {
+  const { table, change } = open();
+  const ports = Array.from({ length: 20_000 }, (_, i) => [`s${i}`, service(i)] as const);
+  await table.replace(spec(Object.fromEntries(ports)));
+  const slots = Array.from({ length: 300 }, (_, i) => i);
+  const written = await change({ many: service(20_000, ...slots) });
+  assert.ok(!written.includes('- table test'));
+  assert.equal(written.filter((line) => line.startsWith('+ element slots')).length, 300);
+});
+
 test('a table is removed in two transactions, the rules first', async () => {
   const { connection, table } = open();
   await table.replace(spec({}));
