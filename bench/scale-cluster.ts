@@ -103,9 +103,9 @@ export function sliceObjects(
     addressType: 'IPv4',
     ports: [{ name: 'http', protocol: 'TCP', port: 8080 }],
     endpoints: pods.slice(index * SLICE, (index + 1) * SLICE).map((pod, at) =>
-      // The replacement is in the zone of the node, where it is used.
+      // The replacement is on another node in the zone of the measured node, where it is used.
       replacement !== null && index === 0 && at === 0
-        ? endpoint(0, replacement)
+        ? endpoint(ZONES * (1 + (number % 1000)), replacement)
         : endpoint(pod, podAddress(pod)),
     ),
   }));
