@@ -1,7 +1,15 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -31,6 +39,16 @@ const CONCURRENCY = 8;
 const MAX_ELEMENTS = 4000;
 const PATIENCE_MS = 60_000;
 const BUNDLE = resolve(import.meta.dirname, '..', 'dist', 'fairlead.mjs');
+
+/** The processes that delay packets in a cluster. */
+function delayingProcesses(cluster: string): number[] {
+  const pids = readdirSync('/proc').filter((entry) => /^[0-9]+$/.test(entry));
+  return pids.map(Number).filter((pid) => {
+    const file = `/proc/${pid}/cmdline`;
+    const args = existsSync(file) ? readFileSync(file, 'utf8').split('\0') : [];
+    return args.includes('link-delay') && args.includes(cluster);
+  });
+}
 
 const chromium = findChromium();
 const skip = chromium === null ? 'Chromium is not installed' : false;
@@ -252,17 +270,21 @@ describe('the page of the cluster', { skip }, () => {
     });
   }
 
-  test('fault slow: the delay, or the reason why the kernel cannot', async () => {
-    const { status, out, error } = await cluster.fairlead('fault', 'slow', 'node-2', '--delay', '300');
-    if (status !== 0) {
-      assert.match(error, /the kernel cannot delay packets: it has no netem[\s\S]*try: modprobe sch_netem/);
-      return;
-    }
-    assert.match(out, /^slow node-2/);
+  test('fault slow: the delay of each way, the list, undo, and the end of its process', async () => {
+    const answeredAfterMs = async () => {
+      const { out } = await cluster.fairlead('trace', 'outside', 'node/node-2:30080', '-o', 'json');
+      return Number(JSON.parse(out).trace.answeredAfterMs);
+    };
+    const slow = () => cluster.fairlead('fault', 'slow', 'node-2', '--delay', '300');
+    assert.equal((await slow()).out, 'slow node-2: packets that leave or reach the node are delayed\n');
     assert.match((await cluster.fairlead('fault')).out, /slow +node-2/);
-    const traced = await cluster.fairlead('trace', 'outside', 'node/node-2:30080', '-o', 'json');
-    assert.ok(JSON.parse(traced.out).trace.answeredAfterMs > 250);
+    assert.ok((await answeredAfterMs()) >= 600, 'a request and its answer wait 300 ms each');
     assert.equal((await cluster.fairlead('fault', 'undo')).out, 'undone: slow node-2\n');
+    await eventually(answeredAfterMs, (ms) => ms < 600, PATIENCE_MS);
+    await slow();
+    for (const pid of delayingProcesses(cluster.name)) process.kill(pid, 'SIGKILL');
+    await eventually(answeredAfterMs, (ms) => ms < 600, PATIENCE_MS);
+    assert.equal((await cluster.fairlead('fault')).out, 'no faults\n');
   });
 
   // Each has objects of its own, so that they can be walked at the same time.

@@ -1,6 +1,4 @@
 import type { NetnsRef } from '../kernel/netns.ts';
-import { delayDevice, isDelayed, undelayDevice } from '../kernel/rtnetlink/delay.ts';
-import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { type Client, hasReason, pathOf } from '../kube/client.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -9,18 +7,19 @@ import { deviceName, drop, is, isNot } from '../nft/rule.ts';
 import type { ChainSpec } from '../nft/spec.ts';
 import { Tables } from '../nft/tables.ts';
 import { FAULT_TABLE, hasFaultTable } from '../observe/planted-faults.ts';
+import { endLinkDelay, isLinkDelayed, plantLinkDelay } from './link-delay.ts';
 import { podName } from './observed-places.ts';
 import { pausePid } from './places.ts';
 import type { ClusterState } from './state.ts';
 
 /**
- * Faults that a user plants in a local cluster to see how it reacts. Each is a state of the kernel or of a Node object, which
- * is also its only record: `down` removes the kernel's with the network namespaces.
+ * Faults that a user plants in a local cluster to see how it reacts. Each is a state of the kernel, of a Node object, or a
+ * process, which is also its only record: `down` ends the process, and removes the kernel's with the network namespaces.
  */
 export const FAULT_KINDS = ['silent', 'cut', 'slow', 'drain'] as const;
 /**
  * `silent`: a pod gets no packets, so that it does not answer. `cut`: a node's uplink carries nothing. `slow`: packets that leave
- * a node through its uplink are delayed. `drain`: a node gets no new pods, and its pods move to others.
+ * or reach a node through its uplink are delayed. `drain`: a node gets no new pods, and its pods move to others.
  */
 export type FaultKind = (typeof FAULT_KINDS)[number];
 
@@ -94,7 +93,7 @@ export async function plantFault(
     }
     case 'slow': {
       const node = findNode(state, target);
-      withUplink(state, node, (socket, uplink) => delayDevice(socket, uplink, delayMs));
+      await plantLinkDelay(state, node, delayMs);
       return { fault: { kind, target: node }, warnings: [] };
     }
     case 'drain': {
@@ -118,7 +117,7 @@ export async function listFaults(state: ClusterState, client: Client): Promise<F
   );
   const faults = state.nodes.flatMap(({ name }): Fault[] => [
     ...(hasTable(nodeNetns(state.name, name)) ? [{ kind: 'cut' as const, target: name }] : []),
-    ...(withUplink(state, name, isDelayed) ? [{ kind: 'slow' as const, target: name }] : []),
+    ...(isLinkDelayed(state, name) ? [{ kind: 'slow' as const, target: name }] : []),
     ...(drained.has(name) ? [{ kind: 'drain' as const, target: name }] : []),
   ]);
   const { items: pods } = await client.list(RESOURCES.pods);
@@ -153,7 +152,7 @@ async function undo(state: ClusterState, client: Client, { kind, target }: Fault
       removeTable(nodeNetns(state.name, target));
       break;
     case 'slow':
-      withUplink(state, target, undelayDevice);
+      await endLinkDelay(state, target);
       break;
     case 'drain':
       await client.patch(RESOURCES.nodes, target, 'merge', {
@@ -225,15 +224,6 @@ function findNode({ nodes }: ClusterState, text: string): string {
 const podNetns = (state: ClusterState, { metadata, spec }: Pod): NetnsRef => ({
   pid: pausePid(state, spec?.nodeName ?? '', metadata?.uid ?? ''),
 });
-
-function withUplink<T>(
-  state: ClusterState,
-  node: string,
-  use: (socket: ReturnType<typeof openRouteSocket>, uplink: number) => T,
-): T {
-  using socket = openRouteSocket(nodeNetns(state.name, node));
-  return use(socket, getLink(socket, UPLINK).index);
-}
 
 const chain = (
   hook: 'prerouting' | 'postrouting',

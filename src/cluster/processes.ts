@@ -115,6 +115,12 @@ export function startSupervisor(state: ClusterState): void {
   launch(state, null, 'supervisor', ['supervise', '--name', state.name], []);
 }
 
+/** Starts the process that delays the packets of a node's uplink. */
+export function startLinkDelay(state: ClusterState, node: string, delayMs: number): StartedProcess {
+  const args = ['link-delay', '--name', state.name, '--node', node, '--delay', String(delayMs)];
+  return launch(state, null, `link-delay-${node}`, args, []);
+}
+
 function launch(
   state: ClusterState,
   netns: NetnsRef | null,

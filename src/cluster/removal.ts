@@ -31,7 +31,10 @@ export async function removeCluster(name: string): Promise<void> {
 export async function stopCluster(name: string): Promise<void> {
   const namespaces = listTopology(name);
   // Each command restarts the processes of the next: supervisors the control plane and agents, agents the pods.
-  for (const command of [['supervise'], ['agent', 'control-plane', 'published-ports', 'egress']]) {
+  for (const command of [
+    ['supervise'],
+    ['agent', 'control-plane', 'published-ports', 'egress', 'link-delay'],
+  ]) {
     const found = () => findProcesses(name, []).filter(({ pid }) => runsCommand(pid, command));
     // Repeated for processes that were started in the meantime.
     for (let left = found(); left.length > 0; left = found()) await endProcesses(left, PATIENCE_MS);

@@ -5,14 +5,17 @@ import type { NetnsRef } from './netns.ts';
 
 // linux/netfilter/nfnetlink.h, nfnetlink_queue.h, netfilter.h
 const NFNL_SUBSYS_QUEUE = 3;
-const MESSAGE = { packet: 0, verdict: 1, config: 2 } as const;
-const CONFIG = { command: 1, parameters: 2, maxLength: 3 } as const;
+export const MESSAGE = { packet: 0, verdict: 1, config: 2, verdictBatch: 3 } as const;
+const CONFIG = { command: 1, parameters: 2, maxLength: 3, mask: 4, flags: 5 } as const;
 const PACKET = { header: 1, payload: 10 } as const;
 const VERDICT_HEADER = 2;
 const COMMAND_BIND = 1;
+const COPY_META = 1;
 const COPY_PACKET = 2;
+/** Packets that the device will divide into segments stay whole. */
+const FLAG_GSO = 4;
 const NF_DROP = 0;
-const NF_ACCEPT = 1;
+export const NF_ACCEPT = 1;
 
 /** Where the search for a free number starts: other programs use small numbers. */
 const FIRST_NUMBER = 64_030;
@@ -39,7 +42,7 @@ export interface PacketQueue {
 export function openPacketQueue({ netns, snapBytes, decide }: PacketQueueOptions): PacketQueue {
   const socket = new NetlinkSocket({ protocol: NETLINK_NETFILTER, netns });
   try {
-    const number = bindFree(socket, snapBytes);
+    const number = bindFree(socket, { snapBytes, maxWaiting: MAX_WAITING });
     socket.subscribe(
       [],
       ({ type, payload }) => {
@@ -67,15 +70,24 @@ export function openPacketQueue({ netns, snapBytes, decide }: PacketQueueOptions
   }
 }
 
-function bindFree(socket: NetlinkSocket, snapBytes: number): number {
+/** Binds a free queue of at most `maxWaiting` packets; without `snapBytes`, no bytes of them are copied. Returns its number. */
+export function bindFree(
+  socket: NetlinkSocket,
+  { snapBytes, maxWaiting }: { readonly snapBytes: number; readonly maxWaiting: number },
+): number {
+  const copy = snapBytes === 0 ? COPY_META : COPY_PACKET;
   for (let number = FIRST_NUMBER; ; number++) {
     const message = messageFor(number);
     message.attribute(CONFIG.command, Uint8Array.of(COMMAND_BIND, 0, 0, 0));
     message.attribute(
       CONFIG.parameters,
-      Uint8Array.of(snapBytes >> 24, snapBytes >> 16, snapBytes >> 8, snapBytes, COPY_PACKET),
+      Uint8Array.of(snapBytes >> 24, snapBytes >> 16, snapBytes >> 8, snapBytes, copy),
     );
-    message.attributeBe32(CONFIG.maxLength, MAX_WAITING);
+    message.attributeBe32(CONFIG.maxLength, maxWaiting);
+    if (copy === COPY_META) {
+      message.attributeBe32(CONFIG.mask, FLAG_GSO);
+      message.attributeBe32(CONFIG.flags, FLAG_GSO);
+    }
     try {
       socket.request(typeOf(MESSAGE.config), 0, message.bytes(), `packet queue ${number}`);
       return number;
@@ -86,18 +98,18 @@ function bindFree(socket: NetlinkSocket, snapBytes: number): number {
   }
 }
 
-const HEADER_BYTES = 4;
-const typeOf = (message: number): number => (NFNL_SUBSYS_QUEUE << 8) | message;
+export const HEADER_BYTES = 4;
+export const typeOf = (message: number): number => (NFNL_SUBSYS_QUEUE << 8) | message;
 
 /** Starts a message with its struct nfgenmsg. */
-function messageFor(number: number): MessageWriter {
+export function messageFor(number: number): MessageWriter {
   const message = new MessageWriter(64);
   message.u8(0).u8(0).be16(number);
   return message;
 }
 
 /** struct nfqnl_msg_verdict_hdr. */
-function verdict(code: number, packet: number): Uint8Array {
+export function verdict(code: number, packet: number): Uint8Array {
   const bytes = new Uint8Array(8);
   const view = new DataView(bytes.buffer);
   view.setUint32(0, code);

@@ -28,7 +28,7 @@ const KINDS: readonly KindText[] = [
   {
     kind: 'slow',
     title: 'Slow down the link of a node',
-    effect: 'Packets that leave the node through its uplink are delayed by 200 ms.',
+    effect: 'Packets that leave or reach the node through its uplink are delayed by 200 ms.',
     target: 'node',
   },
   {
