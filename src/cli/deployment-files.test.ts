@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import { parse, parseAllDocuments } from 'yaml';
 import { readConfiguration } from '../agent/configuration.ts';
 import { commandAccessObjects } from './command-access-objects.ts';
@@ -11,6 +11,8 @@ import { INSTALLATIONS, type Installation, installationObjects } from './install
 
 const deploy = join(import.meta.dirname, '..', '..', 'deploy');
 const kubectl = join(process.env['KUBEBUILDER_ASSETS'] ?? '', 'kubectl');
+/** The program helm, for instance of `go install helm.sh/helm/v3/cmd/helm@v3.16.4`. */
+const helm = process.env['HELM'] ?? '';
 
 interface Rule {
   readonly resources?: string[];
@@ -27,19 +29,19 @@ interface Role {
   readonly data?: Record<string, string>;
 }
 
+const INSTALLATION = {
+  namespace: 'kube-system',
+  image: 'fairlead:1',
+  mode: 'nftables',
+  server: 'https://192.0.2.1:6443',
+  clusterCidr: '10.244.0.0/16',
+  dnsAddress: '10.96.0.10',
+  clusterDomain: 'cluster.local',
+  uplink: 'eth0',
+} as const;
+
 const objects = (parts: Installation, pool: readonly string[] = []) =>
-  installationObjects({
-    parts,
-    namespace: 'kube-system',
-    image: 'fairlead:1',
-    mode: 'nftables',
-    server: 'https://192.0.2.1:6443',
-    clusterCidr: '10.244.0.0/16',
-    dnsAddress: '10.96.0.10',
-    clusterDomain: 'cluster.local',
-    uplink: 'eth0',
-    pool,
-  }) as unknown as Role[];
+  installationObjects({ ...INSTALLATION, parts, pool }) as unknown as Role[];
 
 test('the files below deploy/ equal the output of the generator (node tools/deployment-files.mjs)', () => {
   for (const [path, text] of deploymentFiles())
@@ -167,6 +169,38 @@ test('kubectl kustomize renders each overlay', {
     );
   }
 });
+
+describe('helm', { skip: helm === '' ? 'HELM does not name the program' : false }, () => {
+  const chart = join(deploy, 'helm', 'fairlead');
+  // The API server and all values that `objects` has.
+  const values = ['apiServer=https://192.0.2.1:6443', 'image=fairlead:1'].flatMap((one) => ['--set', one]);
+
+  test('lint finds nothing', () => {
+    assert.match(
+      execFileSync(helm, ['lint', '--strict', chart, ...values]).toString(),
+      /1 chart\(s\) linted, 0 chart\(s\) failed/,
+    );
+  });
+
+  for (const parts of INSTALLATIONS) {
+    test(`${parts}: the chart has the objects of fairlead manifests`, () => {
+      const flags = ['--namespace', 'kube-system', '--kube-version', '1.36.0', '--set', `parts=${parts}`];
+      const out = execFileSync(helm, ['template', 'fairlead', chart, ...flags, ...values]).toString();
+      const rendered = parseAllDocuments(out).map((document) => document.toJS() as Role);
+      const expected = installationObjects({ ...INSTALLATION, parts, clusterCidr: '', pool: [] });
+      assert.deepEqual(byName(rendered), byName(expected as unknown as Role[]));
+    });
+  }
+});
+
+/** Sorts objects, and reads the configuration, in which the chart quotes values. */
+const byName = (all: readonly Role[]) =>
+  all
+    .map((one) => ({ ...one, ...(one.data ? { data: mapValues(one.data, parse) } : {}) }))
+    .toSorted((a, b) => `${a.kind}/${a.metadata.name}`.localeCompare(`${b.kind}/${b.metadata.name}`));
+
+const mapValues = (map: Readonly<Record<string, string>>, read: (text: string) => unknown) =>
+  Object.fromEntries(Object.entries(map).map(([key, value]) => [key, read(value)]));
 
 test('systemd restarts the agent whenever it ends, and never gives up', () => {
   const unit = readFileSync(join(deploy, 'systemd', 'fairlead-agent.service'), 'utf8');

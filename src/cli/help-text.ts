@@ -71,7 +71,6 @@ export function wrapLines(text: string, columns: number | null): string {
 }
 
 /** Sequences that set colours (ECMA-48). */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: they begin with ESC
 const COLOUR_SEQUENCES = /\u001b\[[0-9;]*m/g;
 const shownLength = (text: string): number => text.replace(COLOUR_SEQUENCES, '').length;
 
