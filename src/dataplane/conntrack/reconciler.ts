@@ -107,17 +107,16 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     const unreplied = { mask: FLOW_STATUS.seenReply, value: 0 };
     let examined = 0;
     const stale: Flow[] = [];
-    for (const filter of [
+    const listed = connection.listAny(family, [
       { protocol: PROTOCOL_NUMBER.UDP },
       { protocol: PROTOCOL_NUMBER.TCP, status: unreplied },
       { protocol: PROTOCOL_NUMBER.SCTP, status: unreplied },
-    ]) {
-      for (const flow of connection.list(family, filter)) {
-        examined++;
-        if (!index.isStale(flow, isNodeAddress)) continue;
-        const { source: ip, sourcePort: port } = flow.reply;
-        if (!listening?.({ ip, port })) stale.push(flow);
-      }
+    ]);
+    for (const flow of listed) {
+      examined++;
+      if (!index.isStale(flow, isNodeAddress)) continue;
+      const { source: ip, sourcePort: port } = flow.reply;
+      if (!listening?.({ ip, port })) stale.push(flow);
     }
     const deleted = await connection.delete(stale);
     if (deleted > 0) logger.debug({ family, deleted }, 'deleted stale connection tracking entries');

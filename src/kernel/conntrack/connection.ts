@@ -1,6 +1,6 @@
 import { addressBytes, type IPFamily } from '../../lib/address.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
-import { MessageWriter } from '../netlink/attributes.ts';
+import { MessageWriter, readAttributes, readBe32 } from '../netlink/attributes.ts';
 import {
   NETLINK_NETFILTER,
   NetlinkSocket,
@@ -20,6 +20,10 @@ const FILTER_PROTOCOL = 1 << 3;
 const FILTER_DESTINATION_PORT = 1 << 5;
 /** Deletions sent in one batch. */
 const BATCH = 500;
+/** The number of flows in the table (enum ctattr_stats_global). */
+const STATISTICS_ENTRIES = 1;
+/** Below it, reading all flows costs less than walking the machine's hash table once more. */
+const FEW_FLOWS = 2000;
 
 /**
  * Selects the flows to list. Older kernels ignore some of the fields, so the result is filtered again here.
@@ -54,6 +58,25 @@ export class ConntrackConnection {
       if (flow && passes(flow, filter)) flows.push(flow);
     }
     return flows;
+  }
+
+  /**
+   * Lists the flows that pass one of the filters. The kernel walks the hash table of all namespaces for each listing, so a
+   * table with few flows is listed once, without a filter.
+   */
+  listAny(family: IPFamily, filters: readonly FlowFilter[]): Flow[] {
+    if (filters.length < 2 || this.count() > FEW_FLOWS) {
+      return filters.flatMap((filter) => this.list(family, filter));
+    }
+    return this.list(family).filter((flow) => filters.some((filter) => passes(flow, filter)));
+  }
+
+  /** Returns the number of flows in the table, of both families. */
+  count(): number {
+    const [answer] = this.#socket.request(messageType(CTNL_MSG.statistics), 0, new Uint8Array(4), 'flows');
+    // The address family, version and resource of nfnetlink come before the attributes.
+    const entries = answer && readAttributes(answer.payload.subarray(4)).get(STATISTICS_ENTRIES);
+    return entries ? readBe32(entries) : Number.POSITIVE_INFINITY;
   }
 
   /** Looks the flow up; returns null if it no longer exists or if another flow uses its addresses. */

@@ -4,7 +4,7 @@ import { readAttributes, readBe16, readBe32 } from '../netlink/attributes.ts';
 // linux/netfilter/nfnetlink_conntrack.h, nf_conntrack_common.h
 
 export const NFNL_SUBSYS_CTNETLINK = 1;
-export const CTNL_MSG = { new: 0, get: 1, delete: 2 } as const;
+export const CTNL_MSG = { new: 0, get: 1, delete: 2, statistics: 5 } as const;
 export const CONNTRACK_GROUP = { new: 1, update: 2, destroy: 3 } as const;
 
 export const CTA = {
