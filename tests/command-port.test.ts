@@ -60,6 +60,7 @@ async function openPort(user = AGENT): Promise<Port> {
       decide: (body) => body,
       verify: () => ({}),
       probe: (body) => body,
+      capture: async (body, response) => void response.end(JSON.stringify(body)),
       flows: (query, response) => response.end(`${query}\n`),
     },
   });
@@ -186,6 +187,19 @@ describe('who may do what', () => {
       token: () => tokenOf('fairlead-viewer'),
       ask: ['POST', 'probe', '{}'],
       status: 403,
+    },
+    {
+      name: 'a viewer captures packets',
+      token: () => tokenOf('fairlead-viewer'),
+      ask: ['POST', 'capture', '{}'],
+      status: 403,
+    },
+    {
+      name: 'an operator captures packets',
+      token: () => tokenOf('fairlead-operator'),
+      ask: ['POST', 'capture', '{"pods":[]}'],
+      status: 200,
+      text: /"pods":\[\]/,
     },
     {
       name: 'an operator changes the mode',

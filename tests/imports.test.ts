@@ -29,7 +29,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   controllers: ['lib', 'kube', 'policy', 'loadbalancer'],
   agent: [
     ...['lib', 'kernel', 'nft', 'kube', 'service', 'policy', 'failover', 'dataplane', 'proxy', 'network'],
-    ...['runtime', 'dns', 'loadbalancer', 'flows', 'controllers', 'observe', 'modes', 'conformance'],
+    ...['runtime', 'dns', 'loadbalancer', 'flows', 'controllers', 'observe', 'modes', 'trace', 'conformance'],
   ],
   cluster: EVERY_ROOM,
   learn: EVERY_ROOM,

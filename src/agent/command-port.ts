@@ -15,9 +15,11 @@ import {
   TOKEN_HEADER,
 } from './command-rights.ts';
 
-/** What the port carries out; each answers with JSON, except `flows`, which writes to the response itself. */
+/** What the port carries out; each answers with JSON, except those that write to the response themselves. */
 export interface CommandHandlers
-  extends Record<Exclude<CommandOperation, 'flows'>, (body: unknown) => unknown> {
+  extends Record<Exclude<CommandOperation, 'flows' | 'capture'>, (body: unknown) => unknown> {
+  /** Resolves when the reader has disconnected. */
+  capture(body: unknown, response: ServerResponse): Promise<void>;
   flows(query: URLSearchParams, response: ServerResponse): void;
 }
 
@@ -137,12 +139,15 @@ async function answer(
     return respond(response, 404, { message: `no such operation: ${request.method} ${path}` });
   const token = request.headers[TOKEN_HEADER];
   const user = await authorization.authorize(Array.isArray(token) ? token[0] : token, verb, path);
-  if (operation === 'flows') {
+  if (operation === 'flows' || operation === 'capture') {
     if (running.streams >= MAX_STREAMS)
-      throw new CommandRefused(429, `${MAX_STREAMS} flows commands read from this node`);
+      throw new CommandRefused(429, `${MAX_STREAMS} commands read from this node`);
     running.streams++;
     response.once('close', () => running.streams--);
-    return handlers.flows(new URLSearchParams(query), response);
+    if (operation === 'flows') return handlers.flows(new URLSearchParams(query), response);
+    const body = await readBody<unknown>(request, MAX_BODY_BYTES);
+    logger.info({ user }, 'capturing packets for a command');
+    return await handlers.capture(body, response);
   }
   if (running.requests >= MAX_RUNNING)
     throw new CommandRefused(429, 'the agent is busy with other commands', 'try again');

@@ -45,6 +45,8 @@ export const COMMAND_OPERATIONS = {
   decide: { method: 'POST', verb: 'get' },
   /** → {drifts: Drift[]} */
   verify: { method: 'GET', verb: 'get' },
+  /** CaptureBody → one CaptureLine per line: packets with their contents */
+  capture: { method: 'POST', verb: 'update' },
   /** ProbeBody → Outcome: sends packets from the node or a pod */
   probe: { method: 'POST', verb: 'update' },
   /** {mode} → AgentState */

@@ -6,6 +6,7 @@ import { startCommandPort } from './command-port.ts';
 import type { ControlSources } from './control-socket.ts';
 import { answerExplain, type ExplainBody } from './explain-part.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
+import { type CaptureBody, createNodeCapture } from './node-capture.ts';
 import { answerFact, type FactBody } from './node-facts.ts';
 import { createNodeProber, nodeLayout, type ProbeBody } from './node-probes.ts';
 
@@ -16,6 +17,7 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
   if (bind === null) return null;
   const { part, services } = sources;
   const probe = createNodeProber(clock);
+  const capture = createNodeCapture(configuration);
   return startCommandPort({
     bind,
     node,
@@ -31,6 +33,7 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
       layout: () => nodeLayout(configuration),
       decide: (body) => decidePackets(part, body),
       verify: async () => ({ drifts: await part.proxy.drifts() }),
+      capture: (body, response) => capture(body as Partial<CaptureBody> | null, response),
       probe: (body) => probe(body as Partial<ProbeBody> | null),
       flows: (query, response) => streamFlows(response, part.flows, readFlowsRequest(query)),
     },

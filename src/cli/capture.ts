@@ -1,6 +1,8 @@
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { captureNames, filterAddresses, findCaptureTarget } from '../cluster/capture-target.ts';
+import { planRemoteCapture, startRemoteCapture } from '../cluster/remote-capture.ts';
+import type { RemoteCluster } from '../cluster/remote-cluster.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { TUNNEL_PORT } from '../kernel/packet.ts';
@@ -9,19 +11,28 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError, fileProblem } from '../lib/errors.ts';
-import { type CapturedFrame, deviceBlock, fileHead, frameBlock, startCapture } from '../trace/capture.ts';
+import {
+  type Capture,
+  type CapturedFrame,
+  deviceBlock,
+  fileHead,
+  frameBlock,
+  startCapture,
+} from '../trace/capture.ts';
 import { compileFilter, FILTER_GRAMMAR, type PacketTest } from '../trace/capture-filter.ts';
 import { frameText } from '../trace/frame-text.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { text, usageError, wholeNumber } from './options.ts';
 import { renderFact, STREAM_OPTIONS } from './output-format.ts';
+import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';
 
 export const command = defineCommand({
   name: 'capture',
   summary: 'record packets of all devices, as text or as a pcapng file',
   description: [
-    'Records packets of every network device of the cluster: one line for each device that a packet passes, or with -w a pcapng file for Wireshark, with a description of each device, names of pods, nodes and Services, and a comment on each TCP packet whose addresses were translated since the previous device. Stops at Ctrl-C. For clusters of "up".',
+    'Records packets of every network device of the cluster: one line for each device that a packet passes, or with -w a pcapng file for Wireshark, with a description of each device, names of pods, nodes and Services, and a comment on each TCP packet whose addresses were translated since the previous device. Stops at Ctrl-C.',
+    'With --kubeconfig or --context: a cluster whose agents run in pods; devices of pods are those of TARGET, at most 8 on each node.',
     'Pods that start later are seen at the devices of their nodes only.',
   ],
   arguments: [
@@ -44,15 +55,23 @@ export const command = defineCommand({
     bytes: wholeNumber('N', [16_384, 64, 65_535], 'how much of each packet is kept'),
     ...STREAM_OPTIONS,
     name: NAME_OPTION,
+    ...REMOTE_OPTIONS,
   },
   examples: [
     'capture svc/hello -w hello.pcapng --duration 10',
     'capture pod/client --count 20',
     "capture all 'udp and port 53 and not host node/node-1'",
   ],
-  async run({ options, args: [target = 'all', ...filter] }, output) {
+  async run(parsed, output) {
+    const {
+      options,
+      args: [target = 'all', ...filter],
+    } = parsed;
     if (options.write !== null && options.output !== 'text')
       throw usageError('capture', 'use one of --write and --output');
+    const remote = await openRemote('capture', parsed);
+    if (remote)
+      return await captureRemotely(remote, target, filter, options, output).finally(() => remote.close());
     requireRoot('capture');
     const state = requireCluster(options.name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
@@ -75,47 +94,98 @@ export const command = defineCommand({
         ? isOfTarget
         : compileFilter(filter.join(' '), (name) => filterAddresses(state, objects, name));
     const wants: PacketTest = (packet) => isOfTarget(packet) && passes(packet);
-    const sink =
-      options.write === null ? printingSink(output, options) : fileSink(options.write, options.bytes);
-    sink.begin(captureNames(state, objects));
-    let count = 0;
-    const end = Promise.withResolvers<void>();
-    const stop = () => end.resolve();
-    process.once('SIGINT', stop).once('SIGTERM', stop);
-    output.unread.addEventListener('abort', stop);
-    const capture = await startCapture({
-      places,
-      wants,
-      snapBytes: options.bytes,
-      tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
-      onDevice: sink.device,
-      onFrame(frame) {
-        if (options.count > 0 && count >= options.count) return;
-        if (++count === options.count) stop();
-        try {
-          sink.frame(frame);
-        } catch (error) {
-          end.reject(error);
-        }
-      },
-      onError: end.reject,
-      sleep: (ms) => sleep(ms),
-    });
-    if (options.duration > 0) setTimeout(stop, options.duration * 1000);
-    let lost = 0;
-    try {
-      await end.promise;
-    } finally {
-      lost = capture.lost();
-      capture.close();
-    }
-    sink.end();
-    output.err(`fairlead: ${count} packets${options.write === null ? '' : ` to ${options.write}`}\n`);
-    if (lost > 0) output.err(`fairlead: ${lost} packets were lost because the machine was too busy\n`);
-    return 0;
+    return await record(options, output, captureNames(state, objects), ({ device, frame, fail }) =>
+      startCapture({
+        places,
+        wants,
+        snapBytes: options.bytes,
+        tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
+        onDevice: device,
+        onFrame: frame,
+        onError: fail,
+        sleep: (ms) => sleep(ms),
+      }),
+    );
   },
 });
 
+interface RecordOptions {
+  readonly write: string | null;
+  readonly count: number;
+  readonly duration: number;
+  readonly bytes: number;
+  readonly output: 'text' | 'json' | 'yaml';
+}
+
+/** Where a capture delivers what it sees. */
+interface Receiver {
+  readonly device: Sink['device'];
+  readonly frame: Sink['frame'];
+  readonly fail: (error: unknown) => void;
+}
+
+/** Runs a capture until Ctrl-C, or what the options say; resolves to the exit status. */
+async function record(
+  options: RecordOptions,
+  output: Output,
+  names: ReadonlyMap<string, string>,
+  start: (receiver: Receiver) => Capture | Promise<Capture>,
+): Promise<number> {
+  const sink =
+    options.write === null ? printingSink(output, options) : fileSink(options.write, options.bytes);
+  sink.begin(names);
+  let count = 0;
+  const end = Promise.withResolvers<void>();
+  const stop = () => end.resolve();
+  process.once('SIGINT', stop).once('SIGTERM', stop);
+  output.unread.addEventListener('abort', stop);
+  const capture = await start({
+    device: sink.device,
+    frame(frame) {
+      if (options.count > 0 && count >= options.count) return;
+      if (++count === options.count) stop();
+      try {
+        sink.frame(frame);
+      } catch (error) {
+        end.reject(error);
+      }
+    },
+    fail: end.reject,
+  });
+  if (options.duration > 0) setTimeout(stop, options.duration * 1000);
+  let lost = 0;
+  try {
+    await end.promise;
+  } finally {
+    lost = capture.lost();
+    capture.close();
+  }
+  sink.end();
+  output.err(`fairlead: ${count} packets${options.write === null ? '' : ` to ${options.write}`}\n`);
+  if (lost > 0) output.err(`fairlead: ${lost} packets were lost because the machine was too busy\n`);
+  return 0;
+}
+
+/** Captures on the nodes of a cluster whose agents run in pods. A node that fails is one line, not the end. */
+async function captureRemotely(
+  cluster: RemoteCluster,
+  target: string,
+  filter: readonly string[],
+  options: RecordOptions,
+  output: Output,
+): Promise<number> {
+  const text = filter.length === 0 ? null : filter.join(' ');
+  const plan = await planRemoteCapture(cluster, target, text, options.bytes);
+  return await record(options, output, plan.names, ({ device, frame, fail }) => {
+    const capture = startRemoteCapture(cluster, plan, {
+      onDevice: device,
+      onFrame: frame,
+      onProblem: (node, problem) => output.err(`fairlead: ${node}: ${problem}\n`),
+    });
+    capture.ended.catch(fail);
+    return capture;
+  });
+}
 interface Sink {
   begin(names: ReadonlyMap<string, string>): void;
   device(

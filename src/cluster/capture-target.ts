@@ -16,6 +16,11 @@ export interface CaptureObjects {
   readonly slices: readonly EndpointSlice[];
 }
 
+/** The hosts of a cluster and their addresses. */
+export interface CaptureHosts extends Pick<ClusterState, 'outsideAddresses' | 'controlPlaneAddresses'> {
+  readonly nodes: readonly { readonly name: string; readonly addresses: readonly string[] }[];
+}
+
 /** What a capture records, and where. */
 export interface CaptureTarget {
   readonly places: readonly TracedPlace[];
@@ -28,17 +33,35 @@ export interface CaptureTarget {
  * everywhere). Throws FairleadError "not-found" and "bad-argument".
  */
 export function findCaptureTarget(state: ClusterState, objects: CaptureObjects, text: string): CaptureTarget {
+  const { node, addresses } = readCaptureTarget(state.nodes, objects, text);
   const finder = createPlaceFinder(state, objects.pods);
-  const running = objects.pods.filter(
-    (pod) => pod.status?.phase === 'Running' && ownAddresses(pod).length > 0,
-  );
-  const every = () => [
+  if (node !== null) return { places: [finder.node(node)], wants: () => true };
+  const places = [
     ...state.nodes.map(({ name }) => finder.node(name)),
     finder.outside(),
     finder.controlPlane(),
-    ...running.flatMap((pod) => finder.pod(pod) ?? []),
+    ...withNetwork(objects.pods).flatMap((pod) => finder.pod(pod) ?? []),
   ];
-  if (text === 'all') return { places: every(), wants: () => true };
+  return { places, wants: addresses === null ? () => true : hasAddress(addresses) };
+}
+
+/** What a capture is about: packets of one node, of some addresses, or (both null) all packets. */
+export interface CaptureSubject {
+  readonly node: string | null;
+  readonly addresses: readonly string[] | null;
+}
+
+const withNetwork = (pods: readonly Pod[]) =>
+  pods.filter((pod) => pod.status?.phase === 'Running' && ownAddresses(pod).length > 0);
+
+/** Reads "all", "node/NAME", "pod/NAME" or "svc/NAME". Throws FairleadError "not-found" and "bad-argument". */
+export function readCaptureTarget(
+  nodes: readonly { readonly name: string }[],
+  objects: CaptureObjects,
+  text: string,
+): CaptureSubject {
+  const running = withNetwork(objects.pods);
+  if (text === 'all') return { node: null, addresses: null };
   const { kind, namespace: given, name } = parseTarget(text);
   const namespace = given ?? 'default';
   const named = <T extends Pod | Service>(list: readonly T[], what: string): T => {
@@ -53,20 +76,20 @@ export function findCaptureTarget(state: ClusterState, objects: CaptureObjects, 
   };
   switch (kind) {
     case 'node': {
-      if (!state.nodes.some((node) => node.name === name))
+      if (!nodes.some((node) => node.name === name))
         throw notFound(
           'node',
           name,
-          state.nodes.map((node) => node.name),
+          nodes.map((node) => node.name),
         );
-      return { places: [finder.node(name)], wants: () => true };
+      return { node: name, addresses: null };
     }
     case 'dns':
     case 'pod':
-      return { places: every(), wants: hasAddress(ownAddresses(named(running, 'pod'))) };
+      return { node: null, addresses: ownAddresses(named(running, 'pod')) };
     case 'service': {
       const service = named(objects.services, 'Service');
-      return { places: every(), wants: hasAddress(serviceAddresses(service, objects.slices)) };
+      return { node: null, addresses: serviceAddresses(service, objects.slices) };
     }
     default:
       throw new FairleadError(`${JSON.stringify(text)} cannot be captured`, {
@@ -82,7 +105,7 @@ export function findCaptureTarget(state: ClusterState, objects: CaptureObjects, 
  * Throws FairleadError "not-found" and "bad-argument".
  */
 export function filterAddresses(
-  state: ClusterState,
+  state: CaptureHosts,
   { pods, services, slices }: CaptureObjects,
   text: string,
 ): readonly string[] {
@@ -120,7 +143,7 @@ export function filterAddresses(
 }
 
 /** Returns names of addresses: of pods, nodes and Services. */
-export function captureNames(state: ClusterState, { pods, services }: CaptureObjects): Map<string, string> {
+export function captureNames(state: CaptureHosts, { pods, services }: CaptureObjects): Map<string, string> {
   const names = new Map<string, string>();
   for (const { name, addresses } of state.nodes) for (const ip of addresses) names.set(ip, name);
   for (const ip of state.outsideAddresses) names.set(ip, 'outside');

@@ -1,11 +1,10 @@
+import { nodeDevice, observedPlace } from '../agent/observed-devices.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
-import { type Link, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import type { Pod, Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
-import { isPodPort, podPort } from '../network/pod-network.ts';
-import { nodeNetns, outsideNetns, UPLINK, wireNetns } from '../network/topology.ts';
+import { podPort } from '../network/pod-network.ts';
+import { nodeNetns, outsideNetns, wireNetns } from '../network/topology.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
-import type { ObservedDevice } from '../trace/sighting.ts';
 import { OWN_NETNS, pausePid } from './places.ts';
 import type { ClusterState } from './state.ts';
 
@@ -29,16 +28,17 @@ export function createPlaceFinder(
   return {
     pod(pod) {
       const netns = pausePidOf(state, pod);
-      return netns === null ? null : placeOf('pod', `pod ${podName(pod)}`, netns, ({ name }) => name);
+      return netns === null ? null : observedPlace('pod', `pod ${podName(pod)}`, netns, ({ name }) => name);
     },
-    node: (name) => placeOf('node', name, nodeNetns(state.name, name), (link) => nodeDevice(link, owners)),
-    outside: () => placeOf('host', 'outside', outsideNetns(state.name), ({ name }) => name),
+    node: (name) =>
+      observedPlace('node', name, nodeNetns(state.name, name), (link) => nodeDevice(link, owners)),
+    outside: () => observedPlace('host', 'outside', outsideNetns(state.name), ({ name }) => name),
     controlPlane: () =>
       // The bridge's ports are the wire, not the control plane.
-      placeOf('host', 'control-plane', wireNetns(state.name), ({ master, name }) =>
+      observedPlace('host', 'control-plane', wireNetns(state.name), ({ master, name }) =>
         master === null ? name : null,
       ),
-    machine: () => placeOf('host', 'machine', machine, ({ name }) => name),
+    machine: () => observedPlace('host', 'machine', machine, ({ name }) => name),
   };
 }
 
@@ -55,29 +55,4 @@ function pausePidOf(state: ClusterState, { metadata, spec }: Pod): NetnsRef | nu
   const node = spec?.nodeName;
   if (!node || !metadata?.uid) return null;
   return { pid: pausePid(state, node, metadata.uid) };
-}
-
-/** Lists the devices of a namespace. `textOf`: a device in words; null: not observed. */
-function placeOf(
-  kind: TracedPlace['kind'],
-  name: string,
-  netns: NetnsRef,
-  textOf: (link: Link) => string | null,
-): TracedPlace {
-  using socket = openRouteSocket(netns);
-  const devices = new Map<number, ObservedDevice>();
-  for (const link of listLinks(socket)) {
-    const text = link.name === 'lo' ? 'loopback' : textOf(link);
-    if (text !== null) devices.set(link.index, { name: link.name, text, isPort: link.master !== null });
-  }
-  return { kind, name, netns, devices };
-}
-
-function nodeDevice({ name, kind }: Link, owners: ReadonlyMap<string, string>): string {
-  const owner = owners.get(name);
-  if (owner !== undefined) return `veth of ${owner}`;
-  if (isPodPort(name)) return `veth ${name}`;
-  if (name === UPLINK) return `uplink ${name}`;
-  if (kind === 'bridge') return `bridge ${name}`;
-  return kind === 'vxlan' ? `VXLAN ${name}` : name;
 }

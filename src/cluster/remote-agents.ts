@@ -28,11 +28,11 @@ export interface RemoteAgent {
 export interface RemoteAgents {
   /** Throws FairleadError if the agent, or the API server, refuses or does not answer. */
   ask(agent: RemoteAgent, operation: CommandOperation, body?: unknown): Promise<unknown>;
-  /** Opens the answer of a GET as a stream, until the signal aborts. */
+  /** Opens an answer as a stream, until the signal aborts. */
   open(
     agent: RemoteAgent,
     operation: CommandOperation,
-    query: string,
+    asked: { readonly query?: string; readonly body?: unknown },
     signal: AbortSignal,
   ): Promise<AsyncIterable<Uint8Array>>;
 }
@@ -162,8 +162,12 @@ export function createRemoteAgents(
         return JSON.parse(await readBody(answer)) as unknown;
       });
     },
-    async open(agent, operation, query, signal) {
-      return (await send(agent, operation, { query: `?${query}`, signal })).body;
+    async open(agent, operation, { query, body }, signal) {
+      const asked = {
+        ...(query === undefined ? {} : { query: `?${query}` }),
+        ...(body === undefined ? {} : { body }),
+      };
+      return (await send(agent, operation, { ...asked, signal })).body;
     },
   };
 }

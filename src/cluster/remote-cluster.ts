@@ -1,6 +1,7 @@
 import type { AgentState } from '../agent/agent-state.ts';
 import type { CommandOperation } from '../agent/command-rights.ts';
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
+import type { CaptureBody } from '../agent/node-capture.ts';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
 import { type Client, createClient } from '../kube/client.ts';
@@ -48,6 +49,8 @@ export interface RemoteCluster {
   compareModes(question: ModesQuestion): Promise<ModeComparison>;
   /** Opens the stream of a node's flows, one FlowsEntry per line. */
   flows(node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
+  /** Opens the stream of a node's captured frames, one CaptureLine per line. */
+  capture(node: string, body: CaptureBody, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
   /** The error of a stream that ended by itself. */
   ended(node: string, cause?: unknown): FairleadError;
   /** Switches the modes of nodes, one after another; a node that fails is no reason not to go on. */
@@ -131,9 +134,11 @@ export function remoteCluster(
       const agent = agentOf(node ?? agents[0]?.node ?? '');
       return (await remote.ask(agent, 'modes', { namespace, name })) as ModeComparison;
     },
-    flows: async (node, wanted, signal) => remote.open(agentOf(node), 'flows', flowsQuery(wanted), signal),
+    flows: async (node, wanted, signal) =>
+      remote.open(agentOf(node), 'flows', { query: flowsQuery(wanted) }, signal),
+    capture: async (node, body, signal) => remote.open(agentOf(node), 'capture', { body }, signal),
     ended: (node, cause) =>
-      new FairleadError(`the agent of ${node} no longer sends its flows`, {
+      new FairleadError(`the agent of ${node} no longer answers`, {
         op: `ask ${node}`,
         code: 'ended',
         hint: 'run the command again when the agent has restarted',

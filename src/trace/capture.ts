@@ -3,12 +3,12 @@ import { type PacketTap, preparePacketTaps, type TappedFrame } from '../kernel/p
 import type { FairleadError } from '../lib/errors.ts';
 import { enhancedPacket, interfaceDescription, nameResolution, sectionHeader } from './pcapng.ts';
 import type { TracedPlace } from './recorder.ts';
-import type { ObservedDevice } from './sighting.ts';
+import type { ObservedDevice, ObservedPlace } from './sighting.ts';
 import { createTranslationNotes } from './translation-notes.ts';
 
 /** A frame of a capture. */
 export interface CapturedFrame {
-  readonly place: TracedPlace;
+  readonly place: Pick<ObservedPlace, 'kind' | 'name'>;
   readonly device: ObservedDevice;
   /** Number of the device in the capture, from 0. */
   readonly number: number;
@@ -43,16 +43,16 @@ export interface Capture {
   close(): void;
 }
 
-/**
- * Captures frames of all devices of some places, in order of time. The kernel ends it with the process. Throws
- * FairleadError.
- */
-export async function startCapture(options: CaptureOptions): Promise<Capture> {
-  const { places, snapBytes, tunnelPort, wants, onDevice, onFrame, onError, sleep } = options;
-  const opener = await preparePacketTaps(sleep);
+/** Passes frames of several places on in the order of their times, with notes on translations. */
+export interface FrameOrder {
+  add(frame: Omit<CapturedFrame, 'note'>): void;
+  /** Passes on the frames that wait. */
+  close(): void;
+}
+
+/** `holdMs`: how long frames wait for earlier ones of other places. */
+export function createFrameOrder(holdMs: number, onFrame: (frame: CapturedFrame) => void): FrameOrder {
   const noteOf = createTranslationNotes();
-  const taps: PacketTap[] = [];
-  let count = 0;
   let waiting: Omit<CapturedFrame, 'note'>[] = [];
   const pass = (untilNs: bigint | null) => {
     const ordered = waiting.sort((a, b) => Number(a.frame.timeNs - b.frame.timeNs));
@@ -61,11 +61,29 @@ export async function startCapture(options: CaptureOptions): Promise<Capture> {
     for (const one of next < 0 ? ordered : ordered.slice(0, next))
       onFrame({ ...one, note: one.packet && noteOf(one.packet) });
   };
-  const timer = setInterval(() => pass(BigInt(Date.now() - HOLD_MS) * 1_000_000n), HOLD_MS / 2);
+  const timer = setInterval(() => pass(BigInt(Date.now() - holdMs) * 1_000_000n), holdMs / 2);
+  return {
+    add: (frame) => waiting.push(frame),
+    close() {
+      clearInterval(timer);
+      pass(null);
+    },
+  };
+}
+
+/**
+ * Captures frames of all devices of some places, in order of time. The kernel ends it with the process. Throws
+ * FairleadError.
+ */
+export async function startCapture(options: CaptureOptions): Promise<Capture> {
+  const { places, snapBytes, tunnelPort, wants, onDevice, onFrame, onError, sleep } = options;
+  const opener = await preparePacketTaps(sleep);
+  const order = createFrameOrder(HOLD_MS, onFrame);
+  const taps: PacketTap[] = [];
+  let count = 0;
   const close = () => {
-    clearInterval(timer);
     opener.close();
-    pass(null);
+    order.close();
   };
   try {
     for (const place of places) {
@@ -87,7 +105,7 @@ export async function startCapture(options: CaptureOptions): Promise<Capture> {
             if (!wants(packet)) return;
             const { device, number } =
               numbers.get(frame.device) ?? describe(frame.device, laterDevice(frame.device));
-            waiting.push({ place, device, number, frame, packet });
+            order.add({ place, device, number, frame, packet });
           },
           onError(error) {
             // A device went down; the others continue.
@@ -113,7 +131,11 @@ export function fileHead(application: string, names: Iterable<readonly [string, 
 }
 
 /** Renders the description of a device: its name with that of its place, and both in words. */
-export function deviceBlock(place: TracedPlace, device: ObservedDevice, snapBytes: number): Uint8Array {
+export function deviceBlock(
+  place: CapturedFrame['place'],
+  device: ObservedDevice,
+  snapBytes: number,
+): Uint8Array {
   return interfaceDescription(`${place.name} ${device.name}`, `${device.text} in ${place.name}`, snapBytes);
 }
 

@@ -1,0 +1,36 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import { type Link, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { isPodPort } from '../network/pod-network.ts';
+import { UPLINK } from '../network/topology.ts';
+import type { TracedPlace } from '../trace/recorder.ts';
+import type { ObservedDevice } from '../trace/sighting.ts';
+
+/** Lists the devices of a namespace. `textOf`: a device in words; null: not observed. */
+export function observedPlace(
+  kind: TracedPlace['kind'],
+  name: string,
+  netns: NetnsRef,
+  textOf: (link: Link) => string | null,
+): TracedPlace {
+  using socket = openRouteSocket(netns);
+  const devices = new Map<number, ObservedDevice>();
+  for (const link of listLinks(socket)) {
+    const text = link.name === 'lo' ? 'loopback' : textOf(link);
+    if (text !== null) devices.set(link.index, { name: link.name, text, isPort: link.master !== null });
+  }
+  return { kind, name, netns, devices };
+}
+
+/** Describes a device of a node. `owners`: pods by the names of their ports. */
+export function nodeDevice(
+  { name, kind }: Link,
+  owners: ReadonlyMap<string, string>,
+  uplink: string = UPLINK,
+): string {
+  const owner = owners.get(name);
+  if (owner !== undefined) return `veth of ${owner}`;
+  if (isPodPort(name)) return `veth ${name}`;
+  if (name === uplink) return `uplink ${name}`;
+  if (kind === 'bridge') return `bridge ${name}`;
+  return kind === 'vxlan' ? `VXLAN ${name}` : name;
+}
