@@ -55,6 +55,12 @@ export const NOT_APPLICABLE: readonly NotApplicable[] = [
       "the spec takes any client address of the nodes' subnet for a node's: the server sees the machine's own address, which is in that subnet",
   },
   {
+    name: 'be able to switch session affinity for LoadBalancer service with Local traffic policy',
+    failure: "Affinity shouldn't hold but did",
+    reason:
+      'one node announces an address: with the traffic policy Local, all connections go to the pods of that node, and each node has one pod of the spec (docs/load-balancer.md)',
+  },
+  {
     name: 'Aggregator Should be able to support the 1.17 Sample API Server',
     failure: 'error waiting for deployment "sample-apiserver-deployment"',
     reason: 'the test bed has no image sample-apiserver; tests/manifests/aggregated-api.yaml does the same',
