@@ -165,7 +165,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     swagger: createSwaggerService(),
     furtherPaths: options.furtherPaths ?? (() => null),
   });
-  installBuiltins(resources, store, KINDS, options);
+  store.batch(() => installBuiltins(resources, store, KINDS, options));
   addresses.repair();
   publishFrontProxy(store, resources, storedKind('configmaps'), {
     clientAuthority: options.tls.clientCa,

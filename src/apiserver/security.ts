@@ -130,7 +130,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
       createResourceQuota(quotaStore(parts, view)),
     ] satisfies AdmissionPlugin[],
     start() {
-      reconcileBootstrapPolicy(policyWriter(parts, view));
+      parts.store.batch(() => reconcileBootstrapPolicy(policyWriter(parts, view)));
       ends.push(
         fillTokenSecrets(secretStore(parts, view), parts.tokens, options.authority, (task) => {
           parts.clock.after(0, () => guarded(parts, 'failed to fill a token secret', task));

@@ -26,6 +26,36 @@ test('versions are consecutive across collections', () => {
   store.close();
 });
 
+for (const [what, fails, stored] of [
+  ['has written all its changes', false, ['x', 'y']],
+  ['that fails has written nothing', true, []],
+] as const) {
+  test(`a batch ${what}`, () => {
+    const folder = mkdtempSync(join(tmpdir(), 'store-'));
+    try {
+      const store = new Store(join(folder, 'data'));
+      const run = () =>
+        store.batch(() => {
+          for (const key of ['x', 'y']) store.put('c', key, object(key));
+          if (fails) throw new Error('refused');
+        });
+      if (fails) assert.throws(run, /refused/);
+      else run();
+      const written = fails ? null : store.version;
+      store.close();
+      const reopened = new Store(join(folder, 'data'));
+      assert.deepEqual(
+        reopened.list('c').map(({ key }) => key),
+        stored,
+      );
+      if (written !== null) assert.equal(reopened.version, written);
+      reopened.close();
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+}
+
 test('lists are sorted by key, for all namespaces or one', () => {
   const store = new Store(':memory:');
   for (const key of ['b/y', 'a/z', 'b/x', 'a/a']) store.put('c', key, object(key));

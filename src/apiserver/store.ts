@@ -61,6 +61,7 @@ export class Store {
   readonly #history: StoreEvent[] = [];
   #historyBytes = 0;
   #version = 1;
+  #isBatch = false;
   /** Individual changes up to this version are no longer available. */
   #compacted: number;
   /** Lists of earlier versions are no longer available. */
@@ -181,6 +182,25 @@ export class Store {
     return last;
   }
 
+  /**
+   * Writes all changes that `run` makes by one transaction, for the many objects of a first start. If it throws, the disk
+   * has none of them, unlike the memory: this store must not be used afterwards.
+   */
+  batch(run: () => void): void {
+    this.#isBatch = true;
+    try {
+      this.#database.exec('BEGIN');
+      run();
+      this.#setVersion.run(this.#version);
+      this.#database.exec('COMMIT');
+    } catch (error) {
+      if (this.#database.isTransaction) this.#database.exec('ROLLBACK');
+      throw isFull(error) ? this.#full() : error;
+    } finally {
+      this.#isBatch = false;
+    }
+  }
+
   /** Calls `listener` for every later change of a collection. Returns a function that ends it. */
   listen(collection: string, listener: (event: StoreEvent) => void): () => void {
     let listeners = this.#listeners.get(collection);
@@ -234,6 +254,10 @@ export class Store {
 
   /** Writes a change with its version; returns false, with nothing changed, if the disk is full. */
   #transact(change: () => void, version: number): boolean {
+    if (this.#isBatch) {
+      change();
+      return true;
+    }
     try {
       this.#database.exec('BEGIN');
       change();
