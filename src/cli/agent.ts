@@ -12,6 +12,7 @@ import { markReady } from '../cluster/state.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { readWrittenJson } from '../lib/written-json.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import type { BuiltinImage } from '../runtime/options.ts';
 import { printSteps } from './cleanup.ts';
@@ -155,7 +156,8 @@ function setOomScore(score: number | null, logger: Logger): void {
 export function readConfigurationFile(file: string): AgentConfiguration {
   let document: unknown;
   try {
-    document = parse(readFileSync(file, 'utf8'));
+    const text = readFileSync(file, 'utf8');
+    document = readWrittenJson(text) ?? parse(text);
   } catch (error) {
     throw new FairleadError(`cannot read ${file}: ${fileProblem(error)}`, {
       op: 'read configuration',

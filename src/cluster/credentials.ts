@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { kubeconfigText } from '../kube/kubeconfig-text.ts';
+import { kubeconfigJson, kubeconfigText } from '../kube/kubeconfig-text.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import { type CertificateAuthority, createAuthority, createSigningKey, openAuthority } from '../lib/pki.ts';
 import { authorityName } from './authority-name.ts';
@@ -75,6 +75,6 @@ function writeIdentity(state: ClusterState, node: NodeState, authority: Certific
   write(join(folder, 'node.key'), identity.key);
   write(
     join(folder, 'kubeconfig'),
-    kubeconfigText({ name: authorityName(state), server: url, ca: authority.cert, ...identity }),
+    kubeconfigJson({ name: authorityName(state), server: url, ca: authority.cert, ...identity }),
   );
 }

@@ -6,6 +6,7 @@ import { listenTcpIn, type NetnsRef, netnsPath, spawnInNetns } from '../kernel/n
 import { replaceFile } from '../kernel/replace-file.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { writtenJson } from '../lib/written-json.ts';
 import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
 import type { HeldSockets } from './held-sockets.ts';
 import { maxPodsOf } from './plan.ts';
@@ -49,7 +50,7 @@ function startNodeAgent(state: ClusterState, node: NodeState, sockets: readonly 
   const folder = clusterPaths(state.name).node(node.name);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const file = join(folder, 'agent.json');
-  replaceFile(file, `${JSON.stringify(agentConfiguration(state, node), null, 2)}\n`);
+  replaceFile(file, writtenJson(agentConfiguration(state, node)));
   const netns = nodeNetns(state.name, node.name);
   const environment = { LISTEN_FDS: String(sockets.length) };
   return launch(state, netns, node.name, ['agent', '--config', file], sockets, environment);

@@ -2,6 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { parse } from 'yaml';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { readWrittenJson } from '../lib/written-json.ts';
 import {
   type CredentialSource,
   type CredentialSourceOptions,
@@ -92,7 +93,8 @@ export function listContexts(file: string): {
 
 function readConfig(file: string): Kubeconfig {
   try {
-    return (parse(readFileSync(file, 'utf8')) ?? {}) as Kubeconfig;
+    const text = readFileSync(file, 'utf8');
+    return (readWrittenJson(text) ?? parse(text) ?? {}) as Kubeconfig;
   } catch (error) {
     throw refusal(file, messageOf(error), error);
   }
