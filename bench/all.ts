@@ -45,15 +45,26 @@ const BENCHMARKS: readonly Benchmark[] = [
   {
     words: ['proxy-scale', '--services', '1000', '--endpoints', '10000', '--rates', '20', '--seconds', '5'],
     missing: existsSync(kubeProxy) ? null : `no ${kubeProxy}`,
-    rows: [['1,000 Services × 10 under churn, all', { row: /^fairlead/i }, { row: /^kube-proxy/i }]],
+    rows: [
+      [
+        '1,000 × 10, from start to programmed: processor, s',
+        { row: /^Fairlead/, column: /^CPU, s$/ },
+        { row: /^kube-proxy/, column: /^CPU, s$/ },
+      ],
+      [
+        'endpoint change → kernel under churn, median, ms',
+        { row: /^Fairlead/, column: /^lag p50/ },
+        { row: /^kube-proxy/, column: /^lag p50/ },
+      ],
+    ],
   },
   {
     words: ['watch-fan-out', '100', '100'],
     rows: [
       [
         'API server, 100 watchers × 100 events: processor, s',
-        { row: /100 +JSON|JSON/, column: /^fairlead/i },
-        { row: /100 +JSON|JSON/, column: /^kube-apiserver/i },
+        { row: /^fairlead +json/, column: /^processor s/ },
+        { row: /^kube-apiserver \+ etcd +json/, column: /^processor s/ },
       ],
     ],
   },
@@ -63,12 +74,12 @@ const BENCHMARKS: readonly Benchmark[] = [
       [
         'iptables (legacy), 1,000 Services, cold, ms',
         { row: /^Fairlead, iptables \(legacy\)/, column: /^cold/ },
-        { row: /iptables-legacy-restore/, column: /^cold/ },
+        { row: /^kube-proxy’s, iptables-legacy-restore/, column: /^cold/ },
       ],
     ],
   },
   {
-    words: ['dns-beside-coredns', coredns ?? '', '6', '3'],
+    words: ['dns-beside-coredns', coredns ?? 'COREDNS', '6', '3'],
     missing: coredns === undefined ? 'COREDNS names no program' : null,
     rows: [
       [
