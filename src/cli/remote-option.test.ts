@@ -8,7 +8,7 @@ import { openRemote, selectRemoteNodes } from './remote-option.ts';
 const folder = mkdtempSync(join(tmpdir(), 'remote-option-'));
 const state = process.env['FAIRLEAD_STATE'];
 before(() => {
-  process.env['FAIRLEAD_STATE'] = folder;
+  process.env['FAIRLEAD_STATE'] = join(folder, 'state');
 });
 after(() => {
   if (state === undefined) delete process.env['FAIRLEAD_STATE'];

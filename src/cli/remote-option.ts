@@ -1,8 +1,10 @@
+import { existsSync } from 'node:fs';
+import { authorityName } from '../cluster/authority-name.ts';
 import { findKubeconfigContext } from '../cluster/kubeconfig-contexts.ts';
 import { openRemoteCluster, type RemoteCluster } from '../cluster/remote-cluster.ts';
-import { listClusters } from '../cluster/state.ts';
+import { listClusters, stateRoot } from '../cluster/state.ts';
 import { userContexts } from '../cluster/user-contexts.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
 import { suggestion, text, usageError } from './options.ts';
 
 /** The options of commands that also work on clusters whose agents run in pods. */
@@ -41,11 +43,28 @@ export async function openRemote(
     return null;
   }
   const place = findKubeconfigContext({ file: kubeconfig, context }, environment);
-  if (place !== null) return await openRemoteCluster(place, namespace);
+  if (place !== null)
+    return await openRemoteCluster(place, namespace).catch((error: unknown) => {
+      throw localInstead(error, place.context);
+    });
+  // Clusters of root: the error for them says how to use one.
+  if (process.getuid?.() !== 0 && existsSync(stateRoot())) return null;
   throw new FairleadError('there is no local cluster, and no kubeconfig with a current context', {
     op: `fairlead ${command}`,
     code: 'no-cluster',
     hint: 'start a local cluster: fairlead up; or name a cluster: --kubeconfig FILE',
+  });
+}
+
+/** Names the local cluster whose context was given: its agents do not run in pods. */
+function localInstead(error: unknown, context: string): unknown {
+  const prefix = authorityName({ name: '' });
+  if (!hasCode(error, 'not-running') || !context.startsWith(prefix)) return error;
+  return new FairleadError(`no agents run in pods in the cluster of context ${context}`, {
+    op: 'find agents',
+    code: 'not-running',
+    hint: `--name ${context.slice(prefix.length)}, if it is a local cluster`,
+    cause: error,
   });
 }
 
