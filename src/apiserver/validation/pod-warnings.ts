@@ -1,29 +1,33 @@
-import { quantityNano } from '../../kube/quantity-text.ts';
 import { at, isObject, type JsonObject, listAt } from '../object.ts';
+import { annotationWarnings } from './annotation-warnings.ts';
+import { labelValueProblems } from './names.ts';
+import { addressWarnings, claimWarnings, fractionWarnings, termWarnings } from './object-warnings.ts';
+import { OLD_LABELS } from './old-labels.ts';
 import { PREFERRED_TERMS, REQUIRED_TERMS } from './scheduling.ts';
 
-/** Labels of nodes that have a successor. */
-const OLD_LABELS: Readonly<Record<string, string>> = {
-  'beta.kubernetes.io/arch': 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-  'beta.kubernetes.io/os': 'deprecated since v1.14; use "kubernetes.io/os" instead',
-  'beta.kubernetes.io/instance-type':
-    'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead',
-  'failure-domain.beta.kubernetes.io/region':
-    'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
-  'failure-domain.beta.kubernetes.io/zone':
-    'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
-};
-
 const NO_SELECTOR = 'a null labelSelector results in matching no pod';
-const WHOLE = 10n ** 9n;
 
-/** Returns what is valid in a pod or its template, but hardly intended; `path` is that of its spec. */
-export function podWarnings(spec: JsonObject, path: string): string[] {
+/**
+ * Returns what is valid in a pod or its template, but hardly intended; `path` is that of its spec, and beside it that of
+ * its metadata.
+ */
+export function podWarnings(
+  spec: JsonObject,
+  path: string,
+  annotations: Readonly<Record<string, unknown>> = {},
+): string[] {
+  const containers = containersOf(spec, path).map(([container]) => container);
   return [
     ...labelWarnings(spec, path),
     ...selectorWarnings(spec, path),
+    ...annotationWarnings(annotations, spec, containers, path.replace(/spec$/, 'metadata')),
     ...volumeWarnings(spec, path),
     ...duplicateWarnings(spec, path),
+    ...BYTES.flatMap((name) => fractionWarnings(spec['overhead'], name, `${path}.overhead`)),
+    ...listAt(spec, 'hostAliases').flatMap(({ ip }, i) =>
+      addressWarnings(ip, `${path}.hostAliases[${i}].ip`),
+    ),
+    ...nameServersOf(spec).flatMap((ip, i) => addressWarnings(ip, `${path}.dnsConfig.nameservers[${i}]`)),
     ...containersOf(spec, path).flatMap(([container, field]) => containerWarnings(container, field)),
     ...portWarnings(spec, path),
     ...(Number(spec['terminationGracePeriodSeconds'] ?? 0) < 0
@@ -32,6 +36,13 @@ export function podWarnings(spec: JsonObject, path: string): string[] {
         ]
       : []),
   ];
+}
+
+const BYTES = ['memory', 'ephemeral-storage'];
+
+function nameServersOf(spec: JsonObject): unknown[] {
+  const given = at(spec, 'dnsConfig', 'nameservers');
+  return Array.isArray(given) ? given : [];
 }
 
 function containersOf(spec: JsonObject, path: string): [container: JsonObject, field: string][] {
@@ -54,11 +65,9 @@ function labelWarnings(spec: JsonObject, path: string): string[] {
   ];
   return [
     ...chosen.flatMap((key) => (OLD_LABELS[key] ? [`${path}.nodeSelector[${key}]: ${OLD_LABELS[key]}`] : [])),
-    ...terms.flatMap(([term, field]) =>
-      listAt(isObject(term) ? term : {}, 'matchExpressions').flatMap(({ key }, i) => {
-        const old = OLD_LABELS[String(key)];
-        return old ? [`${field}.matchExpressions[${i}].key: ${key} is ${old}`] : [];
-      }),
+    ...terms.flatMap(([term, field]) => termWarnings(term, field)),
+    ...listAt(spec, 'affinity', 'nodeAffinity', PREFERRED_TERMS).flatMap((one, i) =>
+      valueWarnings(one['preference'], `${affinity}.${PREFERRED_TERMS}[${i}].preference`),
     ),
     ...listAt(spec, 'topologySpreadConstraints').flatMap(({ topologyKey }, i) => {
       const old = OLD_LABELS[String(topologyKey)];
@@ -66,6 +75,18 @@ function labelWarnings(spec: JsonObject, path: string): string[] {
     }),
   ];
 }
+
+/** Warns of values that no label has; a term that has to match must not have them. */
+const valueWarnings = (term: unknown, path: string): string[] =>
+  listAt(isObject(term) ? term : {}, 'matchExpressions').flatMap(({ operator, values }, i) => {
+    if (operator === 'Gt' || operator === 'Lt' || !Array.isArray(values)) return [];
+    return values.flatMap((value, j) =>
+      labelValueProblems(String(value)).map((problem) => {
+        const detail = problem.replace(/ characters$/, ' bytes');
+        return `${path}.matchExpressions[${i}].values[${j}]: ${value} is invalid, ${detail}`;
+      }),
+    );
+  });
 
 function selectorWarnings(spec: JsonObject, path: string): string[] {
   const without = (terms: readonly JsonObject[], field: (i: number) => string) =>
@@ -90,7 +111,14 @@ function selectorWarnings(spec: JsonObject, path: string): string[] {
 function volumeWarnings(spec: JsonObject, path: string): string[] {
   return listAt(spec, 'volumes').flatMap((volume, i) => [
     ...pathWarnings(volume),
-    ...(isObject(volume['gitRepo']) ? [`${path}.volumes[${i}].gitRepo: deprecated in v1.11`] : []),
+    ...projectedWarnings(volume),
+    ...Object.entries(OLD_VOLUMES).flatMap(([kind, text]) =>
+      isObject(volume[kind]) ? [`${path}.volumes[${i}].${kind}: ${text}`] : [],
+    ),
+    ...claimWarnings(
+      at(volume, 'ephemeral', 'volumeClaimTemplate', 'spec'),
+      `${path}.volumes[${i}].ephemeral.volumeClaimTemplate.spec`,
+    ),
     ...listAt(volume, 'projected', 'sources').flatMap((source) =>
       Object.values(source).some(isObject)
         ? []
@@ -98,6 +126,50 @@ function volumeWarnings(spec: JsonObject, path: string): string[] {
     ),
   ]);
 }
+
+const OLD_VOLUMES: Readonly<Record<string, string>> = {
+  photonPersistentDisk: 'deprecated in v1.11, non-functional in v1.16+',
+  gitRepo: 'deprecated in v1.11',
+  scaleIO: 'deprecated in v1.16, non-functional in v1.22+',
+  flocker: 'deprecated in v1.22, non-functional in v1.25+',
+  storageos: 'deprecated in v1.22, non-functional in v1.25+',
+  quobyte: 'deprecated in v1.22, non-functional in v1.25+',
+  glusterfs: 'deprecated in v1.25, non-functional in v1.26+',
+  cephfs: 'deprecated in v1.28, non-functional in v1.31+',
+  rbd: 'deprecated in v1.28, non-functional in v1.31+',
+};
+
+const isOverlap = (a: string, b: string): boolean => `${a}/`.startsWith(`${b}/`) || b.startsWith(`${a}/`);
+
+/** Warns of files of a projected volume of which the second one replaces the first. */
+function projectedWarnings(volume: JsonObject): string[] {
+  const files: { path: string; from: string }[] = [];
+  for (const source of listAt(volume, 'projected', 'sources')) {
+    for (const [field, title] of PROJECTED) {
+      const one = source[field];
+      if (!isObject(one)) continue;
+      const from = one['name'] === undefined ? title : `${title} ${JSON.stringify(one['name'])}`;
+      const paths = [...listAt(one, 'items').map(({ path }) => path), one['path']];
+      for (const path of paths) if (typeof path === 'string') files.push({ path, from });
+    }
+  }
+  return files.flatMap((file, i) =>
+    files
+      .slice(0, i)
+      .filter((other) => isOverlap(file.path, other.path))
+      .map(
+        (other) =>
+          `volume ${JSON.stringify(volume['name'])} (Projected): overlapping paths: "${file.path}" (${file.from}) with "${other.path}" (${other.from})`,
+      ),
+  );
+}
+
+const PROJECTED = [
+  ['configMap', 'ConfigMap'],
+  ['secret', 'Secret'],
+  ['downwardAPI', 'DownwardAPI'],
+  ['serviceAccountToken', 'ServiceAccountToken'],
+] as const;
 
 /** Warns of files of one volume of which the second one replaces the first. */
 function pathWarnings(volume: JsonObject): string[] {
@@ -108,7 +180,7 @@ function pathWarnings(volume: JsonObject): string[] {
     return files.flatMap((file, i) =>
       files
         .slice(0, i)
-        .filter((other) => `${file}/`.startsWith(`${other}/`) || other.startsWith(`${file}/`))
+        .filter((other) => isOverlap(file, other))
         .map((other) => `volume ${name} (${title}${object}): overlapping paths: "${file}" with "${other}"`),
     );
   });
@@ -141,13 +213,8 @@ function duplicateWarnings(spec: JsonObject, path: string): string[] {
 function containerWarnings(container: JsonObject, path: string): string[] {
   const warnings: string[] = [];
   for (const part of ['limits', 'requests']) {
-    for (const name of ['memory', 'ephemeral-storage']) {
-      const value = at(container, 'resources', part, name);
-      if ((quantityNano(value) ?? 0n) % WHOLE === 0n) continue;
-      const field = `${path}.resources.${part}[${name}]`;
-      warnings.push(
-        `${field}: fractional byte value ${JSON.stringify(value)} is invalid, must be an integer`,
-      );
+    for (const name of BYTES) {
+      warnings.push(...fractionWarnings(at(container, 'resources', part), name, `${path}.resources.${part}`));
     }
   }
   const names = new Set<unknown>();

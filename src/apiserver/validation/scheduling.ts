@@ -12,7 +12,12 @@ const qualified = (value: unknown, path: string, errors: FieldError[]) => {
 };
 
 /** Validates one requirement of a node selector. */
-function validateRequirement(requirement: JsonObject, path: string, errors: FieldError[]): void {
+function validateRequirement(
+  requirement: JsonObject,
+  path: string,
+  errors: FieldError[],
+  strictValues: boolean,
+): void {
   const values = listAt(requirement, 'values').map(String);
   const operator = requirement['operator'];
   switch (operator) {
@@ -43,7 +48,7 @@ function validateRequirement(requirement: JsonObject, path: string, errors: Fiel
   }
   qualified(requirement['key'], `${path}.key`, errors);
   values.forEach((value, i) => {
-    if (operator === 'Gt' || operator === 'Lt') return;
+    if (operator === 'Gt' || operator === 'Lt' || !strictValues) return;
     for (const problem of labelValueProblems(value))
       errors.push(invalid(`${path}.values[${i}]`, value, problem));
   });
@@ -74,9 +79,15 @@ function validateFieldRequirement(requirement: JsonObject, path: string, errors:
 }
 
 /** Validates one term of a node selector. */
-export function validateNodeSelectorTerm(term: JsonObject, path: string, errors: FieldError[]): void {
+export function validateNodeSelectorTerm(
+  term: JsonObject,
+  path: string,
+  errors: FieldError[],
+  /** `strictValues` false: values that no label has are warned of only. */
+  { strictValues }: { readonly strictValues: boolean } = { strictValues: true },
+): void {
   listAt(term, 'matchExpressions').forEach((one, i) => {
-    validateRequirement(one, `${path}.matchExpressions[${i}]`, errors);
+    validateRequirement(one, `${path}.matchExpressions[${i}]`, errors, strictValues);
   });
   listAt(term, 'matchFields').forEach((one, i) => {
     validateFieldRequirement(one, `${path}.matchFields[${i}]`, errors);
@@ -132,7 +143,7 @@ export const affinity: Check = (value, path, errors) => {
       const field = `${path}.nodeAffinity.${PREFERRED_TERMS}[${i}]`;
       WEIGHT(term['weight'], `${field}.weight`, errors, term, term);
       if (isObject(term['preference']))
-        validateNodeSelectorTerm(term['preference'], `${field}.preference`, errors);
+        validateNodeSelectorTerm(term['preference'], `${field}.preference`, errors, { strictValues: false });
     });
   }
   for (const kind of ['podAffinity', 'podAntiAffinity']) {

@@ -12,6 +12,21 @@ const deployment = (more: object, generation = 1) =>
 const port = { containerPort: 80, protocol: 'TCP' };
 const env = (...values: string[]) => ({ env: values.map((value) => ({ name: 'A', value })) });
 
+const annotated = (key: string) =>
+  ({
+    metadata: { name: 'web', annotations: { [key]: 'x' } },
+    spec: { containers: [container()] },
+  }) as unknown as ApiObject;
+const files = (path: string) => ({ items: [{ key: 'k', path }] });
+const projected = (...sources: object[]) => pod({ volumes: [{ name: 'v', projected: { sources } }] });
+const preferring = (value: string) => {
+  const preference = { matchExpressions: [{ key: 'a', operator: 'In', values: ['ok', value] }] };
+  const preferred = [{ weight: 1, preference }];
+  return pod({ affinity: { nodeAffinity: { preferredDuringSchedulingIgnoredDuringExecution: preferred } } });
+};
+const tls = (data: object) =>
+  ({ metadata: { name: 'x' }, type: 'kubernetes.io/tls', data }) as unknown as ApiObject;
+
 const ROWS: readonly [
   what: string,
   collection: string,
@@ -20,6 +35,72 @@ const ROWS: readonly [
   expected: RegExp | null,
 ][] = [
   ['an ordinary pod', 'pods', pod({}), null, null],
+  [
+    'files of a projected volume, one below the other',
+    'pods',
+    projected({ configMap: { name: 'a', ...files('x') } }, { secret: { name: 'b', ...files('x/y') } }),
+    null,
+    /volume "v" \(Projected\): overlapping paths: "x\/y" \(Secret "b"\) with "x" \(ConfigMap "a"\)/,
+  ],
+  [
+    'a token beside a file of its name',
+    'pods',
+    projected({ serviceAccountToken: { path: 'x' } }, { configMap: { name: 'a', ...files('x') } }),
+    null,
+    /"x" \(ConfigMap "a"\) with "x" \(ServiceAccountToken\)/,
+  ],
+  [
+    'files beside each other',
+    'pods',
+    projected({ configMap: { name: 'a', ...files('x') } }, { secret: { name: 'b', ...files('xy') } }),
+    null,
+    null,
+  ],
+  ['a preferred value that no label has', 'pods', preferring('-b'), null, /values\[1\]: -b is invalid/],
+  ['a long preferred value', 'pods', preferring('y'.repeat(64)), null, /must be no more than 63 bytes/],
+  [
+    'an annotation that a field has replaced',
+    'pods',
+    annotated('scheduler.alpha.kubernetes.io/critical-pod'),
+    null,
+    /^metadata.annotations\[scheduler.alpha.kubernetes.io\/critical-pod\]: non-functional in v1.16/,
+  ],
+  [
+    'a removed kind of volume',
+    'pods',
+    pod({ volumes: [{ name: 'v', rbd: {} }] }),
+    null,
+    /^spec.volumes\[0\].rbd: deprecated in v1.28/,
+  ],
+  [
+    'an IPv6 address in another form',
+    'pods',
+    pod({ hostAliases: [{ ip: '2001:DB8::1' }] }),
+    null,
+    /hostAliases\[0\].ip: IPv6 address "2001:DB8::1" should be in RFC 5952 canonical format \("2001:db8::1"\)/,
+  ],
+  ['a certificate without PEM data', 'secrets', tls({ 'tls.crt': 'eA==' }), null, /PEM data in certificate/],
+  [
+    'the reclaim policy Recycle',
+    'persistentvolumes',
+    of({ persistentVolumeReclaimPolicy: 'Recycle' }),
+    null,
+    /Recycle reclaim policy is deprecated/,
+  ],
+  [
+    'part of a byte of a claim',
+    'persistentvolumeclaims',
+    of({ resources: { requests: { storage: '100m' } } }),
+    null,
+    /^spec.resources.requests\[storage\]: fractional/,
+  ],
+  [
+    'a Job whose indexes are too many',
+    'jobs.batch',
+    of({ completionMode: 'Indexed', completions: 200_000, parallelism: 20_000 }),
+    null,
+    /^spec: In Indexed Jobs/,
+  ],
   [
     'a variable that hides another',
     'deployments.apps',

@@ -1,4 +1,5 @@
 import { type ApiObject, at, isObject, type JsonObject } from '../object.ts';
+import { addressWarnings, OBJECT_WARNINGS } from './object-warnings.ts';
 import { podWarnings } from './pod-warnings.ts';
 
 const MAX_LABEL = 63;
@@ -21,15 +22,17 @@ const TEMPLATES: Readonly<Record<string, readonly string[]>> = {
  */
 export function objectWarnings(collection: string, object: ApiObject, before: ApiObject | null): string[] {
   if (collection === 'services') return serviceWarnings(object);
+  const own = OBJECT_WARNINGS[collection]?.(object) ?? [];
   if (before && (collection === 'pods' || before.metadata.generation === object.metadata.generation)) {
-    return [];
+    return own;
   }
   const template = collection === 'pods' ? [] : TEMPLATES[collection];
-  if (!template) return [];
+  if (!template) return own;
   const limit = at(object, 'spec', 'revisionHistoryLimit');
   return [
+    ...own,
     ...(before ? [] : nameWarnings(collection, object.metadata.name ?? '')),
-    ...specWarnings(object, [...template, 'spec']),
+    ...specWarnings(object, template),
     ...(collection === 'statefulsets.apps' && Number(limit) < 0
       ? [
           'spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended',
@@ -58,8 +61,10 @@ function nameWarnings(collection: string, name: string): string[] {
 }
 
 function specWarnings(object: ApiObject, path: readonly string[]): string[] {
-  const spec = at(object, ...path);
-  return isObject(spec) ? podWarnings(spec, path.join('.')) : [];
+  const spec = at(object, ...path, 'spec');
+  const annotations = at(object, ...path, 'metadata', 'annotations');
+  const place = [...path, 'spec'].join('.');
+  return isObject(spec) ? podWarnings(spec, place, isObject(annotations) ? annotations : {}) : [];
 }
 
 function serviceWarnings(service: ApiObject): string[] {
@@ -87,5 +92,9 @@ function serviceWarnings(service: ApiObject): string[] {
       'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"',
     ],
   ];
-  return rows.filter(([holds]) => holds).map(([, text]) => text);
+  const addresses = ['clusterIPs', 'externalIPs'].flatMap((list) => {
+    const given = spec[list];
+    return (Array.isArray(given) ? given : []).flatMap((ip, i) => addressWarnings(ip, `spec.${list}[${i}]`));
+  });
+  return [...addresses, ...rows.filter(([holds]) => holds).map(([, text]) => text)];
 }
