@@ -176,6 +176,15 @@ describe('the page of the cluster', { skip }, () => {
       details,
       /its text: FAIRLEAD_CLUSTER=\w+ \S+ exec node\/node-\d -- nft list map ip fairlead services/,
     );
+    await eventually(
+      () => page.locator('.hop').innerText(),
+      (text) =>
+        /# nft get element ip fairlead services \{ 10\.96[\s\S]*elements = \{ 10\.96[\s\S]*chain from-pod \{/.test(
+          text,
+        ),
+      PATIENCE_MS,
+    );
+    assert.deepEqual(await violations(), []);
   });
 
   test('the path: a pod that does not exist is named, with a fix', async () => {

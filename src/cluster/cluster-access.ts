@@ -21,6 +21,7 @@ import {
   undoFaults,
 } from './faults.ts';
 import { changeMode, type NodeMode } from './mode-change.ts';
+import { type ObjectQuestion, type ObjectText, readObjectText } from './object-text.ts';
 import { checkClusterName, clusterPaths, mayReadCluster, readCluster, requireCluster } from './state.ts';
 import { type TracedFlow, type TraceQuestion, traceFlow } from './trace-flow.ts';
 import { findContext } from './user-contexts.ts';
@@ -40,6 +41,8 @@ export interface ClusterAccess {
     plant(request: FaultRequest): Promise<PlantedFault>;
     undoAll(): Promise<readonly Fault[]>;
   };
+  /** Prints a kernel object as its tools do, on its node. Throws the errors of `readObjectText`. */
+  objectText(question: ObjectQuestion): Promise<ObjectText>;
   /** Renders a Service in all proxy modes, on one node. */
   compareModes(question: ModesQuestion): Promise<ModeComparison>;
   /** Switches the proxy mode of all nodes; see mode-change.ts. */
@@ -84,6 +87,7 @@ async function openByFiles(name: string): Promise<ClusterAccess> {
       plant: (request) => withClient(name, (client) => plantFault(state, client, request)),
       undoAll: () => withClient(name, (client) => undoFaults(state, client)),
     },
+    objectText: (question) => readObjectText(state, question),
     compareModes: async (question) => compareModesOn(state, question),
     changeMode: (mode) => withClient(name, (client) => changeMode(state, client, mode)),
     flows: (node, wanted, signal) => openFlows(state, node, wanted, signal),
@@ -137,6 +141,8 @@ async function openByApi(credentials: Credentials, name: string): Promise<Cluste
         (await askJson({ method: 'POST', path: 'faults', body: JSON.stringify(request) })) as PlantedFault,
       undoAll: async () => (await askJson({ method: 'DELETE', path: 'faults' })) as Fault[],
     },
+    objectText: async (question) =>
+      (await askJson({ method: 'POST', path: 'object', body: JSON.stringify(question) })) as ObjectText,
     compareModes: async (question) =>
       (await askJson({ method: 'POST', path: 'modes', body: JSON.stringify(question) })) as ModeComparison,
     changeMode: async (mode) =>

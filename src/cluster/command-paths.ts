@@ -14,6 +14,7 @@ import { readReport } from './cluster-report.ts';
 import { createFlowExplainer } from './explain-flow.ts';
 import { listFaults, plantFault, readFaultRequest, undoFaults } from './faults.ts';
 import { changeMode, readModeRequest } from './mode-change.ts';
+import { readObjectQuestion, readObjectText } from './object-text.ts';
 import { isRunning } from './process-identity.ts';
 import { readSupervision, requireCluster } from './state.ts';
 import { traceFlow } from './trace-flow.ts';
@@ -21,7 +22,7 @@ import { traceFlow } from './trace-flow.ts';
 /**
  * Below this path, a local cluster's API server answers commands of users who may not read the state folder: GET
  * cluster (ClusterReport), POST explain (ExplainRequest → Explanation), POST trace (TraceQuestion → TracedFlow),
- * GET faults (Fault[]), POST faults (FaultRequest → PlantedFault), DELETE faults (the Fault[] that were undone), POST mode
+ * POST object (ObjectQuestion → ObjectText), GET faults (Fault[]), POST faults (FaultRequest → PlantedFault), DELETE faults (the Fault[] that were undone), POST mode
  * ({mode} → NodeMode[]), POST modes (ModesQuestion → ModeComparison) and GET nodes/NAME/flows (see
  * FlowsRequest; one FlowsEntry per line).
  */
@@ -75,6 +76,11 @@ export function commandPaths(name: string, client: () => Client): FurtherPaths {
           );
         case 'DELETE faults':
           return json(200, await undoFaults(requireCluster(name), client()));
+        case 'POST object':
+          return json(
+            200,
+            await readObjectText(requireCluster(name), readObjectQuestion(readJson(await body()))),
+          );
         case 'POST modes':
           return json(
             200,

@@ -2,6 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { WebSocket } from 'ws';
 import { type ClusterAccess, openCluster } from '../cluster/cluster-access.ts';
 import { readFaultRequest } from '../cluster/faults.ts';
+import { readObjectQuestion } from '../cluster/object-text.ts';
 import { DEFAULT_CLUSTER } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
 import { httpTransport } from '../kube/transport.ts';
@@ -156,6 +157,7 @@ function operationsOf(name: string): Map<string, Operation> {
         return await (await openCluster(name)).explain({ from, to, family });
       },
     ],
+    ['POST object', async (body) => await (await openCluster(name)).objectText(readObjectQuestion(body))],
     ['GET faults', async () => await (await openCluster(name)).faults.list()],
     ['POST faults', async (body) => await (await openCluster(name)).faults.plant(readFaultRequest(body))],
     ['DELETE faults', async () => await (await openCluster(name)).faults.undoAll()],

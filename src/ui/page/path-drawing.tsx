@@ -1,5 +1,7 @@
-import { useLayoutEffect, useRef, useState } from 'preact/hooks';
-import { type Picture, rawTextCommand, type Step } from './path-picture.ts';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { ObjectQuestion, ObjectText } from '../../cluster/object-text.ts';
+import { askServer, type ServerRefusal } from './ask-server.ts';
+import { kindOf, type Picture, rawTextCommand, type Step } from './path-picture.ts';
 
 interface Point {
   readonly left: number;
@@ -144,11 +146,48 @@ export function HopDetails({ step, command }: { step: Step; command: string }) {
               <div key={object} class="command">
                 {object}
                 {raw !== null && <div class="quiet">its text: {raw}</div>}
+                {kindOf(place) === 'node' && (
+                  <RawText key={`${place} ${object}`} node={place} object={object} />
+                )}
               </div>
             );
           })}
         </div>
       ))}
+    </div>
+  );
+}
+
+/** The text of an object in the node's kernel, as its tool prints it now. */
+function RawText({ node, object }: ObjectQuestion) {
+  const [answer, setAnswer] = useState<ObjectText | ServerRefusal | null>(null);
+  useEffect(() => {
+    let isShown = true;
+    void askServer<ObjectText>('POST object', { node, object })
+      .catch((error: ServerRefusal) => error)
+      .then((text) => {
+        if (isShown) setAnswer(text);
+      });
+    return () => {
+      isShown = false;
+    };
+  }, [node, object]);
+  if (answer === null) return <div class="quiet">Reading it…</div>;
+  if (answer instanceof Error) {
+    return (
+      <div class="quiet">
+        {answer.message}
+        {answer.hint === null ? '' : `: ${answer.hint}`}
+      </div>
+    );
+  }
+  return (
+    <div class="raw">
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls it */}
+      <pre tabIndex={0}>
+        {answer.text}
+        {answer.isCut ? '\n… more: use the command above' : ''}
+      </pre>
     </div>
   );
 }

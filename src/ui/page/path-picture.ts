@@ -77,7 +77,7 @@ export function drawPath({ trace }: Pick<TracedFlow, 'trace'>): Picture {
   return { boxes: [...boxes.values()], steps };
 }
 
-function kindOf(place: string): Box['kind'] {
+export function kindOf(place: string): Box['kind'] {
   if (place.startsWith('pod ')) return 'pod';
   return ['outside', 'machine', 'control-plane'].includes(place) ? 'other' : 'node';
 }
