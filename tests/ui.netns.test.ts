@@ -1,21 +1,15 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import {
-  chmodSync,
-  existsSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import type { BrowserContext, Page } from 'playwright-core';
+import { findProcesses } from '../src/cluster/processes.ts';
 import type { TracedFlow } from '../src/cluster/trace-flow.ts';
+import { readOptionalFile } from '../src/kernel/optional-file.ts';
 import { createClient } from '../src/kube/client.ts';
 import { readKubeconfig } from '../src/kube/kubeconfig.ts';
 import { httpTransport } from '../src/kube/transport.ts';
@@ -40,15 +34,11 @@ const MAX_ELEMENTS = 4000;
 const PATIENCE_MS = 60_000;
 const BUNDLE = resolve(import.meta.dirname, '..', 'dist', 'fairlead.mjs');
 
-/** The processes that delay packets in a cluster. */
-function delayingProcesses(cluster: string): number[] {
-  const pids = readdirSync('/proc').filter((entry) => /^[0-9]+$/.test(entry));
-  return pids.map(Number).filter((pid) => {
-    const file = `/proc/${pid}/cmdline`;
-    const args = existsSync(file) ? readFileSync(file, 'utf8').split('\0') : [];
-    return args.includes('link-delay') && args.includes(cluster);
-  });
-}
+/** Returns the processes that delay packets in a cluster. */
+const delayingProcesses = (cluster: string): number[] =>
+  findProcesses(cluster, [])
+    .map(({ pid }) => pid)
+    .filter((pid) => readOptionalFile(`/proc/${pid}/cmdline`)?.includes('\0link-delay\0'));
 
 const chromium = findChromium();
 const skip = chromium === null ? 'Chromium is not installed' : false;
