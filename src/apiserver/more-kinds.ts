@@ -11,6 +11,10 @@ const extension = {
   categories: ['api-extensions'],
 } as const;
 const NO_DRIVER = 'volumes are local and this cluster runs no CSI driver: this object has no effect';
+/** Those of src/runtime/runtime-class.ts. */
+const RUNTIME_HANDLERS = new Set(['crun', 'runc']);
+const NO_RUNTIME =
+  'nodes have one runtime, with the handlers crun and runc: pods of this class stay Pending with the reason FailedCreatePodSandBox';
 const NO_DEVICES = 'this cluster does not allocate devices: this object has no effect';
 
 /** The kinds of upstream's other groups, as its discovery lists them. */
@@ -20,7 +24,7 @@ export const MORE_KINDS: readonly Kind[] = [
   defineKind('node.k8s.io/v1', 'RuntimeClass', 'runtimeclasses', {
     ...cluster,
     anyFinalizers: true,
-    notice: 'nodes have one runtime, runc: its handler and overhead are ignored',
+    notice: ({ handler }) => (RUNTIME_HANDLERS.has(String(handler)) ? null : NO_RUNTIME),
   }),
   defineKind('storage.k8s.io/v1', 'CSIDriver', 'csidrivers', {
     ...cluster,

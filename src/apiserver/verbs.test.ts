@@ -227,6 +227,24 @@ test('a warning with characters outside ASCII is a valid header', async () => {
   assert.match(headers['warning'] ?? '', /^299 - "[\x20-\x7e]+"$/);
 });
 
+for (const { handler, warning } of [
+  { handler: 'crun', warning: undefined },
+  { handler: 'runc', warning: undefined },
+  { handler: 'kata', warning: /^299 - "nodes have one runtime, .* stay Pending/ },
+]) {
+  test(`a RuntimeClass with the handler ${handler} ${warning ? 'is answered with a warning' : 'is served'}`, async () => {
+    const { status, headers } = await request('POST', '/apis/node.k8s.io/v1/runtimeclasses', {
+      apiVersion: 'node.k8s.io/v1',
+      kind: 'RuntimeClass',
+      metadata: { name: `with-${handler}` },
+      handler,
+    });
+    assert.equal(status, 201);
+    if (warning) assert.match(headers['warning'] ?? '', warning);
+    else assert.equal(headers['warning'], undefined);
+  });
+}
+
 test('unknown paths', async () => {
   for (const [path, expected] of [
     ['/api/v1/%', 400],
