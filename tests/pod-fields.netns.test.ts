@@ -48,6 +48,29 @@ describe('the node’s ports and namespaces', { concurrency: 4 }, () => {
     await node.createPod('third', { containers: [web(18080)] });
     assert.equal(await textAt('http://172.30.9.11:18080/'), 'third');
   });
+  test('an extended resource: awaited until the node has it, and counted', async () => {
+    const limits = (count: number) => ({ resources: { limits: { 'example.com/gpu': `${count}` } } });
+    await node.createPod('first-gpu', { containers: [shell(SLEEP, limits(2))] });
+    await node.until(
+      'first-gpu',
+      (one) => one.status.containerStatuses?.[0]?.state.waiting?.reason === 'UnsupportedField',
+    );
+    const { status: patched } = await node.api.request(
+      'PATCH',
+      '/api/v1/nodes/node-1/status',
+      { status: { capacity: { 'example.com/gpu': '3' }, allocatable: { 'example.com/gpu': '3' } } },
+      { 'content-type': 'application/merge-patch+json' },
+    );
+    assert.equal(patched, 200);
+    await node.untilRunning('first-gpu');
+    await node.createPod('second-gpu', { containers: [shell(SLEEP, limits(2))] });
+    const { status } = await failed('second-gpu');
+    assert.equal(status.reason, 'OutOfexample.com/gpu');
+    assert.match(status.message, /requested: 2, used: 2, capacity: 3$/);
+    await node.removePod('first-gpu');
+    await node.createPod('third-gpu', { containers: [shell(SLEEP, limits(3))] });
+    await node.untilRunning('third-gpu');
+  });
   test('hostPID and hostIPC: the machine’s namespaces, otherwise separate ones', async () => {
     await node.createPod('host-ns', { hostPID: true, hostIPC: true, containers: [shell(SLEEP)] });
     await node.createPod('own-ns', { containers: [shell(SLEEP)] });

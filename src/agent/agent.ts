@@ -67,6 +67,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       ? await registerNode({
           ...options,
           client,
+          nodes,
           nodeName,
           addresses: pods.nodeAddresses,
           kubeletPort: pods.port,

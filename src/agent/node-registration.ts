@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { arch, hostname, release } from 'node:os';
 import { ApiError, type Client, hasReason } from '../kube/client.ts';
+import { allocatableChanges } from '../kube/extended-resources.ts';
+import type { Informer } from '../kube/informer.ts';
 import { renewLease } from '../kube/lease.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -10,6 +12,7 @@ import { nodeCapacity } from '../runtime/node-capacity.ts';
 
 export interface RegistrationOptions {
   readonly client: Client;
+  readonly nodes: Informer<Node>;
   readonly nodeName: string;
   readonly addresses: readonly string[];
   readonly kubeletPort: number;
@@ -108,6 +111,17 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     signal.addEventListener('abort', cancel, { once: true });
   };
   refresh();
+  const writeLater = () => {
+    write().catch((error: unknown) =>
+      logger.warn({}, `failed to write the node's status: ${messageOf(error)}`),
+    );
+  };
+  // Clients add extended resources to the capacity: pods can use them once they are allocatable.
+  const look = (node: Node) => {
+    if (node.metadata?.name === nodeName && Object.keys(allocatableChanges(node.status ?? {})).length > 0)
+      writeLater();
+  };
+  options.nodes.handle({ onAdd: look, onUpdate: look });
   return {
     async setReady() {
       if (!ready) readySince = timestamp(clock);
@@ -117,9 +131,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     setNetworkProblem(problem) {
       const since = (problem === null) === (network.problem === null) ? network.since : timestamp(clock);
       network = { problem, since };
-      write().catch((error: unknown) =>
-        logger.warn({}, `failed to write the node's status: ${messageOf(error)}`),
-      );
+      writeLater();
     },
   };
 }
@@ -148,7 +160,8 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
       { type: 'Hostname', address: options.nodeName },
     ],
     capacity,
-    allocatable: capacity,
+    // A merge patch: other extended resources stay.
+    allocatable: { ...allocatableChanges(options.nodes.get(options.nodeName)?.status ?? {}), ...capacity },
     daemonEndpoints: { kubeletEndpoint: { Port: options.kubeletPort } },
     conditions: [
       {

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { extendedResources } from '../kube/extended-resources.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Node } from '../kube/types.ts';
 import type { PodNetwork } from '../network/pod-network.ts';
@@ -25,6 +26,7 @@ export async function startPods(
     stateDir: configuration.stateDir,
     cgroupParent: pods.cgroupParent,
     maxPods: pods.maxPods,
+    extendedResources: ownExtendedResources(nodes, configuration.nodeName),
     network,
     clusterDns: dns?.addresses ?? [],
     // A getter, since the set of nodes changes.
@@ -52,6 +54,22 @@ export async function startPods(
   });
   context.onClose(() => kubelet.close());
   await kubelet.ready;
+}
+
+/** Follows the extended resources of this node's object. */
+export function ownExtendedResources(nodes: Informer<Node>, name: string) {
+  const of = (node: Node | undefined) => extendedResources(node?.status?.allocatable);
+  return {
+    current: () => of(nodes.get(name)),
+    onChange(listener: () => void) {
+      nodes.handle({
+        onUpdate(node, before) {
+          if (node.metadata?.name === name && JSON.stringify(of(node)) !== JSON.stringify(of(before)))
+            listener();
+        },
+      });
+    },
+  };
 }
 
 /** Returns whether slices list one of the addresses, and as an endpoint for new connections. */

@@ -14,6 +14,7 @@ import { createImageSource } from './images/image-source.ts';
 import { openImageStore } from './images/image-store.ts';
 import { nodeCapacity } from './node-capacity.ts';
 import { makeNodeLogs, removePodLogs } from './node-logs.ts';
+import { NodeResources } from './node-resources.ts';
 import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { PodWorker } from './pod-worker.ts';
@@ -56,10 +57,16 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   images.onChange(() => {
     for (const worker of workers.values()) worker.retryImages();
   });
+  // A pod may be bound before this node sees its own new resources.
+  options.extendedResources?.onChange(() => {
+    for (const worker of workers.values()) worker.wake();
+  });
+  const allocatable = nodeCapacity(stateDir, options.maxPods);
   const context: WorkerContext = {
     options,
     images,
-    allocatable: nodeCapacity(stateDir, options.maxPods),
+    allocatable,
+    resources: new NodeResources(allocatable, options.extendedResources?.current),
     starts: createSemaphore(2 * availableParallelism()),
     client,
     paths,

@@ -199,6 +199,7 @@ describe("a pod's next step", () => {
     isLeaving: false,
     isFinished: false,
     isRefused: false,
+    isAdmitted: false,
     mustFail: false,
     isOver: false,
     hasSandbox: false,
@@ -206,10 +207,12 @@ describe("a pod's next step", () => {
     hasAddresses: false,
     hasFiles: false,
   };
-  const RUNNING = { ...NEW, hasSandbox: true, isSandboxAlive: true, hasAddresses: true, hasFiles: true };
+  const ADMITTED = { ...NEW, isAdmitted: true };
+  const RUNNING = { ...ADMITTED, hasSandbox: true, isSandboxAlive: true, hasAddresses: true, hasFiles: true };
   const rows = [
-    ['new', NEW, 'create-sandbox'],
-    ['with namespaces', { ...NEW, hasSandbox: true, isSandboxAlive: true }, 'attach-network'],
+    ['new', NEW, 'admit'],
+    ['with reserved resources', ADMITTED, 'create-sandbox'],
+    ['with namespaces', { ...ADMITTED, hasSandbox: true, isSandboxAlive: true }, 'attach-network'],
     ['with addresses', { ...RUNNING, hasFiles: false }, 'prepare-files'],
     ['with files', RUNNING, 'run-containers'],
     ['whose pause process has died', { ...RUNNING, isSandboxAlive: false }, 'create-sandbox'],

@@ -177,6 +177,8 @@ export interface PodFacts {
   readonly isFinished: boolean;
   /** It requires features that this node does not support. */
   readonly isRefused: boolean;
+  /** The node has reserved its resources. */
+  readonly isAdmitted: boolean;
   /** Its deadline has passed, or it exceeds its limits. */
   readonly mustFail: boolean;
   /** All its containers have ended permanently. */
@@ -193,6 +195,7 @@ export type PodStep =
   | 'terminate'
   | 'rest'
   | 'refuse'
+  | 'admit'
   | 'fail'
   | 'retire'
   | 'create-sandbox'
@@ -208,6 +211,7 @@ export const POD_RULES: readonly (readonly [holds: (pod: PodFacts) => boolean, s
   [(pod) => pod.mustFail, 'fail'],
   [(pod) => pod.isOver, 'retire'],
   [(pod) => pod.isRefused && !pod.hasSandbox, 'refuse'],
+  [(pod) => !pod.isAdmitted, 'admit'],
   [(pod) => !pod.isSandboxAlive, 'create-sandbox'],
   [(pod) => !pod.hasAddresses, 'attach-network'],
   [(pod) => !pod.hasFiles, 'prepare-files'],
@@ -220,6 +224,7 @@ export function nextPodStep(pod: PodFacts): PodStep {
 
 /** Steps that are followed immediately by the next one; after the others, the pod waits for an event. */
 export const STEPS_TO_GO_ON: ReadonlySet<PodStep> = new Set([
+  'admit',
   'create-sandbox',
   'attach-network',
   'prepare-files',

@@ -1,4 +1,5 @@
 import type { Client } from '../kube/client.ts';
+import type { Amounts } from '../kube/quota/amounts.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import type { PodNetwork } from './pod-network.ts';
@@ -25,6 +26,11 @@ export interface KubeletOptions {
   readonly cgroupParent: string;
   /** How many pods the node reports to have room for. */
   readonly maxPods: number;
+  /** The extended resources that the Node object offers to pods; absent: none. */
+  readonly extendedResources?: {
+    readonly current: () => Amounts;
+    readonly onChange: (listener: () => void) => void;
+  };
   readonly network: PodNetwork;
   readonly clusterDns: readonly string[];
   /** Other nodes' name servers, for times when this node's does not answer; evaluated for each pod. */

@@ -15,6 +15,15 @@ export function isSidecar(container: Container): boolean {
   return (container as { restartPolicy?: string }).restartPolicy === 'Always';
 }
 
+/** Returns a pod's containers in the order in which they are stopped: those of one group concurrently. */
+export function stopGroups(pod: Pod): Container[][] {
+  const { initContainers: init = [], containers = [] } = pod.spec ?? {};
+  const ordinary = [...containers, ...ephemeralOf(pod), ...init.filter((one) => !isSidecar(one))];
+  // Sidecars end after the other containers, in reverse order (KEP-753).
+  const sidecars = init.filter(isSidecar).reverse();
+  return [ordinary, ...sidecars.map((one) => [one])];
+}
+
 /** Returns the host ports of the pod's containers; empty on the host network. */
 export function hostPortsOf(pod: Pod): PodHostPort[] {
   const containers = [...(pod.spec?.initContainers ?? []).filter(isSidecar), ...(pod.spec?.containers ?? [])];

@@ -9,7 +9,14 @@ import { GracePeriod } from './grace-period.ts';
 import { describeError, reasonOf } from './kubelet-error.ts';
 import { isPodOver, nextPodStep, type PodFacts, type PodStep, STEPS_TO_GO_ON } from './lifecycle.ts';
 import { kernelHostname } from './name-resolution.ts';
-import { type EphemeralContainer, ephemeralOf, hostPortsOf, isSidecar } from './pod-containers.ts';
+import type { Rejection } from './node-resources.ts';
+import {
+  type EphemeralContainer,
+  ephemeralOf,
+  hostPortsOf,
+  isSidecar,
+  stopGroups,
+} from './pod-containers.ts';
 import { PodFiles } from './pod-files.ts';
 import { type ContainerView, initDone, isInitialized, podStatus } from './pod-status.ts';
 import { isAlive } from './process-identity.ts';
@@ -18,6 +25,7 @@ import { adoptSandbox, createSandbox, removeSandbox, type Sandbox, sharedPidName
 import type { ServedPod } from './server/served-pod.ts';
 import { hasStorageLimits, watchStorage } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
+import { Timers } from './timers.ts';
 import { untilTrafficEnds } from './traffic-end.ts';
 import type { RunnerContext, WorkerContext } from './worker-context.ts';
 
@@ -25,6 +33,10 @@ const FIRST_RETRY_MS = 100;
 const MAX_RETRY_MS = 30_000;
 /** The grace period of a pod whose object was removed by force: upstream's kubelet gives at least one second, too. */
 const MIN_GRACE_MS = 1000;
+const LATE: Rejection = {
+  reason: 'DeadlineExceeded',
+  message: 'Pod was active on the node longer than the specified deadline',
+};
 
 /**
  * Executes the steps of one pod (lifecycle.ts): sandbox, network, volumes, init containers, containers; at its end
@@ -42,9 +54,8 @@ export class PodWorker {
   #ips: string[] = [];
   /** The reason for an immediate end of the pod; null if none. */
   #eviction: string | null = null;
-  #failure: { reason: string; message: string } | null = null;
+  #failure: Rejection | null = null;
   #isRefusalReported = false;
-  #unsupported: readonly string[];
   #goneFromApi = false;
   #terminating = false;
   #done = false;
@@ -53,14 +64,14 @@ export class PodWorker {
   #retryMs = FIRST_RETRY_MS;
   readonly #grace: GracePeriod;
   #deadlineSet = false;
-  #cancelTimers: (() => void)[] = [];
+  readonly #timers: Timers;
 
   constructor(context: WorkerContext, pod: Pod) {
     this.#context = context;
     this.#pod = pod;
     this.#grace = new GracePeriod(context.options.clock);
+    this.#timers = new Timers(context.options.clock);
     this.uid = pod.metadata?.uid ?? '';
-    this.#unsupported = unsupportedFields(pod);
     this.#folder = join(context.options.stateDir, 'pods', this.uid);
     this.#files = new PodFiles({
       context,
@@ -68,12 +79,15 @@ export class PodWorker {
       pod: () => this.#pod,
       ips: () => this.#ips,
       isActive: () => this.#isActive(),
-      after: (ms, run) => this.#timer(ms, run),
+      after: (ms, run) => this.#timers.after(ms, run),
     });
     this.#startTime = pod.status?.startTime ?? timestamp(context.options.clock.now());
     this.#files.savePod();
     this.#sandbox = adoptSandbox(this.#folder);
-    if (this.#sandbox) this.#ips = context.options.network.addresses(this.uid) ?? this.#hostIps();
+    if (this.#sandbox) {
+      this.#ips = context.options.network.addresses(this.uid) ?? [...this.#context.options.nodeAddresses];
+      context.resources.adopt(pod);
+    }
     const { initContainers = [], containers = [] } = pod.spec ?? {};
     for (const container of [...initContainers, ...containers, ...ephemeralOf(pod)]) {
       this.#containers.set(
@@ -101,7 +115,7 @@ export class PodWorker {
   /** Applies a newer version of the object. */
   update(pod: Pod): void {
     this.#pod = pod;
-    this.#unsupported = unsupportedFields(pod);
+    this.#context.resources.resize(pod);
     this.#files.savePod();
     // A second deletion may have a shorter grace period, while the pod is already being stopped.
     if (pod.metadata?.deletionTimestamp !== undefined) this.#shortenGrace();
@@ -111,6 +125,8 @@ export class PodWorker {
   /** Ends the pod, because its object is gone. */
   remove(): void {
     this.#goneFromApi = true;
+    // The scheduler has already given its share to others.
+    this.#context.resources.release(this.uid);
     this.#shortenGrace();
     this.wake();
   }
@@ -139,7 +155,7 @@ export class PodWorker {
   /** Stops watching: the agent ends, the pod does not. */
   release(): void {
     this.#done = true;
-    for (const cancel of this.#cancelTimers.splice(0)) cancel();
+    this.#timers.cancelAll();
     for (const runner of this.#containers.values()) runner.release();
   }
 
@@ -157,8 +173,7 @@ export class PodWorker {
       } catch (error) {
         this.#report(error);
         if (hasCode(error, 'NodePorts')) {
-          // A bound pod does not move to another node: its controller can create another one.
-          this.#failure = { reason: 'NodePorts', message: `Pod was rejected: ${messageOf(error)}` };
+          this.#reject('NodePorts', messageOf(error));
           await this.#removeSandbox();
         } else {
           this.#later(this.#retryMs);
@@ -184,7 +199,8 @@ export class PodWorker {
     return {
       isLeaving: this.#isLeaving(),
       isFinished: this.#failure !== null || (hasEnded && !this.#sandbox),
-      isRefused: this.#unsupported.length > 0,
+      isRefused: this.#sandbox === null && this.#unsupported().length > 0,
+      isAdmitted: this.#context.resources.holds(this.uid),
       mustFail: this.#deadlinePassed() || this.#eviction !== null,
       isOver: this.#isOver(),
       hasSandbox: this.#sandbox !== null,
@@ -202,6 +218,8 @@ export class PodWorker {
         return;
       case 'refuse':
         return this.#refuse();
+      case 'admit':
+        return this.#admit();
       case 'fail':
         return await this.#fail();
       case 'retire':
@@ -223,7 +241,7 @@ export class PodWorker {
    * Reports unsupported fields of the pod; it remains Pending, so that its controller does not replace it repeatedly.
    */
   #refuse(): void {
-    const fields = this.#unsupported;
+    const fields = this.#unsupported();
     const message = `not supported by this node: ${fields.join(', ')}; remove ${fields.length === 1 ? 'this field' : 'these fields'}`;
     for (const runner of this.#containers.values()) runner.refuse('UnsupportedField', message);
     if (this.#isRefusalReported) return;
@@ -231,18 +249,29 @@ export class PodWorker {
     this.#context.events.event(this.#pod, 'Warning', 'UnsupportedField', message);
   }
 
+  #unsupported(): string[] {
+    return unsupportedFields(this.#pod, (resource) => this.#context.resources.offers(resource));
+  }
+
+  #admit(): void {
+    const rejection = this.#context.resources.admit(this.#pod);
+    if (!rejection) return;
+    this.#context.events.event(this.#pod, 'Warning', rejection.reason, rejection.message);
+    this.#reject(rejection.reason, rejection.message);
+  }
+
+  /** Fails the pod: a bound pod does not move to another node, but its controller can create another one. */
+  #reject(reason: string, message: string): void {
+    this.#failure = { reason, message: `Pod was rejected: ${message}` };
+  }
+
   /** Ends a pod whose deadline has passed, or that exceeds its limits. */
   async #fail(): Promise<void> {
-    const evicted = this.#eviction !== null;
-    const failure =
-      this.#eviction === null
-        ? {
-            reason: 'DeadlineExceeded',
-            message: 'Pod was active on the node longer than the specified deadline',
-          }
-        : { reason: 'Evicted', message: this.#eviction };
+    const message = this.#eviction;
+    const failure = message === null ? LATE : { reason: 'Evicted', message };
     this.#failure = failure;
-    this.#context.events.event(this.#pod, evicted ? 'Warning' : 'Normal', failure.reason, failure.message);
+    const type = message === null ? 'Normal' : 'Warning';
+    this.#context.events.event(this.#pod, type, failure.reason, failure.message);
     await this.#retire();
   }
 
@@ -252,24 +281,15 @@ export class PodWorker {
     // The pause process has died, and with it the network: all containers must end.
     for (const runner of this.#containers.values()) await runner.abandon();
     await checkRuntimeClass(this.#context.client, this.#pod);
-    const { hostNetwork, shareProcessNamespace, securityContext } = this.#pod.spec ?? {};
-    this.#sandbox = createSandbox(
-      this.#folder,
-      {
-        hostname: kernelHostname(this.#pod, options),
-        sysctls: securityContext?.sysctls ?? [],
-        hostNetwork: hostNetwork === true,
-        sharesProcesses: shareProcessNamespace === true,
-      },
-      new Date(options.clock.now()),
-    );
+    const now = new Date(options.clock.now());
+    this.#sandbox = createSandbox(this.#folder, this.#pod, kernelHostname(this.#pod, options), now);
     this.#ips = [];
   }
 
   async #attachNetwork(): Promise<void> {
     const { namespace = '', name = '' } = this.#pod.metadata ?? {};
     if (this.#pod.spec?.hostNetwork) {
-      this.#ips = this.#hostIps();
+      this.#ips = [...this.#context.options.nodeAddresses];
       return;
     }
     const pod = { uid: this.uid, namespace, name, hostPorts: hostPortsOf(this.#pod) };
@@ -285,7 +305,7 @@ export class PodWorker {
     };
     watchStorage(() => this.#pod, folders, {
       clock,
-      after: (ms, run) => this.#timer(ms, run),
+      after: (ms, run) => this.#timers.after(ms, run),
       isActive: () => this.#isActive(),
       exceeded: (message) => {
         this.#eviction = message;
@@ -380,7 +400,7 @@ export class PodWorker {
     this.#terminating = true;
     this.#shortenGrace();
     if (first) {
-      for (const cancel of this.#cancelTimers.splice(0)) cancel();
+      this.#timers.cancelAll();
       for (const runner of this.#containers.values()) {
         if (runner.isRunning)
           events.event(this.#pod, 'Normal', 'Killing', `Stopping container ${runner.name}`);
@@ -409,13 +429,9 @@ export class PodWorker {
 
   /** Stops all containers; `graceMs` limits the time of each in addition to the pod's grace period. */
   async #stopAll(graceMs = Number.POSITIVE_INFINITY): Promise<void> {
-    const { initContainers: init = [], containers = [] } = this.#pod.spec ?? {};
     const stop = (container: Container) =>
       this.#runner(container).stop(this.#context.options.clock.now() + graceMs, this.#target());
-    const ordinary = [...containers, ...ephemeralOf(this.#pod), ...init.filter((one) => !isSidecar(one))];
-    await Promise.all(ordinary.map(stop));
-    // Sidecars end after the other containers, in reverse order (KEP-753).
-    for (const container of init.filter(isSidecar).reverse()) await stop(container);
+    for (const group of stopGroups(this.#pod)) await Promise.all(group.map(stop));
   }
 
   /** Applies the grace period of the latest deletion. */
@@ -461,7 +477,10 @@ export class PodWorker {
 
   #publish(): void {
     if (this.#goneFromApi) return;
-    this.#context.publish(this.#pod, this.#status());
+    const status = this.#status();
+    // Before the scheduler sees that the pod has ended, and binds another one.
+    if (status.phase === 'Succeeded' || status.phase === 'Failed') this.#context.resources.release(this.uid);
+    this.#context.publish(this.#pod, status);
   }
 
   #status(): NonNullable<Pod['status']> {
@@ -469,7 +488,7 @@ export class PodWorker {
       pod: this.#pod,
       containers: this.#views(),
       ips: this.#ips,
-      hostIps: this.#hostIps(),
+      hostIps: [...this.#context.options.nodeAddresses],
       sandboxReady: this.#sandbox !== null && this.#ips.length > 0,
       isTerminating: this.#terminating,
       allocatable: this.#context.allocatable,
@@ -483,19 +502,7 @@ export class PodWorker {
     return new Map([...this.#containers].map(([name, runner]) => [name, runner.view]));
   }
 
-  #hostIps(): string[] {
-    return [...this.#context.options.nodeAddresses];
-  }
-
   #later(ms: number): void {
-    this.#timer(ms, () => this.wake());
-  }
-
-  #timer(ms: number, run: () => void): void {
-    const cancel = this.#context.options.clock.after(ms, () => {
-      this.#cancelTimers = this.#cancelTimers.filter((other) => other !== cancel);
-      run();
-    });
-    this.#cancelTimers.push(cancel);
+    this.#timers.after(ms, () => this.wake());
   }
 }

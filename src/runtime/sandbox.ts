@@ -5,6 +5,7 @@ import { inNetns, inNewNamespaces } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
+import type { Pod } from '../kube/types.ts';
 import { hasCode } from '../lib/errors.ts';
 import { KubeletError } from './kubelet-error.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
@@ -27,18 +28,15 @@ export function adoptSandbox(folder: string): Sandbox | null {
   return isAlive(sandbox.pause) ? sandbox : null;
 }
 
-/** Starts a pause process in new network, IPC and UTS namespaces, and sets the host name inside. */
-export function createSandbox(
-  folder: string,
-  settings: {
-    readonly hostname: string;
-    readonly sysctls: readonly { readonly name: string; readonly value: string }[];
-    readonly hostNetwork: boolean;
-    /** The containers share a process namespace, which the sandbox also keeps open. */
-    readonly sharesProcesses: boolean;
-  },
-  now: Date,
-): Sandbox {
+/** Starts a pod's pause process in new network, IPC and UTS namespaces, and sets the host name inside. */
+export function createSandbox(folder: string, pod: Pod, hostname: string, now: Date): Sandbox {
+  const settings = {
+    hostname,
+    sysctls: pod.spec?.securityContext?.sysctls ?? [],
+    hostNetwork: pod.spec?.hostNetwork === true,
+    // The sandbox also keeps open the process namespace that the containers share.
+    sharesProcesses: pod.spec?.shareProcessNamespace === true,
+  };
   // The host name belongs to the UTS namespace: the child sets it before it becomes the pause process. Similarly,
   // kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.* belong to the IPC namespace.
   const script = `cd / || exit 1

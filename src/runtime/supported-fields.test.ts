@@ -52,6 +52,10 @@ describe('refused by name', () => {
       withContainer({ resources: { limits: { cpu: '1', 'nvidia.com/gpu': '1' } } }),
     ],
     [
+      'spec.containers[0].resources.limits.hugepages-2Mi',
+      withContainer({ resources: { limits: { cpu: '1', 'hugepages-2Mi': '2Mi' } } }),
+    ],
+    [
       'spec.containers[0].env[0].valueFrom.fileKeyRef',
       withContainer({ env: [{ name: 'A', valueFrom: { fileKeyRef: { path: 'x' } } }] }),
     ],
@@ -72,6 +76,16 @@ describe('refused by name', () => {
 });
 
 describe('not refused', () => {
+  test('limits of extended resources that the node has', () => {
+    const limits = (...names: string[]) =>
+      withContainer({ resources: { limits: Object.fromEntries(names.map((name) => [name, '1'])) } });
+    const offers = (name: string) => name !== 'example.com/none';
+    const spec = limits('example.com/gpu', 'example.com/none', 'hugepages-2Mi') as Pod['spec'];
+    assert.deepEqual(unsupportedFields({ spec } as Pod, offers), [
+      'spec.containers[0].resources.limits.example.com/none',
+      'spec.containers[0].resources.limits.hugepages-2Mi',
+    ]);
+  });
   for (const [what, spec] of [
     ['one process namespace for all', { shareProcessNamespace: true }],
     ['a RuntimeClass: it is looked up at the start', { runtimeClassName: 'gvisor' }],

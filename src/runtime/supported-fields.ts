@@ -1,3 +1,4 @@
+import { isExtendedResource } from '../kube/extended-resources.ts';
 import type { Pod } from '../kube/types.ts';
 
 /** The supported part of a value: all of it, an object's fields, or a list's items. */
@@ -110,6 +111,9 @@ export const VOLUME_KINDS = Object.keys(VOLUME).filter((kind) => kind !== 'name'
 /** Kernel settings that are separate for each pod; others apply to the whole machine (namespaces(7)). */
 const POD_SYSCTL = /^(net\.|kernel\.(shm|msg|sem)|fs\.mqueue\.)/;
 
+/** The path of a container's limit of one resource. */
+const LIMIT = /^spec\.(?:initContainers|containers)\[\d+\]\.resources\.limits\.(.+)$/;
+
 /** Fields of which only some values are supported. */
 const SETTINGS: readonly (readonly [
   field: RegExp,
@@ -133,10 +137,20 @@ const SETTINGS: readonly (readonly [
   ],
 ];
 
-/** Returns the paths of a pod's fields that this node does not support: such a pod is not started. */
-export function unsupportedFields(pod: Pod): string[] {
+/**
+ * Returns the paths of a pod's fields that this node does not support: such a pod is not started. `offers` reports
+ * whether the node has a resource.
+ */
+export function unsupportedFields(pod: Pod, offers: (resource: string) => boolean = () => false): string[] {
   const { ephemeralContainers: _, ...spec } = (pod.spec ?? {}) as Record<string, unknown>;
-  return [...unknownFields(spec, SPEC, 'spec'), ...badSettings(spec, 'spec', pod.spec)];
+  const isOffered = (path: string) => {
+    const resource = LIMIT.exec(path)?.[1];
+    return resource !== undefined && isExtendedResource(resource) && offers(resource);
+  };
+  return [
+    ...unknownFields(spec, SPEC, 'spec').filter((path) => !isOffered(path)),
+    ...badSettings(spec, 'spec', pod.spec),
+  ];
 }
 
 /** Returns the unsupported fields of one ephemeral container, whose pod already runs. */

@@ -5,6 +5,7 @@ import type { Semaphore } from '../lib/semaphore.ts';
 import type { ControlGroups } from './control-groups.ts';
 import type { GracePeriod } from './grace-period.ts';
 import type { ImageSource } from './images/image-source.ts';
+import type { NodeResources } from './node-resources.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 
@@ -20,6 +21,8 @@ export interface WorkerContext {
   readonly images: ImageSource;
   /** The node's resources for pods, as its Node object reports them. */
   readonly allocatable: Readonly<Record<string, string>>;
+  /** The shares of the node's pods in its resources. */
+  readonly resources: NodeResources;
   /** Limits the number of containers that start concurrently. */
   readonly starts: Semaphore;
   /** Writes a pod's status to the API server; of frequent calls, the latest. */

@@ -1,6 +1,9 @@
 import { join } from 'node:path';
+import { ownExtendedResources } from '../../src/agent/pods-part.ts';
 import { createClient } from '../../src/kube/client.ts';
+import { startInformer } from '../../src/kube/informer.ts';
 import { httpTransport } from '../../src/kube/transport.ts';
+import { RESOURCES } from '../../src/kube/types.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { silentLogger } from '../../src/lib/log.ts';
 import { NodeNetwork } from '../../src/network/node-network.ts';
@@ -35,8 +38,13 @@ const network = new NodeNetwork({
   overlay: 'routes',
   serviceCidrs: ['10.96.0.0/16'],
 });
+const client = createClient(httpTransport({ server: input.server, ca: input.ca, ...input.client }), 'test');
+const { signal } = new AbortController();
+const common = { client, logger, clock: systemClock, random: Math.random, signal };
+const nodes = startInformer({ resource: RESOURCES.nodes, ...common });
 const kubelet = await startKubelet({
-  client: createClient(httpTransport({ server: input.server, ca: input.ca, ...input.client }), 'test'),
+  ...common,
+  extendedResources: ownExtendedResources(nodes, input.nodeName),
   nodeName: input.nodeName,
   nodeAddresses: input.addresses,
   stateDir: input.stateDir,
@@ -52,10 +60,6 @@ const kubelet = await startKubelet({
   },
   images: { folder: join(input.stateDir, 'images'), plainHttp: [] },
   server: { port: 10250, ...input.serving, clientCa: input.ca },
-  logger,
-  clock: systemClock,
-  random: Math.random,
-  signal: new AbortController().signal,
 });
 await kubelet.ready;
 process.send?.('ready');

@@ -1,3 +1,4 @@
+import { isExtendedResource } from '../../kube/extended-resources.ts';
 import { quantityNano } from '../../kube/quantity-text.ts';
 import { isObject, type JsonObject } from '../object.ts';
 import { type FieldError, forbidden, invalid, required } from '../status-error.ts';
@@ -31,8 +32,6 @@ const WHOLE = 10n ** 9n;
 
 const isHugePages = (name: string) => name.startsWith('hugepages-');
 const isNative = (name: string) => !name.includes('/') || name.includes('kubernetes.io/');
-/** Reports whether a resource belongs to a device plugin: whole numbers, and request equal to limit. */
-const isExtended = (name: string) => !isNative(name) && !name.startsWith('requests.');
 
 /** Checks that a quantity is not negative. */
 export function checkQuantity(value: unknown, path: string, errors: FieldError[]): void {
@@ -45,7 +44,7 @@ export function checkQuantity(value: unknown, path: string, errors: FieldError[]
 export function checkResourceAmount(name: string, value: unknown, path: string, errors: FieldError[]): void {
   checkQuantity(value, path, errors);
   const whole =
-    isExtended(name) ||
+    isExtendedResource(name) ||
     [
       'pods',
       'services',
@@ -105,7 +104,7 @@ export function validateResources(
     const limit = limits[name];
     if (limit !== undefined) {
       const [asked, most] = [quantityNano(value) ?? 0n, quantityNano(limit) ?? 0n];
-      if (isExtended(name) || isHugePages(name)) {
+      if (isExtendedResource(name) || isHugePages(name)) {
         if (asked !== most)
           errors.push(invalid(`${path}.requests`, value, `must be equal to ${name} limit of ${limit}`));
       } else if (asked > most) {
@@ -113,7 +112,7 @@ export function validateResources(
           invalid(`${path}.requests`, value, `must be less than or equal to ${name} limit of ${limit}`),
         );
       }
-    } else if (isExtended(name) || isHugePages(name)) {
+    } else if (isExtendedResource(name) || isHugePages(name)) {
       errors.push(required(`${path}.limits`, 'Limit must be set for non overcommitable resources'));
     }
   }
