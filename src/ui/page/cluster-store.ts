@@ -62,16 +62,27 @@ function changed<V>(
   return after;
 }
 
-/** Follows the server's events; reconnects by itself. Returns a function that ends it. */
+/**
+ * Follows the server's events; reconnects by itself. Reports at most once for each frame, and not in the task that reads an
+ * event, so that reading and drawing have a frame each. Returns a function that ends it.
+ */
 export function followCluster(onData: (data: ClusterData) => void): () => void {
   let data = NO_DATA;
+  let frame = 0;
   const put = (next: ClusterData) => {
     data = next;
-    onData(data);
+    if (frame !== 0) return;
+    frame = requestAnimationFrame(() => {
+      frame = 0;
+      onData(data);
+    });
   };
   const source = new EventSource('api/events');
   source.onopen = () => put({ ...data, connection: 'open' });
   source.onerror = () => put({ ...data, connection: 'lost' });
   source.onmessage = ({ data: text }) => put(applyEvent(data, JSON.parse(text as string) as PageEvent));
-  return () => source.close();
+  return () => {
+    source.close();
+    cancelAnimationFrame(frame);
+  };
 }

@@ -13,6 +13,12 @@ export interface PlacedRow {
   readonly width: number;
 }
 
+export interface MapColumn {
+  readonly x: number;
+  readonly width: number;
+  readonly rows: readonly PlacedRow[];
+}
+
 export interface PlacedLink {
   readonly link: MapLink;
   /** A cubic Bézier curve. */
@@ -33,8 +39,7 @@ export interface PlacedLink {
 export interface MapGeometry {
   readonly width: number;
   readonly height: number;
-  readonly columns: readonly { readonly x: number; readonly width: number }[];
-  readonly rows: readonly PlacedRow[];
+  readonly columns: readonly MapColumn[];
   readonly links: readonly PlacedLink[];
 }
 
@@ -42,26 +47,19 @@ export interface MapGeometry {
 export function placeMap({ clients, services, endpoints, links }: MapRows, width: number): MapGeometry {
   const gap = Math.max(MIN_GAP, Math.round(width * 0.12));
   const column = Math.max(60, Math.floor((width - 2 * gap) / 3));
-  const columns = [0, 1, 2].map((i) => ({ x: i * (column + gap), width: column }));
-  const placed = [clients, services, endpoints].map((rows, i) =>
-    placeColumn(rows, columns[i]?.x ?? 0, column),
+  const columns = [clients, services, endpoints].map((rows, i) =>
+    placeColumn(rows, i * (column + gap), column),
   );
-  const rows = placed.flatMap(({ rows }) => rows);
-  const places = new Map(rows.map((one) => [one.row.id, one]));
+  const places = new Map(columns.flatMap(({ rows }) => rows.map((one) => [one.row.id, one])));
   return {
     width,
-    height: Math.max(...placed.map(({ height }) => height)),
+    height: Math.max(...columns.map(({ height }) => height)),
     columns,
-    rows,
     links: placeLinks(links, places),
   };
 }
 
-function placeColumn(
-  rows: readonly MapRow[],
-  x: number,
-  width: number,
-): { rows: PlacedRow[]; height: number } {
+function placeColumn(rows: readonly MapRow[], x: number, width: number): MapColumn & { height: number } {
   let y = 0;
   const placed = rows.map((row): PlacedRow => {
     if (row.heading !== null) y += HEADING_HEIGHT;
@@ -69,7 +67,7 @@ function placeColumn(
     y += ROW_HEIGHT + ROW_GAP;
     return at;
   });
-  return { rows: placed, height: y };
+  return { x, width, rows: placed, height: y };
 }
 
 /** Links at one side of a row are spread over its height, in the order of their other ends, so that few cross. */

@@ -135,7 +135,8 @@ for (const { what, asked, labels: wanted, links } of rows) {
     const chosen = chooseRows(asked);
     assert.deepEqual(labels(chosen), wanted);
     assert.equal(chosen.links.length, links);
-    const { rows: placed, links: curves } = placeMap(chosen, 900);
+    const { columns, links: curves } = placeMap(chosen, 900);
+    const placed = columns.flatMap(({ rows }) => rows);
     assert.equal(placed.length, wanted.flat().length);
     assert.equal(curves.length, links, 'both ends of every link have a place');
   });

@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ClusterData } from './cluster-store.ts';
 import { rateText } from './format.ts';
 import { HOME, type MapView, type View, viewLink } from './link-state.ts';
@@ -6,6 +6,7 @@ import { MapDetails } from './map-details.tsx';
 import { curveText, type PlacedLink, type PlacedRow, placeMap, ROW_HEIGHT } from './map-geometry.ts';
 import { chooseRows, type RowTarget } from './map-rows.ts';
 import { Motion } from './motion.tsx';
+import { Staggered, useDelayed } from './staggered.tsx';
 import { isFailure, VERDICTS } from './verdicts.ts';
 
 const FIRST_LIMIT = 40;
@@ -29,10 +30,13 @@ export function MapPage({
   const [frame, width] = useWidth();
   const scale = ZOOMS[zoom] ?? 1;
   const { services, pods, traffic } = data;
-  const rows = useMemo(
-    () => chooseRows({ ...view, services, pods, traffic, limit }),
+  const asked = useMemo(
+    () => ({ ...view, services, pods, traffic, limit }),
     [view, services, pods, traffic, limit],
   );
+  // In the frame after the key or the event: those need their own.
+  const question = useDelayed(asked, 1);
+  const rows = useMemo(() => chooseRows(question), [question]);
   const geometry = useMemo(() => placeMap(rows, Math.floor(width / scale)), [rows, width, scale]);
   const hasEmptyColumn = [rows.clients, rows.services, rows.endpoints].some(({ length }) => length === 0);
   useEffect(() => {
@@ -48,12 +52,20 @@ export function MapPage({
     addEventListener('keydown', onKey);
     return () => removeEventListener('keydown', onKey);
   }, [view, show]);
-  const open = (target: RowTarget) => {
-    if (target.kind === 'namespace') show({ ...HOME, namespace: target.name });
-    if (target.kind === 'service')
-      show({ ...view, service: view.service === target.name ? null : target.name });
-    if (target.kind === 'search') show({ ...HOME, search: target.text });
-  };
+  const open = useCallback(
+    (target: RowTarget) => {
+      if (target.kind === 'namespace') show({ ...HOME, namespace: target.name });
+      if (target.kind === 'service')
+        show({ ...view, service: view.service === target.name ? null : target.name });
+      if (target.kind === 'search') show({ ...HOME, search: target.text });
+    },
+    [view, show],
+  );
+  const columns = useMemo(
+    () => geometry.columns.map(({ rows }) => ({ rows, open, chosen: view.service })),
+    [geometry, open, view.service],
+  );
+  const details = useMemo(() => ({ data, view, edges: rows.edges, show }), [data, view, rows, show]);
   return (
     <div class="map-page">
       <section class="map-area" aria-label="Map of the cluster">
@@ -68,15 +80,11 @@ export function MapPage({
               marginBottom: `${(scale - 1) * geometry.height}px`,
             }}
           >
-            <Links links={geometry.links} width={geometry.width} height={geometry.height} />
+            <Staggered value={geometry} frames={4} draw={(geometry) => <Links {...geometry} />} />
             {moves && <Motion links={geometry.links} width={geometry.width} height={geometry.height} />}
-            {geometry.rows.map((placed) => (
-              <Row
-                key={placed.row.id}
-                placed={placed}
-                isChosen={placed.row.target.kind === 'service' && placed.row.target.name === view.service}
-                open={open}
-              />
+            {columns.map((column, i) => (
+              // biome-ignore lint/suspicious/noArrayIndexKey: the columns are always the same three
+              <Staggered key={i} value={column} frames={1 + i} draw={(column) => <Rows {...column} />} />
             ))}
             <EmptyColumns data={data} view={view} rows={rows} columns={geometry.columns} />
           </div>
@@ -91,7 +99,7 @@ export function MapPage({
         )}
         <Legend />
       </section>
-      <MapDetails data={data} view={view} edges={rows.edges} show={show} />
+      <Staggered value={details} frames={5} draw={(details) => <MapDetails {...details} />} />
     </div>
   );
 }
@@ -167,6 +175,29 @@ function MapBar({
         </button>
       </fieldset>
     </div>
+  );
+}
+
+function Rows({
+  rows,
+  chosen,
+  open,
+}: {
+  rows: readonly PlacedRow[];
+  chosen: string | null;
+  open: (target: RowTarget) => void;
+}) {
+  return (
+    <>
+      {rows.map((placed) => (
+        <Row
+          key={placed.row.id}
+          placed={placed}
+          isChosen={placed.row.target.kind === 'service' && placed.row.target.name === chosen}
+          open={open}
+        />
+      ))}
+    </>
   );
 }
 

@@ -8,6 +8,8 @@ const MAX_DOTS = 160;
 const MAX_DOTS_OF_LINK = 4;
 const CROSSING_MS = 1600;
 const RADIUS = 2.5;
+/** Half the side of the square that holds a dot, its soft edge included. */
+const CLEARED = 4;
 
 /** Draws dots that move along the links, more of them on busier ones; connections that fail stop at the end. */
 export function Motion({
@@ -28,11 +30,14 @@ export function Motion({
     if (!element || !context) return;
     let frame = 0;
     let drawn = 0;
+    let points: [x: number, y: number][] = [];
     const draw = (now: number) => {
       frame = requestAnimationFrame(draw);
       if (now - drawn < FRAME_MS) return;
       drawn = now;
-      context.clearRect(0, 0, width, height);
+      // Not the whole canvas, which is as high as the map.
+      for (const [x, y] of points) context.clearRect(x - CLEARED, y - CLEARED, 2 * CLEARED, 2 * CLEARED);
+      points = [];
       const { color: good, outlineColor: bad } = getComputedStyle(element);
       let dots = 0;
       for (const { link, curve } of current.current) {
@@ -42,6 +47,7 @@ export function Motion({
         context.fillStyle = isFailure(link.verdict) ? bad : good;
         for (let i = 0; i < count; i++) {
           const [x, y] = pointAt(curve, (now / CROSSING_MS + i / count + hash(link.id)) % 1);
+          points.push([x, y]);
           context.beginPath();
           context.arc(x, y, RADIUS, 0, 2 * Math.PI);
           context.fill();
