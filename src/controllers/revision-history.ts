@@ -31,8 +31,7 @@ export function revisionHistory(
   collisions = 0,
 ): History {
   const template = owner.spec?.template;
-  const data = dataOf(template);
-  const wanted = canonical(data);
+  const wanted = canonical(dataOf(template));
   const sorted = [...revisions].sort((a, b) => a.revision - b.revision);
   const found = sorted.filter((revision) => canonical(revision.data) === wanted).at(-1);
   const last = sorted.at(-1)?.revision ?? 0;
@@ -53,7 +52,8 @@ export function revisionHistory(
       ...(cause ? { annotations: { 'kubernetes.io/change-cause': cause } } : {}),
       ownerReferences: [controllerReference(owner, resource)],
     },
-    data,
+    // Clients compare its bytes with a template's in Go's order of map keys (kubectl rollout undo).
+    data: JSON.parse(wanted),
     revision: last + 1,
   };
   return { current, isNew: true, raiseTo: null, outdated };

@@ -293,6 +293,19 @@ describe('revisions', () => {
     assert.equal(current.revision, 2);
     assert.deepEqual(templateOf(current), template('v2'));
   });
+  test('the data of a revision has its fields in the order of their names', () => {
+    const data = JSON.stringify(make('v1', 1).data);
+    const { spec, metadata, ...others } = template('v1');
+    const reordered = { ...others, spec, ...(metadata ? { metadata } : {}) };
+    const { current } = revisionHistory(
+      { metadata: { name: 'db', uid: 'db' }, spec: { template: reordered } },
+      RESOURCES.statefulSets,
+      [],
+      new Set(),
+    );
+    assert.equal(JSON.stringify(current.data), data);
+    assert.match(data, /^\{"spec":\{"template":\{"\$patch":"replace","metadata":/);
+  });
   test('an old template gets the highest number', () => {
     const history = revisionHistory(
       owner('v1'),
