@@ -75,6 +75,9 @@ function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: stri
     return unknown(`${address} is routed to ${route.via}, which is not part of this cluster`);
   }
   if (next !== node) return arriveByRoute(view, next, to, next);
+  if (peer === null && view.hosts.length === 0) {
+    return unknown(`${address} is on the link of ${node}, and is not part of this cluster`);
+  }
   const text =
     peer === null
       ? `no host on the link of ${node} has ${address}`

@@ -48,7 +48,7 @@ export interface ExplainView {
   /** Returns `Dataplane.locate` of the node's active mode; empty if the mode is unknown. */
   locate(node: string, frontend: Frontend, packet: Packet): readonly KernelStep[];
   readonly facts: Facts;
-  /** Every host on the nodes' link except the nodes themselves. */
+  /** Every host on the nodes' link except the nodes themselves; empty: they are not known. */
   readonly hosts: readonly LinkHost[];
   /** Returns the network policies; null if they are not enforced. */
   policies?(): PolicyMap | null;

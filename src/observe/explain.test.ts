@@ -5,6 +5,7 @@ import { ADDRESS_ALLOCATED } from '../kube/load-balancer.ts';
 import { compile } from '../service/compile.ts';
 import { testNode } from '../service/testing/test-node.ts';
 import { renderExplanation, renderShort } from './explain-text.ts';
+import type { ExplainView } from './explain-view.ts';
 import { knownFacts } from './facts.ts';
 import { ask, knownFactsOf, SERVICES, service, slice, view } from './testing/explain-scene.ts';
 
@@ -329,6 +330,15 @@ test('packets to an unannounced address do not enter the cluster, with the reaso
   const foreign = ask(view({ entryNode: () => null }), 'outside', '203.0.113.2:80');
   assert.equal(foreign.verdict, 'unreachable');
   assert.match(foreign.causes[0]?.fix ?? '', /check the load balancer that allocated the address/);
+});
+
+test('where the hosts beside the nodes are not known, an address on the link may answer', () => {
+  const from = (hosts: ExplainView['hosts']) => ask(view({ hosts }), 'shop/client-1', '198.51.100.9:80');
+  assert.equal(from([{ name: 'outside', addresses: ['198.51.100.7'] }]).verdict, 'unreachable');
+  const unknown = from([]);
+  assert.equal(unknown.verdict, 'unknown');
+  const said = unknown.steps.map(({ text }) => text).join('\n');
+  assert.match(said, /198\.51\.100\.9 is on the link of node-1, and is not part of this cluster/);
 });
 
 test('traffic from outside enters through the node that announces the address', () => {
