@@ -10,15 +10,17 @@ import type { Pod } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Explanation } from '../observe/explain-view.ts';
+import type { Protocol } from '../service/model.ts';
 import { type Agreement, compare, onlyEndpoint } from '../trace/agreement.ts';
 import type { ProxyConnection } from '../trace/flow.ts';
 import type { Translator, Translators } from '../trace/hops.ts';
 import type { TracedProxy } from '../trace/judge.ts';
+import { observeHere } from '../trace/local-observation.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
 import { MAX_SEQUENCE, type TraceResult, trace } from '../trace/trace.ts';
 import { askAgent } from './agent-client.ts';
 import { createFlowExplainer } from './explain-flow.ts';
-import { agentFlows, readFlows } from './flow-reader.ts';
+import { agentFlows, type FlowSource, type FlowStreams, readFlows } from './flow-reader.ts';
 import { createPlaceFinder, ownAddresses, type PlaceFinder, podName } from './observed-places.ts';
 import { OWN_NETNS } from './places.ts';
 import { cgroupParent } from './processes.ts';
@@ -41,9 +43,9 @@ export interface TracedFlow {
 }
 
 /** How long an answer may take: neighbour resolution fails after three seconds, and a SYN is sent again until then. */
-const PATIENCE_MS = 3500;
+export const PATIENCE_MS = 3500;
 /** The maximum number of endpoints whose pods are observed. */
-const MAX_ENDPOINT_PODS = 64;
+export const MAX_ENDPOINT_PODS = 64;
 
 /**
  * Explains a flow of a local cluster, sends one real packet of it and follows the packet. `pods`: all pods of the cluster.
@@ -59,54 +61,75 @@ export async function traceFlow(
   const explanation = await createFlowExplainer(state, machine, listObjects).explain(question);
   const { packet, endpoints } = explanation;
   if (packet === null) return { explanation, trace: null, agreement: null };
-  const { protocol } = packet;
-  if (protocol === 'SCTP') {
-    throw new FairleadError('SCTP cannot be traced', {
-      op: 'trace',
-      code: 'unsupported',
-      hint: `fairlead explain ${question.from} ${question.to}`,
-    });
-  }
+  const protocol = tracedProtocol(packet.protocol, question);
   const { origin, places } = findPlaces(createPlaceFinder(state, pods, machine), state, pods, explanation);
-  const entry = serviceNode(state, explanation);
+  const names = state.nodes.map(({ name }) => name);
+  const entry = serviceNode(names, explanation);
   const { mode } = entry ? await askAgent<AgentState>(state, entry, 'GET', '/state') : state;
   const isProxied = modeDiffers(mode, 'server-sees-node') && endpoints.length > 0;
   const end = new AbortController();
-  const proxy = isProxied && entry !== null ? await followProxy(state, entry, end.signal) : null;
+  const proxy = isProxied && entry !== null ? await followProxy(agentFlows(state), entry, end.signal) : null;
+  const destination = { ip: packet.destination, port: packet.port };
+  const pause = (ms: number) => sleep(ms);
+  const tunnelPort = state.overlay === 'vxlan' ? TUNNEL_PORT : null;
   const result = await trace({
-    places,
     origin,
     protocol,
-    destination: { ip: packet.destination, port: packet.port },
+    destination,
     endpoints: endpoints.map(({ address, port }) => ({ ip: address, port })),
     proxy,
-    tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
     translators: translatorsOf(explanation),
     sequence: randomInt(1, MAX_SEQUENCE),
+    observe: (traced) =>
+      observeHere(
+        traced,
+        { places, tunnelPort, send: { origin, destination }, sleep: pause },
+        (observation) => {
+          observation.send();
+          return observation;
+        },
+      ),
     patienceMs: PATIENCE_MS,
-    sleep: (ms) => sleep(ms),
+    sleep: pause,
     now: () => performance.now(),
   }).finally(() => end.abort());
   return { explanation, trace: result, agreement: compare(explanation, result.legs, result.answer) };
 }
 
+/** Throws FairleadError "unsupported" for a protocol that cannot be traced. */
+export function tracedProtocol(
+  protocol: Protocol,
+  { from, to }: Pick<TraceQuestion, 'from' | 'to'>,
+): 'TCP' | 'UDP' {
+  if (protocol !== 'SCTP') return protocol;
+  throw new FairleadError('SCTP cannot be traced', {
+    op: 'trace',
+    code: 'unsupported',
+    hint: `fairlead explain ${from} ${to}`,
+  });
+}
+
 /** Follows the connections of a node's proxy until the signal aborts. Throws FairleadError if its agent is not running. */
-async function followProxy(state: ClusterState, node: string, signal: AbortSignal): Promise<TracedProxy> {
+export async function followProxy(
+  source: FlowSource | FlowStreams,
+  node: string,
+  signal: AbortSignal,
+): Promise<TracedProxy> {
   const connections: ProxyConnection[] = [];
   const keep = (entry: FlowsEntry) => {
     if (entry.type !== 'flow' || entry.endpoint === null) return;
     const { client, proxy, endpoint } = entry;
     connections.push({ client, proxy, endpoint });
   };
-  await readFlows(agentFlows(state), node, keep, signal).started;
+  await readFlows(source, node, keep, signal).started;
   return { node, connections: () => connections };
 }
 
 /** Returns the node whose Service rules decide: the last one that the packet enters, as for node ports of other nodes. */
-function serviceNode(state: ClusterState, { steps, packet }: Explanation): string | null {
+export function serviceNode(nodes: readonly string[], { steps, packet }: Explanation): string | null {
   const entered = steps.flatMap(({ subject, object }) => {
-    const node = subject === 'entry' && state.nodes.find(({ name }) => object === `Node ${name}`);
-    return node ? node.name : [];
+    const node = subject === 'entry' && nodes.find((name) => object === `Node ${name}`);
+    return node ? node : [];
   });
   return entered.at(-1) ?? packet?.node ?? null;
 }

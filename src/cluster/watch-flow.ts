@@ -4,16 +4,18 @@ import { TUNNEL_PORT } from '../kernel/packet.ts';
 import { preparePacketTaps } from '../kernel/packet-tap.ts';
 import type { Pod, Service } from '../kube/types.ts';
 import { hostPort } from '../lib/address.ts';
-import { FairleadError } from '../lib/errors.ts';
 import { parseTarget } from '../observe/explain-target.ts';
+import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
 import { compare } from '../trace/agreement.ts';
+import type { PlaceClocks } from '../trace/clocks.ts';
 import { firstSequence, type ProxyConnection } from '../trace/flow.ts';
-import { describeFlow, judge } from '../trace/judge.ts';
+import { describeFlow, judge, type TracedProxy } from '../trace/judge.ts';
 import { unanswered } from '../trace/outcome.ts';
 import { openRecorder, type Recorder, type TracedPlace } from '../trace/recorder.ts';
+import type { Sighting } from '../trace/sighting.ts';
 import { notFound } from './capture-target.ts';
 import { createFlowExplainer } from './explain-flow.ts';
-import { agentFlows, readFlows } from './flow-reader.ts';
+import { agentFlows, type FlowSource, type FlowStreams, readFlows } from './flow-reader.ts';
 import { createPlaceFinder, ownAddresses, podName } from './observed-places.ts';
 import type { ClusterState } from './state.ts';
 import { type TracedFlow, translatorsOf } from './trace-flow.ts';
@@ -40,34 +42,102 @@ export interface FlowWatcher {
   close(): void;
 }
 
-/**
- * Watches the connections to a Service ("svc/NAME", "NAME"), without sending anything: the agents tell which connections go
- * to it, and their packets were recorded meanwhile. Throws FairleadError "not-found".
- */
+/** What observes the first packets of connections. */
+export interface ConnectionObserver extends Pick<Recorder, 'sightings' | 'forget' | 'lost' | 'check'> {
+  /** Waits for packets that have passed. */
+  settle(ms: number): Promise<void>;
+  /** Null: one clock stamps all packets. */
+  clocks(reference: string): PlaceClocks | null;
+  close(): void;
+}
+
+/** A cluster whose connections are watched. */
+export interface WatchedCluster {
+  readonly pods: readonly Pod[];
+  /** The nodes whose agents tell which connections go to the Service. */
+  readonly nodes: readonly string[];
+  readonly flows: FlowSource | FlowStreams;
+  readonly observer: ConnectionObserver;
+  explain(request: ExplainRequest): Promise<Explanation>;
+  /** The end of a node's flows: rejects if it ends the command. */
+  tolerate(ended: Promise<void>, node: string): Promise<void>;
+}
+
+/** Reads the Service that is watched: "svc/NAME", "NAME". Throws FairleadError "not-found". */
+export function watchedService(services: readonly Service[], text: string): Service {
+  const { kind, namespace, name } = parseTarget(text);
+  const wanted = `${namespace ?? 'default'}/${name}`;
+  const found = services.find((service) => podName(service) === wanted);
+  if (!found || !(kind === 'service' || kind === 'dns' || kind === 'pod'))
+    throw notFound('Service', wanted, services.map(podName));
+  return found;
+}
+
+/** Watches the connections to a Service of a local cluster. Throws FairleadError "not-found". */
 export async function watchFlow(
   state: ClusterState,
   { pods, services }: { readonly pods: readonly Pod[]; readonly services: readonly Service[] },
   text: string,
   signal: AbortSignal,
 ): Promise<FlowWatcher> {
-  const { kind, namespace, name } = parseTarget(text);
-  const service = `${namespace ?? 'default'}/${name}`;
-  const names = services.map(podName);
-  if (!(kind === 'service' || kind === 'dns' || kind === 'pod') || !names.includes(service))
-    throw notFound('Service', service, names);
-  const end = new AbortController();
-  signal.addEventListener('abort', () => end.abort(), { once: true });
+  const service = podName(watchedService(services, text));
   const opener = await preparePacketTaps((ms) => sleep(ms));
-  const close = () => {
-    end.abort();
-    opener.close();
-  };
   try {
     const recorder = openRecorder(opener, {
       places: everyPlace(state, pods),
       filter: { protocol: 'TCP', handshakes: true },
       tunnelPort: state.overlay === 'vxlan' ? TUNNEL_PORT : null,
     });
+    const observer: ConnectionObserver = {
+      get sightings() {
+        return recorder.sightings;
+      },
+      forget: recorder.forget,
+      lost: recorder.lost,
+      check: recorder.check,
+      async settle(ms) {
+        await sleep(ms);
+        recorder.drain();
+      },
+      clocks: () => null,
+      close: () => opener.close(),
+    };
+    return await watchConnections(
+      {
+        pods,
+        nodes: state.nodes.map(({ name }) => name),
+        flows: agentFlows(state),
+        observer,
+        // An explainer caches facts, which may have changed at the next connection.
+        explain: (request) => createFlowExplainer(state).explain(request),
+        tolerate: (ended) => ended,
+      },
+      service,
+      signal,
+    );
+  } catch (error) {
+    opener.close();
+    throw error;
+  }
+}
+
+/**
+ * Watches the connections to a Service ("default/hello"), without sending anything: the agents tell which connections go to
+ * it, and their packets were recorded meanwhile.
+ */
+export async function watchConnections(
+  cluster: WatchedCluster,
+  service: string,
+  signal: AbortSignal,
+): Promise<FlowWatcher> {
+  const { observer, nodes, flows } = cluster;
+  const end = new AbortController();
+  signal.addEventListener('abort', () => end.abort(), { once: true });
+  const close = () => {
+    end.abort();
+    observer.close();
+  };
+  try {
     const connections: (ProxyConnection & { readonly node: string })[] = [];
     const waiting: { readonly node: string; readonly line: FlowLine }[] = [];
     let wake = () => {};
@@ -81,11 +151,10 @@ export async function watchFlow(
       if (waiting.length < 16) waiting.push({ node, line: entry });
       wake();
     };
-    const source = agentFlows(state);
-    const readers = state.nodes.map((node) => readFlows(source, node.name, onEntry(node.name), end.signal));
-    await Promise.all(readers.map(({ started }) => started));
-    for (const { ended } of readers) {
-      ended.catch((error: unknown) => {
+    const readers = nodes.map((node) => ({ node, ...readFlows(flows, node, onEntry(node), end.signal) }));
+    await Promise.all(readers.map(({ node, started }) => cluster.tolerate(started, node)));
+    for (const { node, ended } of readers) {
+      cluster.tolerate(ended, node).catch((error: unknown) => {
         failure = error;
         wake();
       });
@@ -97,10 +166,10 @@ export async function watchFlow(
         waiting.length = 0;
         while (!end.signal.aborted) {
           if (failure !== null) throw failure;
-          recorder.check();
+          observer.check();
           const found = waiting.shift();
           if (!found) {
-            recorder.forget(BigInt(Date.now() - KEPT_MS) * 1_000_000n);
+            observer.forget(KEPT_MS);
             connections.splice(0, connections.length - 4096);
             await Promise.race([
               sleep(FORGET_EVERY_MS, undefined, { signal: end.signal }).catch(() => {}),
@@ -110,9 +179,8 @@ export async function watchFlow(
             ]);
             continue;
           }
-          await sleep(found.line.verdict === 'answered' ? SETTLE_MS.answered : SETTLE_MS.failed);
-          recorder.drain();
-          const flow = await describe(state, pods, recorder, found, connections);
+          await observer.settle(found.line.verdict === 'answered' ? SETTLE_MS.answered : SETTLE_MS.failed);
+          const flow = await describe(cluster, found, connections);
           if (flow) return flow;
         }
         return null;
@@ -136,61 +204,52 @@ function everyPlace(state: ClusterState, pods: readonly Pod[]): TracedPlace[] {
 
 /** Returns null if the connection began before its packets were recorded. */
 async function describe(
-  state: ClusterState,
-  pods: readonly Pod[],
-  recorder: Recorder,
+  { pods, observer, explain }: WatchedCluster,
   { node, line }: { readonly node: string; readonly line: FlowLine },
   connections: readonly (ProxyConnection & { readonly node: string })[],
 ): Promise<TracedFlow | null> {
   const { client, service } = line;
-  const sequence = firstSequence(recorder.sightings, client);
+  const sequence = firstSequence(observer.sightings, client);
   if (sequence === null || !service) return null;
   const isProxied = connections.some((one) => one.proxy && hostPort(one.client) === hostPort(client));
   const proxy = isProxied
     ? { node, connections: () => connections.filter((one) => one.node === node) }
     : null;
-  const own = judge(
-    { proxy: null, origin: { place: '' } },
-    recorder.sightings,
-    { protocol: 'TCP', sequence },
-    'open',
-  ).own;
-  const origin = own[0]?.place;
-  if (!origin) return null;
-  const judged = judge(
-    { proxy, origin: { place: origin.name } },
-    recorder.sightings,
-    { protocol: 'TCP', sequence },
-    'open',
-  );
-  const answer = judged.answer ?? unanswered(judged.own, judged.relayed);
-  const explanation = await createFlowExplainer(state).explain({
-    from: fromOf(origin, pods),
+  const judgedAt = (place: string, through: TracedProxy | null) =>
+    judge(
+      { proxy: through, origin: { place }, clocks: observer.clocks(node) },
+      observer.sightings,
+      { protocol: 'TCP', sequence },
+      'open',
+    );
+  const [first] = judgedAt('', null).own;
+  if (!first) return null;
+  const { own, relayed, clocks, ...judged } = judgedAt(first.place.name, proxy);
+  const answer = judged.answer ?? unanswered(own, relayed);
+  const explanation = await explain({
+    from: fromOf(first, client.ip, pods),
     to: `${hostPort(service)}/tcp`,
     family: null,
   });
   const options = {
     proxy,
-    origin: { place: origin.name },
+    origin: { place: first.place.name },
     destination: { ip: service.ip, port: service.port },
     translators: translatorsOf(explanation),
   };
-  const described = describeFlow(options, judged.own, judged.relayed, answer);
+  const described = describeFlow(options, own, relayed, answer);
   return {
     explanation,
-    trace: { ...described, answer, counters: [], lostFrames: recorder.lost() },
+    trace: { ...described, answer, counters: [], lostFrames: observer.lost(), clocks },
     agreement: compare(explanation, described.legs, answer),
   };
 }
 
-/** The client as `explain` takes it. Throws FairleadError for a place that it does not know. */
-function fromOf({ kind, name }: TracedPlace | { kind: string; name: string }, pods: readonly Pod[]): string {
-  if (kind === 'node') return `node/${name}`;
-  const pod = pods.find((one) => name === `pod ${podName(one)}`);
+/** The client as `explain` takes it. `first`: its packet at the first device. */
+function fromOf({ place, direction }: Sighting, address: string, pods: readonly Pod[]): string {
+  // A pod whose own devices are not observed is first seen at those of its node.
+  const pod = pods.find((one) => ownAddresses(one).includes(address));
   if (pod) return `pod/${podName(pod)}`;
-  if (name === 'outside') return name;
-  throw new FairleadError(`a connection came from ${name}, which explain does not know`, {
-    op: 'trace',
-    code: 'unsupported',
-  });
+  if (place.kind === 'node' && direction === 'out') return `node/${place.name}`;
+  return place.name === 'outside' ? place.name : address;
 }

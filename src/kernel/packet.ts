@@ -36,6 +36,8 @@ export interface Packet {
   readonly source: string;
   readonly destination: string;
   readonly protocol: number;
+  /** TTL, or the hop limit of IPv6: each router that forwards the packet lowers it by one. */
+  readonly hopLimit: number;
   /** Null: the protocol has no ports. */
   readonly ports: { readonly source: number; readonly destination: number } | null;
   readonly tcp: TcpFields | null;
@@ -79,6 +81,7 @@ function readIpv4(bytes: Uint8Array): Packet | null {
   return readTransport(bytes[9] ?? 0, bytes.subarray(headerBytes, end), {
     source: formatAddress(bytes.subarray(12, 16)),
     destination: formatAddress(bytes.subarray(16, 20)),
+    hopLimit: bytes[8] ?? 0,
   });
 }
 
@@ -89,15 +92,16 @@ function readIpv6(bytes: Uint8Array): Packet | null {
   return readTransport(bytes[6] ?? 0, bytes.subarray(40, end), {
     source: formatAddress(bytes.subarray(8, 24)),
     destination: formatAddress(bytes.subarray(24, 40)),
+    hopLimit: bytes[7] ?? 0,
   });
 }
 
 function readTransport(
   protocol: number,
   bytes: Uint8Array,
-  addresses: Pick<Packet, 'source' | 'destination'>,
+  head: Pick<Packet, 'source' | 'destination' | 'hopLimit'>,
 ): Packet | null {
-  const base = { ...addresses, protocol, ports: null, tcp: null, icmp: null, tunnel: null };
+  const base = { ...head, protocol, ports: null, tcp: null, icmp: null, tunnel: null };
   const view = viewOf(bytes);
   switch (protocol) {
     case IP_PROTOCOL.tcp: {

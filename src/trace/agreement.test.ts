@@ -101,6 +101,19 @@ describe('explain is compared with the packet', () => {
       wrong: { arrival: null },
       verdict: null,
     },
+    {
+      name: "the last hop is a proxy's listener, which explain names",
+      said: {
+        verdict: 'dropped',
+        steps: ['redirected to 172.30.0.11:39611', 'one of 1'].map((text, i) => ({
+          ...{ subject: i === 0 ? 'rule' : 'endpoints', object: null, ruleOrKey: null },
+          text,
+        })),
+      },
+      legs: [leg(...first, hop('node-1', 'in', '10.244.1.2:4000', '172.30.0.11:39611'))],
+      answer: { kind: 'nothing', last: { place: 'node-1', device: 'fl0' } },
+      wrong: { rule: null, endpoints: null },
+    },
     { name: 'some endpoints refuse', said: { verdict: 'partial' }, legs: [delivered] },
   ];
   for (const { name, said = {}, legs, answer = answered, wrong = {}, verdict = true } of rows) {
@@ -155,7 +168,7 @@ test('the text has a table of hops, the verdict, the counters, the fix and the c
   });
   const legs = [{ ...leg(...first, changed), repeatsUs: [1_001_250] }];
   const counters = [{ place: 'node-2', name: 'nft x', by: 1, text: 'denied' }];
-  const result = { legs, answer, answeredAfterMs: null, counters, lostFrames: 0 };
+  const result = { legs, answer, answeredAfterMs: null, counters, lostFrames: 0, clocks: [] };
   assert.equal(
     renderTrace(said, result, compare(said, legs, answer)),
     `pod default/client → web (10.96.0.1:80/TCP)

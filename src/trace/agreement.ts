@@ -101,13 +101,18 @@ export function onlyEndpoint(text: string, { endpoints }: Explanation): string |
   return found.length === 1 ? (found[0] ?? null) : null;
 }
 
-/** The destination after translation; null: the packet did not leave the client's own node with another destination. */
-function translatedEnd({ packet }: Explanation, legs: readonly Leg[]): string | null {
+/**
+ * The destination after translation; null: the packet did not leave the client's own node with another destination. The
+ * listener of a proxy, which explain names, is not where it is sent to.
+ */
+function translatedEnd({ packet, endpoints, steps }: Explanation, legs: readonly Leg[]): string | null {
   const asked = packet && endText({ ip: packet.destination, port: packet.port });
+  const ends = new Set(endpoints.map(({ address, port }) => endText({ ip: address, port })));
+  const named = new Set(steps.flatMap(({ text }) => text.split(/[\s,;]+/)));
   const destinations = legs
     .filter(({ way }) => way === 'there')
     .flatMap(({ hops }) => hops.map(({ destination }) => endText(destination)));
-  return destinations.findLast((destination) => destination !== asked) ?? null;
+  return destinations.findLast((one) => one !== asked && (ends.has(one) || !named.has(one))) ?? null;
 }
 
 /** The addresses with which the packet arrived at the last place; null: it did not reach an endpoint. */

@@ -22,24 +22,35 @@ export interface FlowSighting extends Sighting {
   readonly kind: PacketKind;
 }
 
+/** What a sighting is in a flow. */
+export type FlowPart = Pick<FlowSighting, 'way' | 'kind'>;
+
 /** Selects the sightings of one flow. `sightings`: in order of time. */
 export function sightingsOf(sightings: readonly Sighting[], key: FlowKey): FlowSighting[] {
-  return key.protocol === 'TCP' ? ofConnection(sightings, key.sequence) : ofDatagrams(sightings, key.nonce);
+  const partOf = createFlowSelector(key);
+  return sightings.flatMap((one): FlowSighting[] => {
+    const part = partOf(one);
+    return part ? [{ ...one, ...part }] : [];
+  });
 }
 
-function ofConnection(sightings: readonly Sighting[], sequence: number): FlowSighting[] {
+/** Returns a function that tells what a sighting is in a flow, null: nothing. It is called in order of time at each place. */
+export function createFlowSelector(key: FlowKey): (sighting: Sighting) => FlowPart | null {
+  return key.protocol === 'TCP' ? connectionSelector(key.sequence) : datagramSelector(key.nonce);
+}
+
+function connectionSelector(sequence: number): (sighting: Sighting) => FlowPart | null {
   const isNear = (value: number) => (value - sequence) >>> 0 < SEQUENCE_WINDOW;
-  return sightings.flatMap((one): FlowSighting[] => {
-    const { tcp, icmp } = one.packet;
+  return ({ packet: { tcp, icmp } }) => {
     if (icmp) {
       const about = icmp.about?.tcp;
-      return about && isNear(about.sequence) ? [{ ...one, way: 'back', kind: 'error' }] : [];
+      return about && isNear(about.sequence) ? { way: 'back', kind: 'error' } : null;
     }
-    if (!tcp) return [];
-    if (isNear(tcp.sequence) && !isAnswerTo(tcp, isNear))
-      return [{ ...one, way: 'there', kind: kindOf(tcp.flags) }];
-    return isAnswerTo(tcp, isNear) ? [{ ...one, way: 'back', kind: kindOf(tcp.flags) }] : [];
-  });
+    if (!tcp) return null;
+    const kind = kindOf(tcp.flags);
+    if (isAnswerTo(tcp, isNear)) return { way: 'back', kind };
+    return isNear(tcp.sequence) ? { way: 'there', kind } : null;
+  };
 }
 
 /** A reset of a closed port has the sequence number 0 (RFC 9293, section 3.5.2), which may be near too. */
@@ -59,22 +70,20 @@ function kindOf(flags: number): PacketKind {
  * The first sighting goes there. From then on a datagram goes back if it has the reversed addresses of one that went there,
  * and there if it has the nonce: a proxy sends it on from an address of its own.
  */
-function ofDatagrams(sightings: readonly Sighting[], nonce: Uint8Array): FlowSighting[] {
+function datagramSelector(nonce: Uint8Array): (sighting: Sighting) => FlowPart | null {
   const there = new Set<string>();
-  return sightings.flatMap((one): FlowSighting[] => {
-    const { packet } = one;
+  return ({ packet }) => {
     const about = packet.icmp?.about;
     if (about) {
       const isOurs = there.has(tuple(about)) || there.has(reversed(about));
-      return isOurs ? [{ ...one, way: 'back', kind: 'error' }] : [];
+      return isOurs ? { way: 'back', kind: 'error' } : null;
     }
-    if (!packet.ports || packet.tcp) return [];
-    if (there.has(reversed(packet)) && !there.has(tuple(packet)))
-      return [{ ...one, way: 'back', kind: 'answer' }];
-    if (!contains(packet.payload, nonce)) return [];
+    if (!packet.ports || packet.tcp) return null;
+    if (there.has(reversed(packet)) && !there.has(tuple(packet))) return { way: 'back', kind: 'answer' };
+    if (!contains(packet.payload, nonce)) return null;
     there.add(tuple(packet));
-    return [{ ...one, way: 'there', kind: 'datagram' }];
-  });
+    return { way: 'there', kind: 'datagram' };
+  };
 }
 
 /** Returns the first sequence number of the latest connection of a client; null: its SYN was not seen. */

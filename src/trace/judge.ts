@@ -1,3 +1,4 @@
+import { alignClocks, type ClockNote, type PlaceClocks } from './clocks.ts';
 import {
   connectionsFor,
   type FlowKey,
@@ -34,26 +35,41 @@ export interface Judged {
   readonly answer: Answer | null;
   /** False: the proxy has accepted the connection, and has not told yet what it did for it. */
   readonly isComplete: boolean;
+  /** What was done about the clocks of other machines. */
+  readonly clocks: readonly ClockNote[];
+}
+
+/** What judges sightings. */
+export interface JudgeOptions extends Pick<FlowOptions, 'proxy' | 'origin'> {
+  /** Null: one clock stamps all packets. */
+  readonly clocks: PlaceClocks | null;
 }
 
 /** Judges the sightings of several flows by what they show of one. `socket`: what the client's socket reported. */
 export function judge(
-  { proxy, origin }: Pick<FlowOptions, 'proxy' | 'origin'>,
+  { proxy, origin, clocks }: JudgeOptions,
   sightings: readonly Sighting[],
   key: FlowKey,
   socket: SocketResult,
 ): Judged {
-  const ordered = inOrder(sightings);
+  const { sightings: aligned, notes } = clocks ? alignClocks(sightings, clocks) : { sightings, notes: [] };
+  const ordered = inOrder(aligned);
+  /** What was done about the clocks of the machines that the flow passed. */
+  const notesOf = (flow: readonly Sighting[]) => {
+    const passed = new Set(flow.map(({ place }) => clocks?.of(place)));
+    return notes.filter(({ machine }) => passed.has(machine));
+  };
   const own = sightingsOf(ordered, key);
   const answer = (relayed: FlowSighting[] | null) => answerOf(own, relayed, socket, origin.place);
   if (proxy === null || key.protocol !== 'TCP')
-    return { own, relayed: null, answer: answer(null), isComplete: true };
+    return { own, relayed: null, answer: answer(null), isComplete: true, clocks: notesOf(own) };
   const connections = connectionsFor(own, proxy.node, proxy.connections());
   const relayed = sequencesOf(ordered, proxy.node, connections).flatMap((sequence) =>
     sightingsOf(ordered, { protocol: 'TCP', sequence }),
   );
   const isAccepted = own.some(({ kind }) => kind === 'SYN-ACK');
-  return { own, relayed, answer: answer(relayed), isComplete: !isAccepted || connections.length > 0 };
+  const isComplete = !isAccepted || connections.length > 0;
+  return { own, relayed, answer: answer(relayed), isComplete, clocks: notesOf([...own, ...relayed]) };
 }
 
 /** Describes the hops of a flow, and when it was answered. */

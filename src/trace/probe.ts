@@ -24,18 +24,13 @@ export interface Probe {
   close(): void;
 }
 
-export interface TcpProbe extends Probe {
-  readonly sequence: number;
-}
-
 export interface UdpProbe extends Probe {
   /** Its local port. */
   readonly port: number;
-  readonly nonce: Uint8Array;
 }
 
 /** Prepares a connection that starts with this sequence number. It sends no data. */
-export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence: number): TcpProbe {
+export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence: number): Probe {
   const fd = inControlGroup(origin.controlGroup, () => openTcpIn(origin.netns, family));
   // From here on the socket closes the descriptor.
   const socket = new Socket({ fd, readable: true, writable: true });
@@ -49,7 +44,6 @@ export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence:
     result = { error: codeText(error) };
   });
   return {
-    sequence,
     send(host, port) {
       setInitialSequence(fd, sequence);
       socket.connect({ host, port });
@@ -63,14 +57,13 @@ export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence:
   };
 }
 
-/** Prepares a datagram with a text of its own; to port 53, a question for a name that contains it. */
-export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, id: string): UdpProbe {
+/** Prepares a datagram with this text; to port 53, a question for a name that contains it. */
+export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, text: string): UdpProbe {
   const fd = inControlGroup(origin.controlGroup, () =>
     bindUdpIn(origin.netns, family === 'ipv4' ? '0.0.0.0' : '::', 0),
   );
   const port = localPort(fd);
   const socket = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
-  const text = `trace-${id}`;
   let result: SocketResult = 'open';
   const fail = (error: unknown) => {
     result = { error: codeText(error) };
@@ -81,7 +74,6 @@ export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, id: strin
   });
   return {
     port,
-    nonce: Buffer.from(text),
     send(address, to) {
       socket.bind({ fd, exclusive: true }, () =>
         socket.connect(to, address, (error?: Error | null) => {

@@ -15,6 +15,8 @@ export interface RecorderOptions {
   readonly filter: FlowFilter;
   /** UDP port of VXLAN; null: none. */
   readonly tunnelPort: number | null;
+  /** Selects what is kept of the frames that pass the filter; default: all. */
+  readonly keeps?: (sighting: Sighting) => boolean;
 }
 
 /** The frames that the devices of some places pass. */
@@ -22,8 +24,10 @@ export interface Recorder {
   readonly sightings: readonly Sighting[];
   /** Reads the frames that have arrived. */
   drain(): void;
-  /** Forgets the sightings before a time, in nanoseconds since 1970. */
-  forget(beforeNs: bigint): void;
+  /** Forgets the sightings that are older than this. */
+  forget(afterMs: number): void;
+  /** Returns the sightings and forgets them. */
+  take(): readonly Sighting[];
   /** Throws the error of a place that cannot be read any more. */
   check(): void;
   /** Returns how many frames were lost since the previous call, because the machine was too busy. */
@@ -36,7 +40,10 @@ const SNAP_BYTES = 320;
 const MAX_SIGHTINGS = 200_000;
 
 /** Starts to record; the taps close it. Throws FairleadError if a place cannot be observed. */
-export function openRecorder(opener: PacketTaps, { places, filter, tunnelPort }: RecorderOptions): Recorder {
+export function openRecorder(
+  opener: PacketTaps,
+  { places, filter, tunnelPort, keeps = () => true }: RecorderOptions,
+): Recorder {
   let sightings: Sighting[] = [];
   let overflow = 0;
   const failures: FairleadError[] = [];
@@ -52,7 +59,9 @@ export function openRecorder(opener: PacketTaps, { places, filter, tunnelPort }:
           if (!device || (isForOther && !device.isPort)) return;
           const packet = readFrame(data, tunnelPort);
           if (!packet) return;
-          if (sightings.length < MAX_SIGHTINGS) sightings.push({ place, device, direction, timeNs, packet });
+          const sighting = { place, device, direction, timeNs, packet };
+          if (!keeps(sighting)) return;
+          if (sightings.length < MAX_SIGHTINGS) sightings.push(sighting);
           else overflow++;
         },
         onError(error) {
@@ -68,8 +77,14 @@ export function openRecorder(opener: PacketTaps, { places, filter, tunnelPort }:
     drain() {
       for (const tap of taps) tap.drain();
     },
-    forget(beforeNs) {
+    forget(afterMs) {
+      const beforeNs = BigInt(Date.now() - afterMs) * 1_000_000n;
       sightings = sightings.filter(({ timeNs }) => timeNs >= beforeNs);
+    },
+    take() {
+      const taken = sightings;
+      sightings = [];
+      return taken;
     },
     check() {
       if (failures[0]) throw failures[0];

@@ -1,6 +1,7 @@
 import { MARK } from '../observe/explain-text.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import type { Agreement, ComparedStep } from './agreement.ts';
+import type { ClockNote } from './clocks.ts';
 import { type Change, endText, type Hop, type Leg } from './hops.ts';
 import type { Answer } from './outcome.ts';
 import type { TraceResult } from './trace.ts';
@@ -85,7 +86,7 @@ export function timeText(micros: number): string {
 
 function verdictLines(
   { verdict, causes }: Explanation,
-  { answer, answeredAfterMs, counters, lostFrames }: TraceResult,
+  { answer, answeredAfterMs, counters, lostFrames, clocks }: TraceResult,
   { isVerdictRight }: Agreement,
 ): string[] {
   const after = answeredAfterMs === null ? '' : ` after ${timeText(answeredAfterMs * 1000)}`;
@@ -102,7 +103,31 @@ function verdictLines(
       lines.push(`  because ${text}`, ...(fix === null ? [] : [`    fix ${fix}`]));
   }
   if (lostFrames > 0) lines.push(`  ${lostFrames} frames could not be read: hops may be missing`);
+  lines.push(...clocks.map((note) => `  clock of ${note.machine}: ${clockText(note)}`));
   return lines;
+}
+
+/** Describes what was done about the clock of a machine. */
+export function clockText({ reference, shiftUs, errorUs, by }: ClockNote): string {
+  const shift = `its times are shown ${timeText(Math.abs(shiftUs))} ${shiftUs > 0 ? 'earlier' : 'later'}`;
+  switch (by) {
+    case 'both-ways': {
+      const error = `within ${timeText(errorUs ?? 0)}, by the packets there and back`;
+      return shiftUs === 0
+        ? `agrees with that of ${reference} ${error}`
+        : `${shift}, to agree with that of ${reference} ${error}`;
+    }
+    case 'one-way':
+      return shiftUs === 0
+        ? `not compared with that of ${reference}, because packets passed in one direction only: the time between the two nodes is not exact`
+        : `${shift}, so that no packet arrives at ${reference} or here before it was sent; packets passed in one direction only, so that the time between the two nodes is not known`;
+    case 'requests': {
+      const error = errorUs === null ? '' : ` (within ${timeText(errorUs)})`;
+      return shiftUs === 0
+        ? `not compared with that of ${reference}, because no packet was seen on both: the order of hops between the two nodes may be wrong`
+        : `${shift}, by the round trips of requests${error}, because no packet was seen on both nodes: the order of hops between them may be wrong`;
+    }
+  }
 }
 
 /** Describes what came back to the client. */

@@ -1,0 +1,90 @@
+import { preparePacketTaps } from '../kernel/packet-tap.ts';
+import { familyOf } from '../lib/address.ts';
+import { type Counters, type MovedCounter, movedCounters } from './counters.ts';
+import type { End } from './hops.ts';
+import { datagramText, filterOf, type Observation, type TracedPacket } from './observation.ts';
+import { type Probe, type ProbeOrigin, prepareTcpProbe, prepareUdpProbe } from './probe.ts';
+import { readCounters } from './read-counters.ts';
+import { openRecorder, type Recorder, type RecorderOptions, type TracedPlace } from './recorder.ts';
+
+export interface LocalObservationOptions extends Pick<RecorderOptions, 'keeps'> {
+  readonly places: readonly TracedPlace[];
+  /** UDP port of VXLAN; null: none. */
+  readonly tunnelPort: number | null;
+  /** Where the packet is sent from, and to; null: it is sent elsewhere. */
+  readonly send: { readonly origin: ProbeOrigin; readonly destination: End } | null;
+  readonly sleep: (ms: number) => Promise<void>;
+}
+
+/** An observation whose places are namespaces of this machine. */
+export interface LocalObservation extends Observation {
+  readonly recorder: Recorder;
+  /** Sends the packet. */
+  send(): void;
+}
+
+/** How long the last frames and counters may take to arrive after the answer. */
+const SETTLE_MS = 40;
+
+/**
+ * Attaches observers to places and prepares the packet, which must be sent in the same turn of the event loop, before its
+ * socket notices that it is not connected. Whatever this opens ends with the process. Throws FairleadError if a place cannot
+ * be observed.
+ */
+export async function observeHere<T>(
+  packet: TracedPacket,
+  { places, tunnelPort, send, sleep, ...options }: LocalObservationOptions,
+  ready: (observation: LocalObservation) => T,
+): Promise<T> {
+  const taps = await preparePacketTaps(sleep);
+  let probe: Probe | null = null;
+  const close = () => {
+    probe?.close();
+    taps.close();
+  };
+  try {
+    const prepared = send && prepare(packet, send);
+    probe = prepared && prepared.probe;
+    const filter = filterOf(packet, prepared && prepared.port);
+    const recorder = openRecorder(taps, { places, filter, tunnelPort, ...options });
+    const before = new Map(places.map((place) => [place.name, readCounters(place.netns)]));
+    return ready({
+      recorder,
+      clocks: null,
+      send: () => send && probe?.send(send.destination.ip, send.destination.port),
+      get sightings() {
+        return recorder.sightings;
+      },
+      get result() {
+        return probe?.result ?? 'open';
+      },
+      check: () => recorder.check(),
+      async settle() {
+        await sleep(SETTLE_MS);
+        // On a busy machine the timer can come before the frames of the same turn.
+        recorder.drain();
+      },
+      moved: (name) => places.filter((one) => one.name === name).flatMap((place) => moved(place, before)),
+      lost: () => recorder.lost(),
+      close,
+    });
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
+
+function prepare(
+  packet: TracedPacket,
+  { origin, destination }: NonNullable<LocalObservationOptions['send']>,
+): { readonly probe: Probe; readonly port: number | null } {
+  const family = familyOf(destination.ip) ?? 'ipv4';
+  if (packet.protocol === 'TCP')
+    return { probe: prepareTcpProbe(origin, family, packet.sequence), port: null };
+  const probe = prepareUdpProbe(origin, family, datagramText(packet.id));
+  return { probe, port: probe.port };
+}
+
+function moved(place: TracedPlace, before: ReadonlyMap<string, Counters>): MovedCounter[] {
+  return movedCounters(place.name, before.get(place.name) ?? new Map(), readCounters(place.netns));
+}
