@@ -61,6 +61,7 @@ async function openPort(user = AGENT): Promise<Port> {
       verify: () => ({}),
       probe: (body) => body,
       capture: async (body, response) => void response.end(JSON.stringify(body)),
+      trace: async (body, response) => void response.end(JSON.stringify(body)),
       flows: (query, response) => response.end(`${query}\n`),
     },
   });
@@ -198,6 +199,20 @@ describe('who may do what', () => {
       name: 'an operator captures packets',
       token: () => tokenOf('fairlead-operator'),
       ask: ['POST', 'capture', '{"pods":[]}'],
+      status: 200,
+      text: /"pods":\[\]/,
+    },
+    {
+      name: 'a viewer traces',
+      token: () => tokenOf('fairlead-viewer'),
+      ask: ['POST', 'trace', '{}'],
+      status: 403,
+      text: /fairlead-viewer may not update \/fairlead\/v1\/trace/,
+    },
+    {
+      name: 'an operator traces',
+      token: () => tokenOf('fairlead-operator'),
+      ask: ['POST', 'trace', '{"pods":[]}'],
       status: 200,
       text: /"pods":\[\]/,
     },

@@ -17,9 +17,10 @@ import {
 
 /** What the port carries out; each answers with JSON, except those that write to the response themselves. */
 export interface CommandHandlers
-  extends Record<Exclude<CommandOperation, 'flows' | 'capture'>, (body: unknown) => unknown> {
-  /** Resolves when the reader has disconnected. */
+  extends Record<Exclude<CommandOperation, 'flows' | 'capture' | 'trace'>, (body: unknown) => unknown> {
+  /** These resolve when the reader has disconnected. */
   capture(body: unknown, response: ServerResponse): Promise<void>;
+  trace(body: unknown, response: ServerResponse): Promise<void>;
   flows(query: URLSearchParams, response: ServerResponse): void;
 }
 
@@ -41,7 +42,7 @@ const MAX_BODY_BYTES = 4 << 20;
 const HANDSHAKE_MS = 5000;
 const REQUEST_MS = 10_000;
 const IDLE_MS = 5000;
-/** Requests that are carried out at the same time, and streams of flows. */
+/** Requests that are carried out at the same time, and streams of packets or flows. */
 const MAX_RUNNING = 16;
 const MAX_STREAMS = 16;
 const KEEP_ALIVE_MS = 30_000;
@@ -139,15 +140,15 @@ async function answer(
     return respond(response, 404, { message: `no such operation: ${request.method} ${path}` });
   const token = request.headers[TOKEN_HEADER];
   const user = await authorization.authorize(Array.isArray(token) ? token[0] : token, verb, path);
-  if (operation === 'flows' || operation === 'capture') {
+  if (operation === 'flows' || operation === 'capture' || operation === 'trace') {
     if (running.streams >= MAX_STREAMS)
       throw new CommandRefused(429, `${MAX_STREAMS} commands read from this node`);
     running.streams++;
     response.once('close', () => running.streams--);
     if (operation === 'flows') return handlers.flows(new URLSearchParams(query), response);
     const body = await readBody<unknown>(request, MAX_BODY_BYTES);
-    logger.info({ user }, 'capturing packets for a command');
-    return await handlers.capture(body, response);
+    logger.info({ user, operation }, 'observing packets for a command');
+    return await handlers[operation](body, response);
   }
   if (running.requests >= MAX_RUNNING)
     throw new CommandRefused(429, 'the agent is busy with other commands', 'try again');

@@ -47,6 +47,8 @@ export const COMMAND_OPERATIONS = {
   verify: { method: 'GET', verb: 'get' },
   /** CaptureBody → one CaptureLine per line: packets with their contents */
   capture: { method: 'POST', verb: 'update' },
+  /** TraceBody → one TraceLine per line: sends a packet, and observes it */
+  trace: { method: 'POST', verb: 'update' },
   /** ProbeBody → Outcome: sends packets from the node or a pod */
   probe: { method: 'POST', verb: 'update' },
   /** {mode} → AgentState */

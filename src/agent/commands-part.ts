@@ -9,6 +9,8 @@ import { answerModes, type ModesRequest } from './modes-part.ts';
 import { type CaptureBody, createNodeCapture } from './node-capture.ts';
 import { answerFact, type FactBody } from './node-facts.ts';
 import { createNodeProber, nodeLayout, type ProbeBody } from './node-probes.ts';
+import { createNodeTrace } from './node-trace.ts';
+import type { TraceBody } from './trace-body.ts';
 
 /** Serves commands from other machines at the configured address; null: none is configured. */
 export function startCommands(context: AgentContext, sources: ControlSources): { close(): void } | null {
@@ -18,6 +20,7 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
   const { part, services } = sources;
   const probe = createNodeProber(clock);
   const capture = createNodeCapture(configuration);
+  const trace = createNodeTrace(configuration);
   return startCommandPort({
     bind,
     node,
@@ -34,6 +37,7 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
       decide: (body) => decidePackets(part, body),
       verify: async () => ({ drifts: await part.proxy.drifts() }),
       capture: (body, response) => capture(body as Partial<CaptureBody> | null, response),
+      trace: (body, response) => trace(body as Partial<TraceBody> | null, response),
       probe: (body) => probe(body as Partial<ProbeBody> | null),
       flows: (query, response) => streamFlows(response, part.flows, readFlowsRequest(query)),
     },

@@ -10,7 +10,7 @@ import { badRequest } from './agent-state.ts';
 import { CommandRefused } from './command-authorization.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { createNetnsFinder, OWN_NETNS } from './node-facts.ts';
-import { nodeDevice, observedPlace } from './observed-devices.ts';
+import { observedNode, observedPlace } from './observed-devices.ts';
 
 /** The body of a request to capture packets of this node. */
 export interface CaptureBody {
@@ -74,18 +74,15 @@ export function createNodeCapture({
     const wants = wantsOf(body ?? {}, ownPort);
     const { pods = [], snapBytes = 0 } = body ?? {};
     if (!(snapBytes > 0 && snapBytes <= MAX_SNAP_BYTES)) throw badRequest('snapBytes is not a length');
-    const nodeText = (link: Parameters<typeof nodeDevice>[0]) => nodeDevice(link, new Map(), network?.uplink);
-    const places: TracedPlace[] = [
-      observedPlace('node', nodeName, OWN_NETNS, nodeText),
-      ...pods.slice(0, MAX_CAPTURED_PODS).flatMap(({ name, addresses }) => {
-        try {
-          return [observedPlace('pod', `pod ${name}`, findNetns(addresses), (link) => link.name)];
-        } catch {
-          // It ended meanwhile, or its namespace is not mounted: the node's devices show its packets.
-          return [];
-        }
-      }),
-    ];
+    const podPlaces = pods.slice(0, MAX_CAPTURED_PODS).flatMap(({ name, addresses }): TracedPlace[] => {
+      try {
+        return [observedPlace('pod', `pod ${name}`, findNetns(addresses), (link) => link.name)];
+      } catch {
+        // It ended meanwhile, or its namespace is not mounted: the node's devices show its packets.
+        return [];
+      }
+    });
+    const places = [observedNode(nodeName, OWN_NETNS, podPlaces, network?.uplink), ...podPlaces];
     running++;
     try {
       await stream(response, { places, wants, snapBytes, tunnelPort });

@@ -34,3 +34,22 @@ export function nodeDevice(
   if (kind === 'bridge') return `bridge ${name}`;
   return kind === 'vxlan' ? `VXLAN ${name}` : name;
 }
+
+/** Describes a node whose devices are observed together with those of some of its pods, which name their ports. */
+export function observedNode(
+  name: string,
+  netns: NetnsRef,
+  pods: readonly TracedPlace[],
+  uplink?: string,
+): TracedPlace {
+  const owners = new Map<number, string>();
+  for (const pod of pods) {
+    using socket = openRouteSocket(pod.netns);
+    for (const { kind, link } of listLinks(socket))
+      if (kind === 'veth' && link !== null) owners.set(link, pod.name.replace(/^pod /, ''));
+  }
+  return observedPlace('node', name, netns, (link) => {
+    const owner = link.kind === 'veth' ? owners.get(link.index) : undefined;
+    return nodeDevice(link, new Map(owner === undefined ? [] : [[link.name, owner]]), uplink);
+  });
+}
