@@ -103,6 +103,11 @@ describe('a refusal names the fix', () => {
       ],
       hint: /^the fix$/,
     },
+    {
+      name: 'an agent that is older than the command',
+      answers: [TOKEN, ['/proxy/', 404, { message: 'no such operation: GET /fairlead/v1/state' }]],
+      hint: /^update the agents/,
+    },
     { name: 'a proxy on the way', answers: [TOKEN, ['/proxy/', 502, '<html>']], hint: /kubectl -n net logs/ },
   ] as const;
   for (const { name, answers, hint } of rows) {

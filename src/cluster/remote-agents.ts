@@ -223,7 +223,9 @@ function refusal(agent: RemoteAgent, status: number, text: string): FairleadErro
   const hint =
     answer.hint ??
     (isAgents
-      ? undefined
+      ? status === 404
+        ? "update the agents: this node's is older than the command"
+        : undefined
       : status === 403
         ? `bind the Role: kubectl -n ${namespace} create rolebinding NAME --role ${VIEWER} --user USER`
         : `does the agent's configuration have commandsBindAddress with port ${port}? kubectl -n ${namespace} logs ${pod}`);

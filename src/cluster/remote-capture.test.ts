@@ -147,8 +147,9 @@ test('a node that fails is reported, and the others continue; if all fail, the c
     onProblem: (name: string, problem: string) => problems.push(`${name}: ${problem}`),
   };
   const failed: CaptureLine = { type: 'error', message: 'no more sockets' };
-  const capture = startRemoteCapture(cluster({ n1: [failed], n2: new Error('refused') }), plan, options);
+  const capture = startRemoteCapture(cluster({ n1: [failed], n2: new Error('aborted') }), plan, options);
   await assert.rejects(capture.ended);
-  assert.equal(problems.length, 1);
+  // A connection that breaks off is said in words.
+  assert.match(problems.join(), /^n1: no more sockets$|^n2: n2 ended$/);
   capture.close();
 });

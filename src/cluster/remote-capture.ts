@@ -151,12 +151,14 @@ export function startRemoteCapture(
         order.add({ ...described, frame, packet: readFrame(data, tunnelPort) });
       }
     }
-    if (!end.signal.aborted) throw cluster.ended(node);
+    throw cluster.ended(node);
   };
   let failed = 0;
   const all = [...bodies].map(([node, body]) =>
-    read(node, body).catch((error: unknown) => {
+    read(node, body).catch((cause: unknown) => {
       if (end.signal.aborted) return;
+      // Without the agent's own words the connection broke off.
+      const error = cause instanceof FairleadError ? cause : cluster.ended(node, cause);
       if (++failed === bodies.size) throw error;
       onProblem(node, problemText(error));
     }),
