@@ -77,9 +77,9 @@ describe('the command line', () => {
     },
     { words: ['mode', 'iptable'], status: 2, err: /MODE is one of .*did you mean iptables\?/ },
     {
-      words: ['trace', '--kubeconfig', 'k'],
+      words: ['fault', '--kubeconfig', 'k'],
       status: 2,
-      err: /trace works on local clusters only, which --name selects/,
+      err: /fault works on local clusters only, which --name selects/,
     },
     { words: ['up', '--plug-in'], status: 2, err: /unknown option --plug-in\n/ },
     { words: ['image', 'ls', '--plain-http'], status: 2, err: /--plain-http does not apply to image ls/ },

@@ -1,4 +1,6 @@
 import { openCluster } from '../cluster/cluster-access.ts';
+import { type OnProblem, traceRemotely } from '../cluster/remote-trace.ts';
+import { watchRemotely } from '../cluster/remote-watch.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import type { TracedFlow, TraceQuestion } from '../cluster/trace-flow.ts';
@@ -13,12 +15,13 @@ import { defineCommand, NAME_OPTION } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { flag, text, usageError, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { openRemote, REMOTE_OPTIONS, type RemoteValues } from './remote-option.ts';
 
 export const command = defineCommand({
   name: 'trace',
   summary: 'send one packet and show every device that it passes',
   description: [
-    'Opens one real connection (or sends one datagram) from FROM to TO, and shows every network device that its first packet and the answer pass, with the time, the addresses, and the rule, map entry or proxy that changes them. If no answer comes back, it shows where the packet was last seen, the kernel counters that moved meanwhile, and the fix. Each step of "explain" is compared with the packet. For clusters of "up".',
+    'Opens one real connection (or sends one datagram) from FROM to TO, and shows every network device that its first packet and the answer pass, with the time, the addresses, and the rule, map entry or proxy that changes them. If no answer comes back, it shows where the packet was last seen, the kernel counters that moved meanwhile, and the fix. Each step of "explain" is compared with the packet. With --kubeconfig or --context: on a cluster whose agents run in pods; they observe their nodes, and that of the client sends the packet.',
     'The connection carries no data; a datagram carries a short text (to port 53, a DNS question). Other traffic is not recorded, and nothing remains when the command ends.',
     'With --watch it sends nothing, and shows the way of the next connection that another client opens to a Service.',
     'The exit status is 0 if every connection was answered.',
@@ -39,6 +42,7 @@ export const command = defineCommand({
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
     ...FORMAT_OPTIONS,
+    ...REMOTE_OPTIONS,
   },
   examples: [
     'trace client svc/hello',
@@ -46,7 +50,11 @@ export const command = defineCommand({
     'trace --watch svc/hello',
     'trace outside node/node-1:30080/UDP -o json',
   ],
-  async run({ options, args: [from, to] }, output) {
+  async run(parsed, output) {
+    const {
+      options,
+      args: [from, to],
+    } = parsed;
     const { watch } = options;
     if (options.ipv4 && options.ipv6) throw usageError('trace', 'use one of -4 and -6');
     if (watch !== null && (from !== undefined || options.ipv4 || options.ipv6))
@@ -60,10 +68,10 @@ export const command = defineCommand({
     process.once('SIGINT', stop).once('SIGTERM', stop);
     output.unread.addEventListener('abort', stop);
     try {
-      const source =
-        watch === null
-          ? await sendPackets(options.name, { from: from ?? '', to: to ?? '', family })
-          : await watchConnections(options.name, watch, end.signal);
+      const question: TraceQuestion = { from: from ?? '', to: to ?? '', family };
+      const source = await openSource(parsed, watch ?? question, end.signal, (node, problem) =>
+        output.err(`fairlead: ${node}: ${problem}\n`),
+      );
       if (source.service !== null) output.err(`waiting for a connection to ${source.service}\n`);
       try {
         while (flows.length < options.count && !end.signal.aborted) {
@@ -92,6 +100,36 @@ interface FlowSource {
   readonly service: string | null;
   next(): Promise<TracedFlow | null>;
   close(): void;
+}
+
+/** Opens the flows of a question, or of the connections to a Service, on the cluster that the options name. */
+async function openSource(
+  parsed: { readonly options: RemoteValues; readonly given: ReadonlySet<string> },
+  asked: TraceQuestion | string,
+  signal: AbortSignal,
+  onProblem: OnProblem,
+): Promise<FlowSource> {
+  const remote = await openRemote('trace', parsed);
+  const { name } = parsed.options;
+  if (!remote)
+    return typeof asked === 'string'
+      ? await watchConnections(name, asked, signal)
+      : await sendPackets(name, asked);
+  if (typeof asked !== 'string') {
+    const next = () => traceRemotely(remote, asked, onProblem);
+    return { service: null, next, close: () => remote.close() };
+  }
+  try {
+    const watcher = await watchRemotely(remote, asked, signal, onProblem);
+    const close = () => {
+      watcher.close();
+      remote.close();
+    };
+    return { service: watcher.service, next: () => watcher.next(), close };
+  } catch (error) {
+    remote.close();
+    throw error;
+  }
 }
 
 /** Sends a packet for each flow; without root by the control plane, as the page does. */

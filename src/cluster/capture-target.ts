@@ -166,7 +166,7 @@ function frontendAddresses({ spec, status }: Service): string[] {
 }
 
 /** The addresses of a Service and of its endpoints. */
-function serviceAddresses(service: Service, slices: readonly EndpointSlice[]): string[] {
+export function serviceAddresses(service: Service, slices: readonly EndpointSlice[]): string[] {
   const { namespace, name } = service.metadata ?? {};
   const own = slices.filter(
     ({ metadata }) => metadata?.namespace === namespace && metadata?.labels?.[SERVICE_NAME_LABEL] === name,

@@ -2,6 +2,7 @@ import type { AgentState } from '../agent/agent-state.ts';
 import type { CommandOperation } from '../agent/command-rights.ts';
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import type { CaptureBody } from '../agent/node-capture.ts';
+import type { TraceBody } from '../agent/trace-body.ts';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
 import { type Client, createClient } from '../kube/client.ts';
@@ -51,6 +52,8 @@ export interface RemoteCluster {
   flows(node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
   /** Opens the stream of a node's captured frames, one CaptureLine per line. */
   capture(node: string, body: CaptureBody, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
+  /** Opens the stream of what a node's observers of a trace see, one TraceLine per line. */
+  trace(node: string, body: TraceBody, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
   /** The error of a stream that ended by itself. */
   ended(node: string, cause?: unknown): FairleadError;
   /** Switches the modes of nodes, one after another; a node that fails is no reason not to go on. */
@@ -137,6 +140,7 @@ export function remoteCluster(
     flows: async (node, wanted, signal) =>
       remote.open(agentOf(node), 'flows', { query: flowsQuery(wanted) }, signal),
     capture: async (node, body, signal) => remote.open(agentOf(node), 'capture', { body }, signal),
+    trace: async (node, body, signal) => remote.open(agentOf(node), 'trace', { body }, signal),
     ended: (node, cause) =>
       new FairleadError(`the agent of ${node} no longer answers`, {
         op: `ask ${node}`,
