@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parse } from 'yaml';
+import { NODE_FLAGS } from '../src/cluster/processes.ts';
 import { processorTime, residentMemory } from './process-usage.ts';
 
 const SETTINGS = { initialWindowSize: 16 * 1024 * 1024 };
@@ -30,7 +31,8 @@ export const processorSeconds = (pids: readonly number[]): number =>
 
 /** Starts Fairlead's API server alone. */
 export async function startFairlead(): Promise<ApiServer> {
-  const child = spawn(process.execPath, [join(import.meta.dirname, 'watch-server.ts')], {
+  const words = [...(NODE_FLAGS['control-plane'] ?? []), join(import.meta.dirname, 'watch-server.ts')];
+  const child = spawn(process.execPath, words, {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const [path] = (await once(createInterface(child.stdout), 'line')) as [string];

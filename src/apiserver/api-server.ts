@@ -25,6 +25,7 @@ import { createRequestMetrics } from './metrics.ts';
 import { createNodeTunnel } from './node-tunnel.ts';
 import { createSwaggerService } from './openapi/swagger-service.ts';
 import { createApiHandler } from './requests/api-handler.ts';
+import { LongBody } from './requests/long-body.ts';
 import type { IncomingRequest } from './requests/request.ts';
 import { ResourceStore } from './resource-store.ts';
 import { builtinResources } from './routes/builtin-resources.ts';
@@ -227,7 +228,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
       return {
         status: response.status,
         headers,
-        body: content instanceof Readable ? content : once(Buffer.from(content)),
+        body: content instanceof Readable ? content : once(bytesOf(content)),
       };
     },
     async listen(listeners) {
@@ -265,6 +266,9 @@ function storedKind(collection: string): Kind {
   if (!found) throw new Error(`no kind is stored in ${collection}`);
   return found;
 }
+
+const bytesOf = (content: string | Buffer | LongBody): Buffer =>
+  content instanceof LongBody ? content.whole() : Buffer.from(content);
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;

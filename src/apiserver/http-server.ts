@@ -14,6 +14,7 @@ import {
   send,
   sendOnSocket,
 } from './requests/http-exchange.ts';
+import { type BufferPool, createBufferPool } from './requests/long-body.ts';
 import type { IncomingRequest, OutgoingResponse, PlainResponse, Upgrade } from './requests/request.ts';
 import { isStreamOverWebSocket, sendOverWebSocket } from './requests/websocket-response.ts';
 import { StatusError } from './status-error.ts';
@@ -34,6 +35,11 @@ export interface HttpServerOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly handle: Handler;
+}
+
+/** What answers requests. */
+interface Serving extends HttpServerOptions {
+  readonly buffers: BufferPool;
 }
 
 const HEADERS_MS = 30_000;
@@ -60,8 +66,9 @@ export async function serveHttps(
   const { tls } = options;
   const sockets = new Set<Duplex>();
   const sessions = new Set<ServerHttp2Session>();
-  const http1 = http1Server(options);
-  const http2 = http2Server(options, sessions);
+  const serving = { ...options, buffers: createBufferPool() };
+  const http1 = http1Server(serving);
+  const http2 = http2Server(serving, sessions);
   const servers = listeners.map(() =>
     createTls(
       {
@@ -112,7 +119,7 @@ export async function serveHttps(
   };
 }
 
-function http1Server(options: HttpServerOptions): Http1Server {
+function http1Server(options: Serving): Http1Server {
   const server = createHttp1({ maxHeaderSize: 64 * 1024 }, (request, response) => {
     answer(options, request, response);
   });
@@ -127,7 +134,7 @@ function http1Server(options: HttpServerOptions): Http1Server {
   return server;
 }
 
-function http2Server(options: HttpServerOptions, sessions: Set<ServerHttp2Session>) {
+function http2Server(options: Serving, sessions: Set<ServerHttp2Session>) {
   const server = createHttp2(
     { settings: { maxConcurrentStreams: MAX_STREAMS, initialWindowSize: WINDOW_BYTES } },
     (request, response) => {
@@ -157,14 +164,14 @@ function listenOn(server: TlsServer, where: Listener | undefined): Promise<void>
 const ENDED = new Error('the exchange has ended');
 
 /** Answers a request; a failure ends only this exchange. */
-function answer(options: HttpServerOptions, request: HttpRequest, response: HttpResponse): void {
+function answer(options: Serving, request: HttpRequest, response: HttpResponse): void {
   const gone = new AbortController();
   response.on('close', () => gone.abort(ENDED));
   request.on('error', () => gone.abort(ENDED));
   response.on('error', () => gone.abort(ENDED));
   respondTo(options, request, null, gone.signal).then(
     (outgoing) => {
-      if (outgoing !== 'upgraded') send(request, response, outgoing);
+      if (outgoing !== 'upgraded') send(request, response, outgoing, options.buffers);
     },
     (error: unknown) => {
       options.logger.error({ url: request.url, err: error }, 'request could not be answered');

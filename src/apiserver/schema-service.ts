@@ -34,6 +34,11 @@ export interface SchemaService {
   /** Encodes an object with its envelope. Throws Error for a kind without a Protobuf form. */
   encodeProtobuf(object: object): Buffer;
   /**
+   * Encodes a list with its envelope, in pieces. `list`: without items. The bytes of an item are kept as long as the item: it
+   * must not change.
+   */
+  encodeProtobufList(list: object, items: readonly object[]): Iterable<Buffer>;
+  /**
    * Decodes a Protobuf body (runtime.Unknown envelope) into the object's JSON form. Throws Error if it is malformed.
    */
   decodeProtobuf(bytes: Uint8Array): object;

@@ -19,10 +19,13 @@ import type { StartedProcess } from './supervisor.ts';
 const MARK = 'FAIRLEAD_PROCESS_OF';
 
 /**
- * For agents: Node.js would extend its young generation to 128 MB during the first list of a large cluster, and never
- * shrink it. The launcher does the same for an agent on a real cluster.
+ * Flags of Node.js by command. It would extend its young generation to 128 MB during the first lists of a large cluster, and
+ * never shrink it. The launcher does the same for an agent on a real cluster.
  */
-const AGENT_FLAGS = ['--max-semi-space-size=4'];
+export const NODE_FLAGS: Readonly<Record<string, readonly string[]>> = {
+  agent: ['--max-semi-space-size=4'],
+  'control-plane': ['--max-semi-space-size=8'],
+};
 
 /** Starts the API server and the controllers, inside the wire's namespace, with their listeners already open. */
 function startControlPlane(state: ClusterState): StartedProcess {
@@ -134,7 +137,7 @@ function launch(
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   const log = openSync(paths.log(name), 'a', 0o600);
   try {
-    const flags = args[0] === 'agent' ? AGENT_FLAGS : [];
+    const flags = NODE_FLAGS[args[0] ?? ''] ?? [];
     const words = [...process.execArgv, ...flags, process.argv[1] ?? '', ...args];
     const options: SpawnOptions = {
       cwd: '/',

@@ -86,6 +86,7 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
     },
     hasProtobuf: (apiVersion, kind) => base.hasProtobuf(apiVersion, kind),
     encodeProtobuf: (object) => base.encodeProtobuf(object),
+    encodeProtobufList: (list, items) => base.encodeProtobufList(list, items),
     decodeProtobuf: (bytes) => base.decodeProtobuf(bytes),
     decodeYaml: base.decodeYaml,
   };

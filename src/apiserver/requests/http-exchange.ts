@@ -1,9 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type Http2ServerRequest, type Http2ServerResponse, constants as http2 } from 'node:http2';
 import { type Duplex, Readable } from 'node:stream';
-import { gzipSync } from 'node:zlib';
+import { createGzip, gzipSync } from 'node:zlib';
 import type { Clock } from '../../lib/clock.ts';
 import { StatusError } from '../status-error.ts';
+import { type BufferPool, LongBody, writeLongBody } from './long-body.ts';
 import type { IncomingRequest, PlainResponse } from './request.ts';
 
 /** Requests of both HTTP versions; the methods used here are the same. */
@@ -18,6 +19,8 @@ export const MAX_BODY_BYTES = 3 * 1024 * 1024;
 const BODY_MS = 60_000;
 /** Shorter responses are not compressed (upstream's limit). */
 const GZIP_BYTES = 128 * 1024;
+const GZIP = { level: 1 };
+const COMPRESSED = { 'content-encoding': 'gzip', vary: 'Accept-Encoding' };
 /** Headers that HTTP/2 does not allow (RFC 9113, section 8.2.2). */
 const CONNECTION_HEADERS = new Set([
   'connection',
@@ -89,7 +92,12 @@ function wholeBody(request: HttpRequest, clock: Clock): Promise<Buffer> {
 }
 
 /** Writes a response, compressed if the client accepts that and it is long enough. */
-export function send(request: HttpRequest, response: HttpResponse, outgoing: PlainResponse): void {
+export function send(
+  request: HttpRequest,
+  response: HttpResponse,
+  outgoing: PlainResponse,
+  buffers: BufferPool,
+): void {
   if (response.destroyed || response.headersSent) {
     discardBody(outgoing);
     return;
@@ -106,19 +114,25 @@ export function send(request: HttpRequest, response: HttpResponse, outgoing: Pla
     // Both classes have this method, but with incompatible types.
     (response as ServerResponse).writeHead(status, { ...headers, ...more });
   };
+  const isGzipAccepted =
+    headers['content-encoding'] === undefined &&
+    /\bgzip\b/.test(String(request.headers['accept-encoding'] ?? ''));
   if (typeof body === 'string' || Buffer.isBuffer(body)) {
     const plain = typeof body === 'string' ? Buffer.from(body) : body;
-    const gzip =
-      plain.length > GZIP_BYTES &&
-      headers['content-encoding'] === undefined &&
-      /\bgzip\b/.test(String(request.headers['accept-encoding'] ?? ''));
-    const bytes = gzip ? gzipSync(plain, { level: 1 }) : plain;
+    const gzip = isGzipAccepted && plain.length > GZIP_BYTES;
+    const bytes = gzip ? gzipSync(plain, GZIP) : plain;
     head({
-      ...(gzip ? { 'content-encoding': 'gzip', vary: 'Accept-Encoding' } : {}),
+      ...(gzip ? COMPRESSED : {}),
       ...(status === 304 || status === 204 ? {} : { 'content-length': bytes.length }),
     });
     if (request.method === 'HEAD') response.end();
     else response.end(bytes);
+    return;
+  }
+  if (body instanceof LongBody) {
+    head(isGzipAccepted ? COMPRESSED : {});
+    if (request.method === 'HEAD') response.end();
+    else sendLongBody(body, isGzipAccepted, request, response, buffers);
     return;
   }
   head();
@@ -133,6 +147,25 @@ export function send(request: HttpRequest, response: HttpResponse, outgoing: Pla
   body.pipe(response as ServerResponse);
 }
 
+/** Sends a body piece by piece; ends the exchange if that fails. */
+function sendLongBody(
+  body: LongBody,
+  isCompressed: boolean,
+  request: HttpRequest,
+  response: HttpResponse,
+  buffers: BufferPool,
+): void {
+  const closed = new AbortController();
+  const plain = response as ServerResponse;
+  const sink = isCompressed ? createGzip(GZIP) : plain;
+  response.on('close', () => {
+    closed.abort(new Error('the response was closed'));
+    if (sink !== plain) sink.destroy();
+  });
+  if (sink !== plain) sink.on('error', () => cut(request, response)).pipe(plain);
+  writeLongBody(body, sink, buffers, closed.signal).catch(() => cut(request, response));
+}
+
 /** Aborts a response that cannot be completed, so that the client does not treat it as complete. */
 function cut(request: HttpRequest, response: HttpResponse): void {
   if (request.httpVersionMajor >= 2)
@@ -141,7 +174,7 @@ function cut(request: HttpRequest, response: HttpResponse): void {
 }
 
 function discardBody(outgoing: PlainResponse): void {
-  if (typeof outgoing.body !== 'string' && !Buffer.isBuffer(outgoing.body)) outgoing.body.destroy();
+  if (outgoing.body instanceof Readable) outgoing.body.destroy();
 }
 
 /** Prevents a partly read body (refused or too long) from blocking the connection. */
@@ -166,7 +199,8 @@ function abandonBody(
 
 /** Writes a response other than an upgrade to a connection that requested one, and ends the connection. */
 export function sendOnSocket(socket: Duplex, outgoing: PlainResponse): void {
-  const { status, headers, body } = outgoing;
+  const { status, headers } = outgoing;
+  const body = outgoing.body instanceof LongBody ? outgoing.body.whole() : outgoing.body;
   const lines = [`HTTP/1.1 ${status} ${STATUS_WORDS[status] ?? 'Status'}`];
   for (const [name, value] of Object.entries(headers)) {
     if (CONNECTION_HEADERS.has(name)) continue;

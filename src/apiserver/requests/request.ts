@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex, Readable } from 'node:stream';
 import type { User } from '../authentication/authenticator.ts';
+import type { LongBody } from './long-body.ts';
 
 /** A request, independent of its transport. */
 export interface IncomingRequest {
@@ -33,7 +34,7 @@ export interface Upgrade {
 export interface PlainResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string | readonly string[]>>;
-  readonly body: string | Buffer | Readable;
+  readonly body: string | Buffer | LongBody | Readable;
 }
 
 /** A response; "upgraded": the handler has taken over the connection. */

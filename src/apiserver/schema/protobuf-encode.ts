@@ -1,5 +1,5 @@
 import { MAGIC } from './protobuf-decode.ts';
-import { FIXED64, VARINT, WireWriter } from './protobuf-wire.ts';
+import { DELIMITED, FIXED64, VARINT, WireWriter } from './protobuf-wire.ts';
 import {
   type Field,
   type FieldType,
@@ -24,12 +24,22 @@ interface FieldStep {
 
 type EncodeObject = (writer: WireWriter, object: Record<string, unknown>) => void;
 
+/** Encodes objects in Kubernetes' Protobuf envelope. */
+export interface ProtobufEncoder {
+  encodeProtobuf(object: object): Buffer;
+  /** Encodes a list in pieces. The bytes of an item are kept as long as the item: it must not change. */
+  encodeProtobufList(list: object, items: readonly object[]): Iterable<Buffer>;
+}
+
+/** The field number of a list's items, in all kinds. */
+const ITEMS = 2;
+
 /**
- * Makes a function that encodes objects as the Go client does: the same fields in the same order, including zeros of
+ * Makes functions that encode objects as the Go client does: the same fields in the same order, including zeros of
  * non-pointer fields. An object without an apiVersion is one of meta/v1's unversioned kinds (APIVersions); its envelope
  * has no version either. Each type is compiled to a list of steps on first use. Throws Error if a kind is not described.
  */
-export function createProtobufEncoder(types: TypeRegistry): (object: object) => Buffer {
+export function createProtobufEncoder(types: TypeRegistry): ProtobufEncoder {
   const compiled = new Map<string, EncodeObject>();
   const typeNamed = (name: string) => encoderOf(types.type(name));
 
@@ -101,21 +111,67 @@ export function createProtobufEncoder(types: TypeRegistry): (object: object) => 
     }
   }
 
-  return (object) => {
-    const { apiVersion, kind } = object as { apiVersion?: string; kind?: string };
-    const type = types.kind(apiVersion ?? 'v1', kind ?? '');
+  function typeOf(object: object): { type: ObjectType; apiVersion: string; kind: string } {
+    const { apiVersion = '', kind = '' } = object as { apiVersion?: string; kind?: string };
+    const type = types.kind(apiVersion === '' ? 'v1' : apiVersion, kind);
     if (!type) throw new Error(`no kind "${kind}" is registered for version "${apiVersion}"`);
+    return { type, apiVersion, kind };
+  }
+
+  /** The items of lists with their tags and lengths. */
+  const encodedItems = new WeakMap<object, Buffer>();
+  function encodedItem(write: WriteField, item: object): Buffer {
+    const known = encodedItems.get(item);
+    if (known) return known;
     const writer = new WireWriter();
-    writer.raw(MAGIC);
-    writer.message(1, () => {
-      writer.text(1, apiVersion ?? '');
-      writer.text(2, kind ?? '');
-    });
-    writer.message(2, () => encoderOf(type)(writer, object as Record<string, unknown>));
-    writer.delimited(3, new Uint8Array());
-    writer.delimited(4, new Uint8Array());
-    return writer.finish();
+    write(writer, item);
+    const bytes = Buffer.from(writer.finish());
+    encodedItems.set(item, bytes);
+    return bytes;
+  }
+
+  return {
+    encodeProtobuf(object) {
+      const { type, apiVersion, kind } = typeOf(object);
+      const writer = new WireWriter();
+      writeHead(writer, apiVersion, kind);
+      writer.message(2, () => encoderOf(type)(writer, object as Record<string, unknown>));
+      writeTail(writer);
+      return writer.finish();
+    },
+    encodeProtobufList(list, items) {
+      const { type, apiVersion, kind } = typeOf(list);
+      const field = type.wire.get(ITEMS);
+      if (field?.name !== 'items' || field.type.kind !== 'list') throw new Error(`${kind} is not a list`);
+      const writeItem = writerOf(ITEMS, field.type.items);
+      const pieces = items.map((item) => encodedItem(writeItem, item));
+      const rest = new WireWriter();
+      encoderOf(type)(rest, { ...list, items: [] });
+      const message = rest.finish();
+      const head = new WireWriter();
+      writeHead(head, apiVersion, kind);
+      head.tag(2, DELIMITED);
+      head.varint(pieces.reduce((sum, { length }) => sum + length, message.length));
+      head.raw(message);
+      const tail = new WireWriter();
+      writeTail(tail);
+      return [head.finish(), ...pieces, tail.finish()];
+    },
   };
+}
+
+/** Begins the envelope (runtime.Unknown); its second field, which follows, is the object. */
+function writeHead(writer: WireWriter, apiVersion: string, kind: string): void {
+  writer.raw(MAGIC);
+  writer.message(1, () => {
+    writer.text(1, apiVersion);
+    writer.text(2, kind);
+  });
+}
+
+function writeTail(writer: WireWriter): void {
+  writer.delimited(3, new Uint8Array());
+  writer.delimited(4, new Uint8Array());
 }
 
 /** Byte slices are the only non-pointer type that can be absent. */

@@ -29,6 +29,22 @@ test('Protobuf of the Go client decodes to the JSON that it would have sent, and
   }
 });
 
+test('a list in pieces has the same bytes as the list as a whole, also when its items were encoded before', async (t) => {
+  const kinds = Map.groupBy(samples, ({ json }) => `${json.apiVersion} ${json.kind}`);
+  for (const [name, members] of kinds) {
+    const { apiVersion, kind } = members[0]?.json ?? { apiVersion: '', kind: '' };
+    if (!schema.hasProtobuf(apiVersion, `${kind}List`)) continue;
+    const items = members.map(({ json }) => json);
+    await t.test(`${name}List`, () => {
+      for (const metadata of [{ resourceVersion: '7' }, { resourceVersion: '8', remainingItemCount: 3 }]) {
+        const list = { apiVersion, kind: `${kind}List`, metadata };
+        const pieces = Buffer.concat([...schema.encodeProtobufList(list, items)]);
+        assert.equal(pieces.toString('hex'), schema.encodeProtobuf({ ...list, items }).toString('hex'));
+      }
+    });
+  }
+});
+
 const official = officialSamples();
 test('all objects of k8s.io/api/testdata decode and encode', {
   skip: official === null ? "Go's module cache does not have k8s.io/api" : false,

@@ -21,6 +21,11 @@ export interface ApiSchema extends SchemaService {
   patchSchema(apiVersion: string, kind: string): FieldSchema | null;
   /** Throws Error if the kind has no description. */
   encodeProtobuf(object: object): Buffer;
+  /**
+   * Encodes a list with its envelope, in pieces. `list`: without items. The bytes of an item are kept as long as the item: it
+   * must not change.
+   */
+  encodeProtobufList(list: object, items: readonly object[]): Iterable<Buffer>;
 }
 
 interface Document extends OpenapiDocument {
@@ -93,7 +98,7 @@ export function createSchemaService(options: { readonly kinds: readonly ServedKi
     decodeYaml: createYamlReader(),
     hasProtobuf: (apiVersion, kind) => types.kind(apiVersion, kind) !== null,
     patchSchema: createPatchSchemas(types),
-    encodeProtobuf: createProtobufEncoder(types),
+    ...createProtobufEncoder(types),
   };
 }
 

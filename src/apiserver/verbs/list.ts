@@ -1,6 +1,7 @@
 import { preparePresented, presented, presentedJson } from '../conversion.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
 import { contentTypeOf } from '../requests/encode.ts';
+import { LongBody } from '../requests/long-body.ts';
 import type { Representation } from '../requests/negotiation.ts';
 import type { PlainResponse } from '../requests/request.ts';
 import { respond } from '../requests/responses.ts';
@@ -12,6 +13,9 @@ import { readInteger, readVersionOptions } from './list-options.ts';
 import { negotiateObject } from './object-response.ts';
 import { transformFor } from './transform.ts';
 import { waitForVersion } from './wait-for-version.ts';
+
+/** A list of this many objects is encoded while it is sent. */
+const MANY_ITEMS = 100;
 
 /** Returns the namespace and selectors of a list, watch or deletecollection. */
 export function selection(context: ResourceContext): ListRequest {
@@ -82,16 +86,30 @@ export async function listResponse(
     );
   const headers = { 'content-type': contentTypeOf(form.format) };
   if (form.format === 'json' && !form.pretty) {
-    const list = items.map((item) => presentedJson(kind, item)).join(',');
     const head = `{"kind":"${listKind(kind)}","apiVersion":"${apiVersionOf(kind)}","metadata":${JSON.stringify(metadata)},"items":[`;
-    return { status: 200, headers, body: `${head}${list}]}\n` };
+    return { status: 200, headers, body: listBody(head, items, (item) => presentedJson(kind, item)) };
   }
-  return respond(schema, form, 200, {
-    kind: listKind(kind),
-    apiVersion: apiVersionOf(kind),
-    metadata,
-    items: items.map(({ object }) => presented(kind, object)),
-  });
+  const list = { kind: listKind(kind), apiVersion: apiVersionOf(kind), metadata };
+  const shown = items.map(({ object }) => presented(kind, object));
+  if (form.format === 'protobuf' && items.length >= MANY_ITEMS)
+    return { status: 200, headers, body: new LongBody(schema.encodeProtobufList(list, shown)) };
+  return respond(schema, form, 200, { ...list, items: shown });
+}
+
+/** Returns a list's text, or the means to write it if it has many objects. */
+function listBody(
+  head: string,
+  items: readonly StoredObject[],
+  textOf: (item: StoredObject) => string,
+): string | LongBody {
+  const end = ']}\n';
+  if (items.length < MANY_ITEMS) return `${head}${items.map(textOf).join(',')}${end}`;
+  function* texts(): Generator<string, void, undefined> {
+    yield head;
+    for (const [i, item] of items.entries()) yield i === 0 ? textOf(item) : `,${textOf(item)}`;
+    yield end;
+  }
+  return new LongBody(texts());
 }
 
 export function listKind(kind: Kind): string {
