@@ -23,7 +23,7 @@ const layoutPath = join(generated, 'layout.ts');
 const CLANG = 'clang-14';
 const FLAGS = ['-O2', '-target', 'bpf', '-mcpu=v3', '-Wall', '-Werror', '-fno-ident'];
 /** The agent's names for enum bpf_map_type. */
-const MAP_KINDS = { 1: 'hash', 2: 'array', 9: 'lruHash', 24: 'skStorage', 27: 'ringbuf' };
+const MAP_KINDS = { 1: 'hash', 2: 'array', 9: 'lruHash', 11: 'lpmTrie', 24: 'skStorage', 27: 'ringbuf' };
 
 /** Returns the names of the objects: "socket-lb" for bpf/socket-lb.bpf.c. */
 function objectNames() {
@@ -123,7 +123,7 @@ function layoutText() {
       .map(([name, value]) => `${name}: ${typeof value === 'string' ? `'${value}'` : value}`)
       .join(', ')} }`;
   const sorted = (all) => Object.entries(all).sort(([a], [b]) => (a < b ? -1 : 1));
-  return `// Written by tools/build-bpf.mjs from the types of bpf/maps.h and bpf/events.h; do not edit.
+  return `// Written by tools/build-bpf.mjs from the types of bpf/; do not edit.
 // biome-ignore format: generated
 
 /** The maps; those with maxEntries 1 that are not \`config\` grow with the cluster. */

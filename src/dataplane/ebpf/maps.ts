@@ -5,7 +5,8 @@ import type { Sink } from './forwarding-table.ts';
 import { MAPS } from './generated/layout.ts';
 import { mapPin } from './pins.ts';
 
-export type MapName = keyof typeof MAPS;
+/** The maps of this mode; the other one belongs to `syn-timeout.ts`. */
+export type MapName = Exclude<keyof typeof MAPS, 'service_networks'>;
 export type Maps = Readonly<Record<MapName, BpfMap>>;
 
 /** Maps that are replaced by larger ones when the cluster outgrows them; all others are kept. */
@@ -14,7 +15,7 @@ const GROWING = ['frontends', 'endpoints', 'backends', 'members'] as const;
 /** The capacities of the growing maps: frontends, slots, backends, and members of frontends with affinity. */
 export type Capacity = Readonly<Record<(typeof GROWING)[number], number>>;
 
-const NAMES = Object.keys(MAPS) as MapName[];
+const NAMES = Object.keys(MAPS).filter((name): name is MapName => name !== 'service_networks');
 
 /** Returns the key of an array's element. */
 export const indexKey = (index: number): Uint8Array => new Uint8Array(Uint32Array.of(index).buffer);

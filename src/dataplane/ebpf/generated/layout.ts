@@ -1,4 +1,4 @@
-// Written by tools/build-bpf.mjs from the types of bpf/maps.h and bpf/events.h; do not edit.
+// Written by tools/build-bpf.mjs from the types of bpf/; do not edit.
 // biome-ignore format: generated
 
 /** The maps; those with maxEntries 1 that are not `config` grow with the cluster. */
@@ -15,6 +15,7 @@ export const MAPS = {
   pending_sets: { name: 'fl_pending_sets', kind: 'array', keySize: 4, valueSize: 336, maxEntries: 1024, flags: 0 },
   removed_backends: { name: 'fl_removed_back', kind: 'lruHash', keySize: 20, valueSize: 4, maxEntries: 4096, flags: 0 },
   reroutes: { name: 'fl_reroutes', kind: 'lruHash', keySize: 40, valueSize: 32, maxEntries: 32768, flags: 0 },
+  service_networks: { name: 'fl_service_netw', kind: 'lpmTrie', keySize: 20, valueSize: 4, maxEntries: 1, flags: 1 },
   udp_sessions: { name: 'fl_udp_sessions', kind: 'skStorage', keySize: 4, valueSize: 296, maxEntries: 0, flags: 1 },
 } as const;
 
@@ -32,6 +33,8 @@ export const FRONTEND = { size: 36, id: 0, affinity_seconds: 4, balance: 8, rout
 export const FRONTEND_KEY = { size: 20, address: 0, port: 16, protocol: 18, zero: 19 } as const;
 export const MEMBER = { size: 24, first: 0, address: 4, port: 20, zero: 22 } as const;
 export const MEMBERSHIP = { size: 8, backend: 0, kind: 4 } as const;
+export const NETWORK = { size: 20, prefix_length: 0, address: 4 } as const;
+export const NETWORK_TIMER = { size: 4, syn_timeout: 0 } as const;
 export const PEER = { size: 56, started: 0, service: 8, endpoint: 24, service_port: 40, endpoint_port: 42, backend: 44, counted: 48, flags: 52 } as const;
 export const PENDING = { size: 76, flow: 0, service: 40, backend: 60, source_class: 64, reroutes: 68, ignored_timeouts: 72 } as const;
 export const PENDING_SET = { size: 336, tags: 0, pending: 32 } as const;
