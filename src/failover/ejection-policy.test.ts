@@ -7,7 +7,7 @@ const POOL = ['a', 'b', 'c', 'd'];
 /** "a" gets the outcome of a client, or of a check ("node"), at a time in milliseconds. */
 type Step =
   | readonly [at: number, client: string, kind: 'reset' | 'timeout' | 'success', endpoint?: string]
-  | readonly [at: number, 'due' | 'forget', endpoint?: string];
+  | readonly [at: number, 'due' | 'forget' | 'late', endpoint?: string];
 
 interface Row {
   readonly name: string;
@@ -81,6 +81,40 @@ const ROWS: readonly Row[] = [
       [1300, 'node', 'timeout'],
     ],
     decided: ['0 check a', '1000 check a', '1300 ejected a timeout 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'a check that began with a late answer counts when the connection times out',
+    steps: [
+      [0, 'late'],
+      [45, 'x', 'timeout'],
+      [46, 'node', 'timeout'],
+      [47, 'x', 'timeout'],
+    ],
+    decided: ['0 check a', '47 ejected a timeout 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'late answers cause one check a second, and eject nothing',
+    steps: [
+      [0, 'late'],
+      [1, 'late'],
+      [10, 'node', 'success'],
+      [500, 'late'],
+      [1000, 'late'],
+      [1045, 'node', 'timeout'],
+      [1046, 'x', 'success'],
+    ],
+    decided: ['0 check a', '1000 check a'],
+  },
+  {
+    name: 'a late answer of an ejected endpoint changes nothing',
+    steps: [
+      [0, 'x', 'reset'],
+      [1, 'node', 'reset'],
+      [2000, 'late'],
+    ],
+    decided: ['0 check a', '1 ejected a reset 5000'],
     out: ['a'],
   },
   {
@@ -273,6 +307,7 @@ function run(policy: EjectionPolicy, { steps, pools = [POOL] }: Row): string[] {
     let decisions: Decision[] = [];
     if (who === 'due') decisions = policy.due(at);
     else if (who === 'forget') policy.forget((step[2] as string | undefined) ?? 'a');
+    else if (who === 'late') decisions = policy.late(at, (step[2] as string | undefined) ?? 'a', pools);
     else if (who === 'node') decisions = policy.checked(at, endpoint, step[2] as 'reset');
     else decisions = policy.observe(at, endpoint, { client: who, kind: step[2] as 'reset' }, pools);
     for (const decision of decisions) decided.push(`${at} ${wordsOf(decision)}`);
@@ -317,6 +352,16 @@ describe('ejection of endpoints', () => {
     assert.deepEqual(policy.observe(now + 10, 'a', { kind: 'timeout', client: 'x' }, [POOL]), [
       { kind: 'ejected', endpoint: 'a', cause: 'timeout', forMs: 300_000 },
     ]);
+  });
+
+  test('an endpoint that answered late and then the check is forgotten after a second', () => {
+    const policy = createEjectionPolicy();
+    policy.late(0, 'a', [POOL]);
+    policy.checked(10, 'a', 'success');
+    policy.due(999);
+    assert.equal(policy.active, true);
+    policy.due(policy.nextDue ?? assert.fail());
+    assert.equal(policy.active, false);
   });
 
   test('a healthy endpoint is forgotten some time after its failures', () => {

@@ -29,6 +29,7 @@ export type Cause = 'reset' | 'timeout';
  * | state     | event                                            | next state                                  |
  * | --------- | ------------------------------------------------ | ------------------------------------------- |
  * | healthy   | a refusal, a timeout                             | suspect; check                              |
+ * | healthy   | a late answer                                    | suspect without failures; check             |
  * | suspect   | the check is refused                             | ejected                                     |
  * | suspect   | the check is not answered                        | suspect; check again after a second         |
  * | suspect   | enough timeouts of enough clients (the check is one) | ejected                                 |
@@ -61,6 +62,8 @@ export interface EjectionPolicy {
     outcome: Pick<Outcome, 'kind' | 'client'>,
     pools: readonly (readonly EndpointKey[])[],
   ): Decision[];
+  /** A client's connection has no answer yet, but endpoints like this one have: returns a check, or nothing. */
+  late(now: number, endpoint: EndpointKey, pools: readonly (readonly EndpointKey[])[]): Decision[];
   /** Records the result of a check; null: it was not possible. */
   checked(now: number, endpoint: EndpointKey, result: Outcome['kind'] | null): Decision[];
   /** Drops an endpoint that was removed from its Service or no longer serves. */
@@ -114,6 +117,26 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
       const out = pool.filter((key) => ejected.has(key)).length;
       return out < maxEjected(pool.length);
     });
+
+  /** Returns an endpoint's record, new if there is none; null: too many endpoints are tracked. */
+  const recordOf = (endpoint: EndpointKey, pools: Record['pools']): Record | null => {
+    const known = records.get(endpoint);
+    if (known) return Object.assign(known, { pools });
+    if (records.size >= MAX_TRACKED) return null;
+    const record: Record = {
+      failures: [],
+      until: null,
+      lastMs: 0,
+      returnedAt: 0,
+      onTrial: false,
+      checking: false,
+      nextCheckAt: 0,
+      checkAgain: false,
+      pools,
+    };
+    records.set(endpoint, record);
+    return record;
+  };
 
   const eject = (now: number, endpoint: EndpointKey, record: Record, cause: Cause): Decision[] => {
     if (!hasRoom(endpoint, record)) return [];
@@ -203,21 +226,12 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     observe(now, endpoint, { kind, client }, pools) {
       const known = records.get(endpoint);
       if (kind === 'success') return known ? succeeded(now, endpoint, known) : [];
-      if (!known && records.size >= MAX_TRACKED) return [];
-      const record = known ?? {
-        failures: [],
-        until: null,
-        lastMs: 0,
-        returnedAt: 0,
-        onTrial: false,
-        checking: false,
-        nextCheckAt: 0,
-        checkAgain: false,
-        pools,
-      };
-      record.pools = pools;
-      records.set(endpoint, record);
-      return failed(now, endpoint, record, { kind, client, at: now });
+      const record = recordOf(endpoint, pools);
+      return record ? failed(now, endpoint, record, { kind, client, at: now }) : [];
+    },
+    late(now, endpoint, pools) {
+      const record = recordOf(endpoint, pools);
+      return record && record.until === null ? check(now, endpoint, record) : [];
     },
     checked(now, endpoint, result) {
       const record = records.get(endpoint);

@@ -28,6 +28,13 @@ export const EJECTION_RULES = {
   programUnansweredMs: 100,
   /** … and by connection tracking: between a round trip within a cluster and the client's second SYN after a second. */
   agentUnansweredMs: 300,
+  /**
+   * The same where the client retransmits its SYN after `programUnansweredMs` too, and the endpoint answers fast: so that
+   * the entry is deleted before that.
+   */
+  earlyUnansweredMs: 70,
+  /** An endpoint answers fast if within this time. Without an answer for so long, the agent begins its own check. */
+  fastAnswerMs: 25,
   /** The maximum number of reroutes of one connection. */
   maxReroutes: 4,
   /** The number of endpoints that the programs try to find one that is not ejected. */

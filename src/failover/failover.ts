@@ -13,6 +13,7 @@ import {
   SOURCE_CLASSES,
 } from '../service/model.ts';
 import { frontendKey } from '../service/service-compiler.ts';
+import { createAnswerTimes } from './answer-times.ts';
 import { dial, type LateAnswer } from './dial.ts';
 import { createEjectionPolicy, type Decision, type EjectionSettings } from './ejection-policy.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
@@ -32,6 +33,11 @@ export interface FailoverOptions {
    * client to another endpoint.
    */
   readonly tracked: () => boolean;
+  /**
+   * Which destinations sockets retransmit their SYNs to after `programUnansweredMs`; null: none. Connections to these
+   * that are not answered in time reach another endpoint by the first of these SYNs.
+   */
+  readonly shortTimers?: () => { covers(address: string): boolean } | null;
   /** Called with all ejected endpoints, for `ServiceTable.setEjected`. */
   readonly onEjected: (endpoints: ReadonlySet<EndpointKey>) => void;
   /** An endpoint was ejected or returned. For events and metrics. */
@@ -68,6 +74,7 @@ export interface Failover {
 
 /** Time during which pending connections to an endpoint that answers late are not deleted. */
 const SLOW_FOR_MS = 600_000;
+const { agentCheckMs, agentUnansweredMs, earlyUnansweredMs, fastAnswerMs } = EJECTION_RULES;
 
 export function startFailover(options: FailoverOptions): Failover {
   const { families, netns, clock, logger, map, tracked, settings = EJECTION_RULES } = options;
@@ -76,6 +83,7 @@ export function startFailover(options: FailoverOptions): Failover {
   const known = new Map<EndpointKey, { readonly endpoint: SocketAddress; readonly owner: PortRef }>();
   /** Endpoints that answer late, and the end of their exemption. */
   const slow = new Map<EndpointKey, number>();
+  const answerTimes = createAnswerTimes(clock);
   let cancel: (() => void) | null = null;
   let closed = false;
 
@@ -94,13 +102,31 @@ export function startFailover(options: FailoverOptions): Failover {
     const { endpoint, protocol } = outcome;
     const key = endpointKey(endpoint.ip, endpoint.port, protocol);
     if (outcome.kind === 'success' && !policy.isTracked(key)) return;
-    const frontend = frontendOf(outcome);
-    if (!frontend) return;
     if (outcome.kind === 'timeout' && options.mayBeDenied?.(outcome)) return;
-    const pools = poolsOf(frontend).map((pool) => keysOf(pool, protocol));
-    if (!pools.some((pool) => pool.includes(key))) return;
-    known.set(key, { endpoint, owner: frontend.owner });
-    carryOut(policy.observe(clock.now(), key, outcome, pools));
+    const pools = poolsWith(key, outcome);
+    if (pools) carryOut(policy.observe(clock.now(), key, outcome, pools));
+  }
+
+  /** Returns the pools of the Service, and keeps the endpoint's details; null: no failover, or no such endpoint. */
+  function poolsWith(key: EndpointKey, connection: PendingConnection): EndpointKey[][] | null {
+    const frontend = frontendOf(connection);
+    if (!frontend) return null;
+    const pools = poolsOf(frontend).map((pool) => keysOf(pool, connection.protocol));
+    if (!pools.some((pool) => pool.includes(key))) return null;
+    known.set(key, { endpoint: connection.endpoint, owner: frontend.owner });
+    return pools;
+  }
+
+  /** Begins a check at once, so that its result is known when the connection counts as unanswered. */
+  function late(connection: PendingConnection): void {
+    const { mayBeDenied } = options;
+    if (mayBeDenied?.(connection) || mayBeDenied?.({ ...connection, client: null })) return;
+    const key = keyOf(connection);
+    const pools = poolsWith(key, connection);
+    if (!pools) return;
+    for (const { endpoint } of policy.late(clock.now(), key, pools))
+      void check(endpoint, connection.endpoint, earlyUnansweredMs - fastAnswerMs);
+    schedule();
   }
 
   function carryOut(decisions: readonly Decision[]): void {
@@ -108,7 +134,7 @@ export function startFailover(options: FailoverOptions): Failover {
       const about = known.get(decision.endpoint);
       if (!about) continue;
       if (decision.kind === 'check') {
-        void check(decision.endpoint, about.endpoint);
+        void check(decision.endpoint, about.endpoint, agentCheckMs);
         continue;
       }
       logger.info({ endpoint: decision.endpoint, cause: decision.cause }, `endpoint ${decision.kind}`);
@@ -118,27 +144,34 @@ export function startFailover(options: FailoverOptions): Failover {
     schedule();
   }
 
-  /**
-   * Returns true if the endpoint is far away or very busy: deleting its connections would only break them.
-   */
-  function isSlow({ endpoint, protocol }: PendingConnection): boolean {
-    if (slow.size === 0) return false;
-    return (slow.get(endpointKey(endpoint.ip, endpoint.port, protocol)) ?? 0) > clock.now();
+  /** Returns how long a connection may be unanswered before its entry is deleted; null: forever. */
+  function patience(connection: PendingConnection): number | null {
+    const key = keyOf(connection);
+    // It is far away or very busy: deleting its connections would only break them.
+    if (slow.size > 0 && (slow.get(key) ?? 0) > clock.now()) return null;
+    const frontend = frontendOf(connection);
+    if (!frontend) return null;
+    const isEarly =
+      options.shortTimers?.()?.covers(connection.destination.ip) === true &&
+      answerTimes.isFast(key) &&
+      hasOther(frontend, connection.endpoint);
+    return isEarly ? earlyUnansweredMs : agentUnansweredMs;
   }
 
-  function answeredLate(key: EndpointKey, answer: LateAnswer): void {
+  function answeredLate(key: EndpointKey, answer: LateAnswer, timeoutMs: number): void {
     if (closed) return;
     for (const [other, until] of slow) if (until <= clock.now()) slow.delete(other);
-    if (answer === 'slow') {
+    if (answer === 'slow' && timeoutMs < agentCheckMs) answerTimes.forget(key);
+    else if (answer === 'slow') {
       slow.set(key, clock.now() + SLOW_FOR_MS);
       logger.info({ endpoint: key }, 'endpoint answers late: its pending connections are not deleted');
     }
     carryOut(policy.observe(clock.now(), key, { kind: 'success', client: '' }, []));
   }
 
-  async function check(key: EndpointKey, endpoint: SocketAddress): Promise<void> {
-    const result = await dial(endpoint, EJECTION_RULES.agentCheckMs, clock, netns, (answer) =>
-      answeredLate(key, answer),
+  async function check(key: EndpointKey, endpoint: SocketAddress, timeoutMs: number): Promise<void> {
+    const result = await dial(endpoint, timeoutMs, clock, netns, (answer) =>
+      answeredLate(key, answer, timeoutMs),
     );
     if (closed) return;
     // Only TCP is checked.
@@ -174,7 +207,10 @@ export function startFailover(options: FailoverOptions): Failover {
       netns,
       clock,
       logger,
-      wanted: (connection) => !isSlow(connection) && frontendOf(connection) !== null,
+      patience,
+      mayBeEarly: () => (options.shortTimers?.() ?? null) !== null,
+      onLate: late,
+      onAnswer: (connection, isFast) => answerTimes.answered(keyOf(connection), isFast),
       wantsSuccess: () => policy.active,
       onOutcome: observe,
       ...(options.onUnanswered ? { onUnanswered: options.onUnanswered } : {}),
@@ -210,6 +246,13 @@ export function startFailover(options: FailoverOptions): Failover {
     },
   };
 }
+
+const keyOf = ({ endpoint, protocol }: PendingConnection): EndpointKey =>
+  endpointKey(endpoint.ip, endpoint.port, protocol);
+
+/** Returns true if a new connection may reach another endpoint. */
+const hasOther = (frontend: Frontend, { ip, port }: SocketAddress): boolean =>
+  poolsOf(frontend).some(({ endpoints }) => endpoints.some((one) => one.ip !== ip || one.port !== port));
 
 function poolsOf({ routes }: Frontend): Pool[] {
   const pools = new Set<Pool>();

@@ -1,12 +1,19 @@
+/** A connection whose first packet was sent. */
+export interface BegunConnection {
+  readonly id: number;
+  readonly event: Uint8Array;
+  readonly at: number;
+}
+
 /** Pending connections by the id of their connection tracking entry, the oldest first; bounded. */
 export interface PendingTable {
   readonly size: number;
   /** Adds a connection; ignored if the table is full. */
   begin(id: number, event: Uint8Array, now: number): void;
-  /** Removes a connection and returns its event, or null. */
-  take(id: number): Uint8Array | null;
+  /** Removes and returns a connection, or null. */
+  take(id: number): BegunConnection | null;
   /** Removes and returns the connections that began at `time` or before. */
-  takeUntil(time: number): Uint8Array[];
+  takeUntil(time: number): BegunConnection[];
   /** The start of the oldest; null: the table is empty. */
   readonly oldest: number | null;
   clear(): void;
@@ -29,19 +36,20 @@ export function createPendingTable(max: number): PendingTable {
     },
 
     take(id) {
-      const event = pending.get(id)?.event ?? null;
-      if (event) pending.delete(id);
-      return event;
+      const begun = pending.get(id);
+      if (!begun) return null;
+      pending.delete(id);
+      return { id, ...begun };
     },
 
     takeUntil(time) {
-      const events: Uint8Array[] = [];
+      const taken: BegunConnection[] = [];
       for (const [id, { event, at }] of pending) {
         if (at > time) break;
         pending.delete(id);
-        events.push(event);
+        taken.push({ id, event, at });
       }
-      return events;
+      return taken;
     },
 
     get oldest() {

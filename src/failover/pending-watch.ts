@@ -17,8 +17,14 @@ export interface PendingWatchOptions {
   readonly netns?: NetnsRef | undefined;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Returns true for connections to a Service with failover; others are ignored. */
-  readonly wanted: (connection: PendingConnection) => boolean;
+  /** Returns the milliseconds after which the first packet counts as unanswered; null: the connection is ignored. */
+  readonly patience: (connection: PendingConnection) => number | null;
+  /** Returns false while no connection counts as unanswered early (`earlyUnansweredMs`). */
+  readonly mayBeEarly: () => boolean;
+  /** Called for a connection that may count as unanswered early and has no fast answer. */
+  readonly onLate: (connection: PendingConnection) => void;
+  /** Called with some of the answers while connections may count as unanswered early. */
+  readonly onAnswer: (connection: PendingConnection, isFast: boolean) => void;
   /** Returns true while answers of endpoints matter; otherwise answered connections are not decoded. */
   readonly wantsSuccess: () => boolean;
   readonly onOutcome: (outcome: Outcome) => void;
@@ -30,12 +36,14 @@ export interface PendingWatchOptions {
 
 export type PendingConnection = Omit<Outcome, 'kind'>;
 
-const { agentUnansweredMs: UNANSWERED_MS } = EJECTION_RULES;
+const { agentUnansweredMs: UNANSWERED_MS, fastAnswerMs: FAST_MS } = EJECTION_RULES;
 /** Connections are checked together when the oldest is due. */
 const GATHER_MS = 10;
 const MAX_PENDING = 32_768;
 /** Events to read before a decision, so that a received answer counts even if this process is late. */
 const MAX_EVENTS = 50_000;
+/** Answers are passed to `onAnswer` at most this often: each takes about 10 µs. */
+const ANSWER_MS = 20;
 /** From this number of flows on, one listing is cheaper than single lookups. */
 const MAX_LOOKUPS = 200;
 /**
@@ -59,10 +67,15 @@ const LIST_OTHERS_MS = 500;
  * that the rules then choose.
  */
 export function startPendingWatch(options: PendingWatchOptions): { close(): void } {
-  const { families, netns, clock, logger, wanted, wantsSuccess, onOutcome } = options;
+  const { families, netns, clock, logger, patience, wantsSuccess, onOutcome } = options;
   const connection = new ConntrackConnection(netns);
   const pending = createPendingTable(MAX_PENDING);
+  /** Connections that had no answer when they were first looked at, or were listed, by the id of their entry. */
+  const waiting = new Map<number, { readonly flow: Flow; readonly dueAt: number }>();
   let cancel: (() => void) | null = null;
+  /** The time of the next look. */
+  let plannedAt = Number.POSITIVE_INFINITY;
+  let answerAt = Number.NEGATIVE_INFINITY;
   let closed = false;
   let listedAt = Number.NEGATIVE_INFINITY;
   let othersListedAt = Number.NEGATIVE_INFINITY;
@@ -75,19 +88,31 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
       begun(id, event) {
         events++;
         pending.begin(id, event, clock.now());
-        schedule();
+        if (pending.size === 1) schedule();
       },
       answered(id) {
         events++;
-        const event = pending.take(id);
-        if (event && wantsSuccess()) report('success', readFlow(event));
+        const begun = pending.take(id);
+        const isSample = options.mayBeEarly() && clock.now() - answerAt >= ANSWER_MS;
+        if (begun && !isSample && !wantsSuccess()) return;
+        const flow = begun ? readFlow(begun.event) : (waiting.get(id)?.flow ?? null);
+        waiting.delete(id);
+        if (!flow) return;
+        // A later answer of a connection that was not looked at yet may have been fast, and only read late.
+        if (isSample && (!begun || clock.now() - begun.at <= FAST_MS)) {
+          answerAt = clock.now();
+          options.onAnswer(connectionOf(flow), begun !== null);
+        }
+        if (wantsSuccess()) report('success', flow);
       },
       ended(id) {
-        const event = pending.take(id);
-        if (event) report('reset', readFlow(event));
+        const begun = pending.take(id);
+        report('reset', begun ? readFlow(begun.event) : (waiting.get(id)?.flow ?? null));
+        waiting.delete(id);
       },
       overrun() {
         pending.clear();
+        waiting.clear();
         options.onOverrun?.();
         logger.debug({}, 'connection tracking events were lost');
         list();
@@ -99,7 +124,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   function report(kind: Outcome['kind'], flow: Flow | null): void {
     if (!flow) return;
     const connection = connectionOf(flow);
-    if (wanted(connection)) onOutcome({ kind, ...connection });
+    if (patience(connection) !== null) onOutcome({ kind, ...connection });
   }
 
   /** Lists pending connections whose events were not seen. */
@@ -108,29 +133,42 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     if (now - listedAt < LIST_AGAIN_MS) return;
     listedAt = now;
     try {
-      for (const flow of families.flatMap(unanswered)) {
-        if (wanted(connectionOf(flow))) listed.push({ flow, at: now });
-      }
+      for (const flow of families.flatMap(unanswered)) wait(flow, now);
     } catch (error) {
       logger.warn({ error: messageOf(error) }, 'failed to list pending connections');
     }
     schedule();
   }
-  /** Listed flows, which are looked up again when they are due. */
-  let listed: { readonly flow: Flow; readonly at: number }[] = [];
+
+  /** Waits for the answer to a connection that began at `at`, or later. */
+  function wait(flow: Flow, at: number): void {
+    const connection = connectionOf(flow);
+    const limit = patience(connection);
+    if (limit === null) return;
+    if (!waiting.has(flow.id)) waiting.set(flow.id, { flow, dueAt: at + limit });
+    if (limit < UNANSWERED_MS) options.onLate(connection);
+  }
 
   function unanswered(family: IPFamily): Flow[] {
     const status = { mask: FLOW_STATUS.seenReply, value: 0 };
     return connection.list(family, { protocol: TCP, status }).filter(isUnanswered);
   }
 
+  /** When pending connections are looked at: where some may count as unanswered early, those without a fast answer. */
+  const firstLookMs = () => (options.mayBeEarly() ? FAST_MS : UNANSWERED_MS);
+
   function schedule(): void {
-    if (cancel || closed) return;
-    const oldest = pending.oldest ?? listed[0]?.at ?? null;
-    if (oldest === null) return;
-    const wait = Math.max(GATHER_MS, oldest + UNANSWERED_MS + GATHER_MS - clock.now());
-    cancel = clock.after(wait, () => {
+    if (closed) return;
+    const now = clock.now();
+    let due = pending.oldest === null ? Number.POSITIVE_INFINITY : pending.oldest + firstLookMs();
+    for (const { dueAt } of waiting.values()) due = Math.min(due, dueAt);
+    const at = Math.max(now, due) + GATHER_MS;
+    if (at >= plannedAt || due === Number.POSITIVE_INFINITY) return;
+    cancel?.();
+    plannedAt = at;
+    cancel = clock.after(at - now, () => {
       cancel = null;
+      plannedAt = Number.POSITIVE_INFINITY;
       void look()
         .catch((error: unknown) => {
           logger.warn({ error: messageOf(error) }, 'failed to delete unanswered connections');
@@ -169,18 +207,19 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     const endpoints = new Set(failed.map(({ reply }) => `${reply.source} ${reply.sourcePort}`));
     for (const flow of families.flatMap(unanswered)) {
       const { source, sourcePort } = flow.reply;
-      if (endpoints.has(`${source} ${sourcePort}`)) listed.push({ flow, at: now });
+      if (endpoints.has(`${source} ${sourcePort}`)) wait(flow, now);
     }
   }
 
   async function look(): Promise<void> {
-    const until = clock.now() - UNANSWERED_MS;
+    const now = clock.now();
     watch.readEvents(MAX_EVENTS);
     adaptSampling();
-    const flows = pending.takeUntil(until).flatMap((event) => readFlow(event) ?? []);
-    flows.push(...listed.filter(({ at }) => at <= until).map(({ flow }) => flow));
-    listed = listed.filter(({ at }) => at > until);
-    const late = flows.filter((flow) => wanted(connectionOf(flow)));
+    for (const { event, at } of pending.takeUntil(now - firstLookMs())) {
+      const flow = readFlow(event);
+      if (flow) wait(flow, at);
+    }
+    const late = takeDue(now).filter((flow) => patience(connectionOf(flow)) !== null);
     if (late.length === 0) return;
     const still = stillUnanswered(late);
     if (still.length === 0) return;
@@ -189,6 +228,16 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     if (closed) return;
     for (const flow of still) report('timeout', flow);
     listOthers(still);
+  }
+
+  function takeDue(now: number): Flow[] {
+    const due: Flow[] = [];
+    for (const [id, { flow, dueAt }] of waiting) {
+      if (dueAt > now) continue;
+      waiting.delete(id);
+      due.push(flow);
+    }
+    return due;
   }
 
   function stillUnanswered(flows: readonly Flow[]): Flow[] {

@@ -1,9 +1,14 @@
 import { createServer, Socket } from 'node:net';
 import { dial } from '../../failover/dial.ts';
 import type { EjectionSettings } from '../../failover/ejection-policy.ts';
-import { type Failover, type FailoverVerdict, startFailover } from '../../failover/failover.ts';
+import {
+  type Failover,
+  type FailoverOptions,
+  type FailoverVerdict,
+  startFailover,
+} from '../../failover/failover.ts';
 import { listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
-import type { IPFamily } from '../../lib/address.ts';
+import { type IPFamily, parseCidr } from '../../lib/address.ts';
 import { pause, systemClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { ServiceMap } from '../../service/model.ts';
@@ -23,6 +28,8 @@ export interface Answer {
   readonly failure: string | null;
 }
 
+/** The networks of cluster IPs. */
+export const SERVICE_NETWORKS = ['10.96.0.0/16', 'fd00:96::/112'].flatMap((text) => parseCidr(text) ?? []);
 export const CLUSTER_IP = { ipv4: '10.96.0.7', ipv6: 'fd00:96::7' } as const;
 export const PORT = 80;
 export const NODE_PORT = 30007;
@@ -66,6 +73,7 @@ export interface SceneOptions {
   /** False for a mode that does not use connection tracking. Default: true. */
   readonly tracked?: boolean;
   readonly settings?: EjectionSettings;
+  readonly shortTimers?: FailoverOptions['shortTimers'];
   /** Timeout of a connection. Default: 30 s. */
   readonly patienceMs?: number;
 }
@@ -80,7 +88,7 @@ const MAX_OPEN = 100;
 export async function createFailoverScene(
   topology: Topology,
   dataplane: Dataplane,
-  { failover: wanted, tracked = true, settings, patienceMs = PATIENCE_MS }: SceneOptions,
+  { failover: wanted, tracked = true, settings, shortTimers, patienceMs = PATIENCE_MS }: SceneOptions,
 ): Promise<FailoverScene> {
   const table = createServiceTable(NODE);
   const listeners = new Map<Place, (() => void)[]>();
@@ -121,6 +129,7 @@ export async function createFailoverScene(
           unanswered += count;
         },
         ...(settings ? { settings } : {}),
+        ...(shortTimers ? { shortTimers } : {}),
       })
     : null;
 

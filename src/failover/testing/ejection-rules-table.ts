@@ -18,7 +18,7 @@ export function ejectionRulesTable(): string {
     [
       'a first packet counts as unanswered',
       `after ${rules.programUnansweredMs} ms, or with an ICMP error`,
-      `after ${rules.agentUnansweredMs} ms (${rules.agentCheckMs} ms for its own check)`,
+      `after ${rules.agentUnansweredMs} ms, or ${rules.earlyUnansweredMs} ms where the next SYN comes early (${rules.agentCheckMs} ms for its own check, or ${rules.earlyUnansweredMs - rules.fastAnswerMs} ms)`,
     ],
     [
       'unanswered connections that eject',
