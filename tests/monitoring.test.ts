@@ -26,6 +26,7 @@ async function servedNames(): Promise<Set<string>> {
     families: ['ipv4'],
     mode: () => 'nftables',
     map: () => null,
+    hasShortTimers: () => false,
   });
   createDnsMetrics(registry);
   createProcessMetrics(registry, 'v1.36.0');

@@ -75,11 +75,15 @@ function checkMechanisms(): Finding[] {
           fix: 'modprobe ip_vs, or use another mode',
         },
     existsSync('/sys/fs/cgroup/cgroup.controllers') || existsSync('/sys/fs/cgroup/unified')
-      ? { level: 'ok', what: 'eBPF mode: a cgroup v2 hierarchy is mounted', fix: null }
+      ? {
+          level: 'ok',
+          what: 'eBPF mode, fast failover in other modes: a cgroup v2 hierarchy is mounted',
+          fix: null,
+        }
       : {
           level: 'note',
-          what: 'eBPF mode: no cgroup v2 hierarchy is mounted',
-          fix: 'mount cgroup2, or use another mode',
+          what: 'eBPF mode, fast failover in other modes: no cgroup v2 hierarchy is mounted',
+          fix: 'mount cgroup2; otherwise use another mode, in which failover takes a second',
         },
   ];
 }

@@ -32,6 +32,7 @@ import { familiesOf, nodeProblem, withAddress } from './own-node.ts';
 import type { PolicyPart } from './policy-part.ts';
 import { findRunningKubeProxy, refuseToRunAlongside } from './running-kube-proxy.ts';
 import { serviceNetworks } from './service-networks.ts';
+import { createSynTimers } from './syn-timers.ts';
 
 /** The proxy of one node: loop, events, health checks, failover, connection tracking. */
 export interface ProxyPart {
@@ -57,6 +58,9 @@ export interface ProxySources {
   readonly policies: PolicyPart | null;
 }
 
+/** The time after the first programming, which other parts of a starting node wait for. */
+const SYN_TIMERS_AFTER_MS = 1000;
+
 /** Starts the proxy. Resolves when the objects are known; `proxy.programmed` resolves when the kernel has them. */
 export async function startProxyPart(
   context: AgentContext,
@@ -78,10 +82,11 @@ export async function startProxyPart(
   const families = familiesOf(node);
   const startedAt = clock.now();
   let self = node;
+  const networks = () => serviceNetworks(serviceCidrs.list()) ?? proxied.serviceCidrs;
   const readView = (mode: Mode) => {
     const settings: NodeSettings = {
       ...proxied,
-      serviceCidrs: serviceNetworks(serviceCidrs.list()) ?? proxied.serviceCidrs,
+      serviceCidrs: networks(),
       detectLocalMode: localDetectionIn(mode, proxied, self),
       defaultNodePortAddresses: modeDiffers(mode, 'node-ports-on-primary-addresses') ? 'primary' : 'all',
       ownServiceAddresses: configuration.dns?.addresses ?? [],
@@ -99,6 +104,7 @@ export async function startProxyPart(
     families,
     mode: () => modes.mode,
     map: () => proxy.map,
+    hasShortTimers: () => synTimers.current !== null,
   });
   /** `ipvsScheduler` null: the mode is opened only to be removed. */
   const open = (wanted: Mode, ipvsScheduler: string | null = proxied.ipvsScheduler) =>
@@ -120,6 +126,7 @@ export async function startProxyPart(
       await proxy.switchTo(next);
       flows.modeChanged();
       tellProxies();
+      await followTimers();
     },
     onKept: () => proxy.notify(),
     onMode: (mode) => table.setNode(readView(mode).view),
@@ -133,6 +140,12 @@ export async function startProxyPart(
       isProxy(modes.mode) ? others.flatMap((one) => sourceAddresses(peerNode(one))).sort() : null,
     );
   }
+  const synTimers = createSynTimers({ cgroupParent: configuration.pods?.cgroupParent ?? null, logger });
+  context.onClose(() => synTimers.close());
+  let hasSynTimers = false;
+  const followTimers = async () => {
+    if (hasSynTimers) await synTimers.follow(modes.mode, networks());
+  };
   const reports = createProxyEvents({ nodeName: configuration.nodeName, services, events, logger });
   applyConntrackSettings(proxied.conntrack, availableParallelism(), logger);
   const conntrack = createConntrackReconciler({
@@ -215,6 +228,7 @@ export async function startProxyPart(
     metrics,
     mode: () => modes.mode,
     map: () => proxy.map,
+    shortTimers: () => synTimers.current,
     ...(policies ? { mayBeDenied: policies.mayBeDenied } : {}),
     program: () => proxy.notify({ urgent: true }),
   });
@@ -245,6 +259,7 @@ export async function startProxyPart(
   const updateView = () => {
     table.setNode(readView(modes.mode).view);
     proxy.notify();
+    void followTimers();
   };
   serviceCidrs.handle({ onAdd: updateView, onUpdate: updateView, onDelete: updateView });
   const followNode = (changed: Node) => {
@@ -264,6 +279,14 @@ export async function startProxyPart(
     modes.follow(changed);
   };
   nodes.handle({ onAdd: followNode, onUpdate: followNode, onDelete: tellProxies });
+  void proxy.programmed.then(() =>
+    context.onClose(
+      clock.after(SYN_TIMERS_AFTER_MS, () => {
+        hasSynTimers = true;
+        void followTimers();
+      }),
+    ),
+  );
   void proxy.programmed.then(async () => {
     await modes.removeEarlier((earlier) => open(earlier, null));
     if (evidence !== null) return;

@@ -23,6 +23,7 @@ export interface FailoverPartOptions {
   readonly mode: () => Mode;
   readonly map: () => ServiceMap | null;
   readonly mayBeDenied?: FailoverOptions['mayBeDenied'];
+  readonly shortTimers: NonNullable<FailoverOptions['shortTimers']>;
   /** Called after a change of the table that clients are waiting for. */
   readonly program: () => void;
 }
@@ -43,6 +44,7 @@ export function startFailoverPart(options: FailoverPartOptions): FailoverPart {
     clock,
     logger,
     map,
+    shortTimers: options.shortTimers,
     ...(options.mayBeDenied ? { mayBeDenied: options.mayBeDenied } : {}),
     // Flows of the userspace mode go to its own listeners; the mode reports outcomes itself.
     tracked: () => mode() !== 'userspace',

@@ -40,6 +40,8 @@ export interface ProxyMetricsOptions {
   readonly mode: () => string;
   /** The programmed map; null: none yet. */
   readonly map: () => ServiceMap | null;
+  /** Whether sockets that connect to Services have the short SYN timer. */
+  readonly hasShortTimers: () => boolean;
 }
 
 const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
@@ -155,6 +157,14 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
     name: 'fairlead_ejected_endpoints',
     help: 'Currently ejected endpoints',
     registers,
+  });
+  new Gauge({
+    name: 'fairlead_short_syn_timers',
+    help: 'Whether sockets that connect to Services retransmit an unanswered SYN early (0 or 1)',
+    registers,
+    collect() {
+      this.set(options.hasShortTimers() ? 1 : 0);
+    },
   });
   const unanswered = counter(
     'fairlead_unanswered_connections_total',
