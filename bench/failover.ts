@@ -16,7 +16,13 @@ import { constants, cpus, loadavg, setPriority } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { Dataplane } from '../src/dataplane/dataplane.ts';
-import { CLUSTER_IP, createFailoverScene, PORT } from '../src/dataplane/testing/failover-scene.ts';
+import { attachSynTimeout } from '../src/dataplane/ebpf/syn-timeout.ts';
+import {
+  CLUSTER_IP,
+  createFailoverScene,
+  PORT,
+  SERVICE_NETWORKS,
+} from '../src/dataplane/testing/failover-scene.ts';
 import { createTopology, type Place } from '../src/dataplane/testing/topology.ts';
 import type { Outcome } from '../src/failover/outcome.ts';
 import { listenTcpIn, openTcpIn } from '../src/kernel/netns.ts';
@@ -68,6 +74,8 @@ interface Connection {
   readonly at: number;
   /** Milliseconds until the answer's first byte. */
   readonly ms: number;
+  /** Something accepted it: the endpoint's kernel, or the proxy. */
+  readonly connected: boolean;
   readonly failure: string | null;
 }
 
@@ -162,12 +170,12 @@ async function measure(
 }
 
 /**
- * Returns true if a connection was reset because its server was killed. The kernel resets a dead process's
- * connections, including those that it has accepted for it. A reset is ECONNRESET for an established
- * connection and ECONNREFUSED otherwise (tcp_reset() in the kernel).
+ * Returns true if a connection was lost because its server died after it had been accepted. The kernel resets a dead
+ * process's connections, including those that it has accepted for it. A reset is ECONNRESET for an established connection
+ * and ECONNREFUSED otherwise (tcp_reset() in the kernel).
  */
-function wasCutOff({ failure, at }: Connection, diedAt: number): boolean {
-  return failure === 'ECONNRESET' && at <= diedAt;
+function wasCutOff({ failure, connected, at }: Connection, diedAt: number): boolean {
+  return (failure === 'ECONNRESET' || (failure === 'silence' && connected)) && at <= diedAt;
 }
 
 async function soak(mode: string, how: string[]): Promise<string[]> {
@@ -246,7 +254,14 @@ async function setUp(mode: string, failover: boolean, from: Place) {
     cgroup,
     pinPath: `/run/${name}-bpf`,
   });
-  const scene = await createFailoverScene(topology, dataplane, { failover, tracked: mode !== 'userspace' });
+  const tracked = mode !== 'userspace' && mode !== 'ebpf';
+  // As the agent does in these modes.
+  const timers = failover && tracked ? attachSynTimeout(cgroup, SERVICE_NETWORKS) : null;
+  const scene = await createFailoverScene(topology, dataplane, {
+    failover,
+    tracked: mode !== 'userspace',
+    shortTimers: () => timers,
+  });
   report = (outcome) => scene.failover?.report(outcome);
   const servers = new Map<Place, ChildProcess>();
   for (const place of ENDPOINTS) servers.set(place, await start('child-serve', topology.namespace(place)));
@@ -270,6 +285,7 @@ async function setUp(mode: string, failover: boolean, from: Place) {
     async [Symbol.asyncDispose]() {
       for (const child of children) child.kill('SIGKILL');
       await scene.close();
+      timers?.close();
       await dataplane.remove();
       await dataplane.close();
       topology.close();
@@ -322,13 +338,17 @@ function connect(netns: string): Promise<Connection> {
     const at = Date.now();
     const began = performance.now();
     const socket = new Socket({ fd: openTcpIn(netns, 'ipv4') });
+    let connected = false;
     const finish = (failure: string | null) => {
       clearTimeout(timer);
       // A reset leaves no TIME_WAIT: ports would run out.
       socket.resetAndDestroy();
-      resolve({ at, ms: performance.now() - began, failure });
+      resolve({ at, ms: performance.now() - began, connected, failure });
     };
     const timer = setTimeout(() => finish('silence'), PATIENCE_MS);
+    socket.on('connect', () => {
+      connected = true;
+    });
     socket.on('data', () => finish(null));
     socket.on('error', (error: NodeJS.ErrnoException) => finish(error.code ?? 'error'));
     socket.connect(PORT, CLUSTER_IP.ipv4);
