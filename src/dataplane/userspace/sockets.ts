@@ -23,7 +23,7 @@ export interface SocketOptions {
 
 /** Opens an unconnected TCP socket for a connection to an endpoint. */
 export function openTcp(family: IPFamily, options: SocketOptions): number {
-  return marked(openTcpIn(options.netns ?? { path: '/proc/thread-self/ns/net' }, family), family, options);
+  return marked(openTcpIn(options.netns ?? null, family), family, options);
 }
 
 /** Opens a UDP socket with a separate port, for a client's datagrams to an endpoint. */
