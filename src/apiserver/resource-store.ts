@@ -26,6 +26,7 @@ import type { Store, StoredObject } from './store.ts';
 import { validateObject } from './validation/kinds.ts';
 import { objectNameProblems, validateMetadata } from './validation/metadata.ts';
 import { validateEphemeralContainers, validateResize } from './validation/pod-parts.ts';
+import { validateStatus } from './validation/statuses.ts';
 import { listPage, type Page, type PageRequest, pageCandidates } from './verbs/list-page.ts';
 
 export interface DeleteRequest extends DeletionRequest {
@@ -396,6 +397,8 @@ export class ResourceStore {
         return validateEphemeralContainers(object, current);
       case 'resize':
         return validateResize(object, current, qosClass);
+      case 'status':
+        return validateStatus(kind, object, current);
       default:
         return [];
     }

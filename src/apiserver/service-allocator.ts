@@ -4,6 +4,7 @@ import type { Kind } from './kind.ts';
 import { type ApiObject, isObject, type JsonObject, listAt } from './object.ts';
 import { duplicate, type FieldError, invalid, StatusError } from './status-error.ts';
 import type { Store } from './store.ts';
+import { checkAddress } from './validation/addresses.ts';
 
 export interface Allocation {
   readonly errors: readonly FieldError[];
@@ -142,6 +143,11 @@ export class ServiceAllocator {
     const selector = spec['selector'];
     const headlessWithoutSelector =
       ips.includes('None') && !(isObject(selector) && Object.keys(selector).length > 0);
+    const count = errors.length;
+    for (const [i, ip] of ips.entries()) {
+      if (ip !== 'None' && ip !== '') checkAddress(ip, `spec.clusterIPs[${i}]`, errors);
+    }
+    if (errors.length > count) return;
     for (const [i, family] of given.entries()) {
       if (family !== 'IPv4' && family !== 'IPv6')
         errors.push(invalid(`spec.ipFamilies[${i}]`, family, 'must be IPv4 or IPv6'));
@@ -210,11 +216,7 @@ export class ServiceAllocator {
         result.push(free);
         continue;
       }
-      const canonical = canonicalAddress(wanted);
-      if (!canonical) {
-        errors.push(invalid(`spec.clusterIPs[${i}]`, [wanted], 'must be a valid IP address'));
-        continue;
-      }
+      const canonical = canonicalAddress(wanted) ?? wanted;
       result.push(canonical);
       if (held.includes(canonical)) continue;
       const problem = this.#addresses.reserve(canonical);

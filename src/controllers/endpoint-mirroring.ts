@@ -9,7 +9,7 @@ import {
   type SliceEndpoint,
   splitKey,
 } from '../kube/types.ts';
-import { familyOf } from '../lib/address.ts';
+import { plainAddress } from '../lib/address.ts';
 import { canonical } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
 import { MANAGED_BY, SERVICE_NAME } from './endpoint-slice.ts';
@@ -61,17 +61,18 @@ export function reconcileMirror(endpoints: Endpoints | null, slices: readonly En
     );
     let room = MAX_PER_SUBSET;
     const add = (address: EndpointAddress, ready: boolean) => {
-      const family = familyOf(address.ip);
-      if (!family || room-- <= 0) return;
-      const addressType = family === 'ipv6' ? 'IPv6' : 'IPv4';
+      // The canonical form: slices have no other, but Endpoints may.
+      const ip = plainAddress(address.ip);
+      if (!ip || room-- <= 0) return;
+      const addressType = ip.includes(':') ? 'IPv6' : 'IPv4';
       const key = `${addressType} ${canonical(ports)}`;
       // An address that occurs twice with the same ports: the first one, which is ready, counts.
-      if (taken.has(`${key} ${address.ip}`)) return;
-      taken.add(`${key} ${address.ip}`);
+      if (taken.has(`${key} ${ip}`)) return;
+      taken.add(`${key} ${ip}`);
       const group = groups.get(key) ?? { addressType, ports, endpoints: [] };
       groups.set(key, group);
       group.endpoints.push({
-        addresses: [address.ip],
+        addresses: [ip],
         conditions: { ready },
         ...(address.hostname ? { hostname: address.hostname } : {}),
         ...(address.nodeName ? { nodeName: address.nodeName } : {}),

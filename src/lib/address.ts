@@ -51,6 +51,12 @@ export function sloppyAddress(text: string): string | null {
   return bytes && formatAddress(bytes);
 }
 
+/** Works like `sloppyAddress`; IPv4 in IPv6 ("::ffff:10.0.0.1") is IPv4, as in Go's net package. */
+export function plainAddress(text: string): string | null {
+  const canonical = sloppyAddress(text);
+  return canonical?.includes('.') ? canonical.replace(/^.*:/, '') : canonical;
+}
+
 /** Returns the text of 4 or 16 address bytes in network order; IPv6 by RFC 5952. */
 export function formatAddress(bytes: Uint8Array): string {
   if (bytes.length === 4) return `${bytes[0]}.${bytes[1]}.${bytes[2]}.${bytes[3]}`;
@@ -81,9 +87,9 @@ export function parseCidr(text: string): Cidr | null {
   return readCidr(text, addressBytes);
 }
 
-/** Works like `parseCidr`, as lenient as `sloppyAddress`. */
+/** Works like `parseCidr`, as lenient as `sloppyAddress`; the prefix length may have leading zeros, too. */
 export function sloppyCidr(text: string): Cidr | null {
-  return readCidr(text.trim(), (address) => {
+  return readCidr(text.trim().replace(/\/0+(?=[0-9])/, '/'), (address) => {
     const canonical = sloppyAddress(address);
     return canonical === null ? null : addressBytes(canonical);
   });

@@ -25,6 +25,8 @@ export type ApiClient = (
 export interface RawAnswer {
   readonly status: number;
   readonly contentType: string;
+  /** The Warning headers, joined. */
+  readonly warning: string;
   readonly body: Buffer;
 }
 
@@ -192,6 +194,7 @@ export function rawSender(agent: Agent, port: number, token?: string): RawClient
             resolve({
               status: response.statusCode ?? 0,
               contentType: response.headers['content-type'] ?? '',
+              warning: String(response.headers['warning'] ?? ''),
               body: Buffer.concat(chunks),
             });
           });

@@ -22,6 +22,29 @@ const NUMBERS: readonly Change[] = [
   ['70000', 70000],
 ];
 
+/** Other forms of addresses and ranges, and those that not every field may have. */
+const ADDRESSES: readonly Change[] = [
+  ['a leading zero', '010.1.2.3'],
+  ['spaces', ' 10.1.2.3 '],
+  ['IPv4 in IPv6', '::ffff:10.1.2.3'],
+  ['not canonical', 'FD00:0:0::1'],
+  ['a zone', 'fe80::1%eth0'],
+  ['loopback', '127.0.0.1'],
+  ['link-local', '169.254.1.1'],
+  ['multicast', '224.0.0.1'],
+  ['unspecified', '0.0.0.0'],
+];
+const RANGES: readonly Change[] = [
+  ['a leading zero', '010.0.0.0/8'],
+  ['a leading zero in the prefix', '10.0.0.0/08'],
+  ['spaces', ' 10.0.0.0/8 '],
+  ['host bits', '10.1.2.3/8'],
+  ['IPv4 in IPv6', '::ffff:10.0.0.0/104'],
+  ['not canonical', 'FD00:0:0::/32'],
+  ['too long', '10.0.0.0/33'],
+];
+const ADDRESS = /^([0-9]+\.){3}[0-9]+$|^[0-9a-f]*:[0-9a-f:]*$/;
+
 const MISSING = Symbol('missing');
 
 /** Values of another type than the field's, and null, which means absent. */
@@ -72,6 +95,9 @@ export function variationsOf(base: Record<string, unknown>): Variation[] {
     }
     if (typeof value === 'string') {
       for (const [label, text] of TEXTS) add(path, `= ${label}`, text);
+      const [address = '', prefix] = value.split('/');
+      const forms = ADDRESS.test(address) ? (prefix === undefined ? ADDRESSES : RANGES) : [];
+      for (const [label, text] of forms) add(path, `= ${label}`, text);
     } else if (typeof value === 'number') {
       for (const [label, number] of NUMBERS) add(path, `= ${label}`, number);
     } else if (typeof value === 'boolean') {

@@ -1,42 +1,108 @@
 import {
+  addressBytes,
   type Cidr,
   canonicalAddress,
   cidrContains,
   familyOf,
+  formatAddress,
+  type IPFamily,
   parseCidr,
-  sloppyAddress,
+  plainAddress,
   sloppyCidr,
 } from '../../lib/address.ts';
 import { type FieldError, invalid } from '../status-error.ts';
 
-export const ADDRESS_RULE = 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)';
-export const CIDR_RULE = 'must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)';
+// The rules of k8s.io/apimachinery/pkg/util/validation (ip.go) with the feature gate StrictIPCIDRValidation: what older
+// objects have is kept, and what a client writes anew must be unambiguous (KEP-4858).
 
-/** Checks an address in any form that upstream's older fields accept; leading zeros are refused. */
-export function checkAddress(value: unknown, path: string, errors: FieldError[]): void {
-  const text = String(value ?? '');
-  if (familyOf(text)) return;
-  errors.push(invalid(path, text, sloppyAddress(text) ? 'must not have leading 0s' : ADDRESS_RULE));
+const ADDRESS_RULE = 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)';
+const CIDR_RULE = 'must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)';
+const HOST_BITS = 'must not have bits set beyond the prefix length';
+const NOTHING: ReadonlySet<string> = new Set();
+
+/** A range as Go's net package reads it: IPv4 in IPv6 is IPv4. */
+export interface LooseRange {
+  readonly family: IPFamily;
+  readonly bytes: Uint8Array;
+  readonly prefix: number;
 }
 
-/**
- * Checks a range in any form that upstream's older fields accept; leading zeros and bits past the prefix are refused.
- */
-export function checkCidr(value: unknown, path: string, errors: FieldError[]): Cidr | null {
-  const text = String(value ?? '');
+/** Returns the canonical text of an address in any form, with IPv4 in IPv6 as IPv4; null if it is none. */
+export function looseAddress(text: string): string | null {
+  return text.trim() === text ? plainAddress(text) : null;
+}
+
+/** Reads a range in any form; null if it is none. */
+export function looseRange(text: string): LooseRange | null {
+  const cidr = text.trim() === text ? sloppyCidr(text) : null;
+  if (!cidr) return null;
+  const { bytes, prefix, family } = cidr;
+  return isMapped(bytes) ? { family: 'ipv4', bytes: bytes.subarray(12), prefix } : { family, bytes, prefix };
+}
+
+/** Returns why a client may not write an address, or null if it may. */
+export function addressProblem(text: string): string | null {
+  if (looseAddress(text) === null) return ADDRESS_RULE;
+  const bytes = addressBytes(text);
+  if (!bytes) return 'must not have leading 0s';
+  return isMapped(bytes) ? 'must not be an IPv4-mapped IPv6 address' : null;
+}
+
+/** Returns why a client may not write a range, or null if it may. */
+export function rangeProblem(text: string): string | null {
+  if (!looseRange(text)) return CIDR_RULE;
   const cidr = parseCidr(text);
-  if (!cidr) {
-    errors.push(invalid(path, text, sloppyCidr(text) ? 'must not have leading 0s' : CIDR_RULE));
-  }
-  return cidr;
+  if (!cidr) return 'must not have leading 0s in IP or prefix length';
+  const bytes = addressBytes(addressPart(text)) ?? cidr.bytes;
+  if (isMapped(bytes)) return 'must not have an IPv4-mapped IPv6 address';
+  return bytes.every((byte, i) => byte === cidr.bytes[i]) ? null : HOST_BITS;
 }
 
-/** Checks a range in its canonical form. */
+/** As `addressProblem`, for fields of newer kinds: an address has one form only. */
+export function strictAddressProblem(text: string): string | null {
+  const canonical = canonicalAddress(text);
+  return addressProblem(text) ?? (canonical === text ? null : `must be in canonical form ("${canonical}")`);
+}
+
+/** Checks an address; those of the object before the update (`old`) are kept, whatever they are. */
+export function checkAddress(
+  value: unknown,
+  path: string,
+  errors: FieldError[],
+  old: ReadonlySet<string> = NOTHING,
+): void {
+  const text = String(value ?? '');
+  const problem = old.has(text) ? null : addressProblem(text);
+  if (problem !== null) errors.push(invalid(path, text, problem));
+}
+
+/** Checks an address that must be in its canonical form. */
+export function checkCanonicalAddress(value: unknown, path: string, errors: FieldError[]): void {
+  const text = String(value ?? '');
+  const problem = strictAddressProblem(text);
+  if (problem !== null) errors.push(invalid(path, text, problem));
+}
+
+/** Checks a range, as `checkAddress`. Returns it if it can be read. */
+export function checkCidr(
+  value: unknown,
+  path: string,
+  errors: FieldError[],
+  old: ReadonlySet<string> = NOTHING,
+): LooseRange | null {
+  const text = String(value ?? '');
+  const problem = old.has(text) ? null : rangeProblem(text);
+  if (problem !== null) errors.push(invalid(path, text, problem));
+  return looseRange(text);
+}
+
+/** Checks a range that must be in its canonical form. */
 export function checkCanonicalCidr(value: unknown, path: string, errors: FieldError[]): void {
   const text = String(value ?? '');
-  const cidr = parseCidr(text);
-  if (!cidr) errors.push(invalid(path, text, CIDR_RULE));
-  else if (cidr.text !== text) errors.push(invalid(path, text, `must be in canonical form ("${cidr.text}")`));
+  const canonical = parseCidr(text)?.text;
+  const problem =
+    rangeProblem(text) ?? (canonical === text ? null : `must be in canonical form ("${canonical}")`);
+  if (problem !== null) errors.push(invalid(path, text, problem));
 }
 
 const UNFIT: readonly (readonly [range: string, detail: string])[] = [
@@ -53,7 +119,7 @@ const UNFIT: readonly (readonly [range: string, detail: string])[] = [
 /** Checks an address to which a Service may send traffic: not local to this machine or link. */
 export function checkEndpointAddress(value: unknown, path: string, errors: FieldError[]): void {
   const text = String(value ?? '');
-  const address = sloppyAddress(text);
+  const address = looseAddress(text);
   if (!address) {
     errors.push(invalid(path, text, 'must be a valid IP address'));
     return;
@@ -66,7 +132,46 @@ export function checkEndpointAddress(value: unknown, path: string, errors: Field
   }
 }
 
-/** Reports whether the text is the canonical form of an address. */
-export function isCanonicalAddress(text: string): boolean {
-  return canonicalAddress(text) === text;
+/** Warns of an address in another form than the canonical one. */
+export function addressWarnings(value: unknown, path: string): string[] {
+  const text = String(value ?? '');
+  const address = looseAddress(text);
+  if (address === null || address === text) return [];
+  const [name, canonical] = [JSON.stringify(text), JSON.stringify(address)];
+  return addressProblem(text) === null
+    ? [`${path}: IPv6 address ${name} should be in RFC 5952 canonical format (${canonical})`]
+    : [`${path}: non-standard IP address ${name} is invalid: use ${canonical}`];
+}
+
+/** Warns of a range in another form than the canonical one. */
+export function rangeWarnings(value: unknown, path: string): string[] {
+  const text = String(value ?? '');
+  const range = looseRange(text);
+  const canonical = canonicalRange(text);
+  if (!range || canonical === null || canonical === text) return [];
+  const [name, whole] = [JSON.stringify(text), JSON.stringify(canonical)];
+  const problem = rangeProblem(text);
+  if (problem === null)
+    return [`${path}: IPv6 CIDR value ${name} should be in RFC 5952 canonical format (${whole})`];
+  if (problem !== HOST_BITS) return [`${path}: non-standard CIDR value ${name} is invalid: use ${whole}`];
+  const one = JSON.stringify(`${looseAddress(addressPart(text))}/${range.bytes.length * 8}`);
+  return [`${path}: CIDR value ${name} is ambiguous in this context (should be ${whole} or ${one}?)`];
+}
+
+/** Returns the text of a range in any form as Go writes it: IPv4 in IPv6 is IPv4. */
+function canonicalRange(text: string): string | null {
+  const cidr = sloppyCidr(text);
+  if (!cidr) return null;
+  return isMapped(cidr.bytes) ? `${formatAddress(cidr.bytes.subarray(12))}/${cidr.prefix - 96}` : cidr.text;
+}
+
+const addressPart = (range: string): string => range.split('/')[0] ?? '';
+
+/** Reports whether the bytes are an IPv4 address in IPv6 (::ffff:0:0/96). */
+const isMapped = (bytes: Uint8Array): boolean => bytes.length === 16 && formatAddress(bytes).includes('.');
+
+/** Reports whether a range contains another one, and is larger. */
+export function isProperPart(part: LooseRange, whole: LooseRange): boolean {
+  const cidr: Cidr = { ...whole, text: '' };
+  return part.family === whole.family && cidrContains(cidr, part.bytes) && whole.prefix < part.prefix;
 }

@@ -1,7 +1,7 @@
 import { familyOf } from '../../lib/address.ts';
 import { type ApiObject, equal, isObject, type JsonObject, listAt } from '../object.ts';
 import { duplicate, type FieldError, invalid, required, tooMany } from '../status-error.ts';
-import { checkAddress, checkEndpointAddress } from './addresses.ts';
+import { checkAddress, checkCanonicalAddress, checkEndpointAddress } from './addresses.ts';
 import { labelValueProblems, nameProblems, validateLabels } from './names.ts';
 import {
   applyRules,
@@ -21,8 +21,9 @@ const MAX_PORTS = 20_000;
 const MAX_HINTS = 8;
 const PROTOCOLS = ['SCTP', 'TCP', 'UDP'];
 
-const ADDRESS_RULES: readonly Rule[] = [
-  ['ip', (value, path, errors) => checkAddress(value, path, errors)],
+/** `old`: the addresses before the update. */
+const addressRules = (old: ReadonlySet<string>): readonly Rule[] => [
+  ['ip', (value, path, errors) => checkAddress(value, path, errors, old)],
   ['hostname', named('label')],
   ['nodeName', present('subdomain')],
   ['ip', (value, path, errors) => checkEndpointAddress(value, path, errors)],
@@ -48,14 +49,15 @@ const SLICE_PORT_RULES: readonly Rule[] = [
 export function validateEndpoints(endpoints: ApiObject, before: ApiObject | null): FieldError[] {
   if (before && equal(before['subsets'], endpoints['subsets'])) return [];
   const errors: FieldError[] = [];
+  const rules = addressRules(new Set(addressesIn(before)));
   listAt(endpoints, 'subsets').forEach((subset, i) => {
     const field = `subsets[${i}]`;
     if (listAt(subset, 'addresses').length === 0 && listAt(subset, 'notReadyAddresses').length === 0) {
       errors.push(required(field, 'must specify `addresses` or `notReadyAddresses`'));
     }
-    for (const list of ['addresses', 'notReadyAddresses']) {
+    for (const list of ADDRESS_LISTS) {
       listAt(subset, list).forEach((address, j) => {
-        applyRules(address, ADDRESS_RULES, `${field}.${list}[${j}]`, errors);
+        applyRules(address, rules, `${field}.${list}[${j}]`, errors);
       });
     }
     const ports = listAt(subset, 'ports');
@@ -67,6 +69,13 @@ export function validateEndpoints(endpoints: ApiObject, before: ApiObject | null
   });
   return errors;
 }
+
+const ADDRESS_LISTS = ['addresses', 'notReadyAddresses'];
+
+const addressesIn = (endpoints: ApiObject | null): string[] =>
+  listAt(endpoints, 'subsets').flatMap((subset) =>
+    ADDRESS_LISTS.flatMap((list) => listAt(subset, list).map(({ ip }) => String(ip ?? ''))),
+  );
 
 export function validateEndpointSlice(slice: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
@@ -117,7 +126,7 @@ function validateEndpoint(endpoint: JsonObject, path: string, type: string, erro
     if (errors.length > count) return;
     if (familyOf(address) !== (type === 'IPv4' ? 'ipv4' : 'ipv6')) {
       errors.push(invalid(`${path}.addresses`, address, `must be an ${type} address`));
-    }
+    } else checkCanonicalAddress(address, field, errors);
     checkEndpointAddress(address, field, errors);
   });
   const rules: readonly Rule[] = [

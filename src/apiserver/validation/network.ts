@@ -1,7 +1,12 @@
-import { cidrContains, familyOf, parseCidr } from '../../lib/address.ts';
 import { type ApiObject, equal, isObject, type JsonObject, listAt } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
-import { checkCanonicalCidr, checkCidr, isCanonicalAddress } from './addresses.ts';
+import {
+  checkCanonicalCidr,
+  checkCidr,
+  isProperPart,
+  looseRange,
+  strictAddressProblem,
+} from './addresses.ts';
 import { nameProblems, portNameProblems, validateLabelSelector } from './names.ts';
 import { applyRules, type Check, checkImmutable, portNumber } from './rules.ts';
 
@@ -28,48 +33,74 @@ function validatePort(port: JsonObject, path: string, errors: FieldError[]): voi
   }
 }
 
-function validatePeer(peer: JsonObject, path: string, errors: FieldError[]): void {
+/** `old`: the ranges before the update. */
+function validatePeer(peer: JsonObject, path: string, errors: FieldError[], old: ReadonlySet<string>): void {
   const block = peer['ipBlock'];
   const selectors = ['podSelector', 'namespaceSelector'].filter((field) => peer[field] !== undefined);
   for (const field of selectors) errors.push(...validateLabelSelector(peer[field], `${path}.${field}`));
-  if (isObject(block)) validateBlock(block, `${path}.ipBlock`, errors);
+  if (isObject(block)) validateBlock(block, `${path}.ipBlock`, errors, old);
   if (selectors.length === 0 && !isObject(block)) errors.push(required(path, 'must specify a peer'));
   else if (selectors.length > 0 && isObject(block)) {
     errors.push(forbidden(path, 'may not specify both ipBlock and another peer'));
   }
 }
 
-function validateBlock(block: JsonObject, path: string, errors: FieldError[]): void {
+function validateBlock(
+  block: JsonObject,
+  path: string,
+  errors: FieldError[],
+  old: ReadonlySet<string>,
+): void {
   if (!block['cidr']) {
     errors.push(required(`${path}.cidr`));
     return;
   }
-  const whole = checkCidr(block['cidr'], `${path}.cidr`, errors);
+  const whole = checkCidr(block['cidr'], `${path}.cidr`, errors, old);
   if (!whole) return;
   listAt(block, 'except').forEach((value, i) => {
     const field = `${path}.except[${i}]`;
-    const part = checkCidr(value, field, errors);
-    if (!part) return;
-    if (whole.family !== part.family || !cidrContains(whole, part.bytes) || whole.prefix >= part.prefix) {
+    const part = checkCidr(value, field, errors, old);
+    if (part && !isProperPart(part, whole)) {
       errors.push(invalid(field, value, 'must be a strict subset of `cidr`'));
     }
   });
 }
 
-export function validateNetworkPolicy(policy: ApiObject): FieldError[] {
+const DIRECTIONS = [
+  ['ingress', 'from'],
+  ['egress', 'to'],
+] as const;
+
+/** Returns the ranges of a policy's peers with their fields. */
+export function policyRanges(policy: ApiObject | null): [range: string, field: string][] {
+  return DIRECTIONS.flatMap(([direction, peers]) =>
+    listAt(policy, 'spec', direction).flatMap((rule, i) =>
+      listAt(rule, peers).flatMap((peer, j): [string, string][] => {
+        const block = peer['ipBlock'];
+        if (!isObject(block)) return [];
+        const field = `spec.${direction}[${i}].${peers}[${j}].ipBlock`;
+        const except = listAt(block, 'except').map((one, k): [string, string] => [
+          String(one),
+          `${field}.except[${k}]`,
+        ]);
+        return [[String(block['cidr'] ?? ''), `${field}.cidr`], ...except];
+      }),
+    ),
+  );
+}
+
+export function validateNetworkPolicy(policy: ApiObject, before: ApiObject | null): FieldError[] {
   const errors: FieldError[] = [];
   const spec: JsonObject = isObject(policy['spec']) ? policy['spec'] : {};
+  const old = new Set(policyRanges(before).map(([range]) => range));
   errors.push(...validateLabelSelector(spec['podSelector'], 'spec.podSelector'));
-  for (const [direction, peers] of [
-    ['ingress', 'from'],
-    ['egress', 'to'],
-  ] as const) {
+  for (const [direction, peers] of DIRECTIONS) {
     listAt(spec, direction).forEach((rule, i) => {
       listAt(rule, 'ports').forEach((port, j) => {
         validatePort(port, `spec.${direction}[${i}].ports[${j}]`, errors);
       });
       listAt(rule, peers).forEach((peer, j) => {
-        validatePeer(peer, `spec.${direction}[${i}].${peers}[${j}]`, errors);
+        validatePeer(peer, `spec.${direction}[${i}].${peers}[${j}]`, errors, old);
       });
     });
   }
@@ -111,19 +142,19 @@ export function validateServiceCidr(range: ApiObject, before: ApiObject | null):
     errors.push(invalid('spec.cidrs', cidrs, 'may only hold up to 2 values'));
     return errors;
   }
-  const families = cidrs.map((cidr) => parseCidr(cidr)?.family);
+  cidrs.forEach((cidr, i) => {
+    checkCanonicalCidr(cidr, `spec.cidrs[${i}]`, errors);
+  });
+  const families = cidrs.map((cidr) => looseRange(cidr)?.family);
   if (cidrs.length === 2 && families[0] && families[0] === families[1]) {
     errors.push(
       invalid(
         'spec.cidrs',
         cidrs,
-        'may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96',
+        'may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64',
       ),
     );
   }
-  cidrs.forEach((cidr, i) => {
-    checkCanonicalCidr(cidr, `spec.cidrs[${i}]`, errors);
-  });
   return errors;
 }
 
@@ -165,7 +196,4 @@ export function validateIpAddress(address: ApiObject, before: ApiObject | null):
 }
 
 /** Checks the name of an IPAddress: the address in its canonical form. */
-export function addressNameProblem(name: string): string | null {
-  if (!familyOf(name)) return 'must be a valid IP address';
-  return isCanonicalAddress(name) ? null : 'must be a valid IP address in canonical form';
-}
+export const addressNameProblem = strictAddressProblem;

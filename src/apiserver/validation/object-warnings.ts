@@ -1,7 +1,8 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { quantityNano } from '../../kube/quantity-text.ts';
-import { canonicalAddress } from '../../lib/address.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
+import { addressWarnings, rangeWarnings } from './addresses.ts';
+import { policyRanges } from './network.ts';
 import { OLD_LABELS } from './old-labels.ts';
 
 const WHOLE = 10n ** 9n;
@@ -11,16 +12,6 @@ export function fractionWarnings(parent: unknown, name: string, path: string): s
   const value = at(parent, name);
   if ((quantityNano(value) ?? 0n) % WHOLE === 0n) return [];
   return [`${path}[${name}]: fractional byte value ${JSON.stringify(value)} is invalid, must be an integer`];
-}
-
-/** Warns of an IPv6 address in another form than that of RFC 5952. */
-export function addressWarnings(value: unknown, path: string): string[] {
-  const text = String(value ?? '');
-  const canonical = text.includes(':') ? canonicalAddress(text) : null;
-  if (canonical === null || canonical === text) return [];
-  return [
-    `${path}: IPv6 address ${JSON.stringify(text)} should be in RFC 5952 canonical format (${JSON.stringify(canonical)})`,
-  ];
 }
 
 /** Warns of the spec of a claim, at `path`. */
@@ -104,6 +95,12 @@ function jobWarnings(job: ApiObject): string[] {
 
 /** By collection: what a write of the object warns of, besides its pods. */
 export const OBJECT_WARNINGS: Readonly<Record<string, (object: ApiObject) => string[]>> = {
+  endpoints: (endpoints) =>
+    listAt(endpoints, 'subsets').flatMap((subset, i) =>
+      ['addresses', 'notReadyAddresses'].flatMap((list) =>
+        listAt(subset, list).flatMap(({ ip }, j) => addressWarnings(ip, `subsets[${i}].${list}[${j}].ip`)),
+      ),
+    ),
   'endpointslices.discovery.k8s.io': (slice) =>
     slice['addressType'] === 'FQDN' ? ['spec.addressType: FQDN endpoints are deprecated'] : [],
   'ingresses.networking.k8s.io': (ingress) =>
@@ -113,6 +110,10 @@ export const OBJECT_WARNINGS: Readonly<Record<string, (object: ApiObject) => str
           `annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`,
         ],
   'jobs.batch': jobWarnings,
+  'networkpolicies.networking.k8s.io': (policy) =>
+    policyRanges(policy).flatMap(([range, field]) => rangeWarnings(range, field)),
+  nodes: (node) =>
+    listAt(node, 'spec', 'podCIDRs').flatMap((range, i) => rangeWarnings(range, `spec.podCIDRs[${i}]`)),
   persistentvolumeclaims: ({ spec }) => claimWarnings(spec, 'spec'),
   persistentvolumes: volumeWarnings,
   secrets: secretWarnings,

@@ -122,18 +122,20 @@ export function validateNode(node: ApiObject, before: ApiObject | null): FieldEr
   validateTaints(listAt(spec, 'taints'), 'metadata.taints', errors);
   const cidrs = listAt(spec, 'podCIDRs').map(String);
   if (cidrs.length > 0 && !equal(cidrs, listAt(before, 'spec', 'podCIDRs'))) {
-    const families = cidrs.map((cidr, i) => checkCidr(cidr, `spec.podCIDRs[${i}]`, errors)?.family);
-    if (cidrs.length > 1 && families.includes(undefined)) {
+    const old = new Set(listAt(before, 'spec', 'podCIDRs').map(String));
+    const families = cidrs.map((cidr, i) => checkCidr(cidr, `spec.podCIDRs[${i}]`, errors, old)?.family);
+    const bad = families.indexOf(undefined);
+    if (cidrs.length > 1 && bad >= 0) {
       errors.push({
         field: 'spec.podCIDRs',
         reason: 'InternalError',
-        message: 'Internal error: invalid CIDR',
+        message: `Internal error: invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[${bad}]: <nil> (invalid CIDR address: ${cidrs[bad]})`,
       });
     }
     if (
       cidrs.length > 2 ||
       (cidrs.length === 2 && families[0] === families[1]) ||
-      (cidrs.length > 1 && families.includes(undefined))
+      (cidrs.length > 1 && bad >= 0)
     ) {
       errors.push(invalid('spec.podCIDRs', cidrs, 'may specify no more than one CIDR for each IP family'));
     }

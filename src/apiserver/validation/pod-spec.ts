@@ -1,6 +1,6 @@
-import { familyOf } from '../../lib/address.ts';
 import { isObject, type JsonObject, listAt } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
+import { checkAddress } from './addresses.ts';
 import {
   appArmorProfile,
   type PodScope,
@@ -32,11 +32,7 @@ const MAX_NAMESERVERS = 3;
 
 const identifier: Check = between(0, MAX_INT32, 'must be between 0 and 2147483647, inclusive');
 
-const ipAddress: Check = (value, path, errors) => {
-  if (!familyOf(String(value ?? ''))) {
-    errors.push(invalid(path, value ?? '', 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)'));
-  }
-};
+const ipAddress: Check = (value, path, errors) => checkAddress(value, path, errors);
 
 const dnsConfig: Check = (value, path, errors, spec) => {
   const config = isObject(value) ? value : {};

@@ -1,7 +1,8 @@
 import { at, isObject, type JsonObject, listAt } from '../object.ts';
+import { addressWarnings } from './addresses.ts';
 import { annotationWarnings } from './annotation-warnings.ts';
 import { labelValueProblems } from './names.ts';
-import { addressWarnings, claimWarnings, fractionWarnings, termWarnings } from './object-warnings.ts';
+import { claimWarnings, fractionWarnings, termWarnings } from './object-warnings.ts';
 import { OLD_LABELS } from './old-labels.ts';
 import { PREFERRED_TERMS, REQUIRED_TERMS } from './scheduling.ts';
 

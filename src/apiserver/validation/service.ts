@@ -74,13 +74,14 @@ export function validateService(service: ApiObject, before: ApiObject | null): F
   if (type === 'ExternalName') validateExternalName(spec, errors);
   validatePorts(ports, type, errors);
   applyRules(spec, RULES, 'spec', errors);
+  const old = new Set(listAt(before, 'spec', 'externalIPs').map(String));
   listAt(spec, 'externalIPs').forEach((address, i) => {
     const field = `spec.externalIPs[${i}]`;
     const count = errors.length;
-    checkAddress(address, field, errors);
+    checkAddress(address, field, errors, old);
     if (errors.length === count) checkEndpointAddress(address, field, errors);
   });
-  validateSourceRanges(service, spec, type, errors);
+  validateSourceRanges(service, before, type, errors);
   validateLoadBalancer(spec, type, errors);
   validateTrafficPolicy(spec, type, errors);
   errors.push(...validateChange(service, before));
@@ -132,17 +133,17 @@ function validatePorts(ports: readonly JsonObject[], type: string, errors: Field
 
 function validateSourceRanges(
   service: ApiObject,
-  spec: JsonObject,
+  before: ApiObject | null,
   type: string,
   errors: FieldError[],
 ): void {
-  const ranges = listAt(spec, 'loadBalancerSourceRanges').map((range) => String(range).trim());
+  const ranges = sourceRanges(service);
   if (ranges.length > 0) {
     if (type !== 'LoadBalancer') {
       errors.push(forbidden(SOURCE_RANGES_PATH, "may only be used when `type` is 'LoadBalancer'"));
     }
     ranges.forEach((range, i) => {
-      checkCidr(range, `${SOURCE_RANGES_PATH}[${i}]`, errors);
+      checkCidr(range, `${SOURCE_RANGES_PATH}[${i}]`, errors, new Set(sourceRanges(before)));
     });
     return;
   }
@@ -151,9 +152,13 @@ function validateSourceRanges(
   const field = `metadata.annotations[${SOURCE_RANGES}]`;
   if (type !== 'LoadBalancer')
     errors.push(forbidden(field, "may only be used when `type` is 'LoadBalancer'"));
-  for (const range of annotation.trim() === '' ? [] : annotation.split(','))
-    checkCidr(range.trim(), field, errors);
+  const old = before?.metadata.annotations?.[SOURCE_RANGES];
+  if (annotation.trim() === '' || annotation === old) return;
+  for (const range of annotation.split(',')) checkCidr(range.trim(), field, errors);
 }
+
+const sourceRanges = (service: ApiObject | null): string[] =>
+  listAt(service, 'spec', 'loadBalancerSourceRanges').map((range) => String(range).trim());
 
 function validateLoadBalancer(spec: JsonObject, type: string, errors: FieldError[]): void {
   if (type === 'LoadBalancer') {

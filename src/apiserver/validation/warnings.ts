@@ -1,5 +1,6 @@
-import { type ApiObject, at, isObject, type JsonObject } from '../object.ts';
-import { addressWarnings, OBJECT_WARNINGS } from './object-warnings.ts';
+import { type ApiObject, at, isObject, type JsonObject, listAt } from '../object.ts';
+import { addressWarnings, rangeWarnings } from './addresses.ts';
+import { OBJECT_WARNINGS } from './object-warnings.ts';
 import { podWarnings } from './pod-warnings.ts';
 
 const MAX_LABEL = 63;
@@ -96,5 +97,9 @@ function serviceWarnings(service: ApiObject): string[] {
     const given = spec[list];
     return (Array.isArray(given) ? given : []).flatMap((ip, i) => addressWarnings(ip, `spec.${list}[${i}]`));
   });
-  return [...addresses, ...rows.filter(([holds]) => holds).map(([, text]) => text)];
+  const ranges = listAt(spec, 'loadBalancerSourceRanges').flatMap((range, i) =>
+    rangeWarnings(String(range).trim(), `spec.loadBalancerSourceRanges[${i}]`),
+  );
+  const balancer = loadBalancerIP === '' ? [] : addressWarnings(loadBalancerIP, 'spec.loadBalancerIP');
+  return [...addresses, ...balancer, ...ranges, ...rows.filter(([holds]) => holds).map(([, text]) => text)];
 }

@@ -9,6 +9,7 @@ import type { GroupVersionKind, ResourceContext } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
 import { StatusError } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
+import { statusWarnings } from '../validation/statuses.ts';
 import { objectWarnings } from '../validation/warnings.ts';
 import { optionsObject, type RequestOptions } from './write-options.ts';
 
@@ -127,9 +128,7 @@ export async function updateObject(
         kind.converter ? { ...options, current: await present(storageKind(kind), before.object) } : options,
       );
       const stored = await admitted(services, prepared, kind, attributes, request);
-      if ((options.part ?? 'main') === 'main') {
-        for (const text of objectWarnings(kind.collection, stored.object, before.object)) warn(context, text);
-      }
+      for (const text of warningsOf(kind, options, stored.object, before.object)) warn(context, text);
       return stored;
     } catch (error) {
       const raced =
@@ -143,6 +142,16 @@ export async function updateObject(
       if (attempt === MAX_ATTEMPTS) throw modified(kind, name);
     }
   }
+}
+
+function warningsOf(
+  kind: Kind,
+  { part = 'main' }: WriteOptions,
+  object: ApiObject,
+  before: ApiObject,
+): string[] {
+  if (part === 'main') return objectWarnings(kind.collection, object, before);
+  return part === 'status' ? statusWarnings(kind.collection, object) : [];
 }
 
 async function admitted(
