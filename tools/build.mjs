@@ -1,5 +1,5 @@
 // Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only the
-// code that it runs, the entry of a thread, the CNI plugin as a separate file, and the page of `fairlead ui`. May run while clusters run
+// code that it runs, the entry of a thread, and the page of `fairlead ui`. May run while clusters run
 // from dist/: files are replaced, and chunks of earlier builds stay for a day, since running processes load
 // theirs when they first need them.
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -56,14 +56,6 @@ const built = await Promise.all([
       'yaml-worker': join(root, 'src/apiserver/yaml/yaml-worker.ts'),
     },
     splitting: true,
-  }),
-  // One small file, which is copied to the folder of container runtimes' plugins: each pod waits for it.
-  build({
-    ...common,
-    entryPoints: { cni: join(root, 'src/network/cni/plugin.ts') },
-    minify: true,
-    sourcemap: false,
-    banner: {},
   }),
   // For browsers.
   build({

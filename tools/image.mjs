@@ -116,7 +116,7 @@ function buildProgram() {
   const entry = readFileSync(join(dist, 'fairlead.mjs'), 'utf8');
   // dist/ keeps chunks of earlier builds for running processes: only the files of this build belong in the
   // image.
-  const wanted = new Set(['fairlead.mjs', 'cni.mjs']);
+  const wanted = new Set(['fairlead.mjs']);
   for (const pending = [entry]; pending.length > 0; ) {
     for (const [, name] of pending.pop().matchAll(/["']\.\/([\w.-]+\.mjs)["']/g)) {
       if (wanted.has(name)) continue;

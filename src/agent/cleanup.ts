@@ -8,6 +8,7 @@ import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { CNI_SOCKET, removeCniSocket } from '../network/cni/cni-server.ts';
 import { uninstallCni } from '../network/cni/installation.ts';
 import { removeDnsFallback } from '../network/dns-fallback.ts';
 import { removeNodeNetwork } from '../network/node-network.ts';
@@ -59,7 +60,11 @@ export async function removeAll(
   const stateDir = configuration?.stateDir ?? DEFAULT_STATE_DIR;
   if (configuration === null || configuration.policy) await step('network policies', () => removePolicies());
   const cni = configuration === null ? CNI_FOLDERS : configuration.network?.cni;
-  if (cni) await step('CNI plugin', () => uninstallCni({ ...cni, libDir: join(stateDir, 'cni') }));
+  if (cni)
+    await step('CNI plugin', () => {
+      uninstallCni(cni);
+      removeCniSocket(join(stateDir, CNI_SOCKET));
+    });
   if (configuration === null || configuration.dns) {
     await step('DNS addresses', () => removeDnsAddresses(join(stateDir, DNS_ADDRESSES_FILE)));
     await step('DNS fallback', () => removeDnsFallback());

@@ -50,6 +50,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
     "Masquerades traffic from pods to addresses outside the cluster as the node's address.",
   'network.cni': 'Installs the CNI plugin for the container runtime.',
   'network.cni.binDir': 'The folder in which the container runtime looks for plugins.',
+  'network.cni.chained':
+    'Configurations of plugins that are called after this one, such as `{"type": "bandwidth", "capabilities": {"bandwidth": true}}`; their programs must be in `binDir`.',
   'network.cni.confDir': 'The folder in which the container runtime looks for network configurations.',
   policy:
     'Enforces NetworkPolicies on this node, with any proxy and pod network; enabled by default if network is set.',

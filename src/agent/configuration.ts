@@ -3,6 +3,7 @@ import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import { type Cidr, familyOf, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { CNI_TYPE, type CniInstallation } from '../network/cni/installation.ts';
 import type { ConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { address, bindProblem, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
 import { COMMAND_PORT } from './command-rights.ts';
@@ -85,8 +86,8 @@ export interface NetworkConfiguration {
    * routes to the pods.
    */
   readonly masquerade: boolean;
-  /** The folders in which container runtimes look for plugins and network configurations; null: no CNI plugin is installed. */
-  readonly cni: { readonly binDir: string; readonly confDir: string } | null;
+  /** Where the CNI plugin is installed, and which plugins follow it; null: it is not installed. */
+  readonly cni: Omit<CniInstallation, 'socket'> | null;
 }
 
 export interface PolicyConfiguration {
@@ -251,8 +252,16 @@ function readNetwork(reader: FieldReader): NetworkConfiguration {
     cni: reader.optionalObject('cni', (fields) => ({
       binDir: fields.text('binDir', '/opt/cni/bin'),
       confDir: fields.text('confDir', '/etc/cni/net.d'),
+      chained: fields.plainObjects('chained', chainedPluginProblem),
     })),
   };
+}
+
+/** Returns the problem of a plugin's configuration in a list of plugins, or null. */
+function chainedPluginProblem({ type }: Readonly<Record<string, unknown>>): string | null {
+  if (typeof type !== 'string' || !/^[\w.-]+$/.test(type))
+    return "needs a type: the name of the plugin's program";
+  return type === CNI_TYPE ? 'is the plugin that comes first' : null;
 }
 
 function readPods(reader: FieldReader): PodsConfiguration {

@@ -35,6 +35,11 @@ export interface FieldReader {
   ): Record<string, T>;
   /** Reads a list of objects. */
   objects<T>(field: string, read: (reader: FieldReader) => T): T[];
+  /** Reads a list of objects that are passed on with all their fields. `check` returns the problem of one, or null. */
+  plainObjects(
+    field: string,
+    check: (object: Readonly<Record<string, unknown>>) => string | null,
+  ): Readonly<Record<string, unknown>>[];
   object<T>(field: string, read: (reader: FieldReader) => T): T;
   optionalObject<T>(field: string, read: (reader: FieldReader) => T): T | null;
   /** Reads a duration such as "30s" or "1m30s" (Go's notation), in milliseconds. */
@@ -191,6 +196,21 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
         return [];
       }
       return value.map((item: unknown, i) => child(`${field}[${i}]`, item, read));
+    },
+    plainObjects(field, check) {
+      const value = get(field);
+      if (value === undefined) return [];
+      if (!Array.isArray(value)) {
+        problem(field, `must be a list, not ${JSON.stringify(value)}`);
+        return [];
+      }
+      return value.flatMap((item: unknown, i) => {
+        const isObject = typeof item === 'object' && item !== null && !Array.isArray(item);
+        const wrong = isObject ? check(item as Record<string, unknown>) : 'must be an object';
+        if (wrong === null) return [item as Record<string, unknown>];
+        problem(`${field}[${i}]`, wrong);
+        return [];
+      });
     },
     duration(field, fallbackMs) {
       const value = get(field);

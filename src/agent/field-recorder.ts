@@ -71,6 +71,10 @@ function recorder(prefix: string, fields: FieldDescription[]): FieldReader {
       read(recorder(`${prefix}${field}[].`, fields));
       return [];
     },
+    plainObjects(field) {
+      add(field, 'list of objects', '[]');
+      return [];
+    },
     duration(field, fallbackMs) {
       add(field, 'duration, such as 1m30s', `${fallbackMs / 1000}s`);
       return fallbackMs;

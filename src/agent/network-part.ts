@@ -1,9 +1,9 @@
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import type { Informer } from '../kube/informer.ts';
 import type { Node } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
-import { serveCni } from '../network/cni/cni-server.ts';
-import { installCni } from '../network/cni/installation.ts';
+import { CNI_SOCKET, serveCni } from '../network/cni/cni-server.ts';
+import { type CniInstallation, installCni } from '../network/cni/installation.ts';
 import { keepNetwork, reportRoutes } from '../network/network-keeper.ts';
 import { NodeNetwork } from '../network/node-network.ts';
 import { type PeerNode, peerNode } from '../network/peer-node.ts';
@@ -78,16 +78,13 @@ export function startNetwork(
 /** Serves container runtimes of this node, then installs the plugin's configuration. */
 function serveCniPlugin(
   context: AgentContext,
-  folders: { readonly binDir: string; readonly confDir: string },
+  cni: Omit<CniInstallation, 'socket'>,
   network: NodeNetwork,
   pods: PodNetwork,
 ): void {
   const { configuration, logger } = context;
-  const socket = join(configuration.stateDir, 'cni.sock');
+  const socket = join(configuration.stateDir, CNI_SOCKET);
   const server = serveCni({ path: socket, network, pods, logger: logger.child({ part: 'cni' }) });
   context.onClose(() => server.close());
-  installCni(
-    { ...folders, libDir: join(configuration.stateDir, 'cni'), socket },
-    { node: process.execPath, bundle: join(dirname(process.argv[1] ?? ''), 'cni.mjs') },
-  );
+  installCni({ ...cni, socket });
 }

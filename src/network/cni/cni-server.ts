@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, rmSync, type Stats, statfsSync, statSync } from 'node:fs';
+import { chmodSync, mkdirSync, rmSync, type Stats, statfsSync, statSync, writeFileSync } from 'node:fs';
 import { createServer, type Socket } from 'node:net';
 import { dirname } from 'node:path';
 import type { NetnsRef } from '../../kernel/netns.ts';
@@ -11,17 +11,16 @@ import type { Logger } from '../../lib/log.ts';
 import type { HostPort } from '../host-ports.ts';
 import type { NodeNetwork } from '../node-network.ts';
 import type { PodNetwork } from '../pod-network.ts';
+import { answerCall, type CniAnswer, encodeAnswer, parseCall } from './call.ts';
 import { LOOPBACK_TYPE } from './installation.ts';
 import { addResult, addressesOf, loopbackResult } from './result.ts';
 import {
   CNI_CODE,
-  type CniAnswer,
   type CniConfig,
   CniError,
   type CniFailure,
   type CniPortMapping,
   type CniRequest,
-  readConfig,
 } from './specification.ts';
 
 export interface CniServerOptions {
@@ -32,7 +31,12 @@ export interface CniServerOptions {
   readonly logger: Logger;
 }
 
-const MAX_REQUEST_BYTES = 4 << 20;
+/** The socket's name in the agent's state folder. */
+export const CNI_SOCKET = 'cni.sock';
+const MAX_CALL_BYTES = 4 << 20;
+/** The plugin's STATUS succeeds for some minutes after this file was last renewed. */
+const READY_SUFFIX = '.ready';
+const RENEWAL_MS = 60_000;
 
 /** Executes the calls of the CNI plugin on this node; calls for the same interface are serialized. */
 export function serveCni(options: CniServerOptions): { close(): void } {
@@ -43,7 +47,7 @@ export function serveCni(options: CniServerOptions): { close(): void } {
   const open = new Set<Socket>();
   /** The last task of each attachment; the next one waits for it. */
   const lastTasks = new Map<string, Promise<unknown>>();
-  const oneAtATime = async (key: string, work: () => Promise<CniAnswer>): Promise<CniAnswer> => {
+  const oneAtATime = async <T>(key: string, work: () => Promise<T>): Promise<T> => {
     const before = lastTasks.get(key);
     const mine = (async () => {
       await before;
@@ -56,73 +60,68 @@ export function serveCni(options: CniServerOptions): { close(): void } {
       if (lastTasks.get(key) === mine) lastTasks.delete(key);
     }
   };
-  const server = createServer((socket) => {
+  const answer = (bytes: Buffer): Promise<CniAnswer> => {
+    const call = parseCall(bytes);
+    if (!call) return Promise.resolve({ output: 'not a call of the CNI plugin\n', status: 1 });
+    const { CNI_CONTAINERID: container = '', CNI_IFNAME: ifname = '' } = call.environment;
+    const failed = (error: unknown, command: string) => {
+      const failure = failureOf(error);
+      logger.warn({ command, container, code: failure.code }, failure.msg);
+      return failure;
+    };
+    // GC concerns all attachments and waits for none: an attachment being added is on its list, or newer.
+    return oneAtATime(`${container} ${ifname}`, () =>
+      answerCall(call, (request) => carryOut(options, request), failed),
+    );
+  };
+  // The plugin ends its side after the call.
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
     open.add(socket);
     socket.on('close', () => open.delete(socket));
     socket.on('error', () => socket.destroy());
-    let text = '';
-    socket.setEncoding('utf8').on('data', (chunk: string) => {
-      text += chunk;
-      if (text.length > MAX_REQUEST_BYTES) socket.destroy();
-      const end = text.indexOf('\n');
-      if (end < 0) return;
-      const line = text.slice(0, end);
-      text = '';
-      const request = parseRequest(line);
-      const reply = (answer: CniAnswer) => {
-        socket.end(`${JSON.stringify(answer)}\n`);
-      };
-      if (!request) {
-        reply({
-          error: {
-            code: CNI_CODE.undecodable,
-            msg: 'the request is not a line of JSON with containerId and ifname',
-          },
-        });
-        return;
-      }
-      // GC concerns all attachments and waits for none: an attachment being added is on its list, or newer.
-      oneAtATime(`${request.containerId} ${request.ifname}`, () => carryOut(options, request)).then(
-        reply,
-        (error) => {
-          const failure = failureOf(error);
-          logger.warn(
-            { command: request.command, container: request.containerId, code: failure.code },
-            failure.msg,
-          );
-          reply({ error: failure });
-        },
-      );
+    const chunks: Buffer[] = [];
+    let size = 0;
+    socket.on('data', (chunk: Buffer) => {
+      size += chunk.length;
+      chunks.push(chunk);
+      if (size > MAX_CALL_BYTES) socket.destroy();
+    });
+    socket.on('end', () => {
+      void answer(Buffer.concat(chunks)).then((one) => socket.end(encodeAnswer(one)));
     });
   });
   server.on('error', (error) => logger.error({ err: error, path }, 'the CNI socket is closed'));
-  server.listen(path, () => chmodSync(path, 0o600));
+  const renew = () => {
+    try {
+      writeFileSync(path + READY_SUFFIX, '');
+    } catch (error) {
+      logger.warn({ err: error }, 'cannot renew the file for the CNI command STATUS');
+    }
+  };
+  server.listen(path, () => {
+    chmodSync(path, 0o600);
+    renew();
+  });
+  const renewal = setInterval(renew, RENEWAL_MS);
+  renewal.unref();
   return {
     close() {
+      clearInterval(renewal);
+      if (server.listening) renew();
       server.close();
       for (const socket of open) socket.destroy();
     },
   };
 }
 
-/**
- * Parses a request; returns null if the line is not a JSON object with an identifier of a container and an
- * interface.
- */
-function parseRequest(line: string): CniRequest | null {
-  try {
-    const request = JSON.parse(line) as Partial<CniRequest> | null;
-    const isNamed = typeof request?.containerId === 'string' && typeof request.ifname === 'string';
-    return isNamed ? (request as CniRequest) : null;
-  } catch (error) {
-    if (error instanceof SyntaxError) return null;
-    throw error;
-  }
+/** Removes what a server leaves for the plugin. */
+export function removeCniSocket(path: string): void {
+  for (const file of [path, path + READY_SUFFIX]) rmSync(file, { force: true });
 }
 
-async function carryOut(options: CniServerOptions, request: CniRequest): Promise<CniAnswer> {
+async function carryOut(options: CniServerOptions, request: CniRequest): Promise<object | null> {
   const { pods, network } = options;
-  const config = readConfig(request.config);
+  const { config } = request;
   if (config.type === LOOPBACK_TYPE) return loopback(request, config, network.netns);
   const uid = attachmentUid(config.name, request.containerId, request.ifname);
   switch (request.command) {
@@ -137,25 +136,23 @@ async function carryOut(options: CniServerOptions, request: CniRequest): Promise
       const pod = podOf(request);
       const hostPorts = (config.runtimeConfig?.portMappings ?? []).flatMap(hostPortOf);
       const { ips } = await pods.attach({ uid, ...pod, hostPorts, device: request.ifname }, netns);
-      return {
-        result: addResult(network, config, { uid, ips, ifname: request.ifname, netns: request.netns }),
-      };
+      return addResult(network, config, { uid, ips, ifname: request.ifname, netns: request.netns });
     }
     case 'DEL':
       await pods.detach(uid);
-      return { result: null };
+      return null;
     case 'CHECK':
       check(options, request, config, uid);
-      return { result: null };
+      return null;
     case 'GC': {
       const valid = config.validAttachments.map(({ containerID, ifname }) =>
         attachmentUid(config.name, containerID, ifname),
       );
       await pods.collect(new Set(valid), attachmentPrefix(config.name));
-      return { result: null };
+      return null;
     }
     case 'STATUS':
-      return { result: null };
+      return null;
     default:
       throw new CniError(
         CNI_CODE.badEnvironment,
@@ -165,23 +162,21 @@ async function carryOut(options: CniServerOptions, request: CniRequest): Promise
 }
 
 /** Executes a call of the loopback plugin, which sets `lo` up; containerd calls it for each sandbox. */
-function loopback(request: CniRequest, config: CniConfig, node: NetnsRef | undefined): CniAnswer {
-  if (request.command !== 'ADD' && request.command !== 'CHECK') return { result: null };
+function loopback(request: CniRequest, config: CniConfig, node: NetnsRef | undefined): object | null {
+  if (request.command !== 'ADD' && request.command !== 'CHECK') return null;
   using inside = openRouteSocket(containerNetns(request.netns, node));
   const lo = getLink(inside, 'lo');
   if (request.command === 'CHECK') {
     if (!lo.up) throw new CniError(CNI_CODE.broken, "the container's network is broken: lo is down");
-    return { result: null };
+    return null;
   }
   setLink(inside, lo.index, { up: true });
   const addresses = listAddresses(inside, { device: lo.index });
-  return {
-    result: loopbackResult(
-      config.cniVersion,
-      addresses.map(({ address, prefix }) => `${address}/${prefix}`),
-      request.netns,
-    ),
-  };
+  return loopbackResult(
+    config.cniVersion,
+    addresses.map(({ address, prefix }) => `${address}/${prefix}`),
+    request.netns,
+  );
 }
 
 function check({ pods }: CniServerOptions, request: CniRequest, config: CniConfig, uid: string): void {

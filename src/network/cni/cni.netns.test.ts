@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -8,6 +8,7 @@ import { createNetns, NETNS_DIR, removeNetns } from '../../kernel/netns.ts';
 import { connectFrom, echoBytes, echoServer, sandbox, testNode } from '../testing/packets.ts';
 import { outsideNetns } from '../topology.ts';
 import { installCni, uninstallCni } from './installation.ts';
+import { pluginProgram } from './plugin-program.ts';
 import { CNI_VERSIONS } from './specification.ts';
 import { addressesIn, environment, pluginNode } from './testing/plugin-calls.ts';
 
@@ -50,17 +51,41 @@ describe('invalid calls', () => {
   });
 });
 
-test('VERSION needs no agent', async () => {
+test('VERSION needs no agent, which only knows the requested version', async () => {
+  const version = () => call(node.plugin, { CNI_COMMAND: 'VERSION' }, { cniVersion: '1.0.0' });
+  const supportedVersions = [...CNI_VERSIONS];
+  assert.deepEqual(await version(), { status: 0, answer: { cniVersion: '1.0.0', supportedVersions } });
   node.stopAgent();
-  const { status, answer } = await call(node.plugin, { CNI_COMMAND: 'VERSION' }, { cniVersion: '1.0.0' });
-  assert.deepEqual([status, answer], [0, { cniVersion: '1.0.0', supportedVersions: [...CNI_VERSIONS] }]);
+  assert.deepEqual(await version(), { status: 0, answer: { cniVersion: '1.1.0', supportedVersions } });
 });
 
-test('STATUS reports whether the agent runs', async () => {
-  assert.deepEqual(await call(node.plugin, { CNI_COMMAND: 'STATUS' }, config()), { status: 0, answer: null });
+test('STATUS succeeds while the agent runs, and for five minutes after it ended', async () => {
+  const ask = () => call(node.plugin, { CNI_COMMAND: 'STATUS' }, config());
+  const ready = `${node.socket}.ready`;
+  assert.deepEqual(await ask(), { status: 0, answer: null });
   node.stopAgent();
-  const { status, answer } = await call(node.plugin, { CNI_COMMAND: 'STATUS' }, config());
+  assert.deepEqual(await ask(), { status: 0, answer: null });
+  const earlier = (seconds: number) => utimesSync(ready, Date.now() / 1000, Date.now() / 1000 - seconds);
+  earlier(240);
+  assert.deepEqual(await ask(), { status: 0, answer: null });
+  earlier(320);
+  const { status, answer } = await ask();
   assert.deepEqual([status, answer.code], [1, 50]);
+  assert.match(answer.msg, /the agent of this node does not answer at .*cni\.sock/);
+  rmSync(ready);
+  assert.equal((await ask()).status, 1);
+});
+
+test('the plugin is one static program below 200 kB for each architecture, for paths that fit', () => {
+  for (const arch of ['x64', 'arm64']) {
+    const program = pluginProgram('/run/agent/cni.sock', arch);
+    assert.ok(program.length < 200_000 && program.includes('=/run/agent/cni.sock\0'));
+    const machine = { x64: 62, arm64: 183 }[arch];
+    assert.equal(program.readUInt16LE(18), machine, 'e_machine');
+    assert.ok(!program.includes('ld-linux'), 'no dynamic linker');
+  }
+  assert.throws(() => pluginProgram('/run/agent/cni.sock', 'ppc64'), /no CNI plugin for the architecture/);
+  assert.throws(() => pluginProgram(`/${'x'.repeat(107)}`), /at most 107 bytes/);
 });
 
 for (const cniVersion of CNI_VERSIONS) {
@@ -290,30 +315,22 @@ test('a loopback plugin of another program stays', () => {
   const folder = (name: string) => join(node.folder, name);
   mkdirSync(folder('bin'));
   writeFileSync(join(folder('bin'), 'loopback'), 'theirs');
-  const installation = {
-    binDir: folder('bin'),
-    confDir: folder('conf'),
-    libDir: folder('lib'),
-    socket: node.socket,
-  };
-  installCni(installation, { node: process.execPath, bundle: node.bundle });
+  const installation = { binDir: folder('bin'), confDir: folder('conf'), socket: node.socket, chained: [] };
+  installCni(installation);
   uninstallCni(installation);
   assert.equal(readFileSync(join(folder('bin'), 'loopback'), 'utf8'), 'theirs');
 });
 
 test('the plugin is installed with its configuration, and nothing else is removed with it', async () => {
-  const [binDir, confDir, libDir] = ['bin', 'conf', 'lib'].map((name) => join(node.folder, name)) as [
-    string,
-    string,
-    string,
-  ];
+  const [binDir, confDir] = [join(node.folder, 'bin'), join(node.folder, 'conf')];
   mkdirSync(confDir);
   writeFileSync(join(confDir, '99-other.conf'), '{}');
-  const installation = { binDir, confDir, libDir, socket: node.socket };
-  for (let round = 0; round < 2; round++)
-    installCni(installation, { node: process.execPath, bundle: node.bundle });
+  const chained = [{ type: 'bandwidth', capabilities: { bandwidth: true } }];
+  const installation = { binDir, confDir, socket: node.socket, chained };
+  for (let round = 0; round < 2; round++) installCni(installation);
   const list = JSON.parse(readFileSync(join(confDir, '10-fairlead.conflist'), 'utf8'));
-  const [plugin] = list.plugins;
+  const [plugin, ...others] = list.plugins;
+  assert.deepEqual(others, chained);
   const netns = sandbox(undo);
   const input = { ...plugin, cniVersion: list.cniVersion, name: list.name };
   const { status, answer } = await call([join(binDir, plugin.type)], environment('ADD', netns), input);
@@ -342,8 +359,5 @@ test('the plugin is installed with its configuration, and nothing else is remove
     assert.deepEqual(outcome, { status: 0, answer: null }, command);
   }
   uninstallCni(installation);
-  assert.deepEqual(
-    [readdirSync(binDir), readdirSync(confDir), existsSync(libDir)],
-    [[], ['99-other.conf'], false],
-  );
+  assert.deepEqual([readdirSync(binDir), readdirSync(confDir)], [[], ['99-other.conf']]);
 });

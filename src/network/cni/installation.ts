@@ -1,17 +1,7 @@
-import {
-  copyFileSync,
-  linkSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  rmdirSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
-import { SOCKET_VARIABLE } from './specification.ts';
+import { isPluginProgram, pluginProgram } from './plugin-program.ts';
 
 /** The folders in which a container runtime looks for plugins and network configurations. */
 export interface CniInstallation {
@@ -19,16 +9,16 @@ export interface CniInstallation {
   readonly binDir: string;
   /** "/etc/cni/net.d" */
   readonly confDir: string;
-  /**
-   * The folder of the plugin's program, which the command in `binDir` runs. Its path on the node is the
-   * same.
-   */
-  readonly libDir: string;
   /** The agent's CNI socket. */
   readonly socket: string;
+  /** Configurations of other plugins, which are called after Fairlead's, such as `bandwidth`. */
+  readonly chained: readonly ChainedPlugin[];
 }
 
-/** The plugin's type: its command's name. */
+/** The configuration of a plugin in a list, with its `type`; it is passed on as it is. */
+export type ChainedPlugin = Readonly<Record<string, unknown>>;
+
+/** The plugin's type: its program's name. */
 export const CNI_TYPE = 'fairlead';
 /** The loopback plugin, which containerd calls first, and which a newly installed node does not have. */
 export const LOOPBACK_TYPE = 'loopback';
@@ -36,40 +26,27 @@ export const LOOPBACK_TYPE = 'loopback';
 export const CONFLIST = '10-fairlead.conflist';
 
 /** Returns the network configuration for runtimes. Newer ones use the newest of `cniVersions`. */
-export function conflist(socket: string): object {
+export function conflist(chained: readonly ChainedPlugin[]): object {
   return {
     cniVersion: '1.0.0',
     cniVersions: ['0.4.0', '1.0.0', '1.1.0'],
     name: 'fairlead',
-    plugins: [{ type: CNI_TYPE, socket, capabilities: { portMappings: true } }],
+    plugins: [{ type: CNI_TYPE, capabilities: { portMappings: true } }, ...chained],
   };
 }
 
 /**
- * Installs the plugin on the node: a command, its program (`bundle`, run by the Node.js `node`), and last the network
- * configuration, which lets the runtime start pods. Files are replaced atomically; equal ones are kept.
+ * Installs the plugin on the node: its program, and last the network configuration, which lets the runtime start pods.
+ * Files are replaced atomically; equal ones are kept.
  */
-export function installCni(
-  { binDir, confDir, libDir, socket }: CniInstallation,
-  program: { readonly node: string; readonly bundle: string },
-): void {
+export function installCni({ binDir, confDir, socket, chained }: CniInstallation): void {
   try {
-    for (const folder of [binDir, confDir, libDir]) mkdirSync(folder, { recursive: true, mode: 0o755 });
-    const node = join(libDir, 'node');
-    const bundle = join(libDir, 'cni.mjs');
-    place(program.node, node);
-    place(program.bundle, bundle);
-    const quote = (path: string) => `'${path.replaceAll("'", "'\\''")}'`;
-    const run = `exec ${quote(node)} ${quote(bundle)} "$@"\n`;
-    replace(join(binDir, CNI_TYPE), `#!/bin/sh\n${run}`, 0o755);
-    // The loopback plugin's configuration comes from the runtime and has no field "socket".
-    if (isOursOrMissing(join(binDir, LOOPBACK_TYPE)))
-      replace(
-        join(binDir, LOOPBACK_TYPE),
-        `#!/bin/sh\n${LOOPBACK_MARK}\nexport ${SOCKET_VARIABLE}=${quote(socket)}\n${run}`,
-        0o755,
-      );
-    replace(join(confDir, CONFLIST), `${JSON.stringify(conflist(socket), null, 2)}\n`, 0o644);
+    for (const folder of [binDir, confDir]) mkdirSync(folder, { recursive: true, mode: 0o755 });
+    const program = pluginProgram(socket);
+    replace(join(binDir, CNI_TYPE), program, 0o755);
+    if (isOursOrMissing(join(binDir, LOOPBACK_TYPE))) replace(join(binDir, LOOPBACK_TYPE), program, 0o755);
+    const list = `${JSON.stringify(conflist(chained), null, 2)}\n`;
+    replace(join(confDir, CONFLIST), Buffer.from(list), 0o644);
   } catch (error) {
     throw new FairleadError(`cannot install the CNI plugin: ${messageOf(error)}`, {
       op: 'install CNI plugin',
@@ -81,54 +58,31 @@ export function installCni(
 }
 
 /** Removes the plugin from the node, the configuration first. Other programs' files in the folders stay. */
-export function uninstallCni({ binDir, confDir, libDir }: Omit<CniInstallation, 'socket'>): void {
+export function uninstallCni({ binDir, confDir }: Pick<CniInstallation, 'binDir' | 'confDir'>): void {
   rmSync(join(confDir, CONFLIST), { force: true });
   rmSync(join(binDir, CNI_TYPE), { force: true });
   const loopback = join(binDir, LOOPBACK_TYPE);
   if (isOursOrMissing(loopback)) rmSync(loopback, { force: true });
-  for (const file of ['node', 'cni.mjs']) rmSync(join(libDir, file), { force: true });
-  try {
-    rmdirSync(libDir);
-  } catch (error) {
-    if (!hasCode(error, 'ENOENT', 'ENOTEMPTY')) throw error;
-  }
 }
-
-const LOOPBACK_MARK = '# Written by fairlead, where no other loopback plugin was.';
 
 /** The loopback plugin of the distribution or of containerd stays. */
 function isOursOrMissing(file: string): boolean {
   try {
-    return readFileSync(file, 'latin1').slice(0, 200).includes(LOOPBACK_MARK);
+    return isPluginProgram(readFileSync(file));
   } catch (error) {
     if (hasCode(error, 'ENOENT')) return true;
     throw error;
   }
 }
 
-/** Installs a file of the program, as a hard link if possible (Node.js is large), unless it exists. */
-function place(source: string, target: string): void {
-  const [from, to] = [statSync(source), statSync(target, { throwIfNoEntry: false })];
-  if (to && to.size === from.size && (to.ino === from.ino || to.mtimeMs >= from.mtimeMs)) return;
-  const fresh = `${target}.${process.pid}`;
-  rmSync(fresh, { force: true });
+function replace(file: string, content: Buffer, mode: number): void {
   try {
-    linkSync(source, fresh);
-  } catch (error) {
-    if (!hasCode(error, 'EXDEV', 'EPERM', 'EMLINK', 'EACCES')) throw error;
-    copyFileSync(source, fresh);
-  }
-  renameSync(fresh, target);
-}
-
-function replace(file: string, text: string, mode: number): void {
-  try {
-    if (readFileSync(file, 'utf8') === text) return;
+    if (readFileSync(file).equals(content)) return;
   } catch (error) {
     if (!hasCode(error, 'ENOENT')) throw error;
   }
-  // Returns a name that no runtime reads as a configuration (.conf, .conflist, .json).
+  // A name that no runtime reads as a configuration (.conf, .conflist, .json).
   const fresh = join(dirname(file), `.${CNI_TYPE}.${process.pid}`);
-  writeFileSync(fresh, text, { mode });
+  writeFileSync(fresh, content, { mode });
   renameSync(fresh, file);
 }

@@ -1,13 +1,9 @@
-// The Container Network Interface, version 1.1 (containernetworking/cni, SPEC.md). This file is part of the plugin,
-// which has to start fast: it imports nothing.
+// The Container Network Interface, version 1.1 (containernetworking/cni, SPEC.md).
 
 /** Supported versions of the specification, oldest first. */
 export const CNI_VERSIONS = ['0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0'] as const;
 export type CniVersion = (typeof CNI_VERSIONS)[number];
 export const NEWEST_CNI_VERSION: CniVersion = '1.1.0';
-
-/** The environment variable with the agent's socket if the configuration has none. */
-export const SOCKET_VARIABLE = 'FAIRLEAD_CNI_SOCKET';
 
 /** Well-known error codes; 100 and above are specific to a plugin. */
 export const CNI_CODE = {
@@ -38,7 +34,7 @@ export interface CniFailure {
 export const CNI_COMMANDS = ['ADD', 'DEL', 'CHECK', 'GC', 'STATUS', 'VERSION'] as const;
 export type CniCommand = (typeof CNI_COMMANDS)[number];
 
-/** A call of the plugin on the agent's socket: one line of JSON, answered by one line. */
+/** A call with its variables and its configuration checked. */
 export interface CniRequest {
   readonly command: CniCommand;
   readonly containerId: string;
@@ -47,20 +43,14 @@ export interface CniRequest {
   readonly ifname: string;
   /** CNI_ARGS: "K=V;K=V". */
   readonly args: string;
-  /** The network configuration from standard input, unchanged. */
-  readonly config: unknown;
+  readonly config: CniConfig;
 }
-
-/** `result` null: success without a result. */
-export type CniAnswer = { readonly result: object | null } | { readonly error: CniFailure };
 
 /** The fields of a network configuration (of one plugin, as the runtime passes it) that are read. */
 export interface CniConfig {
   readonly cniVersion: CniVersion;
   readonly name: string;
   readonly type: string;
-  /** The agent's socket. */
-  readonly socket?: string;
   readonly dns?: object;
   readonly prevResult?: unknown;
   readonly runtimeConfig?: { readonly portMappings?: readonly CniPortMapping[] };

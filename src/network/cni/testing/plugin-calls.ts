@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after, afterEach, before, beforeEach } from 'node:test';
-import { build } from 'esbuild';
+import { afterEach, beforeEach } from 'node:test';
 import { NETNS_DIR, spawnInNetns } from '../../../kernel/netns.ts';
 import { listLinks } from '../../../kernel/rtnetlink/links.ts';
 import { silentLogger } from '../../../lib/log.ts';
@@ -13,6 +12,7 @@ import { openPodNetwork, type PodNetwork } from '../../pod-network.ts';
 import { netnsOf, testNode, testPodCidrs, testTopology, Undo } from '../../testing/packets.ts';
 import type { Topology } from '../../topology.ts';
 import { serveCni } from '../cni-server.ts';
+import { pluginProgram } from '../plugin-program.ts';
 
 /** The folder of the reference plugins on Debian. */
 export const DEBIAN = '/usr/lib/cni';
@@ -38,8 +38,7 @@ export interface PluginNode {
   readonly folder: string;
   readonly socket: string;
   readonly pods: PodNetwork;
-  /** The bundled plugin as released, which starts in a third of the time. */
-  readonly bundle: string;
+  /** The plugin with this node's socket. */
   readonly plugin: Program;
   stopAgent(): void;
   /** Starts the agent again after `stopAgent`. */
@@ -78,9 +77,6 @@ export const addressesIn = (netns: string, device = 'eth0'): string[] =>
 /** Must be called once per test file: the node is created before each of its tests and removed after it. */
 export function pluginNode(): PluginNode {
   const undo = new Undo();
-  const bundled = mkdtempSync(join(tmpdir(), 'flt-cni-'));
-  const bundle = join(bundled, 'cni.mjs');
-  const plugin: Program = [process.execPath, bundle];
   let topology: Topology;
   let netns: string;
   let folder: string;
@@ -89,23 +85,13 @@ export function pluginNode(): PluginNode {
   let pods: PodNetwork;
   let stopAgent = () => {};
 
-  before(() =>
-    build({
-      entryPoints: [join(import.meta.dirname, '..', 'plugin.ts')],
-      outfile: bundle,
-      bundle: true,
-      minify: true,
-      platform: 'node',
-      format: 'esm',
-    }),
-  );
-  after(() => rmSync(bundled, { recursive: true, force: true }));
   beforeEach(() => {
     topology = testTopology(undo, 1);
     netns = netnsOf(topology, 1);
     folder = mkdtempSync(join(tmpdir(), 'flt-cni-'));
     undo.add(() => rmSync(folder, { recursive: true, force: true }));
     socket = join(folder, 'cni.sock');
+    writeFileSync(join(folder, 'plugin'), pluginProgram(socket), { mode: 0o755 });
     startAgent();
   });
   afterEach(() => undo.run());
@@ -152,16 +138,16 @@ export function pluginNode(): PluginNode {
     cniVersion: '1.1.0',
     name: 'test',
     type: 'fairlead',
-    socket,
     ...more,
   });
   const ours: PluginNode['ours'] = (command, container, more = {}, inside = container) =>
-    call(plugin, environment(command, container, inside), config(more));
+    call([join(folder, 'plugin')], environment(command, container, inside), config(more));
 
   return {
     undo,
-    bundle,
-    plugin,
+    get plugin(): Program {
+      return [join(folder, 'plugin')];
+    },
     get topology() {
       return topology;
     },
