@@ -6,6 +6,7 @@ import {
   addressLeaseMetadata,
   REQUESTED_ADDRESSES,
 } from '../src/kube/load-balancer.ts';
+import type { Transport } from '../src/kube/transport.ts';
 import { RESOURCES, type Service } from '../src/kube/types.ts';
 import type { LoadBalancerPool } from '../src/loadbalancer/address-pools.ts';
 import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
@@ -182,3 +183,85 @@ describe('addresses of Services of type LoadBalancer', { timeout: 120_000 }, () 
     assert.deepEqual(plane.complaints, []);
   });
 });
+
+/** One write of the controllers to a Service, as the reader of the API sees the Service after it. */
+type Write = 'condition' | 'finalizer' | 'address';
+
+/** Fails the write of this kind, as if the controllers ended before it; null: none. */
+const CRASHES: { before: Write; wanted: Write[] }[] = [
+  { before: 'finalizer', wanted: ['condition'] },
+  { before: 'address', wanted: ['condition', 'finalizer'] },
+];
+
+describe('the order of writes to a Service', { timeout: 120_000 }, () => {
+  const writes: Write[] = [];
+  let failing: Write | null = null;
+  let plane: ControlPlane;
+  const disturb = (transport: Transport): Transport => {
+    return async (request) => {
+      const write = /^\/api\/v1\/namespaces\/default\/services\/ordered/.test(request.path)
+        ? writeOf(String(request.body ?? ''))
+        : null;
+      if (write === null || !['PUT', 'PATCH'].includes(request.method)) return transport(request);
+      if (write === failing) throw new Error('the connection was lost');
+      writes.push(write);
+      return transport(request);
+    };
+  };
+  before(async () => {
+    plane = await startControlPlane({ loadBalancerPools: FIRST, disturb });
+  });
+  after(() => plane?.close());
+
+  const create = () =>
+    plane.client.create(RESOURCES.services, {
+      metadata: { name: 'ordered', namespace: 'default' },
+      spec: { type: 'LoadBalancer', ports: [{ port: 80 }] },
+    });
+  const untilGone = () =>
+    plane.until(RESOURCES.services, 'the Service is gone', (all) =>
+      all.some(({ metadata }) => metadata?.name === 'ordered') ? undefined : true,
+    );
+
+  test('the finalizer comes before the address', async () => {
+    await create();
+    await plane.until(RESOURCES.services, 'an address', (all) =>
+      all.some(({ status }) => status?.loadBalancer?.ingress?.length) ? true : undefined,
+    );
+    assert.deepEqual(writes, ['condition', 'finalizer', 'address']);
+    await plane.client.delete(RESOURCES.services, 'ordered', { namespace: 'default' });
+    await untilGone();
+  });
+
+  for (const { before, wanted } of CRASHES) {
+    test(`a Service whose controllers ended before its ${before} can be deleted`, async () => {
+      writes.length = 0;
+      failing = before;
+      await create();
+      const last = wanted.at(-1);
+      await plane.until(RESOURCES.services, `written: ${last}`, (all) =>
+        all.some((one) => stateOf(one) === last) ? true : undefined,
+      );
+      assert.deepEqual(writes, wanted);
+      await plane.client.delete(RESOURCES.services, 'ordered', { namespace: 'default' });
+      await plane.restartControllers();
+      await untilGone();
+      failing = null;
+    });
+  }
+});
+
+function stateOf({ metadata, status }: Service): Write | null {
+  if (status?.loadBalancer?.ingress?.length) return 'address';
+  if (metadata?.finalizers?.includes(FINALIZER)) return 'finalizer';
+  return status?.conditions?.some(({ type }) => type === ADDRESS_ALLOCATED) ? 'condition' : null;
+}
+
+/** Returns the kind of a write by its body: a patch of metadata, or a whole object with its status. */
+function writeOf(body: string): Write | null {
+  const object = JSON.parse(body || '{}') as Service;
+  if (object.status?.loadBalancer?.ingress?.length) return 'address';
+  if (object.status === undefined)
+    return object.metadata?.finalizers?.includes(FINALIZER) ? 'finalizer' : null;
+  return 'condition';
+}

@@ -5,6 +5,7 @@ import {
   type AddressEvent,
   createServiceAddresses,
   needsAddresses,
+  pendingStatus,
   releasedStatus,
 } from '../loadbalancer/service-addresses.ts';
 import { same } from './canonical.ts';
@@ -74,14 +75,22 @@ export function startLoadBalancerAddresses(
     const assignment = addresses.assign(service, context.clock.now());
     addAll(assignment.retry);
     const { status } = assignment;
-    const written = same(status, service.status)
-      ? service
-      : await services.updateStatus({ ...service, status });
+    const current = assignment.addresses.length > 0 ? await withFinalizer(service) : service;
+    if (!same(status, current.status)) await services.updateStatus({ ...current, status });
     for (const event of assignment.events) report(service, event);
-    const finalizers = finalizersOf(written);
-    if (assignment.addresses.length > 0 && !finalizers.includes(FINALIZER)) {
-      await patchFinalizers(written, [...finalizers, FINALIZER]);
-    }
+  }
+
+  /**
+   * Adds the finalizer, before the status shows an address: a Service that is deleted in between would keep it from
+   * all others. Other load balancers use the same finalizer, so the condition that marks it as ours comes first:
+   * without it, no controller would remove the finalizer after a crash in between.
+   */
+  async function withFinalizer(service: Service): Promise<Service> {
+    if (finalizersOf(service).includes(FINALIZER)) return service;
+    const marked = wasAllocatedHere(service)
+      ? service
+      : await services.updateStatus({ ...service, status: pendingStatus(service, context.clock.now()) });
+    return await patchFinalizers(marked, [...finalizersOf(marked), FINALIZER]);
   }
 
   /** Removes the finalizer, and the addresses from the status, of a Service that is deleted or wants no address. */

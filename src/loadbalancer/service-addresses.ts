@@ -181,6 +181,12 @@ export function releasedStatus(service: Service): {
   };
 }
 
+/** Returns the status of a Service that is going to get addresses, but must have its finalizer first. */
+export function pendingStatus(service: Service, nowMs: number): Status {
+  const fields = { status: 'False', reason: 'Pending', message: 'waiting for the finalizer' } as const;
+  return statusWith(service, [condition(service, ADDRESS_ALLOCATED, fields, nowMs)], []);
+}
+
 type Fields = Pick<Condition, 'status' | 'reason' | 'message'>;
 
 function statusWith(
