@@ -65,6 +65,8 @@ export interface KubeList<T> {
 
 export interface WatchOptions extends Omit<ListOptions, 'limit'> {
   readonly timeoutSeconds?: number;
+  /** Called when the server has accepted the watch, before its first event. */
+  readonly onOpen?: () => void;
 }
 
 export type WatchEvent<T> =
@@ -274,6 +276,7 @@ export function createClient(transport: Transport, userAgent: string, clock: Clo
           timeoutSeconds: options.timeoutSeconds,
         });
       const response = await send({ method: 'GET', path, ...signalOf(options) });
+      options.onOpen?.();
       for await (const line of lines(response.body)) {
         const event = JSON.parse(line) as WatchEvent<T> | { type: 'ERROR'; object: { code?: number } };
         if (event.type === 'ERROR')

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { type ManualClock, manualClock } from '../lib/clock.ts';
-import { silentLogger } from '../lib/log.ts';
+import { type Logger, silentLogger } from '../lib/log.ts';
 import { createClient } from './client.ts';
-import { type Informer, startInformer } from './informer.ts';
+import { type Informer, type InformerOptions, startInformer } from './informer.ts';
 import type { ApiRequest, ApiResponse } from './transport.ts';
 import { type ConfigMap, RESOURCES } from './types.ts';
 
@@ -14,6 +14,8 @@ interface Script {
   version: number;
   /** Status of the next requests, instead of an answer. */
   readonly refusals: number[];
+  /** Status of all requests from now on; null: answers. */
+  refuse: number | null;
   /** The open watch. */
   watch: { send(type: string, object: object): void; end(): void; break(): void } | null;
   transport(request: ApiRequest): Promise<ApiResponse>;
@@ -25,11 +27,12 @@ function script(): Script {
     objects: [],
     version: 10,
     refusals: [],
+    refuse: null,
     watch: null,
     async transport(request) {
       const url = new URL(request.path, 'http://server');
       server.requests.push(url);
-      const refusal = server.refusals.shift();
+      const refusal = server.refuse ?? server.refusals.shift();
       const answer = (status: number, body: object) => ({
         status,
         headers: {},
@@ -40,6 +43,7 @@ function script(): Script {
           kind: 'Status',
           code: refusal,
           reason: REASONS[refusal] ?? 'InternalError',
+          message: refusal === 403 ? 'User "u" cannot' : 'no',
         });
       }
       if (!url.searchParams.has('watch')) {
@@ -80,7 +84,13 @@ function map(name: string, version: number, uid = name, labels = {}): ConfigMap 
   return { metadata: { name, namespace: 'n', uid, labels, resourceVersion: String(version) } };
 }
 
-const REASONS: Readonly<Record<number, string>> = { 403: 'Forbidden', 410: 'Expired' };
+const REASONS: Readonly<Record<number, string>> = {
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'NotFound',
+  410: 'Expired',
+  429: 'TooManyRequests',
+};
 
 interface Bench {
   readonly server: Script;
@@ -93,7 +103,9 @@ interface Bench {
 async function bench(
   objects: ConfigMap[],
   body: (bench: Bench) => Promise<void>,
-  options: { transform?: (object: ConfigMap) => ConfigMap; optional?: boolean } = {},
+  options: Partial<
+    Pick<InformerOptions<ConfigMap>, 'transform' | 'optional' | 'onMissingRule' | 'logger' | 'random'>
+  > = {},
 ): Promise<void> {
   const server = script();
   server.objects = objects;
@@ -271,6 +283,111 @@ test('a forbidden optional resource is requested again after ten minutes, and th
     { optional: true },
   );
 });
+
+/** Answers of a server that returns, and the longest pause between two attempts. */
+const RETURNS: { status: number; minutes: number; most: number }[] = [
+  { status: 403, minutes: 1.5, most: 5000 },
+  { status: 404, minutes: 1.5, most: 5000 },
+  { status: 429, minutes: 5, most: 5000 },
+  { status: 500, minutes: 5, most: 5000 },
+  { status: 401, minutes: 5, most: 5000 },
+  { status: 403, minutes: 10, most: 30_000 },
+  { status: 404, minutes: 10, most: 30_000 },
+];
+
+for (const { status, minutes, most } of RETURNS) {
+  test(`a server that answers ${status} for ${minutes} minutes is asked every ${most / 1000} s at the latest`, async () => {
+    await bench(
+      [map('a', 5)],
+      async ({ server, clock }) => {
+        server.refuse = status;
+        server.watch?.end();
+        const end = clock.now() + minutes * 60_000;
+        const at: number[] = [];
+        let seen = server.requests.length;
+        while (clock.now() < end) {
+          clock.advance(250);
+          for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
+          if (server.requests.length > seen) at.push(clock.now());
+          seen = server.requests.length;
+        }
+        const pauses = at.slice(1).map((time, i) => time - (at[i] ?? 0));
+        const longest = Math.max(...pauses);
+        assert.ok(longest > most / 2 && longest <= most + 250, `${longest} of ${pauses}`);
+      },
+      { random: () => 0.999 },
+    );
+  });
+}
+
+/** What a client without a rule says, once each, while the server answers as listed; 0: as usual. */
+const MISSING: { name: string; answers: number[]; optional?: true; said: string[] }[] = [
+  {
+    name: 'a forbidden watch',
+    answers: [403, 403, 403, 403, 0],
+    said: [
+      'warn: not allowed to watch configmaps: bind user u to a ClusterRole with the rule {apiGroups: [""], resources: ["configmaps"], verbs: ["list", "watch"]}',
+      'rule: watch configmaps',
+      'info: allowed to list and watch configmaps now',
+      'rule: none',
+    ],
+  },
+  {
+    name: 'a list that is forbidden, then only the watch',
+    answers: [410, 403, 403, 0, 403, 403, 0],
+    said: [
+      'info: watch expired; listing again',
+      'warn: not allowed to list configmaps: bind user u to a ClusterRole with the rule {apiGroups: [""], resources: ["configmaps"], verbs: ["list", "watch"]}',
+      'rule: list configmaps',
+      'warn: not allowed to watch configmaps: bind user u to a ClusterRole with the rule {apiGroups: [""], resources: ["configmaps"], verbs: ["list", "watch"]}',
+      'rule: watch configmaps',
+      'info: allowed to list and watch configmaps now',
+      'rule: none',
+    ],
+  },
+  {
+    name: 'an unreachable server',
+    answers: [500, 500, 0],
+    said: [
+      'warn: lost the connection to the API server: no',
+      'warn: lost the connection to the API server: no',
+    ],
+  },
+  {
+    name: 'an optional resource',
+    answers: [403, 403],
+    optional: true,
+    said: ['info: failed to watch: User "u" cannot'],
+  },
+];
+
+for (const { name, answers, optional, said } of MISSING) {
+  test(`log of ${name}`, async () => {
+    const heard: string[] = [];
+    const logger: Logger = {
+      ...silentLogger,
+      info: (_fields, message) => heard.push(`info: ${message}`),
+      warn: (_fields, message) => heard.push(`warn: ${message}`),
+    };
+    await bench(
+      [map('a', 5)],
+      async ({ server, clock }) => {
+        server.refusals.push(...answers);
+        server.watch?.end();
+        await until(() => {
+          clock.advance(optional ? 60_000 : 100);
+          return server.refusals.length === 0 && heard.length >= said.length;
+        });
+        assert.deepEqual(heard, said);
+      },
+      {
+        logger,
+        ...(optional ? { optional } : {}),
+        onMissingRule: (rule) => heard.push(`rule: ${rule ? `${rule.verb} ${rule.resource}` : 'none'}`),
+      },
+    );
+  });
+}
 
 test('an unreachable server is retried with increasing delays, and the copy remains', async () => {
   await bench([map('a', 5)], async ({ server, clock, informer }) => {

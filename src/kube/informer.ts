@@ -2,6 +2,7 @@ import { type Clock, pause } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { ApiError, type Client, hasReason } from './client.ts';
+import { type MissingRule, missingRule } from './missing-rule.ts';
 import { type KubeObject, keyOf, type Resource } from './types.ts';
 
 export interface InformerOptions<T extends KubeObject> {
@@ -17,6 +18,11 @@ export interface InformerOptions<T extends KubeObject> {
    * every ten minutes.
    */
   readonly optional?: boolean;
+  /**
+   * Called when the API server forbids to list or watch the resource, and with null when it allows it again. Not
+   * called for an optional resource.
+   */
+  readonly onMissingRule?: (rule: MissingRule | null) => void;
   readonly clock: Clock;
   /** 0 ≤ n < 1; spreads reconnections. */
   readonly random: () => number;
@@ -64,7 +70,12 @@ const LIST_MS = 60_000;
 const FIRST_BACKOFF_MS = 50;
 const MAX_BACKOFF_MS = 30_000;
 /** For a server that is unreachable or starting: agents reconnect soon after it is available. */
-const MAX_UNREACHABLE_BACKOFF_MS = 5000;
+const MAX_STARTING_BACKOFF_MS = 5000;
+/**
+ * How long refusals (403, 404 …) are taken for those of a server that is starting, which has not read its roles yet.
+ * After that, all agents of a large cluster must not repeat them every few seconds.
+ */
+const STARTING_MS = 120_000;
 /** Interval between attempts for an optional resource that is missing or forbidden. */
 const OPTIONAL_RETRY_MS = 600_000;
 
@@ -137,6 +148,20 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     notify((handler) => handler.onDelete?.(last ?? before));
   };
 
+  let missing: MissingRule | null = null;
+  const forbidden = (error: ApiError, verb: MissingRule['verb']) => {
+    if (missing?.verb === verb) return;
+    missing = missingRule(error, verb, resource, options.namespace);
+    logger.warn({ resource: resource.plural, verb }, missing.message);
+    options.onMissingRule?.(missing);
+  };
+  const allowed = () => {
+    if (missing === null) return;
+    logger.info({ resource: resource.plural }, `allowed to list and watch ${missing.resource} now`);
+    missing = null;
+    options.onMissingRule?.(null);
+  };
+
   const listAll = async (): Promise<string> => {
     const late = new AbortController();
     const cancel = clock.after(LIST_MS, () => late.abort(tooSlow('list objects', 'the list timed out')));
@@ -185,6 +210,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         // Between 5 and 10 minutes, to spread reconnections.
         timeoutSeconds: 300 + Math.floor(options.random() * 300),
         signal: AbortSignal.any([signal, silent.signal]),
+        onOpen: allowed,
       });
       for await (const event of events) {
         heard();
@@ -214,6 +240,8 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     let backoff = FIRST_BACKOFF_MS;
     let expired = false;
     let refused = false;
+    /** When the server that answers now began to refuse. */
+    let refusedSince: number | null = null;
     while (!signal.aborted) {
       const startedAt = clock.now();
       try {
@@ -223,6 +251,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         }
         version = await watchFrom(version);
         expired = false;
+        refusedSince = null;
         if (clock.now() - startedAt > 5000) backoff = FIRST_BACKOFF_MS;
         // Prevents a busy loop with a server that ends watches immediately.
         if (clock.now() - startedAt < 1000) await pause(clock, FIRST_BACKOFF_MS, signal);
@@ -244,15 +273,19 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           await pause(clock, OPTIONAL_RETRY_MS, signal);
           continue;
         }
-        const isRefused =
-          error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 401;
+        const now = clock.now();
+        refusedSince = isRefusal(error) ? (refusedSince ?? now) : null;
+        const isStarting = refusedSince === null || now - refusedSince < STARTING_MS;
         const delay =
-          Math.min(backoff, isRefused ? MAX_BACKOFF_MS : MAX_UNREACHABLE_BACKOFF_MS) *
+          Math.min(backoff, isStarting ? MAX_STARTING_BACKOFF_MS : MAX_BACKOFF_MS) *
           (0.5 + options.random() / 2);
-        logger.warn(
-          { resource: resource.plural, delayMs: Math.round(delay) },
-          `lost the connection to the API server: ${messageOf(error)}`,
-        );
+        if (hasReason(error, 'Forbidden')) forbidden(error, version === null ? 'list' : 'watch');
+        else {
+          logger.warn(
+            { resource: resource.plural, delayMs: Math.round(delay) },
+            `lost the connection to the API server: ${messageOf(error)}`,
+          );
+        }
         await pause(clock, delay, signal);
         backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
       }
@@ -294,6 +327,16 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       return lastContact;
     },
   };
+}
+
+/** Reports whether the server answered, and refused; credentials (401) and load (429) are not a matter of rules. */
+function isRefusal(error: unknown): boolean {
+  return (
+    error instanceof ApiError &&
+    error.status >= 400 &&
+    error.status < 500 &&
+    ![401, 429].includes(error.status)
+  );
 }
 
 function versionOf(object: KubeObject): string {
