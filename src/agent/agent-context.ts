@@ -6,6 +6,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import type { BuiltinImage } from '../runtime/options.ts';
 import type { AgentConfiguration } from './configuration.ts';
+import type { MissingRules } from './missing-rules.ts';
 
 export interface AgentOptions {
   readonly builtinImages: Readonly<Record<string, BuiltinImage>>;
@@ -38,6 +39,8 @@ export interface AgentContext extends AgentOptions {
       optional?: boolean;
     },
   ): Informer<T>;
+  /** What the API server forbids this agent; informers of `follow` report it themselves. */
+  readonly missingRules: MissingRules;
   /** Called when the agent closes, the latest first. */
   onClose(close: () => Promise<void> | void): void;
 }

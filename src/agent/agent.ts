@@ -1,10 +1,11 @@
 import { mkdirSync } from 'node:fs';
 import { Registry } from 'prom-client';
 import { createClient } from '../kube/client.ts';
+import { createEventRecorder } from '../kube/events.ts';
 import { type Informer, startInformer } from '../kube/informer.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
-import { startStatusServers } from '../proxy/status-servers.ts';
+import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/status-servers.ts';
 import { type AgentContext, type AgentOptions, addressesOf } from './agent-context.ts';
 import { connectToApi } from './api-connection.ts';
 import { startCommands } from './commands-part.ts';
@@ -14,6 +15,7 @@ import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
 import { createSliceTransform, trimNode, trimService } from './informer-transforms.ts';
 import { startLoadBalancer } from './load-balancer-part.ts';
+import { createMissingRules } from './missing-rules.ts';
 import { podGateways } from './name-servers.ts';
 import { startNetwork } from './network-part.ts';
 import { registerNode } from './node-registration.ts';
@@ -40,22 +42,47 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   const transport = connectToApi(configuration, { ...options, onAnswer });
   const client = createClient(transport, `fairlead-agent/${options.version}`);
   const closers: (() => Promise<void> | void)[] = [() => transport.close()];
+  const ownNode = (): Node =>
+    nodes.get(configuration.nodeName) ?? {
+      metadata: { name: configuration.nodeName, uid: configuration.nodeName },
+    };
+  const missingRules = createMissingRules({
+    events: createEventRecorder({
+      client,
+      component: 'fairlead-agent',
+      host: configuration.nodeName,
+      clock,
+      logger,
+      signal,
+    }),
+    node: ownNode,
+  });
   const context: AgentContext = {
     ...options,
     configuration,
     client,
     registry,
+    missingRules,
     follow: (resource, settings = {}) =>
-      startInformer({ client, resource, clock, random, logger, signal, ...settings }),
+      startInformer({
+        client,
+        resource,
+        clock,
+        random,
+        logger,
+        signal,
+        onMissingRule: (rule) => missingRules.set(resource, rule),
+        ...settings,
+      }),
     onClose: (close) => closers.push(close),
   };
   mkdirSync(configuration.stateDir, { recursive: true, mode: 0o700 });
+  const nodes = context.follow(RESOURCES.nodes, { transform: trimNode });
   let proxy: ProxyPart | null = null;
   let isStarted = false;
 
   const start = async () => {
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
-    const nodes = context.follow(RESOURCES.nodes, { transform: trimNode });
     watch(nodes);
     const wanted = dns || proxied || loadBalancer;
     const services = wanted ? context.follow(RESOURCES.services, { transform: trimService }) : null;
@@ -124,6 +151,16 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     logger.info({ node: nodeName }, 'node is ready');
   };
   const startedAt = clock.now();
+  const health = (): ProxyHealth => {
+    // Health checks fail until the agent has read all objects.
+    const known = proxy?.health() ?? {
+      healthy: isStarted,
+      lastUpdated: startedAt,
+      families: [],
+      problem: isStarted ? null : 'the agent is starting',
+    };
+    return withProblems(known, missingRules.problem());
+  };
   const watch = (nodes: Informer<Node>) => {
     const servers = startStatusServers({
       healthz: configuration.healthzBindAddress,
@@ -131,14 +168,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       registry,
       clock,
       logger,
-      // Health checks fail until the agent has read all objects.
-      health: () =>
-        proxy?.health() ?? {
-          healthy: isStarted,
-          lastUpdated: startedAt,
-          families: [],
-          problem: isStarted ? null : 'the agent is starting',
-        },
+      health,
       node: () => nodes.get(configuration.nodeName),
       mode: () => proxy?.mode ?? configuration.proxy?.mode ?? '',
       configz: configuration.configz,

@@ -3,6 +3,7 @@ import { Counter, Gauge, Histogram } from 'prom-client';
 import type { ProxyPolicies } from '../dataplane/userspace/pool-listeners.ts';
 import { hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
+import { missingRule } from '../kube/missing-rule.ts';
 import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
 import type { IPFamily, SocketAddress } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
@@ -323,15 +324,18 @@ const isOwnAddress = (address: string): boolean =>
 export const removeLeftPolicies = (): Promise<void> => removePolicies();
 
 /** Returns true if this agent may read policies: an older cluster role may not allow it. */
-export async function mayReadPolicies({ client, logger }: AgentContext): Promise<boolean> {
+export async function mayReadPolicies({ client, logger, missingRules }: AgentContext): Promise<boolean> {
   try {
     await client.list(RESOURCES.networkPolicies, { limit: 1 });
     return true;
   } catch (error) {
     if (!hasReason(error, 'Forbidden', 'NotFound')) return true;
+    if (hasReason(error, 'Forbidden')) {
+      missingRules.set(RESOURCES.networkPolicies, missingRule(error, 'list', RESOURCES.networkPolicies));
+    }
     logger.error(
       { part: 'policy' },
-      `network policies are not enforced: ${messageOf(error)}; allow the agent to list and watch networkpolicies, namespaces and pods`,
+      `network policies are not enforced: ${messageOf(error)}; allow the agent to list and watch networkpolicies, namespaces and pods, and start it again`,
     );
     return false;
   }

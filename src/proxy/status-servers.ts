@@ -39,6 +39,12 @@ export interface ProxyHealth {
   readonly problem: string | null;
 }
 
+/** Adds problems that do not make the proxy unhealthy by themselves; null: none. */
+export function withProblems(health: ProxyHealth, ...more: readonly (string | null)[]): ProxyHealth {
+  const problems = [health.problem, ...more].filter((one) => one !== null);
+  return { ...health, problem: problems.length > 0 ? problems.join('; ') : null };
+}
+
 const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 
 const RETRY_MS = 5000;
