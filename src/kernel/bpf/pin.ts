@@ -63,9 +63,10 @@ export function unmountPinDirectory(path: string): void {
   });
   // Unmounting removes all pins.
   if (!ours || readdirSync(place).some((name) => !PRELOADED.includes(name))) return;
-  if (libc().umount2(place, 0) !== 0 && errnoName(libc().errno()) !== 'EBUSY') {
+  if (libc().umount2(place, 0) === 0) return;
+  // EINVAL: the mount came from another mount namespace and is locked here (mount_namespaces(7)); it stays, without pins.
+  if (!['EBUSY', 'EINVAL'].includes(errnoName(libc().errno())))
     throw systemError('unmount BPF file system', place);
-  }
 }
 
 function isBpfFs(path: string): boolean {
