@@ -1,8 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Client } from '../kube/client.ts';
 import { extendedResources } from '../kube/extended-resources.ts';
 import type { Informer } from '../kube/informer.ts';
-import type { EndpointSlice, Node } from '../kube/types.ts';
+import { type EndpointSlice, type Node, RESOURCES } from '../kube/types.ts';
 import type { PodNetwork } from '../network/pod-network.ts';
 import { startKubelet } from '../runtime/kubelet.ts';
 import type { Traffic } from '../runtime/traffic-end.ts';
@@ -26,7 +27,7 @@ export async function startPods(
     stateDir: configuration.stateDir,
     cgroupParent: pods.cgroupParent,
     maxPods: pods.maxPods,
-    extendedResources: ownExtendedResources(nodes, configuration.nodeName),
+    extendedResources: ownExtendedResources(client, nodes, configuration.nodeName),
     network,
     clusterDns: dns?.addresses ?? [],
     // A getter, since the set of nodes changes.
@@ -57,10 +58,11 @@ export async function startPods(
 }
 
 /** Follows the extended resources of this node's object. */
-export function ownExtendedResources(nodes: Informer<Node>, name: string) {
+export function ownExtendedResources(client: Client, nodes: Informer<Node>, name: string) {
   const of = (node: Node | undefined) => extendedResources(node?.status?.allocatable);
   return {
     current: () => of(nodes.get(name)),
+    refresh: async () => nodes.record(await client.get(RESOURCES.nodes, name)),
     onChange(listener: () => void) {
       nodes.handle({
         onUpdate(node, before) {

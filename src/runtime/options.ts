@@ -30,6 +30,8 @@ export interface KubeletOptions {
   readonly extendedResources?: {
     readonly current: () => Amounts;
     readonly onChange: (listener: () => void) => void;
+    /** Reads the Node object anew: the scheduler may have seen a change that this node has not. */
+    readonly refresh: () => Promise<void>;
   };
   readonly network: PodNetwork;
   readonly clusterDns: readonly string[];

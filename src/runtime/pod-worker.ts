@@ -219,7 +219,7 @@ export class PodWorker {
       case 'refuse':
         return this.#refuse();
       case 'admit':
-        return this.#admit();
+        return await this.#admit();
       case 'fail':
         return await this.#fail();
       case 'retire':
@@ -253,8 +253,11 @@ export class PodWorker {
     return unsupportedFields(this.#pod, (resource) => this.#context.resources.offers(resource));
   }
 
-  #admit(): void {
-    const rejection = this.#context.resources.admit(this.#pod);
+  async #admit(): Promise<void> {
+    const { resources, options } = this.#context;
+    if (resources.admit(this.#pod) === null) return;
+    await options.extendedResources?.refresh();
+    const rejection = this.#isLeaving() ? null : resources.admit(this.#pod);
     if (!rejection) return;
     this.#context.events.event(this.#pod, 'Warning', rejection.reason, rejection.message);
     this.#reject(rejection.reason, rejection.message);

@@ -44,7 +44,7 @@ const common = { client, logger, clock: systemClock, random: Math.random, signal
 const nodes = startInformer({ resource: RESOURCES.nodes, ...common });
 const kubelet = await startKubelet({
   ...common,
-  extendedResources: ownExtendedResources(nodes, input.nodeName),
+  extendedResources: ownExtendedResources(client, nodes, input.nodeName),
   nodeName: input.nodeName,
   nodeAddresses: input.addresses,
   stateDir: input.stateDir,
