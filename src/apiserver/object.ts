@@ -23,3 +23,7 @@ export function equal(a: unknown, b: unknown): boolean {
   for (const field of fields) if (!equal(left[field], right[field])) return false;
   return true;
 }
+
+/** Reports whether a write requires a version of the object; 0 is none, as in upstream. */
+export const namesVersion = ({ metadata }: ApiObject): boolean =>
+  !/^0*$/.test(metadata.resourceVersion ?? '');

@@ -5,7 +5,7 @@ import { afterDelete, type DeletionRequest, namespaceFinalizers } from './deleti
 import { fieldMatcher, readsOnlyMetadata } from './field-selectors.ts';
 import { apiVersionOf, type Kind, type StrategyContext } from './kind.ts';
 import { isCleared } from './managed-fields.ts';
-import { type ApiObject, equal, isObject, type JsonObject } from './object.ts';
+import { type ApiObject, equal, isObject, type JsonObject, namesVersion } from './object.ts';
 import { limitToPart } from './parts.ts';
 import { qosClass } from './pod-qos.ts';
 import { type LabelMatcher, parseLabelSelector } from './selectors.ts';
@@ -309,12 +309,9 @@ export class ResourceStore {
   #checkPreconditions(kind: Kind, current: ApiObject, object: ApiObject): void {
     const { metadata } = object;
     const name = current.metadata.name ?? '';
-    if (kind.needsVersion && !metadata.resourceVersion) {
-      throw versionMissing(kind, name);
-    }
-    if (metadata.resourceVersion && metadata.resourceVersion !== current.metadata.resourceVersion) {
-      throw modified(kind, name);
-    }
+    if (!namesVersion(object)) {
+      if (kind.needsVersion) throw versionMissing(kind, name);
+    } else if (metadata.resourceVersion !== current.metadata.resourceVersion) throw modified(kind, name);
     if (metadata.uid && metadata.uid !== current.metadata.uid) {
       throw conflict(
         kind,
@@ -361,7 +358,7 @@ export class ResourceStore {
       );
     if (request.uid && request.uid !== uid)
       throw preconditionFailed('UID', request.uid, uid, 'deleted and then recreated');
-    if (request.resourceVersion && request.resourceVersion !== resourceVersion)
+    if (request.resourceVersion !== undefined && request.resourceVersion !== resourceVersion)
       throw preconditionFailed('ResourceVersion', request.resourceVersion, resourceVersion, 'modified');
     const { object, gone } = afterDelete(kind, current, request, this.#clock.now());
     if (request.dryRun) return { stored: this.#unstored(kind, before.key, object), gone };

@@ -325,6 +325,47 @@ test('an update with an old version is refused, one without a version is not', a
   assert.equal(blind.status, 200);
 });
 
+test('version 0 is none: an update is unconditional, or refused by kinds that require a version', async () => {
+  const versioned = (object: { metadata: object }) => ({
+    ...object,
+    metadata: { ...object.metadata, resourceVersion: '0' },
+  });
+  await request('POST', `${CORE}/configmaps`, configMap('unversioned', { a: '1' }));
+  const changed = versioned(configMap('unversioned', { a: '2' }));
+  assert.equal((await request('PUT', `${CORE}/configmaps/unversioned`, changed)).status, 200);
+  const patch = { metadata: { resourceVersion: '0' }, data: { a: '3' } };
+  assert.equal((await request('PATCH', `${CORE}/configmaps/unversioned`, patch, merge)).status, 200);
+  const leases = '/apis/coordination.k8s.io/v1/namespaces/default/leases';
+  const lease = versioned({
+    apiVersion: 'coordination.k8s.io/v1',
+    kind: 'Lease',
+    metadata: { name: 'new' },
+    spec: { holderIdentity: 'a' },
+  } as { metadata: object });
+  // Created by an update.
+  assert.equal((await request('PUT', `${leases}/new`, lease)).status, 201);
+  const { status, body } = await request('PUT', `${leases}/new`, lease);
+  assert.equal(status, 422);
+  assert.match(body.message, /metadata.resourceVersion: .* must be specified for an update/);
+});
+
+test('a new pod with scheduling gates says that they block it', async () => {
+  const pod = (name: string, fields: object) => ({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name },
+    spec: { containers: [{ name: 'c', image: 'i' }], ...fields },
+  });
+  const gates = { schedulingGates: [{ name: 'example.com/wait' }] };
+  const { body: gated } = await request('POST', `${CORE}/pods`, pod('gated', gates));
+  assert.deepEqual(
+    gated.status.conditions.map(({ type, status, reason }: Record<string, string>) => [type, status, reason]),
+    [['PodScheduled', 'False', 'SchedulingGated']],
+  );
+  const { body: free } = await request('POST', `${CORE}/pods`, pod('free', {}));
+  assert.equal(free.status.conditions, undefined);
+});
+
 test('an update without changes creates no new version', async () => {
   const { body: before } = await request('GET', `${CORE}/configmaps/made`);
   const { body: after } = await request('PUT', `${CORE}/configmaps/made`, before);

@@ -17,7 +17,7 @@ export function updatePart(part: Part): ResourceHandler {
     checkFields(services, kind, body, context, options.fieldValidation);
     const object = checkBody(kind, namespace, body.object);
     const store = storeOptions(services, kind, context, options, part);
-    const { uid, resourceVersion } = object.metadata;
+    const { uid } = object.metadata;
     if (!object.metadata.name) {
       throw badRequest(
         `the name of the object (${name} based on URL) was undeterminable: name must be provided`,
@@ -29,7 +29,7 @@ export function updatePart(part: Part): ResourceHandler {
       );
     }
     const exists = services.store.get(storageKind(kind).collection, `${namespace}/${name}`) !== undefined;
-    if (!exists && part === 'main' && kind.createOnUpdate && !uid && !resourceVersion) {
+    if (!exists && part === 'main' && kind.createOnUpdate && !uid) {
       object.metadata.name = name;
       const created = await createObject(services, context, object, options, store);
       return objectResponse(services, context, form, 201, created);

@@ -2,7 +2,7 @@ import type { AdmissionAttributes, AdmissionOperation } from '../admission/plugi
 import { mutate, release, validate } from '../admission/run.ts';
 import { present, storageKind, toStorage } from '../conversion.ts';
 import type { Kind } from '../kind.ts';
-import type { ApiObject } from '../object.ts';
+import { type ApiObject, namesVersion } from '../object.ts';
 import { warn } from '../requests/request-context.ts';
 import { modified, type PreparedWrite, type WriteOptions } from '../resource-store.ts';
 import type { GroupVersionKind, ResourceContext } from '../routes/resource.ts';
@@ -109,7 +109,7 @@ export async function updateObject(
     const before = services.resources.get(storageKind(kind), namespace, name);
     const old = await present(kind, before.object);
     const object = change(structuredClone(old));
-    const isBased = object.metadata.resourceVersion !== undefined && object.metadata.resourceVersion !== '';
+    const isBased = namesVersion(object);
     const attributes = (of: ApiObject) =>
       admissionAttributes(context, {
         operation: 'UPDATE',
