@@ -4,6 +4,7 @@ import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
 import { MORE_KINDS } from './more-kinds.ts';
 import { type ApiObject, at, equal, isObject, listAt, textAt } from './object.ts';
 import { qosClass } from './pod-qos.ts';
+import { gatedCondition } from './scheduling-gates.ts';
 import { prepareServiceUpdate } from './service-update.ts';
 import { prepareClaim, prepareVolume } from './storage-admission.ts';
 
@@ -120,8 +121,8 @@ export const KINDS: readonly Kind[] = [
       // Upstream accepts the field and always matches it against nothing.
       'status.podIPs': () => '',
     },
-    prepareCreate(pod) {
-      pod['status'] = { phase: 'Pending', qosClass: qosClass(pod) };
+    prepareCreate(pod, { now }) {
+      pod['status'] = { phase: 'Pending', ...gatedCondition(pod, now), qosClass: qosClass(pod) };
     },
   }),
   defineKind('v1', 'PodTemplate', 'podtemplates', {

@@ -60,6 +60,9 @@ function stable(object: Json): Json {
     if (copy['kind'] === 'ValidatingAdmissionPolicy') delete status?.[field];
   }
   if (status?.['lastPhaseTransitionTime']) status['lastPhaseTransitionTime'] = '<time>';
+  for (const condition of (status?.['conditions'] as Json[] | undefined) ?? []) {
+    if (condition['lastTransitionTime']) condition['lastTransitionTime'] = '<time>';
+  }
   if (metadata?.['generateName']) delete metadata['name'];
   // Written by a controller there, and by the server itself here.
   delete (metadata?.['annotations'] as Json | undefined)?.['kubernetes.io/service-account.uid'];

@@ -1,4 +1,4 @@
-import { isObject, type JsonObject, listAt } from '../object.ts';
+import { at, isObject, type JsonObject, listAt } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { checkAddress } from './addresses.ts';
 import {
@@ -128,7 +128,11 @@ const RULES: readonly Rule[] = [
   ['dnsConfig', dnsConfig],
   ['readinessGates[].conditionType', mustBeNamed('qualified')],
   ['schedulingGates', distinct((gate) => gate['name'])],
-  ['schedulingGates[].name', mustBeNamed('qualified')],
+  [
+    'schedulingGates[]',
+    (gate, path, errors, parent, root) =>
+      mustBeNamed('qualified')(at(gate, 'name') ?? '', path, errors, parent, root),
+  ],
   ['topologySpreadConstraints', spread],
   ['serviceAccountName', named('subdomain')],
   ['nodeName', named('subdomain')],
