@@ -108,6 +108,28 @@ const ROWS: readonly Row[] = [
     decided: ['0 check a', '1000 check a'],
   },
   {
+    name: 'a check that began with a late answer and succeeded does not delay that of a refusal',
+    steps: [
+      [0, 'late'],
+      [10, 'node', 'success'],
+      [20, 'x', 'reset'],
+      [21, 'node', 'reset'],
+    ],
+    decided: ['0 check a', '20 check a', '21 ejected a reset 5000'],
+    out: ['a'],
+  },
+  {
+    name: 'a check that began with a late answer and failed is not repeated at once',
+    steps: [
+      [0, 'late'],
+      [45, 'node', 'timeout'],
+      [50, 'x', 'timeout'],
+      [1044, 'due'],
+      [1045, 'due'],
+    ],
+    decided: ['0 check a', '1045 check a'],
+  },
+  {
     name: 'a late answer of an ejected endpoint changes nothing',
     steps: [
       [0, 'x', 'reset'],

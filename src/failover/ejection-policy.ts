@@ -94,6 +94,10 @@ interface Record {
   checking: boolean;
   /** No check before this time, so that a client whose failures a check contradicts cannot cause a check for each. */
   nextCheckAt: number;
+  /** The check in progress began with a late answer: only if it fails, `nextCheckAt` applies to failures after it. */
+  checkedEarly: boolean;
+  /** No check for a late answer before this time. */
+  nextEarlyCheckAt: number;
   /** The last check of a suspect was not answered: check again at `nextCheckAt`. */
   checkAgain: boolean;
   /** The pools of the Service through which it failed last. */
@@ -131,6 +135,8 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
       onTrial: false,
       checking: false,
       nextCheckAt: 0,
+      checkedEarly: false,
+      nextEarlyCheckAt: 0,
       checkAgain: false,
       pools,
     };
@@ -203,6 +209,7 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     !record.onTrial &&
     record.failures.every(({ at }) => now - at >= settings.failureWindowMs) &&
     now >= record.nextCheckAt &&
+    now >= record.nextEarlyCheckAt &&
     (record.lastMs === 0 || now - record.returnedAt >= settings.forgiveMs);
 
   const dueAt = (record: Record): number | null => {
@@ -213,6 +220,7 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     return Math.max(
       lastFailure + settings.failureWindowMs,
       record.nextCheckAt,
+      record.nextEarlyCheckAt,
       record.lastMs === 0 ? Number.NEGATIVE_INFINITY : record.returnedAt + settings.forgiveMs,
     );
   };
@@ -231,12 +239,15 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     },
     late(now, endpoint, pools) {
       const record = recordOf(endpoint, pools);
-      return record && record.until === null ? check(now, endpoint, record) : [];
+      if (!record || record.until !== null || record.checking || now < record.nextEarlyCheckAt) return [];
+      Object.assign(record, { checking: true, checkedEarly: true, nextEarlyCheckAt: now + CHECK_AGAIN_MS });
+      return [{ kind: 'check', endpoint }];
     },
     checked(now, endpoint, result) {
       const record = records.get(endpoint);
       if (!record?.checking) return [];
-      record.checking = false;
+      if (record.checkedEarly && result !== 'success') record.nextCheckAt = now + CHECK_AGAIN_MS;
+      Object.assign(record, { checking: false, checkedEarly: false });
       if (result === 'success') return succeeded(now, endpoint, record);
       if (result === null) {
         if (record.until === null) record.checkAgain = true;
