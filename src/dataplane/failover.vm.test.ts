@@ -6,4 +6,4 @@ import { testShortTimers } from './testing/short-timer-suite.ts';
 const families: readonly IPFamily[] = ['ipv4', 'ipv6'];
 
 testFailover('IPVS', (netns) => createIpvs({ families, netns }));
-testShortTimers('IPVS', (netns) => createIpvs({ families, netns }));
+testShortTimers('IPVS', (netns) => createIpvs({ families, netns }), { keepsEndpoint: true });
