@@ -21,6 +21,7 @@ export type TableConnection = Pick<
   | 'chains'
   | 'commit'
   | 'commitSync'
+  | 'elementMessages'
   | 'elements'
   | 'generation'
   | 'rules'
@@ -221,9 +222,14 @@ export class Table {
 
   /** Reads the table back and compares it with the written contents; after `remove`, expects no table. */
   verify(): Promise<Difference[]> {
-    return this.#lock.run(async () =>
-      compareTable(this.#options.connection, this.family, this.name, this.#contents),
-    );
+    return this.#lock.run(async () => {
+      for (;;) {
+        const contents = this.#contents;
+        const differences = await compareTable(this.#options.connection, this.family, this.name, contents);
+        // `replaceSync` and `removeSync` do not wait for the comparison.
+        if (this.#contents === contents) return differences;
+      }
+    });
   }
 
   /**

@@ -1,7 +1,9 @@
+import { setImmediate } from 'node:timers/promises';
+import type { NetlinkMessage } from '../kernel/netlink/socket.ts';
 import { encodeExpressions } from '../kernel/nftables/batch.ts';
 import type { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
-import { type DumpedElement, isShownAs } from '../kernel/nftables/dump.ts';
+import { type DumpedElement, isShownAs, readElements } from '../kernel/nftables/dump.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { elementsOf } from './address-set.ts';
 import { bytesText, nextKey, textBytes, wordsText } from './encoding.ts';
@@ -24,40 +26,66 @@ export interface WrittenTable {
   readonly deferred: readonly { readonly elements: Elements; readonly from: number; readonly to: number }[];
 }
 
-type Reader = Pick<NftConnection, 'chains' | 'elements' | 'rules' | 'sets' | 'tables'>;
+type Reader = Pick<NftConnection, 'chains' | 'elementMessages' | 'rules' | 'sets' | 'tables'>;
 
 /** By key (the bytes as text): its value; null: any value, or none. */
 type Contents = Map<string, string | null>;
 
 const INTERVAL_END = 'end';
 
-/** Compares a table with the kernel's. `written` null: expects no table. */
-export function compareTable(
+/** Elements, or owners' groups of them, between two pauses: some milliseconds of work. */
+const SLICE = 4000;
+
+/**
+ * Compares a table with the kernel's. `written` null: expects no table. A large table takes hundreds of milliseconds, so
+ * that the event loop runs in between; `written` must not change meanwhile.
+ */
+export async function compareTable(
   connection: Reader,
   family: IPFamily,
   name: string,
   written: WrittenTable | null,
-): Difference[] {
+): Promise<Difference[]> {
   const protocol = NFPROTO[family];
   const title = `table ${tableTitle(family, name)}`;
   const exists = connection.tables(protocol).some((table) => table.name === name);
   if (!written) return exists ? [{ object: title, kind: 'unexpected' }] : [];
   if (!exists) return [{ object: title, kind: 'missing' }];
-  const wanted = contentsOf(written, family);
+  const slices = createSlices();
+  const wanted = await contentsOf(written, family, slices);
   const shown = new Set(connection.sets(protocol, name).map((set) => set.name));
-  return [
-    ...compareChains(connection, family, name, title, written.chains),
-    ...[...written.sets.values()].flatMap(({ spec }): Difference[] => {
-      const object = `${title} map ${spec.name}`;
-      if (!shown.has(spec.name)) return [{ object, kind: 'missing' }];
-      if (spec.dynamic) return [];
-      const there = connection.elements(protocol, name, spec.name);
-      return compareSet(object, spec, wanted.get(spec.name) ?? new Map(), there);
-    }),
-    ...[...shown]
-      .filter((set) => !written.sets.has(set))
-      .map((set): Difference => ({ object: `${title} map ${set}`, kind: 'unexpected' })),
-  ];
+  const differences = compareChains(connection, family, name, title, written.chains);
+  for (const { spec } of written.sets.values()) {
+    const object = `${title} map ${spec.name}`;
+    if (!shown.has(spec.name)) differences.push({ object, kind: 'missing' });
+    else if (!spec.dynamic) {
+      const there = connection.elementMessages(protocol, name, spec.name);
+      differences.push(
+        ...(await compareSet(object, spec, wanted.get(spec.name) ?? new Map(), there, slices)),
+      );
+    }
+  }
+  for (const set of shown)
+    if (!written.sets.has(set)) differences.push({ object: `${title} map ${set}`, kind: 'unexpected' });
+  return differences;
+}
+
+/** Counts work, and lets the event loop run after each slice of it. */
+interface Slices {
+  /** Returns a promise after each slice, else undefined. */
+  done(count: number): Promise<void> | undefined;
+}
+
+function createSlices(): Slices {
+  let left = SLICE;
+  return {
+    done(count) {
+      left -= count;
+      if (left > 0) return undefined;
+      left = SLICE;
+      return setImmediate();
+    },
+  };
 }
 
 function compareChains(
@@ -87,28 +115,37 @@ function compareChains(
   return differences;
 }
 
-function compareSet(
+async function compareSet(
   object: string,
   { key: types }: SetSpec,
   wanted: Contents,
-  shown: readonly DumpedElement[],
-): Difference[] {
+  shown: readonly NetlinkMessage[],
+  slices: Slices,
+): Promise<Difference[]> {
   const differences: Difference[] = [];
   const note = (key: string, kind: Difference['kind']) =>
     differences.push({ object: `${object} element ${formatKey(types, textBytes(key))}`, kind });
   const there = new Map<string, string>();
-  for (const element of shown) {
-    const text = bytesText(element.key);
-    // A range may start at the end of another.
-    if (!element.intervalEnd || !there.has(text)) there.set(text, valueShown(element));
+  for (const message of shown) {
+    const elements = readElements(message);
+    for (const element of elements) {
+      const text = bytesText(element.key);
+      // A range may start at the end of another.
+      if (!element.intervalEnd || !there.has(text)) there.set(text, valueShown(element));
+    }
+    const pause = slices.done(elements.length);
+    if (pause) await pause;
   }
+  let compared = 0;
   for (const [key, value] of wanted) {
+    if (++compared % SLICE === 0) await setImmediate();
     const other = there.get(key);
     if (value === null) continue;
     if (other === undefined) note(key, 'missing');
     else if (other !== value) note(key, 'different');
   }
   for (const [key, value] of there) {
+    if (++compared % SLICE === 0) await setImmediate();
     // The kernel returns the start of the gap between two ranges.
     if (!wanted.has(key) && value !== INTERVAL_END) note(key, 'unexpected');
   }
@@ -120,7 +157,11 @@ function valueShown({ verdict, data, keyEnd, intervalEnd }: DumpedElement): stri
   return intervalEnd ? INTERVAL_END : keyEnd ? `${bytesText(keyEnd)} ${value}` : value;
 }
 
-function contentsOf({ groups, sets, deferred }: WrittenTable, family: IPFamily): Map<string, Contents> {
+async function contentsOf(
+  { groups, sets, deferred }: WrittenTable,
+  family: IPFamily,
+  slices: Slices,
+): Promise<Map<string, Contents>> {
   const all = new Map<string, Contents>([...sets.keys()].map((name) => [name, new Map()]));
   const put = (elements: Elements, from: number, to: number, isThere: boolean) => {
     const contents = all.get(elements.set);
@@ -129,7 +170,13 @@ function contentsOf({ groups, sets, deferred }: WrittenTable, family: IPFamily):
   };
   for (const { elements, from, to } of deferred) put(elements, from, to, false);
   for (const [owner, group] of groups) {
-    for (const one of elementsOf(owner, group, family)) put(one, 0, one.count, true);
+    let count = 0;
+    for (const one of elementsOf(owner, group, family)) {
+      put(one, 0, one.count, true);
+      count += one.count;
+    }
+    const pause = slices.done(count);
+    if (pause) await pause;
   }
   return all;
 }

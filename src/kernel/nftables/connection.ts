@@ -166,6 +166,11 @@ export class NftConnection {
    * each part with the generation: if the numbers differ, the dump is repeated.
    */
   elements(family: number, table: string, set: string): DumpedElement[] {
+    return this.elementMessages(family, table, set).flatMap(readElements);
+  }
+
+  /** Like `elements`, as messages of the kernel with some 30 elements each, for `readElements`. */
+  elementMessages(family: number, table: string, set: string): NetlinkMessage[] {
     for (let attempt = 1; ; attempt++) {
       const messages = this.#dump(NFT_MSG.getElements, family, [
         [NFTA.setElements.table, table],
@@ -174,7 +179,7 @@ export class NftConnection {
       const generations = new Set(
         messages.map(({ payload }) => ((payload[2] ?? 0) << 8) | (payload[3] ?? 0)),
       );
-      if (generations.size <= 1 || attempt === DUMP_ATTEMPTS) return messages.flatMap(readElements);
+      if (generations.size <= 1 || attempt === DUMP_ATTEMPTS) return messages;
     }
   }
 

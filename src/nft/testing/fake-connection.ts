@@ -82,6 +82,7 @@ export function createFakeConnection(): FakeConnection {
     chains: () => [],
     sets: () => [],
     rules: () => new Map(),
+    elementMessages: () => [],
     elements: () => [],
   };
 }
