@@ -52,7 +52,8 @@ export function stepOfClaim(view: ClaimView): ClaimStep {
     if (volume.spec?.claimRef && !isBoundTo(volume, claim)) {
       return waiting('FailedBinding', `volume ${JSON.stringify(named)} already bound to a different claim.`);
     }
-    const problem = mismatch(volume, claim);
+    // A volume and a claim that name each other are bound whatever they ask for.
+    const problem = volume.spec?.claimRef ? null : mismatch(volume, claim);
     if (problem !== null) {
       const message = `Cannot bind to requested volume ${JSON.stringify(named)}: ${problem}`;
       return { step: 'wait', type: 'Warning', reason: 'VolumeMismatch', message };

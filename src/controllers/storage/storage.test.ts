@@ -145,6 +145,13 @@ const CLAIMS: readonly [
     undefined,
     'wait VolumeMismatch',
   ],
+  [
+    'is bound to a volume of another class that names it, too',
+    claim({ volumeName: 'a', storageClassName: 'standard' }),
+    [volume('a', reference('data'))],
+    storageClass({ volumeBindingMode: 'WaitForFirstConsumer' }),
+    'bind a',
+  ],
   ['is lost with its volume', claim({ volumeName: 'a' }, bound), [], undefined, 'lose ClaimLost'],
   [
     'is lost if its volume is bound to another claim',
