@@ -45,7 +45,11 @@ export interface AgentContext extends AgentOptions {
   onClose(close: () => Promise<void> | void): void;
 }
 
-/** Returns the addresses that a node's kubelet reports, primary first. */
+/** Returns the addresses by which the cluster knows a node, primary first; external ones if it has no others. */
 export function addressesOf(node: Node): string[] {
-  return (node.status?.addresses ?? []).filter((one) => one.type === 'InternalIP').map((one) => one.address);
+  const all = node.status?.addresses ?? [];
+  const internal = all.filter((one) => one.type === 'InternalIP');
+  return (internal.length > 0 ? internal : all.filter((one) => one.type === 'ExternalIP')).map(
+    (one) => one.address,
+  );
 }

@@ -4,6 +4,7 @@ import { createClient } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import { type Informer, startInformer } from '../kube/informer.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/status-servers.ts';
 import { type AgentContext, type AgentOptions, addressesOf } from './agent-context.ts';
@@ -14,12 +15,19 @@ import { startControlSocket } from './control-socket.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
 import { createSliceTransform, trimNode, trimService } from './informer-transforms.ts';
+import { openLateNetwork } from './late-network.ts';
 import { startLoadBalancer } from './load-balancer-part.ts';
 import { createMissingRules } from './missing-rules.ts';
 import { podGateways } from './name-servers.ts';
 import { startNetwork } from './network-part.ts';
 import { registerNode } from './node-registration.ts';
-import { nodeWhen, ownNodeOrSubstitute } from './own-node.ts';
+import {
+  nodeProblem,
+  nodeWhen,
+  ownNodeOrSubstitute,
+  podNetworkProblem,
+  reportNodeProblems,
+} from './own-node.ts';
 import { startPods } from './pods-part.ts';
 import { mayReadPolicies, type PolicyPart, removeLeftPolicies, startPolicies } from './policy-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
@@ -80,6 +88,8 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   const nodes = context.follow(RESOURCES.nodes, { transform: trimNode });
   let proxy: ProxyPart | null = null;
   let isStarted = false;
+  let networkProblem: string | null = null;
+  const reporting = { address: configuration.nodeAddress, clock, logger };
 
   const start = async () => {
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
@@ -103,29 +113,52 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
         })
       : null;
     const own = { nodes, name: nodeName, signal };
-    const isReady = (one: Node) =>
-      addressesOf(one).length > 0 && (!network || (one.spec?.podCIDRs ?? []).length > 0);
-    const isAlone = proxied !== null && !network && !pods && !dns && !loadBalancer;
-    const node = isAlone
-      ? await ownNodeOrSubstitute({ ...own, address: configuration.nodeAddress, clock, logger })
-      : await nodeWhen(own, isReady);
+    const lacks = (one: Node | undefined) => (network ? podNetworkProblem(one, nodeName) : null);
+    const isComplete = (one: Node) => addressesOf(one).length > 0 && lacks(one) === null;
+    // A node of a local cluster has registered itself: it waits for its pod networks only.
+    const node = pods
+      ? await nodeWhen(own, isComplete)
+      : await ownNodeOrSubstitute({ ...own, ...reporting, isComplete });
+    if (!pods) context.onClose(reportNodeProblems({ ...own, ...reporting }));
     const onProblem = (problem: string | null) => registration?.setNetworkProblem(problem);
     const policies = await startPolicyPart(context, nodes);
-    const podNetwork = network ? startNetwork(context, node, nodes, policies, onProblem) : null;
+    const open = (from: Node) => startNetwork(context, from, nodes, policies, onProblem);
+    // An external address may be one that this machine does not have.
+    const known = nodes.get(nodeName);
+    const isUsual = known?.status?.addresses?.some(({ type }) => type === 'InternalIP') === true;
+    const podNetwork = network && known && isUsual && lacks(known) === null ? open(known) : null;
+    const late =
+      network && !podNetwork
+        ? openLateNetwork({
+            ...own,
+            lacks,
+            open,
+            clock,
+            logger,
+            onProblem: (problem) => {
+              networkProblem = problem;
+            },
+          })
+        : null;
+    const lateGateways = late?.then(() => podGateways(nodes.get(nodeName) ?? node)) ?? null;
+    lateGateways?.catch(() => {});
     const parts: Promise<unknown>[] = [];
     if (dns && services && slices) {
-      const gateways = podNetwork ? podGateways(node) : [];
-      parts.push(startDns(context, dns, { services, slices, gateways }));
-      if (gateways.length > 0) {
-        parts.push(
-          startDnsFallback(context, {
-            nodes,
-            cluster: dns.addresses,
-            own: gateways,
-            onChange: (others) => policies?.setNameServers([...dns.addresses, ...others]),
-          }),
-        );
-      }
+      const gateways = podNetwork && known ? podGateways(known) : [];
+      parts.push(startDns(context, dns, { services, slices, gateways, lateGateways }));
+      const startFallback = async (addresses: readonly string[]) => {
+        if (addresses.length === 0) return;
+        await startDnsFallback(context, {
+          nodes,
+          cluster: dns.addresses,
+          own: addresses,
+          onChange: (others) => policies?.setNameServers([...dns.addresses, ...others]),
+        });
+      };
+      parts.push(startFallback(gateways));
+      void lateGateways?.then(startFallback).catch((error: unknown) => {
+        if (!signal.aborted) logger.error({ err: error }, `DNS of other nodes: ${messageOf(error)}`);
+      });
     }
     if (proxied && services && slices && serviceCidrs) {
       parts.push(
@@ -146,20 +179,31 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     await Promise.all(parts);
     if (loadBalancer && services && slices)
       await startLoadBalancer(context, loadBalancer, { nodes, services, slices });
+    await late;
     await registration?.setReady();
     isStarted = true;
     logger.info({ node: nodeName }, 'node is ready');
   };
   const startedAt = clock.now();
+  const nodeProblemNow = () =>
+    configuration.pods
+      ? null
+      : nodeProblem(nodes.get(configuration.nodeName), configuration.nodeName, configuration.nodeAddress);
   const health = (): ProxyHealth => {
     // Health checks fail until the agent has read all objects.
+    const problem = isStarted ? nodeProblemNow() : 'the agent is starting';
     const known = proxy?.health() ?? {
-      healthy: isStarted,
+      healthy: problem === null,
+      live: isStarted || networkProblem !== null,
       lastUpdated: startedAt,
       families: [],
-      problem: isStarted ? null : 'the agent is starting',
+      problem,
     };
-    return withProblems(known, missingRules.problem());
+    return withProblems(
+      { ...known, healthy: known.healthy && networkProblem === null },
+      networkProblem,
+      missingRules.problem(),
+    );
   };
   const watch = (nodes: Informer<Node>) => {
     const servers = startStatusServers({

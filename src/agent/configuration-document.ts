@@ -6,7 +6,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   apiVersion: 'The version of this format.',
   kind: 'The kind of the document; KubeProxyConfiguration is read too.',
   nodeName: "The name of this machine's Node object. Absent: the variable NODE_NAME, else the host name.",
-  nodeAddress: "The node's primary address. Absent: the first InternalIP of its Node object.",
+  nodeAddress:
+    "The node's primary address. Absent: the first InternalIP of its Node object, else its first ExternalIP.",
   kubeconfig: "The kubeconfig file for the API server. Absent: the pod's service account.",
   server:
     'https://HOST:PORT of the API server, instead of the one in the kubeconfig or the pod. An agent in a pod needs it: the Service address of the API server works only once an agent has programmed it.',

@@ -34,6 +34,8 @@ export interface DnsSources {
   readonly slices: Informer<EndpointSlice>;
   /** Addresses of this node that other nodes' pods query while their own node does not answer. */
   readonly gateways: readonly string[];
+  /** The same, for a pod network that opens later; null: none. */
+  readonly lateGateways: Promise<readonly string[]> | null;
 }
 
 /** Records the addresses added to the loopback device, so that `cleanup` can remove them. */
@@ -43,7 +45,7 @@ export const DNS_ADDRESSES_FILE = 'dns-addresses';
 export async function startDns(
   context: AgentContext,
   dns: DnsConfiguration,
-  { services, slices, gateways }: DnsSources,
+  { services, slices, gateways, lateGateways }: DnsSources,
 ): Promise<DnsServer> {
   const { configuration, logger, signal, random, clock, registry } = context;
   const passed = takePassedSockets();
@@ -109,15 +111,20 @@ export async function startDns(
   });
   // Not at the signal: it answers until the parts that were started later have closed.
   context.onClose(() => server.close());
-  for (const address of gateways) {
-    try {
-      const extra = await startDnsServer({ ...common, listeners: [{ address, port: DNS_PORT }] });
-      context.onClose(() => extra.close());
-    } catch (error) {
-      // This affects only pods of nodes whose agent is down.
-      logger.warn({ err: error, address }, `cannot serve DNS to other nodes' pods: ${messageOf(error)}`);
+  const serve = async (addresses: readonly string[]) => {
+    for (const address of addresses) {
+      try {
+        const extra = await startDnsServer({ ...common, listeners: [{ address, port: DNS_PORT }] });
+        context.onClose(() => extra.close());
+      } catch (error) {
+        // This affects only pods of nodes whose agent is down.
+        logger.warn({ err: error, address }, `cannot serve DNS to other nodes' pods: ${messageOf(error)}`);
+      }
     }
-  }
+  };
+  await serve(gateways);
+  // Rejects only when the agent ends.
+  void lateGateways?.then(serve).catch(() => {});
   await known;
   return server;
 }

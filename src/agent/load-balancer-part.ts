@@ -112,6 +112,11 @@ export async function startLoadBalancer(
     if (event.kind === 'address' && (link || settings.interface !== null)) return;
     follow();
   });
+  // The address of a Node that was incomplete at the start selects the interface later.
+  const look = ({ metadata }: Node) => {
+    if (metadata?.name === nodeName && link === null && settings.interface === null) follow();
+  };
+  const stopLooking = nodes.handle({ onAdd: look, onUpdate: look });
   new Gauge({
     name: 'fairlead_load_balancer_announced_addresses',
     help: 'Load-balancer addresses that this node announces',
@@ -122,6 +127,7 @@ export async function startLoadBalancer(
   });
   context.onClose(async () => {
     watch.close();
+    stopLooking();
     await speaker.close();
     announcer?.close();
   });

@@ -20,26 +20,47 @@ export interface OwnNodeOptions {
 const PATIENCE_MS = 3000;
 
 /**
- * Returns this machine's Node object for the proxy. If it is missing or has no address after some seconds, returns a
- * substitute with the configured name, so that Services work as far as possible, and logs the problem. Rejects
- * when the signal aborts.
+ * Returns this machine's Node object. If it is missing or incomplete after some seconds, returns what is known of it, at
+ * least the configured name, so that Services work as far as possible. Rejects when the signal aborts.
  */
-export async function ownNodeOrSubstitute(options: OwnNodeOptions): Promise<Node> {
-  const { nodes, name, address, clock, logger } = options;
+export async function ownNodeOrSubstitute(
+  options: OwnNodeOptions & { readonly isComplete: (node: Node) => boolean },
+): Promise<Node> {
+  const { nodes, name, address, clock, isComplete } = options;
   await nodes.synced;
-  const found = nodeWhen(options, (node) => nodeProblem(node, name, address) === null);
+  const found = nodeWhen(options, (node) => isComplete(withAddress(node, address)));
   const patience = Promise.withResolvers<null>();
   const cancel = clock.after(PATIENCE_MS, () => patience.resolve(null));
   const node = await Promise.race([found, patience.promise]);
   cancel();
   if (node) return withAddress(node, address);
   found.catch(() => {});
-  const known = nodes.get(name);
-  logger.warn(
-    { node: name },
-    `${nodeProblem(known, name, address)}; Services are programmed without node-dependent features, and /healthz answers 503`,
-  );
-  return withAddress(known ?? { metadata: { name } }, address);
+  return withAddress(nodes.get(name) ?? { metadata: { name } }, address);
+}
+
+/** Logs what this machine's Node object lacks, at once and at each change, until the result is called. */
+export function reportNodeProblems(
+  options: Pick<OwnNodeOptions, 'nodes' | 'name' | 'address' | 'logger'>,
+): () => void {
+  const { nodes, name, address, logger } = options;
+  let said: string | null = null;
+  const look = () => {
+    const problem = nodeProblem(nodes.get(name), name, address);
+    if (problem === said) return;
+    said = problem;
+    if (problem === null) logger.info({ node: name }, `Node ${name} and its address are known now`);
+    else {
+      logger.warn(
+        { node: name },
+        `${problem}; Services are programmed without node-dependent features, and /healthz answers 503`,
+      );
+    }
+  };
+  const change = (node: Node) => {
+    if (node.metadata?.name === name) look();
+  };
+  look();
+  return nodes.handle({ onAdd: change, onUpdate: change, onDelete: change });
 }
 
 /** Returns the reason why a Node object is insufficient for a proxy, or null. */
@@ -49,6 +70,18 @@ export function nodeProblem(node: Node | undefined, name: string, address: strin
   }
   const isKnown = address !== null || addresses(node, 'InternalIP', 'ExternalIP').length > 0;
   return isKnown ? null : `Node ${name} has neither an InternalIP nor an ExternalIP`;
+}
+
+/** Returns what a Node lacks for a pod network, or null. */
+export function podNetworkProblem(node: Node | undefined, name: string): string | null {
+  if (!node) return `no such Node: ${name}`;
+  if (addresses(node, 'InternalIP', 'ExternalIP').length === 0) {
+    return `Node ${name} has neither an InternalIP nor an ExternalIP`;
+  }
+  const hasNetwork = (node.spec?.podCIDRs ?? []).length > 0;
+  return hasNetwork
+    ? null
+    : `Node ${name} has no podCIDRs: a controller must assign them (--allocate-node-cidrs)`;
 }
 
 /** Returns the Node with `address` before the addresses in its status; null: unchanged. */
@@ -74,13 +107,17 @@ export function nodeWhen(
   wanted: (node: Node) => boolean,
 ): Promise<Node> {
   return new Promise((resolve, reject) => {
+    let isFound = false;
+    let stop = () => {};
     const look = (node: Node) => {
-      if (node.metadata?.name !== name || !wanted(node)) return;
+      if (node.metadata?.name !== name || isFound || !wanted(node)) return;
+      isFound = true;
       stop();
       resolve(node);
     };
-    let stop = () => {};
     stop = nodes.handle({ onAdd: look, onUpdate: look });
+    // Found among the existing ones, before there was anything to stop.
+    if (isFound) stop();
     signal.addEventListener('abort', () => {
       stop();
       reject(signal.reason);

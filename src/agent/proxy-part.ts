@@ -166,6 +166,7 @@ export async function startProxyPart(
     const isProgrammed = since === null || clock.now() - since < 2 * proxied.syncPeriodMs;
     return {
       healthy: isProgrammed && problem === null,
+      live: isProgrammed,
       lastUpdated: proxy.lastAppliedAt ?? startedAt,
       families,
       problem,

@@ -80,6 +80,8 @@ test('a Node object is read without its malformed parts', () => {
   assert.deepEqual(peerNode({ metadata: { name: 'n' }, spec: { podCIDR: '10.0.0.0/24' } }).podCidrs, [
     '10.0.0.0/24',
   ]);
+  const external = [{ type: 'ExternalIP', address: '198.51.100.1' }];
+  assert.deepEqual(peerNode({ status: { addresses: external } }).addresses, ['198.51.100.1']);
   assert.deepEqual(peerNode({}), { name: '', addresses: [], podCidrs: [] });
 });
 

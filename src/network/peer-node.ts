@@ -3,7 +3,7 @@ import { addressAt, canonicalAddress, familyOf, type IPFamily, parseCidr } from 
 /** The parts of a node that other nodes need. */
 export interface PeerNode {
   readonly name: string;
-  /** Addresses of type InternalIP; the first of each family is used. */
+  /** Addresses of type InternalIP, of type ExternalIP if it has no others; the first of each family is used. */
   readonly addresses: readonly string[];
   /** Networks of its pods. */
   readonly podCidrs: readonly string[];
@@ -25,10 +25,11 @@ export interface NodeObject {
 /** Reads a Node object. Malformed fields are left out: one broken Node must not stop the routes to others. */
 export function peerNode(node: NodeObject): PeerNode {
   const cidrs = node.spec?.podCIDRs ?? (node.spec?.podCIDR === undefined ? [] : [node.spec.podCIDR]);
+  const all = node.status?.addresses ?? [];
+  const internal = all.filter((entry) => entry.type === 'InternalIP');
   return {
     name: node.metadata?.name ?? '',
-    addresses: (node.status?.addresses ?? [])
-      .filter((entry) => entry.type === 'InternalIP')
+    addresses: (internal.length > 0 ? internal : all.filter((entry) => entry.type === 'ExternalIP'))
       .map((entry) => canonicalAddress(entry.address))
       .filter((address) => address !== null),
     podCidrs: cidrs.map((text) => parseCidr(text)?.text).filter((text) => text !== undefined),

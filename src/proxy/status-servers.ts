@@ -32,6 +32,8 @@ export interface StatusOptions {
 /** The health of the proxy; times in the clock's milliseconds. */
 export interface ProxyHealth {
   readonly healthy: boolean;
+  /** False if a restart may help: it does not help against a Node object without an address. */
+  readonly live: boolean;
   /** The time up to which all changes are programmed. */
   readonly lastUpdated: number;
   readonly families: readonly IPFamily[];
@@ -83,9 +85,14 @@ const json = (code: number, value: unknown): Answer => ({
 });
 const text = (code: number, body: string): Answer => ({ code, type: 'text/plain; charset=utf-8', body });
 
-function healthAnswer(options: StatusOptions, path: string): Answer {
+/** Returns the answer of the health server for a path. */
+export function healthAnswer(
+  options: Pick<StatusOptions, 'clock' | 'health' | 'node' | 'count'>,
+  path: string,
+): Answer {
   const now = options.clock.now();
-  const { healthy, lastUpdated, families, problem } = options.health();
+  const { live, lastUpdated, families, problem, ...health } = options.health();
+  const healthy = path === '/livez' ? live : health.healthy;
   const times = {
     lastUpdated: new Date(healthy ? now : lastUpdated).toISOString(),
     currentTime: new Date(now).toISOString(),
