@@ -107,13 +107,24 @@ describe('a node with kube-proxy', { skip }, () => {
   for (const [theirs, ours] of [
     ['iptables', 'nftables'],
     ['iptables', 'iptables'],
+    ['iptables', 'ebpf'],
+    ['iptables', 'userspace'],
+    ['nftables', 'nftables'],
     ['nftables', 'iptables'],
   ] as const) {
     test(`kube-proxy in ${theirs} mode → ${ours} mode: no request fails, and no state of kube-proxy remains`, async () => {
       assert.equal((await cluster.fairlead('mode', ours, '--node', 'node-1')).status, 0);
-      await cluster.ask('create', 'service', 'clusterip', 'stale', '--tcp=80:8080');
-      await cluster.ask('set', 'selector', 'service', 'stale', 'app=hello');
-      const stale = await clusterIP('stale');
+      for (const name of ['stale', 'emptied', 'local']) {
+        await cluster.ask('create', 'service', 'clusterip', name, '--tcp=80:8080');
+        await cluster.ask('set', 'selector', 'service', name, 'app=hello');
+      }
+      const policy = '{"spec":{"internalTrafficPolicy":"Local"}}';
+      await cluster.ask('patch', 'service', 'local', '-p', policy);
+      const [stale, emptied, local] = [
+        await clusterIP('stale'),
+        await clusterIP('emptied'),
+        await clusterIP('local'),
+      ];
       await killAgent();
       assert.equal((await fairleadOnNode('cleanup', '--config', proxyOnly)).status, 0);
       const kubeProxy = await startKubeProxy(theirs);
@@ -136,10 +147,12 @@ describe('a node with kube-proxy', { skip }, () => {
         await stopKubeProxy(kubeProxy);
       }
       await cluster.ask('delete', 'service', 'stale');
+      await cluster.ask('set', 'selector', 'service', 'emptied', 'app=nothing');
       assert.match(onNode('nft', 'list', 'ruleset'), new RegExp(stale.replaceAll('.', '\\.')));
       const load = cluster.load('node/node-1', `http://${service}`);
       const connection = cluster.connect('node/node-1', service, 80);
-      await startAgent();
+      // The emptied Service counts as unhealthy in the cluster's status.
+      assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
       const left =
         ours === 'iptables' ? /KUBE-PROXY-CANARY|kube-proxy/ : /KUBE-(PROXY|SERVICES|SVC)|kube-proxy/;
       await eventually(rules, (text) => !left.test(text));
@@ -147,6 +160,13 @@ describe('a node with kube-proxy', { skip }, () => {
       const { failures } = await load.stop();
       assert.deepEqual(failures, {});
       assert.equal((await connection.stop()).answers.size, 1);
+      const ask = (address: string, count: number) =>
+        cluster.request('node/node-1', `http://${address}`, '--count', `${count}`, '--timeout', '1000');
+      assert.deepEqual((await ask(emptied, 3)).answers, {}, 'a Service without endpoints is not answered');
+      const here = (await cluster.pods('app=hello')).filter(({ node }) => node === 'node-1');
+      const { answers } = await ask(local, 20);
+      assert.deepEqual(Object.keys(answers).sort(), here.map(({ name }) => name).sort());
+      await cluster.ask('delete', 'service', 'emptied', 'local');
     });
   }
 
