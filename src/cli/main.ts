@@ -59,7 +59,8 @@ Start with: fairlead up -f examples/hello.yaml
 
 if (process.argv[1] && import.meta.filename === process.argv[1]) {
   const [command] = process.argv.slice(2);
-  if (COMMANDS.some(({ name }) => name === command)) {
+  // Of the bundle only: the sources' folder is not for files of a run.
+  if (import.meta.filename.endsWith('.mjs') && COMMANDS.some(({ name }) => name === command)) {
     keepCompiledCode(join(dirname(import.meta.filename), 'compile-cache'), String(command));
   }
   process.exitCode = await main(process.argv.slice(2), processOutput());
