@@ -4,9 +4,11 @@
  * replaces another one in an EndpointSlice; its lag lasts from the API server's answer to the writer until the kernel has
  * committed the transaction with the new pod's address.
  *
- * node bench/proxy-scale.ts [--services 10000] [--endpoints 250000] [--rates 20,200] [--seconds 20] [--kube-proxy PROGRAM]
+ * node bench/proxy-scale.ts [--services 10000] [--endpoints 250000] [--rates 20,200] [--seconds 20] [--nodes 0]
+ *   [--kube-proxy PROGRAM]
  *
- * Neither program reads pods or other nodes, so that the cluster has only the Services, their EndpointSlices, and one node.
+ * Neither program reads pods: the cluster has only the Services, their EndpointSlices, the proxies' node, and `--nodes`
+ * others, whose kubelets report every five minutes. The agent reads all nodes, and kube-proxy only its own.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
@@ -23,6 +25,7 @@ import { runInOwnNamespace } from './own-namespace.ts';
 import { printTable } from './print-table.ts';
 import { processorTime, residentMemory } from './process-usage.ts';
 import { NODE, type ScaleService, scaleServices, serviceObject, sliceObjects } from './scale-cluster.ts';
+import { createNodes, reportNodes } from './scale-node.ts';
 
 const POD_CIDR = '10.128.0.0/9';
 const SERVICE_CIDR = '10.96.0.0/12';
@@ -37,6 +40,7 @@ const { values: options } = parseArgs({
     endpoints: { type: 'string', default: '250000' },
     rates: { type: 'string', default: '20,200' },
     seconds: { type: 'string', default: '20' },
+    nodes: { type: 'string', default: '0' },
     'kube-proxy': {
       type: 'string',
       default: join(process.env['KUBEBUILDER_ASSETS'] ?? '/usr/local/bin', 'kube-proxy'),
@@ -45,6 +49,7 @@ const { values: options } = parseArgs({
   },
 });
 const RATES = options.rates.split(',').map(Number);
+const OTHER_NODES = Number(options.nodes);
 const SECONDS = Math.min(60, Number(options.seconds));
 
 interface Owned {
@@ -101,6 +106,7 @@ async function churn(
   const cpu = processorTime(proxy.pid);
   const bytes = loopbackBytes();
   const started = performance.now();
+  const stopReports = OTHER_NODES > 0 ? reportNodes(client, OTHER_NODES) : () => {};
   const writes: Promise<void>[] = [];
   const count = rate * SECONDS;
   for (let k = 0; k < count; k++) {
@@ -121,6 +127,7 @@ async function churn(
     await sleep(20);
   }
   watch.close();
+  stopReports();
   const seconds = (performance.now() - started) / 1000;
   const lags = [...told].flatMap(([pod, at]) => {
     const end = committed.get(pod);
@@ -211,6 +218,7 @@ async function runInside(): Promise<void> {
     const addresses = [{ type: 'InternalIP', address: '192.0.2.10' }];
     const name = NODE.metadata?.name ?? '';
     await client.patch(RESOURCES.nodes, name, 'merge', { status: { addresses } }, { subresource: 'status' });
+    await createNodes(client, OTHER_NODES);
     const all: Owned[] = [];
     for (const service of services) {
       const owner = await client.create(RESOURCES.services, serviceObject(service));
