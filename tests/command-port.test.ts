@@ -147,7 +147,7 @@ describe('who may do what', () => {
     readonly text?: RegExp;
   }[] = [
     { name: 'no token', token: () => undefined, status: 401, text: /no token/ },
-    { name: 'a text that is no token', token: () => 'secret', status: 401, text: /not valid/ },
+    { name: 'a text that is not a token', token: () => 'secret', status: 401, text: /not valid/ },
     { name: 'a forged token', token: () => forged('fairlead-agent/node-1'), status: 401, text: /not valid/ },
     {
       name: "a token for another node's agent",

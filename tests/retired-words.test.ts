@@ -18,7 +18,9 @@ const RETIRED: readonly (readonly [word: RegExp, instead: string])[] = [
   [/one-at-a-time/, 'mutex'],
   [/\b(is_piece|there_is)\b/, 'is_fragment, test_flag'],
   [/\b(MOST|LEAST)_(?!CONNECTIONS)/, 'MAX_, MIN_'],
-  [/\bmost(BackoffMs|Ejected)\b/, 'max'],
+  [/\bmost(BackoffMs|Ejected|Endpoints)\b/, 'max'],
+  [/(?<![Tt]here )\b(is|are) no (?!longer\b|more\b)[a-z]/, 'is not a'],
+  [/\btold below\b/, 'described below'],
   [/\bstrangers?\b/i, 'traffic from outside the cluster'],
   [/\bwhoever\b/i, 'name the actor'],
   [/\bnobody\b(?!:)/i, 'no program, no node'],
@@ -31,13 +33,12 @@ const RETIRED: readonly (readonly [word: RegExp, instead: string])[] = [
   [/endpoint of then/, 'the same endpoint'],
   [/meets the tables of/, 'enters the Service rules of'],
   [/announces no longer/, 'stopped announcing'],
-  [/\bmade anew\b/, 'recreated'],
-  [/\bwritten anew\b/, 'rewritten'],
+  [/\banew\b/, 'again'],
   [/\bby way of\b/, 'through'],
   [/: (an object|a list|text) belongs here/, 'must be an object, a list, a string'],
   [/programming of everything/, 'full sync'],
   [/\bleads? out of it\b/, 'is outside'],
-  [/\bwhat is left\b/, 'name what remains'],
+  [/\bwhat is left\b/i, 'name what remains'],
   [/\btells of\b/, 'reports'],
   [/\bgives (load-balancer )?addresses away\b/, 'assigns addresses'],
   [/\bEverything about the\b/, 'name the part'],
@@ -49,6 +50,7 @@ const root = resolve(import.meta.dirname, '..');
 const PLACES = [
   'src',
   'bpf',
+  'cni',
   'docs',
   'tests',
   'tools',
@@ -58,7 +60,7 @@ const PLACES = [
   'README.md',
   'CONTRIBUTING.md',
 ];
-const TEXTS = /\.(ts|mjs|md|c|h|sh|yaml)$/;
+const TEXTS = /\.(ts|tsx|mjs|md|c|h|css|html|sh|yaml)$/;
 /** Texts of others: the descriptions of Kubernetes' fields, dependencies, and files produced by tests. */
 const NOT_OURS = /(^|\/)(generated|node_modules|golden|dist)\//;
 

@@ -61,7 +61,7 @@ export function createNodeProber(clock: Clock): (body: Partial<ProbeBody> | null
       clock,
       patience: wait,
     });
-    // What other servers answer is no business of a check.
+    // A check does not report what other servers answer.
     return outcome.kind === 'failed' && outcome.error.startsWith('answered ')
       ? { kind: 'failed', error: 'answered by a server that is not of the check' }
       : outcome;

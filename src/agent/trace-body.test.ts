@@ -30,7 +30,7 @@ describe('a request to observe', () => {
       refused: /packet/,
     },
     {
-      name: 'a destination that is no address',
+      name: 'a destination that is not an address',
       body: { packet: TCP, pods: [POD], send: { ...SEND, destination: { ip: 'web', port: 80 } } },
       refused: /send\.destination/,
     },

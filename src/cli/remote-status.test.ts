@@ -19,7 +19,7 @@ const node = (name: string, ready = true) => ({
 });
 const finding = {
   object: { kind: 'Service', namespace: 'shop', name: 'web' },
-  message: 'spec.ports[0].port: 0 is no port',
+  message: 'spec.ports[0].port: 0 is not a port',
 };
 const state = {
   mode: 'nftables',
@@ -73,7 +73,7 @@ test('each problem is one line: nodes, agents, findings, Services; many are coun
     'n2: not ready: kubelet stopped; see: kubectl describe node n2',
     'n2: connection refused',
     'n3: no agent runs on this node',
-    'Service shop/web: spec.ports[0].port: 0 is no port',
+    'Service shop/web: spec.ports[0].port: 0 is not a port',
     'Service shop/web: no ready endpoint; no pod has the labels app=web: create one, or correct the selector',
   ]);
   const many = { ...status, problems: Array.from({ length: 25 }, (_, i) => `problem ${i}`) };

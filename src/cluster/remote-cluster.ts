@@ -56,7 +56,7 @@ export interface RemoteCluster {
   trace(node: string, body: TraceBody, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
   /** The error of a stream that ended by itself. */
   ended(node: string, cause?: unknown): FairleadError;
-  /** Switches the modes of nodes, one after another; a node that fails is no reason not to go on. */
+  /** Switches the modes of nodes, one after another, also after a node that fails. */
   changeMode(
     mode: Mode,
     only: readonly string[],

@@ -32,7 +32,7 @@ export function packSlices(
   groups: readonly SliceGroup[],
   existing: readonly EndpointSlice[],
   metadata: SliceMetadata,
-  mostEndpoints = MAX_ENDPOINTS,
+  maxEndpoints = MAX_ENDPOINTS,
 ): SliceWrites {
   const writes: SliceWrites = { create: [], update: [], delete: [] };
   const byGroup = new Map<string, EndpointSlice[]>();
@@ -44,7 +44,7 @@ export function packSlices(
   }
   for (const group of groups) {
     const key = groupKey(group.addressType, group.ports);
-    packGroup(group, byGroup.get(key) ?? [], metadata, mostEndpoints, writes);
+    packGroup(group, byGroup.get(key) ?? [], metadata, maxEndpoints, writes);
     byGroup.delete(key);
   }
   for (const slices of byGroup.values()) writes.delete.push(...slices);
@@ -55,7 +55,7 @@ function packGroup(
   group: SliceGroup,
   existing: readonly EndpointSlice[],
   metadata: SliceMetadata,
-  mostEndpoints: number,
+  maxEndpoints: number,
   writes: SliceWrites,
 ): void {
   const missing = new Map(group.endpoints.map((endpoint) => [identityOf(endpoint), endpoint]));
@@ -79,11 +79,11 @@ function packGroup(
   for (const draft of drafts) {
     // An emptied slice is deleted rather than refilled, unless it is the only one.
     if (!draft.changed || (draft.endpoints.length === 0 && drafts.length > 1)) continue;
-    draft.endpoints.push(...rest.splice(0, mostEndpoints - draft.endpoints.length));
+    draft.endpoints.push(...rest.splice(0, maxEndpoints - draft.endpoints.length));
   }
-  if (rest.length > 0 && rest.length < mostEndpoints) {
+  if (rest.length > 0 && rest.length < maxEndpoints) {
     const fitting = drafts
-      .filter(({ changed, endpoints }) => !changed && endpoints.length + rest.length <= mostEndpoints)
+      .filter(({ changed, endpoints }) => !changed && endpoints.length + rest.length <= maxEndpoints)
       .sort((a, b) => b.endpoints.length - a.endpoints.length)[0];
     if (fitting) {
       fitting.endpoints.push(...rest.splice(0));
@@ -95,7 +95,7 @@ function packGroup(
       metadata: { ...metadata },
       addressType: group.addressType,
       ports: [...group.ports],
-      endpoints: rest.splice(0, mostEndpoints),
+      endpoints: rest.splice(0, maxEndpoints),
     });
   }
   // A Service without endpoints has one empty slice: readers see that it was processed.

@@ -203,7 +203,7 @@ function formatRange(types: readonly DataType[], first: Uint8Array, last: Uint8A
     .join(' . ');
 }
 
-/** Returns the length of the prefix that all addresses of a range share; null: the range is no network. */
+/** Returns the length of the prefix that all addresses of a range share; null: the range is not a network. */
 function networkPrefix(first: Uint8Array, last: Uint8Array): number | null {
   const varying = first.map((byte, i) => byte ^ (last[i] ?? 0));
   const isLowest = first.every((byte, i) => (byte & (varying[i] ?? 0)) === 0);

@@ -30,7 +30,7 @@ export interface KubeletOptions {
   readonly extendedResources?: {
     readonly current: () => Amounts;
     readonly onChange: (listener: () => void) => void;
-    /** Reads the Node object anew: the scheduler may have seen a change that this node has not. */
+    /** Reads the Node object again: the scheduler may have seen a change that this node has not. */
     readonly refresh: () => Promise<void>;
   };
   readonly network: PodNetwork;

@@ -13,7 +13,7 @@ import {
 import { type FieldError, invalid } from '../status-error.ts';
 
 // The rules of k8s.io/apimachinery/pkg/util/validation (ip.go) with the feature gate StrictIPCIDRValidation: what older
-// objects have is kept, and what a client writes anew must be unambiguous (KEP-4858).
+// objects have is kept, and what a client changes must be unambiguous (KEP-4858).
 
 const ADDRESS_RULE = 'must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)';
 const CIDR_RULE = 'must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)';

@@ -7,7 +7,7 @@ import { OLD_LABELS } from './old-labels.ts';
 
 const WHOLE = 10n ** 9n;
 
-/** Warns of an amount of bytes that is no integer. */
+/** Warns of an amount of bytes that is not an integer. */
 export function fractionWarnings(parent: unknown, name: string, path: string): string[] {
   const value = at(parent, name);
   if ((quantityNano(value) ?? 0n) % WHOLE === 0n) return [];

@@ -121,7 +121,7 @@ const TOPOLOGY_LABELS: Readonly<Record<string, string>> = {
 
 /**
  * Returns the old spec with the keys of its affinity that `affinity` may rename: a beta label to its successor. As with
- * upstream, an emptied key is no change: it is reported as missing.
+ * upstream, an emptied key is not a change: it is reported as missing.
  */
 function renameTopologyLabels(old: JsonObject, affinity: unknown): JsonObject {
   const copy = structuredClone(old);

@@ -30,7 +30,7 @@ function assertNothingOutsideChanged(): void {
   assert.equal(readFileSync(join(folder, 'roots', 'secret'), 'utf8'), 'secret');
 }
 
-/** Writes a header's bytes anew at `at`, with a checksum that fits. */
+/** Replaces a header's bytes at `at`, with a checksum that fits. */
 function withField(archive: Buffer, at: number, bytes: Uint8Array): Buffer {
   const copy = Buffer.from(archive);
   copy.set(bytes, at);

@@ -96,7 +96,7 @@ function placeLinks(links: readonly MapLink[], places: ReadonlyMap<string, Place
     return {
       link: one.link,
       curve: [x0, y0, x0 + bend, y0, x3 - bend, y3, x3, y3],
-      // In steps, so that a rate that hardly changes draws nothing anew.
+      // In steps, so that a rate that hardly changes redraws nothing.
       thickness: Math.min(6, Math.round(3 + Math.log10(1 + one.link.rate) * 3) / 2),
     };
   });

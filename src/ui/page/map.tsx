@@ -83,7 +83,6 @@ export function MapPage({
             <Staggered value={geometry} frames={4} draw={(geometry) => <Links {...geometry} />} />
             {moves && <Motion links={geometry.links} width={geometry.width} height={geometry.height} />}
             {columns.map((column, i) => (
-              // biome-ignore lint/suspicious/noArrayIndexKey: the columns are always the same three
               <Staggered key={i} value={column} frames={1 + i} draw={(column) => <Rows {...column} />} />
             ))}
             <EmptyColumns data={data} view={view} rows={rows} columns={geometry.columns} />
