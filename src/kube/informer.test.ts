@@ -259,26 +259,35 @@ test('a silent watch is ended and restarted; lastContact shows the silence', asy
   });
 });
 
-test('a forbidden optional resource is requested again after ten minutes, and then followed', async () => {
+test('an optional resource is requested every 5 s from a server that starts, then every ten minutes', async () => {
   await bench(
     [map('a', 5)],
     async ({ server, clock, informer }) => {
-      const before = server.requests.length;
-      // The watch that ends is refused, and so is the list after it.
-      server.refusals.push(403, 403);
+      server.refuse = 403;
       server.watch?.end();
-      await until(() => {
-        clock.advance(10);
-        return server.refusals.length === 1;
-      });
-      clock.advance(300_000);
-      await new Promise((resolve) => setImmediate(resolve));
-      assert.equal(server.requests.length, before + 1);
+      const at: number[] = [];
+      let seen = server.requests.length;
+      const start = clock.now();
+      while (clock.now() < start + 1_500_000) {
+        clock.advance(250);
+        for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
+        if (server.requests.length > seen) at.push(clock.now() - start);
+        seen = server.requests.length;
+      }
+      const pauses = at.slice(1).map((time, i) => time - (at[i] ?? 0));
+      const long = pauses.filter((pause) => pause > 5250);
+      assert.deepEqual(
+        long.map((pause) => Math.round(pause / 60_000)),
+        [10, 10],
+      );
+      assert.ok((at.at(-3) ?? 0) >= 115_000, `asked often until ${at.at(-3)}`);
+      assert.ok(informer.get('n/a'));
+      server.refuse = null;
+      server.watch = null;
       await until(() => {
         clock.advance(60_000);
-        return server.requests.length > before + 1;
+        return server.watch !== null;
       });
-      assert.ok(informer.get('n/a'));
     },
     { optional: true },
   );

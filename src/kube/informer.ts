@@ -15,7 +15,7 @@ export interface InformerOptions<T extends KubeObject> {
   readonly transform?: (object: T) => T;
   /**
    * The resource may be missing or forbidden, as in an older or stricter cluster: that is logged once, and retried
-   * every ten minutes.
+   * every ten minutes, once the server cannot be starting any more.
    */
   readonly optional?: boolean;
   /**
@@ -266,19 +266,20 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           version = null;
           continue;
         }
-        if (options.optional && hasReason(error, 'NotFound', 'Forbidden')) {
-          if (!refused) logger.info({ resource: resource.plural }, `failed to watch: ${messageOf(error)}`);
-          refused = true;
-          version = null;
-          await pause(clock, OPTIONAL_RETRY_MS, signal);
-          continue;
-        }
         const now = clock.now();
         refusedSince = isRefusal(error) ? (refusedSince ?? now) : null;
         const isStarting = refusedSince === null || now - refusedSince < STARTING_MS;
         const delay =
           Math.min(backoff, isStarting ? MAX_STARTING_BACKOFF_MS : MAX_BACKOFF_MS) *
           (0.5 + options.random() / 2);
+        backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
+        if (options.optional && hasReason(error, 'NotFound', 'Forbidden')) {
+          if (!refused) logger.info({ resource: resource.plural }, `failed to watch: ${messageOf(error)}`);
+          refused = true;
+          version = null;
+          await pause(clock, isStarting ? delay : OPTIONAL_RETRY_MS, signal);
+          continue;
+        }
         if (hasReason(error, 'Forbidden')) forbidden(error, version === null ? 'list' : 'watch');
         else {
           logger.warn(
@@ -287,7 +288,6 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           );
         }
         await pause(clock, delay, signal);
-        backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
       }
     }
     synced.reject(signal.reason);
