@@ -1,5 +1,5 @@
-import { rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { rmdirSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { NftRefusal } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
@@ -12,6 +12,7 @@ import { CNI_SOCKET, removeCniSocket } from '../network/cni/cni-server.ts';
 import { uninstallCni } from '../network/cni/installation.ts';
 import { removeDnsFallback } from '../network/dns-fallback.ts';
 import { removeNodeNetwork } from '../network/node-network.ts';
+import { removePods } from '../network/pod-network.ts';
 import { removePolicies } from '../policy/enforcement.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
@@ -33,8 +34,9 @@ export interface CleanupStep {
 /**
  * Removes everything that agents wrote on this node and nothing else: the rules, virtual servers, programs, maps and
  * devices of every mode, the rules of network policies, the pod network's devices and routes, the CNI plugin and DNS
- * addresses. A failing step does not stop the others. `configuration` of the agent that ran here: disabled parts are not
- * removed; null: removes everything, in the default folders. Chains with the names of a running kube-proxy are kept.
+ * addresses. A failing step does not stop the others. `configuration` of the agent that ran here: disabled parts, the
+ * devices of pods and the state files are not removed; null: removes everything, in the default folders. Chains with the
+ * names of a running kube-proxy are kept.
  */
 export async function removeAll(
   configuration: AgentConfiguration | null,
@@ -69,9 +71,29 @@ export async function removeAll(
     await step('DNS addresses', () => removeDnsAddresses(join(stateDir, DNS_ADDRESSES_FILE)));
     await step('DNS fallback', () => removeDnsFallback());
   }
-  if (configuration === null || configuration.network) await step('pod network', () => removeNodeNetwork());
-  await step('state', () => rmSync(join(stateDir, MODE_FILE), { force: true }));
+  if (configuration === null || configuration.network)
+    await step('pod network', async () => {
+      removeNodeNetwork();
+      // An agent that starts again with this configuration reconnects the pods.
+      if (configuration === null) await removePods(stateDir);
+    });
+  // A failed step may need the rest of the state when it is repeated.
+  const isComplete = configuration === null && steps.every(({ error }) => error === null);
+  await step('state', () => (isComplete ? removeFolder(stateDir) : removeModeFile(stateDir)));
   return steps;
+}
+
+const removeModeFile = (stateDir: string) => rmSync(join(stateDir, MODE_FILE), { force: true });
+
+/** Removes the state of the agent, and the folder above it if nothing else is in it. */
+function removeFolder(stateDir: string): void {
+  rmSync(stateDir, { recursive: true, force: true });
+  try {
+    rmdirSync(dirname(stateDir));
+  } catch (error) {
+    // States of local clusters are in the same folder; EBUSY: it is a volume of this container.
+    if (!hasCode(error, 'ENOENT', 'ENOTEMPTY', 'EEXIST', 'EBUSY')) throw error;
+  }
 }
 
 function hintOf(error: unknown): string | null {

@@ -15,7 +15,10 @@ export const command = defineCommand({
   ],
   arguments: [],
   options: {
-    config: text('FILE', 'the configuration of the agent; state of disabled parts is not removed'),
+    config: text(
+      'FILE',
+      'the configuration of the agent; disabled parts, devices of pods and state files are not removed',
+    ),
     ...FORMAT_OPTIONS,
   },
   async run({ options }, output) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
@@ -9,7 +9,7 @@ import { findLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.
 import { listNeighbours } from '../kernel/rtnetlink/neighbours.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
 import { NodeNetwork } from './node-network.ts';
-import { openPodNetwork, type PodNetwork, podPort } from './pod-network.ts';
+import { openPodNetwork, type PodNetwork, podPort, removePods } from './pod-network.ts';
 import {
   connectFrom,
   echoBytes,
@@ -223,6 +223,18 @@ test('unknown pods and devices without a record are removed; many as fast as one
   assert.deepEqual(await again.collect(new Set(['kept', '3'])), ['gone']);
   assert.deepEqual(ports(network), [podPort('kept'), podPort('3')].sort());
   assert.deepEqual(again.addresses('kept'), kept.ips);
+});
+
+test('removing all pods leaves no device and no record of their addresses', async () => {
+  const { network, pods } = open();
+  const netns = sandbox(undo);
+  await pods.attach(pod('a'), netns);
+  await pods.attach(pod('b'), sandbox(undo));
+  await removePods(stateDir, node);
+  assert.deepEqual(ports(network), []);
+  using inside = openRouteSocket(netns);
+  assert.equal(findLink(inside, 'eth0'), null);
+  assert.deepEqual(readdirSync(stateDir), []);
 });
 
 test('pods are attached and detached concurrently', async () => {

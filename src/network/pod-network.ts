@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { closeSync } from 'node:fs';
+import { closeSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { NetlinkSocket } from '../kernel/netlink/socket.ts';
 import { type NetnsRef, openNetns } from '../kernel/netns.ts';
@@ -86,6 +86,7 @@ export interface PodNetworkOptions {
 /** The device inside a pod. */
 export const POD_DEVICE = 'eth0';
 const PORT_PREFIX = 'flp';
+const JOURNAL_FILE = 'pod-addresses.jsonl';
 
 /** Returns true if this is the name of a pod's device on the node. */
 export const isPodPort = (name: string) => name.startsWith(PORT_PREFIX);
@@ -97,7 +98,7 @@ export function podPort(uid: string): string {
 
 /** Opens the pod network of a node, with the current addresses of its pods. */
 export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOptions): PodNetwork {
-  const journal = new AddressJournal(join(stateDir, 'pod-addresses.jsonl'));
+  const journal = new AddressJournal(join(stateDir, JOURNAL_FILE));
   const removal = openPortRemoval(network.netns);
   const pools = network.gateways.map((gateway) => new AddressPool(gateway.cidr));
   const hostPorts = openHostPorts({ ...options, bridge: POD_BRIDGE, netns: network.netns });
@@ -287,6 +288,22 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
       hostPorts.close();
     },
   };
+}
+
+/**
+ * Removes the devices of all pods of a node, and the record of their addresses: the pods have no network until they are
+ * recreated.
+ */
+export async function removePods(stateDir: string, netns?: NetnsRef): Promise<void> {
+  const removal = openPortRemoval(netns);
+  try {
+    using socket = openRouteSocket(netns);
+    const ports = listLinks(socket).filter(({ name, kind }) => kind === 'veth' && isPodPort(name));
+    await Promise.all(ports.map(({ name }) => removal.remove(name)));
+  } finally {
+    removal.close();
+  }
+  rmSync(join(stateDir, JOURNAL_FILE), { force: true });
 }
 
 /** Returns true if a pod's device on the node is connected to this namespace. */
