@@ -301,6 +301,9 @@ function addressController(options: InstallationOptions): KubeObject[] {
           metadata: { labels: { [LABEL]: CONTROLLER } },
           spec: {
             serviceAccountName: CONTROLLER,
+            // Without agents, a pod of the pod network could not be removed.
+            hostNetwork: true,
+            dnsPolicy: 'Default',
             priorityClassName: 'system-cluster-critical',
             tolerations: [{ key: 'node-role.kubernetes.io/control-plane', operator: 'Exists' }],
             containers: [
