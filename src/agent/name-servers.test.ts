@@ -42,6 +42,12 @@ for (const [here, next] of [
   test(`the next node after ${here} has ${next}`, () => assert.equal(nextNameServer(here, NODES)[0], next));
 }
 
+test('if no other node is ready, those that are not are asked', () => {
+  const away = [node(1), node(2, 'False'), node(3, 'Unknown')];
+  assert.equal(nextNameServer('node-1', away)[0], '10.244.2.1');
+  assert.equal(otherNameServers('node-1', away, 8).length, 4);
+});
+
 test('a single node has no next one', () => {
   assert.deepEqual(nextNameServer('node-1', [node(1)]), []);
   assert.deepEqual(otherNameServers('node-1', [node(1)], 8), []);

@@ -27,11 +27,7 @@ export function fallbackNameServers(own: readonly string[], here: string, nodes:
 
 /** Returns the name servers of up to `count` other nodes, of all families, the same nodes as `fallbackNameServers` first. */
 export function otherNameServers(here: string, nodes: Iterable<Node>, count: number): string[] {
-  return rankedNodes(here, nodes)
-    .map(podGateways)
-    .filter((gateways) => gateways.length > 0)
-    .slice(0, count)
-    .flat();
+  return rankedNodes(here, nodes).map(podGateways).slice(0, count).flat();
 }
 
 /** Returns the name server of the next node by name, of all families: following it from node to node meets all nodes. */
@@ -39,8 +35,7 @@ export function nextNameServer(here: string, nodes: Iterable<Node>): string[] {
   const nameOf = (node: Node) => node.metadata?.name ?? '';
   let first: Node | null = null;
   let next: Node | null = null;
-  for (const node of nodes) {
-    if (nameOf(node) === here || !isReady(node) || podGateways(node).length === 0) continue;
+  for (const node of preferReady([...nodes].filter((one) => isOther(here, one)))) {
     if (first === null || nameOf(node) < nameOf(first)) first = node;
     if (nameOf(node) > here && (next === null || nameOf(node) < nameOf(next))) next = node;
   }
@@ -48,14 +43,21 @@ export function nextNameServer(here: string, nodes: Iterable<Node>): string[] {
   return found ? podGateways(found) : [];
 }
 
+const isOther = (here: string, node: Node) => node.metadata?.name !== here && podGateways(node).length > 0;
+
 const isReady = (node: Node) =>
   node.status?.conditions?.find(({ type }) => type === 'Ready')?.status === 'True';
 
-/** Returns the other nodes that are ready, in an order that differs from node to node. */
+/** Returns the ready nodes; if no node is ready, all, since an attempt loses nothing. */
+function preferReady(nodes: readonly Node[]): readonly Node[] {
+  const ready = nodes.filter(isReady);
+  return ready.length > 0 ? ready : nodes;
+}
+
+/** Returns the other nodes that are ready (if there is none, all others), in an order that differs from node to node. */
 function rankedNodes(here: string, nodes: Iterable<Node>): Node[] {
   const rank = (name: string) => createHash('sha256').update(`${here}\0${name}`).digest('hex');
-  return [...nodes]
-    .filter((node) => node.metadata?.name !== here && isReady(node))
+  return preferReady([...nodes].filter((node) => isOther(here, node)))
     .map((node) => ({ node, rank: rank(node.metadata?.name ?? '') }))
     .sort((a, b) => (a.rank < b.rank ? -1 : 1))
     .map(({ node }) => node);
