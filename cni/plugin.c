@@ -183,6 +183,21 @@ static int was_ready(void)
 	return age <= READY_SECONDS;
 }
 
+/* Returns 0 if there is no folder of an agent: `fairlead cleanup` has removed it, and the devices of all pods. */
+static int has_agent_folder(void)
+{
+	union file_status status = {};
+	char path[sizeof(socket_path)] = {};
+	size end = 0;
+
+	for (size i = 1; socket_path[i]; i++)
+		if (socket_path[i] == '/')
+			end = i;
+	for (size i = 0; i < end; i++)
+		path[i] = socket_path[i];
+	return call4(SYS_NEWFSTATAT, -100 /* AT_FDCWD */, (long)path, (long)&status, 0) != -ENOENT;
+}
+
 static const char *reason_of(ssize error)
 {
 	switch (-error) {
@@ -244,7 +259,8 @@ __attribute__((used)) void start(long *stack)
 				leave(1);
 			leave(answer[0] - '0');
 		}
-		if (now_ms(1) >= end)
+		/* containerd loads no configuration of another plugin during a call: it does not wait for a removed agent. */
+		if (now_ms(1) >= end || !has_agent_folder())
 			break;
 		call4(SYS_NANOSLEEP, (long)&pause, 0, 0, 0);
 	}
@@ -252,6 +268,8 @@ __attribute__((used)) void start(long *stack)
 		write_text(1, "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n");
 		leave(0);
 	}
+	if (equal(command, "DEL") && !has_agent_folder())
+		leave(0);
 	if (equal(command, "STATUS") && was_ready())
 		leave(0);
 	fail(equal(command, "STATUS") ? UNAVAILABLE : TRY_AGAIN, "the agent of this node does not answer at ", socket_path,

@@ -76,6 +76,21 @@ test('STATUS succeeds while the agent runs, and for five minutes after it ended'
   assert.equal((await ask()).status, 1);
 });
 
+describe('without the folder of an agent, which cleanup removes', () => {
+  for (const [command, status, code] of [
+    ['ADD', 1, 11],
+    ['STATUS', 1, 50],
+    ['DEL', 0, undefined],
+  ] as const) {
+    test(`${command} ${status === 0 ? 'succeeds' : 'fails'} without waiting`, async () => {
+      const plugin = join(node.folder, 'orphan');
+      writeFileSync(plugin, pluginProgram('/nonexistent/cni.sock'), { mode: 0o755 });
+      const outcome = await call([plugin], environment(command, sandbox(undo)), config());
+      assert.deepEqual([outcome.status, outcome.answer?.code], [status, code]);
+    });
+  }
+});
+
 test('the plugin is one static program below 200 kB for each architecture, for paths that fit', () => {
   for (const arch of ['x64', 'arm64']) {
     const program = pluginProgram('/run/agent/cni.sock', arch);
