@@ -3,6 +3,7 @@ import { after, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+import { ASK_NAME, type Asked } from './testing/name-asker.ts';
 
 /** While an agent is replaced, no query of its node's pods is lost: each datagram is sent once and answered within 5 s. */
 
@@ -18,57 +19,6 @@ spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: shell, image: fairlead, command: [sleep, infinity]}]
 `;
-
-/**
- * Queries the first name server of resolv.conf 200 times a second, from one port and from a new port alternately, and
- * prints what was not answered as expected.
- */
-const ASK = `
-const dgram = require('node:dgram');
-const [name, seconds] = process.argv.slice(1);
-const server = /^nameserver (\\S+)/m.exec(require('node:fs').readFileSync('/etc/resolv.conf', 'utf8'))[1];
-const query = (id) => Buffer.concat([
-  Buffer.from([id >> 8, id & 255, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]),
-  ...name.split('.').map((label) => Buffer.concat([Buffer.from([label.length]), Buffer.from(label)])),
-  Buffer.from([0, 0, 1, 0, 1]),
-]);
-let sent = 0, slowest = 0;
-const waiting = new Map(), rcodes = {}, failures = {};
-const open = () => {
-  const socket = dgram.createSocket('udp4');
-  socket.on('message', (bytes) => {
-    const id = bytes.readUInt16BE(0), since = waiting.get(id);
-    if (since === undefined || Date.now() - since > 5000) return;
-    waiting.delete(id);
-    slowest = Math.max(slowest, Date.now() - since);
-    rcodes[bytes[3] & 15] = (rcodes[bytes[3] & 15] ?? 0) + 1;
-    if (socket !== constant) socket.close();
-  });
-  socket.on('error', (error) => failures[error.code] = (failures[error.code] ?? 0) + 1);
-  return socket;
-};
-const constant = open();
-const timer = setInterval(() => {
-  waiting.set(sent, Date.now());
-  const socket = sent % 2 ? constant : open();
-  socket.send(query(sent++), 53, server);
-}, 5);
-setTimeout(() => {
-  clearInterval(timer);
-  setTimeout(() => {
-    console.log(JSON.stringify({ sent, lost: waiting.size, rcodes, failures, slowest }));
-    process.exit(0);
-  }, 5000);
-}, seconds * 1000);
-`;
-
-interface Asked {
-  readonly sent: number;
-  readonly lost: number;
-  readonly rcodes: Readonly<Record<string, number>>;
-  readonly failures: Readonly<Record<string, number>>;
-  readonly slowest: number;
-}
 
 let cluster: Cluster;
 before(async () => {
@@ -86,7 +36,7 @@ async function ask(seconds: number): Promise<Asked> {
     '--',
     '/opt/fairlead/node',
     '-e',
-    ASK,
+    ASK_NAME,
     ...words,
   );
   if (out === '') throw new Error(`queries of the pod: ${error}`);

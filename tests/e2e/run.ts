@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { conformanceDocument } from './conformance-document.ts';
+import { ginkgoCommand } from './ginkgo.ts';
 import { readReport, type SpecResult, specNames } from './ginkgo-report.ts';
 import { GROUPS, groupNamed, isOfGroup } from './groups.ts';
 import { KERNEL_NEEDS, notApplicable } from './not-applicable.ts';
@@ -61,32 +62,17 @@ function main(): number {
     }
     const log = openSync(join(output, 'log.txt'), 'w');
     const report = join(output, 'report.json');
-    const { status } = spawnSync(
-      join(assets, 'ginkgo'),
-      [
-        'run',
-        `--procs=${values.procs}`,
-        `--focus=${values.focus ?? group.focus}`,
-        ...[group.skip, ...missing.map(({ specs }) => specs), ...done.map(exactly)].map(
-          (pattern) => `--skip=${pattern}`,
-        ),
-        `--timeout=${values.timeout}`,
-        '--no-color',
-        '--poll-progress-after=0',
-        `--output-dir=${output}`,
-        '--json-report=report.json',
-        join(assets, 'e2e.test'),
-        '--',
-        `--kubeconfig=${kubeconfig}`,
-        '--provider=local',
-        `--kubectl-path=${kubectl}`,
-        `--num-nodes=${group.nodes}`,
-        '--allowed-not-ready-nodes=0',
-        '--disable-log-dump',
-        '--dump-logs-on-failure=false',
-      ],
-      { cwd: output, stdio: ['ignore', log, log] },
-    );
+    const [program = '', ...words] = ginkgoCommand({
+      assets,
+      kubeconfig,
+      nodes: group.nodes,
+      focus: values.focus ?? group.focus,
+      skips: [group.skip, ...missing.map(({ specs }) => specs), ...done.map(exactly)],
+      procs: values.procs,
+      timeout: values.timeout,
+      output,
+    });
+    const { status } = spawnSync(program, words, { cwd: output, stdio: ['ignore', log, log] });
     closeSync(log);
     const text = readFileSync(report, 'utf8');
     // After its timeout ginkgo also reports specs that were not selected.

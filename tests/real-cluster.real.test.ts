@@ -1,0 +1,410 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, type TestContext, test } from 'node:test';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { ginkgoCommand } from './e2e/ginkgo.ts';
+import { readReport } from './e2e/ginkgo-report.ts';
+import { groupNamed } from './e2e/groups.ts';
+import type { Counts } from './testing/cluster.ts';
+import { SEND_REQUESTS, type Sender, type Sent, senderBegun } from './testing/load-senders.ts';
+import { ASK_NAME, type Asked } from './testing/name-asker.ts';
+import { type NodeSnapshot, snapshotNode } from './testing/node-snapshot.ts';
+import {
+  missingForRealCluster,
+  type Place,
+  type RealCluster,
+  startRealCluster,
+} from './testing/real-cluster.ts';
+import {
+  clients,
+  HOST_PORT,
+  LOCAL_NODE_PORT,
+  moreServices,
+  NODE_PORT,
+  webServers,
+} from './testing/real-scene.ts';
+
+/** Fairlead on real kubelets, installed as docs/install.md says, in place of kube-proxy, CoreDNS and a CNI plugin. */
+
+const skip = missingForRealCluster() ?? false;
+/** The name in the OCI layout that ./test builds. */
+const IMAGE = 'localhost/fairlead:test';
+const LAYOUT = process.env['FAIRLEAD_IMAGE'] ?? '';
+/** How long a request may take on a machine that is slow. */
+const PATIENCE = ['--timeout', '15000'];
+
+let cluster: RealCluster;
+/** The objects of the installation. */
+let installation = '';
+/** Node → its state without Fairlead. */
+const untouched = new Map<string, NodeSnapshot>();
+
+async function counts(place: Place, url: string, ...options: readonly string[]): Promise<Counts> {
+  const { out, error } = await cluster.fairlead(place, 'request', url, '-o', 'json', ...options);
+  if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
+  return JSON.parse(out) as Counts;
+}
+
+async function assertAnswered(place: Place, url: string): Promise<Counts> {
+  const got = await counts(place, url, '--count', '10', ...PATIENCE);
+  assert.deepEqual(got.failures, {}, `${url} from ${place}`);
+  return got;
+}
+
+const field = (kind: string, name: string, path: string) =>
+  cluster.ask('get', kind, name, '-o', `jsonpath=${path}`);
+const clusterIP = (name: string) => field('service', name, '{.spec.clusterIP}');
+const loadBalancerAddress = (name: string) =>
+  eventually(() => field('service', name, '{.status.loadBalancer.ingress[0].ip}'), Boolean);
+const nodeUrl = (node: string, port: number) => `http://${cluster.nodeAddress(node)}:${port}`;
+
+async function agentPods(): Promise<string[]> {
+  const words = ['-n', 'kube-system', 'get', 'pods', '-l', 'app.kubernetes.io/name=fairlead', '-o', 'name'];
+  return (await cluster.ask(...words)).split('\n').filter(Boolean);
+}
+
+const send = (from: Place, url: string) =>
+  senderBegun<Sent>(cluster.startScript(from, SEND_REQUESTS, `${url}/hostname`), `${url} from ${from}`);
+const ask = (from: Place) =>
+  senderBegun<Asked>(
+    cluster.startScript(from, ASK_NAME, 'web.default.svc.cluster.local'),
+    `queries from ${from}`,
+  );
+
+async function agentsGone(): Promise<void> {
+  for (const name of ['fairlead', 'fairlead-addresses'])
+    await cluster.ask(
+      ...['-n', 'kube-system', 'wait', '--for=delete', 'pod', '--timeout=120s'],
+      ...['-l', `app.kubernetes.io/name=${name}`],
+    );
+}
+
+async function rollout(...words: readonly string[]): Promise<void> {
+  await cluster.ask('rollout', 'status', '--timeout=180s', ...words);
+}
+
+async function manifests(...words: readonly string[]): Promise<string> {
+  const { status, out, error } = await cluster.fairlead('workstation', 'manifests', ...words);
+  assert.equal(status, 0, error);
+  return out;
+}
+
+interface TrafficRow {
+  readonly name: string;
+  readonly from: Place;
+  readonly url: () => string | Promise<string>;
+  /** The address that the server sees; absent: any. */
+  readonly seenAs?: () => string;
+}
+
+const rows: readonly TrafficRow[] = [
+  {
+    name: 'cluster IP, from a pod',
+    from: 'pod/client-1',
+    url: async () => `http://${await clusterIP('web')}`,
+  },
+  { name: 'cluster IP, from a node', from: 'node/n2', url: async () => `http://${await clusterIP('web')}` },
+  {
+    name: 'cluster IP, UDP',
+    from: 'pod/client-2',
+    url: async () => `udp://${await clusterIP('web')}:80`,
+  },
+  { name: 'by name, DNS over UDP', from: 'pod/client-1', url: () => 'http://web.default.svc.cluster.local' },
+  { name: 'by a short name, DNS over TCP', from: 'pod/tcp-client', url: () => 'http://web' },
+  { name: 'headless Service', from: 'pod/client-1', url: () => 'http://headless:8080' },
+  { name: 'ExternalName', from: 'pod/client-2', url: () => 'http://alias' },
+  { name: 'node port of n1, from outside', from: 'outside', url: () => nodeUrl('n1', NODE_PORT) },
+  { name: 'node port of n2, from outside', from: 'outside', url: () => nodeUrl('n2', NODE_PORT) },
+  {
+    name: 'node port, UDP',
+    from: 'outside',
+    url: () => `udp://${cluster.nodeAddress('n1')}:${NODE_PORT}`,
+  },
+  {
+    name: 'load balancer, from outside',
+    from: 'outside',
+    url: async () => `http://${await loadBalancerAddress('balanced')}`,
+  },
+  {
+    name: 'load balancer with externalTrafficPolicy Local, which keeps the address of the client',
+    from: 'outside',
+    url: async () => `http://${await loadBalancerAddress('local')}/clientip`,
+    seenAs: () => cluster.addressOf(2),
+  },
+  {
+    name: 'node port with externalTrafficPolicy Local',
+    from: 'outside',
+    url: () => `${nodeUrl('n2', LOCAL_NODE_PORT)}/clientip`,
+    seenAs: () => cluster.addressOf(2),
+  },
+  { name: 'host port', from: 'outside', url: () => nodeUrl('n1', HOST_PORT) },
+  {
+    name: 'a Service whose network policy admits the client',
+    from: 'pod/friend',
+    url: () => 'http://guarded',
+  },
+];
+
+/** The specs of the quick group, paths between pods and nodes, and host ports. */
+const FOCUS = `\\[sig-network\\].*(${groupNamed('quick').focus}|Granular Checks: Pods should function for|HostPort validates)`;
+const SPECS = 11;
+
+describe('a cluster of real kubelets', { skip }, () => {
+  before(async () => {
+    cluster = await startRealCluster();
+    await cluster.importImage(LAYOUT);
+    for (const node of cluster.nodes) untouched.set(node, await snapshotNode(cluster, node));
+  });
+  after(() => cluster?.down());
+
+  test('before the installation, preflight finds no problem, and no node is ready', async () => {
+    for (const node of cluster.nodes) {
+      const { status, out } = await cluster.fairlead(`node/${node}`, 'preflight');
+      assert.equal(status, 0, out);
+    }
+    const ready = await cluster.ask(
+      'get',
+      'nodes',
+      '-o',
+      'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}',
+    );
+    assert.equal(ready, 'False False');
+  });
+
+  test('the printed manifests install everything: the nodes become ready', async () => {
+    installation = await manifests(
+      ...['--for', 'all', '--image', IMAGE, '--api-server', cluster.server],
+      ...['--cluster-cidr', cluster.podCidr, '--dns-address', cluster.dnsAddress],
+      ...['--lb-pool', `${cluster.addressOf(200)}-${cluster.addressOf(220)}`],
+    );
+    installation += `---\n${await manifests('--for', 'commands')}`;
+    await cluster.apply(installation);
+    await rollout('-n', 'kube-system', 'daemonset/fairlead');
+    await rollout('-n', 'kube-system', 'deployment/fairlead-addresses');
+    await cluster.ask('wait', 'node', '--all', '--for=condition=Ready', '--timeout=120s');
+    await cluster.apply(webServers(IMAGE) + moreServices + clients(IMAGE));
+    await rollout('deployment/web');
+    await cluster.ask('wait', 'pod', '--all', '--for=condition=Ready', '--timeout=120s');
+  });
+
+  describe('traffic', () => {
+    for (const { name, from, url, seenAs } of rows) {
+      test(name, async () => {
+        const { answers } = await assertAnswered(from, await url());
+        if (!seenAs) return;
+        const addresses = new Set(Object.keys(answers).map((answer) => answer.split(':')[0]));
+        assert.deepEqual([...addresses], [seenAs()]);
+      });
+    }
+
+    test('a Service whose network policy does not admit the client', async () => {
+      const { answers } = await counts('pod/client-1', 'http://guarded', '--count', '3');
+      assert.deepEqual(answers, {});
+    });
+  });
+
+  test('status and explain from a workstation find no fault', async () => {
+    const access = ['--kubeconfig', cluster.kubeconfig];
+    const { status, out, error } = await cluster.fairlead('workstation', 'status', ...access);
+    assert.equal(status, 0, out + error);
+    assert.match(out, /2 nodes, .*everything is healthy/s);
+    const explained = await cluster.fairlead(
+      'workstation',
+      ...['explain', 'client-1', 'svc/guarded', ...access],
+    );
+    assert.match(explained.out, /guarded/);
+    assert.equal(explained.status, 1, explained.out + explained.error);
+  });
+
+  test('check from a workstation finds that every flow behaves as expected', async (t) => {
+    const { status, out, error } = await cluster.fairlead(
+      'workstation',
+      ...['check', '--kubeconfig', cluster.kubeconfig],
+    );
+    assert.equal(status, 0, out + error);
+    assert.match(out, /all [0-9]+ flows behaved as expected/);
+    t.diagnostic(out.trim().split('\n').at(-1) ?? '');
+  });
+
+  test('no request and no DNS query is lost while all agents are replaced', async (t) => {
+    const address = await clusterIP('web');
+    const senders: Sender<Sent>[] = await Promise.all([
+      send('outside', nodeUrl('n1', NODE_PORT)),
+      send('outside', nodeUrl('n2', NODE_PORT)),
+      send('pod/client-1', `http://${address}`),
+      send('pod/client-2', `http://${address}`),
+      send('pod/client-1', 'http://web.default.svc.cluster.local'),
+      send('pod/client-2', 'http://web'),
+    ]);
+    const askers: Sender<Asked>[] = await Promise.all([ask('pod/client-1'), ask('pod/client-2')]);
+    const former = await agentPods();
+    await cluster.ask('-n', 'kube-system', 'rollout', 'restart', 'daemonset/fairlead');
+    await rollout('-n', 'kube-system', 'daemonset/fairlead');
+    const replaced = await agentPods();
+    const [sent, asked] = await Promise.all([
+      Promise.all(senders.map((one) => one.stop())),
+      Promise.all(askers.map((one) => one.stop())),
+    ]);
+    assert.equal(former.filter((name) => replaced.includes(name)).length, 0);
+    report(t, sent, asked);
+    for (const [i, { failures }] of sent.entries()) assert.deepEqual(failures, {}, senders[i]?.what);
+    for (const { sent: queries, lost, rcodes, failures } of asked)
+      assert.deepEqual({ lost, rcodes, failures }, { lost: 0, rcodes: { 0: queries }, failures: {} });
+  });
+
+  test("upstream's specs pass: Services, EndpointSlice, DNS, Networking", async (t) => {
+    const output = mkdtempSync(join(tmpdir(), 'flt-e2e-'));
+    try {
+      const words = ginkgoCommand({
+        assets: process.env['KUBEBUILDER_ASSETS'] ?? '',
+        kubeconfig: cluster.kubeconfig,
+        nodes: cluster.nodes.length,
+        focus: FOCUS,
+        skips: [groupNamed('quick').skip],
+        procs: '3',
+        timeout: '270s',
+        output,
+      });
+      const { out, error } = await cluster.run('workstation', 'env', '-C', output, ...words);
+      const log = `${out.replaceAll(/[S•]{20,}/g, '')}${error}`;
+      const specs = readReport(readFileSync(join(output, 'report.json'), 'utf8'));
+      const passed = specs.filter(({ state }) => state === 'passed');
+      t.diagnostic(`${passed.length} of ${specs.length} specs passed`);
+      assert.deepEqual(
+        specs.filter(({ state }) => state !== 'passed'),
+        [],
+        log,
+      );
+      assert.equal(passed.length, SPECS, log);
+    } finally {
+      rmSync(output, { recursive: true, force: true });
+    }
+  });
+
+  describe('hand-back', () => {
+    test('without agents, Services continue in the modes of their nodes', async () => {
+      const { status, out, error } = await cluster.fairlead(
+        'workstation',
+        ...['mode', 'iptables', '--node', 'n2', '--kubeconfig', cluster.kubeconfig],
+      );
+      assert.equal(status, 0, out + error);
+      await cluster.remove(moreServices);
+      await cluster.remove(installation);
+      await agentsGone();
+      await assertAnswered('outside', nodeUrl('n1', NODE_PORT));
+      await assertAnswered('outside', nodeUrl('n2', NODE_PORT));
+    });
+
+    for (const node of ['n1', 'n2'] as const) {
+      test(`cleanup leaves ${node} as it was before the installation`, async () => {
+        const { status, out, error } = await cluster.fairlead(`node/${node}`, 'cleanup');
+        assert.equal(status, 0, out + error);
+        assert.deepEqual(await snapshotNode(cluster, node), untouched.get(node));
+      });
+    }
+
+    test('then kube-proxy and another CNI plugin serve new pods', async () => {
+      await cluster.startKubeProxy('iptables');
+      await cluster.ask('wait', 'node', '--all', '--for=condition=Ready', '--timeout=120s');
+      await cluster.ask('delete', 'pods', '-l', 'app=web', '--timeout=120s');
+      await rollout('deployment/web');
+      await eventually(
+        () => counts('outside', nodeUrl('n1', NODE_PORT), '--count', '10'),
+        ({ failures }) => Object.keys(failures).length === 0,
+      );
+      await assertAnswered('outside', nodeUrl('n2', NODE_PORT));
+    });
+  });
+
+  describe('kube-proxy replaced, alongside another CNI plugin', () => {
+    let senders: Sender<Sent>[];
+    const rules = async (node: string) => {
+      const { out } = await cluster.run(`node/${node}`, 'nft', 'list', 'ruleset');
+      return out;
+    };
+
+    test('the agents program all Services, then remove the rules of kube-proxy', async () => {
+      await cluster.ask('create', 'service', 'clusterip', 'stale', '--tcp=80:8080');
+      await cluster.ask('set', 'selector', 'service', 'stale', 'app=web');
+      const stale = await clusterIP('stale');
+      for (const node of cluster.nodes) await eventually(async () => (await rules(node)).includes(stale));
+      senders = await Promise.all([
+        send('outside', nodeUrl('n1', NODE_PORT)),
+        send('outside', nodeUrl('n2', NODE_PORT)),
+      ]);
+      await cluster.stopKubeProxy();
+      await cluster.ask('delete', 'service', 'stale');
+      installation = await manifests('--image', IMAGE, '--api-server', cluster.server);
+      await cluster.apply(installation);
+      await rollout('-n', 'kube-system', 'daemonset/fairlead');
+      // The nodes still have the modes that were chosen for them.
+      for (const [node, theirs, ours] of [
+        ['n1', /KUBE-(SVC|SERVICES|PROXY)/, /table ip fairlead /],
+        ['n2', /KUBE-PROXY-CANARY/, /KUBE-CIP-ALL/],
+      ] as const) {
+        const found = await eventually(
+          () => rules(node),
+          (text) => !theirs.test(text),
+        );
+        assert.ok(!found.includes(stale), `${node}: ${stale}`);
+        assert.match(found, ours);
+      }
+    });
+
+    test('and back: no request was lost on the way', async (t) => {
+      await cluster.remove(installation);
+      await agentsGone();
+      await cluster.startKubeProxy('iptables');
+      for (const node of cluster.nodes) {
+        await eventually(async () => (await rules(node)).includes('KUBE-PROXY-CANARY'));
+        const { status, out, error } = await cluster.fairlead(`node/${node}`, 'cleanup');
+        assert.equal(status, 0, out + error);
+        const left = await rules(node);
+        assert.doesNotMatch(left, /table ip6? fairlead|KUBE-CIP-ALL/);
+        assert.match(left, /KUBE-SVC/);
+      }
+      await assertAnswered('outside', nodeUrl('n1', NODE_PORT));
+      const sent = await Promise.all(senders.map((one) => one.stop()));
+      report(t, sent, []);
+      for (const { failures } of sent) assert.deepEqual(failures, {});
+      await cluster.ask('annotate', 'nodes', '--all', 'fairlead.dev/mode-');
+      await cluster.ask('-n', 'kube-system', 'delete', 'leases', '-l', 'fairlead.dev/load-balancer');
+      await cluster.ask('-n', 'kube-system', 'delete', 'lease', 'load-balancer-pools');
+      assert.deepEqual(await objectsOfOurs(), []);
+    });
+  });
+});
+
+/** Lists the objects of the cluster in which our name is. */
+async function objectsOfOurs(): Promise<string[]> {
+  const kinds = 'nodes,services,endpointslices,leases,clusterroles,clusterrolebindings,roles,rolebindings';
+  const text = await cluster.ask('get', kinds, '--all-namespaces', '-o', 'json');
+  interface Found {
+    readonly kind: string;
+    readonly metadata: { readonly name: string };
+    readonly status?: object;
+  }
+  const { items } = JSON.parse(text) as { readonly items: readonly Found[] };
+  // Our image stays in the caches of the container runtimes.
+  const isOurs = ({ status, ...rest }: Found) =>
+    JSON.stringify([rest, { ...status, images: [] }]).includes('fairlead');
+  return items.filter(isOurs).map(({ kind, metadata }) => `${kind} ${metadata.name}`);
+}
+
+function report(t: TestContext, sent: readonly Sent[], asked: readonly Asked[]): void {
+  const total = (numbers: readonly number[]) => numbers.reduce((sum, one) => sum + one, 0);
+  const failed = total(sent.flatMap(({ failures }) => Object.values(failures)));
+  const slow = sent.toSorted((a, b) => b.slowest - a.slowest)[0];
+  const slowest = (results: readonly { readonly slowest: number }[]) =>
+    Math.max(...results.map((one) => one.slowest));
+  t.diagnostic(
+    `${total(sent.map((one) => one.sent))} requests, ${failed} failed, slowest ${slowest(sent)} ms (${slow?.slowestPhase})`,
+  );
+  if (asked.length === 0) return;
+  const lost = total(asked.map((one) => one.lost));
+  t.diagnostic(
+    `${total(asked.map((one) => one.sent))} DNS queries, ${lost} lost, slowest ${slowest(asked)} ms`,
+  );
+}
