@@ -4,16 +4,24 @@ import { createCompiler } from './program.ts';
 import { escapedName, toCelValue } from './values.ts';
 
 const compiler = createCompiler(['self', 'oldSelf']);
+const NESTED = { list: [{ steps: [{ url: { host: 'x' } }, { url: {} }] }, { steps: [{}, {}] }] };
 const rows: readonly [expression: string, self: unknown, result: unknown][] = [
   ['self.replicas <= self.max', { replicas: 2, max: 3 }, true],
   ['self.size() == 2 && self[0] == "a"', ['a', 'b'], true],
   ['self.all(k, self[k] > 0)', { a: 1, b: 2 }, true],
   ['has(self.a) || has(self.b)', { b: 1 }, true],
+  ['has(self[0].a) && !has(self[0].b)', [{ a: 1 }], true],
+  ['!has(self.list[0].path) || self.list[0].path.type != "x"', { list: [{ path: { type: 'y' } }] }, true],
+  ['self.list.exists_one(f, has(f.steps[1].url) && has(f.steps[0].url.host))', NESTED, true],
+  ['has(self.map(x, x)[0].a)', [{ a: 1 }], true],
+  ['has(self["list"].a) || has(dyn({"b": 1}).b)', { list: {} }, true],
+  ['has(self.a.b) ? has(self.a.b.c) : false', { a: {} }, false],
   ['self.?a.orValue("none")', {}, 'none'],
   ['self.exists_one(x, x == 1)', [1, 2], true],
   ['self.map(x, x * 2).sum()', [1, 2], 6n],
   ['[1, 2, 2].isSorted() && [3, 1].min() == 1', null, true],
   ['sets.contains(self, ["a"]) && !sets.intersects(self, ["x"])', ['a', 'b'], true],
+  ["self.matches(r'^(?i)\\.?[a-z_]+$') && !self.matches('^[[:upper:]]')", 'fOO_', true],
   ['self.find("[0-9]+")', 'ab12', '12'],
   ['"%s has %d".format([self, 2])', 'x', 'x has 2'],
   ['self.replace("a", "b").charAt(0)', 'aa', 'b'],
@@ -49,6 +57,13 @@ test('the schema determines dates, bytes and durations', () => {
 
 test('an expression with a syntax error is refused', () => {
   assert.throws(() => compiler.compile('self.a ==='), /Unexpected/);
+});
+
+test('has() of something other than a field is refused, and fails for what does not exist before the field', () => {
+  for (const expression of ['has(self)', 'has(self[0])', 'has("a")', 'has(self.size())'])
+    assert.throws(() => compiler.compile(expression), /has\(\) invalid argument/, expression);
+  const { evaluate } = compiler.compile('has(self[1].a)');
+  assert.throws(() => evaluate({ self: toCelValue([{ a: 1 }], null) }), /No such key|out of bounds|index/i);
 });
 
 test('an unknown function is refused before evaluation', () => {

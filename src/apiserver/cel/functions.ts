@@ -2,6 +2,8 @@ import { isIP } from 'node:net';
 import type { Environment } from '@marcbachmann/cel-js';
 import { addQuantities, canonicalQuantity, quantityNano } from '../../kube/quantity-text.ts';
 import { type Cidr, canonicalAddress, cidrContains, familyOf, parseCidr } from '../../lib/address.ts';
+import { re2 } from '../re2.ts';
+import { MATCHES } from './syntax-tree.ts';
 
 /** Values of the types that Kubernetes adds to CEL (k8s.io/apiserver/pkg/cel). */
 class Quantity {
@@ -67,21 +69,19 @@ const STRINGS: readonly (readonly [string, Handler])[] = [
     },
   ],
   ['string.reverse(): string', (text: string) => [...text].reverse().join('')],
-  [
-    'string.find(string): string',
-    (text: string, pattern: string) => new RegExp(pattern).exec(text)?.[0] ?? '',
-  ],
+  ['string.find(string): string', (text: string, pattern: string) => re2(pattern).exec(text)?.[0] ?? ''],
   [
     'string.findAll(string): list<string>',
-    (text: string, pattern: string) => [...text.matchAll(new RegExp(pattern, 'g'))].map(([found]) => found),
+    (text: string, pattern: string) => [...text.matchAll(re2(pattern, true))].map(([found]) => found),
   ],
   [
     'string.findAll(string, int): list<string>',
     (text: string, pattern: string, limit: bigint) => {
-      const all = [...text.matchAll(new RegExp(pattern, 'g'))].map(([found]) => found);
+      const all = [...text.matchAll(re2(pattern, true))].map(([found]) => found);
       return limit < 0n ? all : all.slice(0, Number(limit));
     },
   ],
+  [`string.${MATCHES}(string): bool`, (text: string, pattern: string) => re2(pattern).test(text)],
   ['string.format(list): string', (text: string, values: unknown[]) => format(text, values)],
 ];
 

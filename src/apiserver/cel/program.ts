@@ -1,6 +1,7 @@
 import { Environment } from '@marcbachmann/cel-js';
 import { messageOf } from '../../lib/errors.ts';
 import { registerKubernetesFunctions } from './functions.ts';
+import { adaptTree } from './syntax-tree.ts';
 
 /** A compiled CEL expression. */
 export interface Program {
@@ -52,6 +53,7 @@ export function createCompiler(
   return {
     compile(expression) {
       const parsed = environment.parse(expression);
+      adaptTree(parsed.ast);
       const checked = parsed.check();
       if (!checked.valid) throw new Error(firstLine(messageOf(checked.error)));
       const depth = loopDepth(parsed.ast);

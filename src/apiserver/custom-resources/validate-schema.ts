@@ -1,3 +1,4 @@
+import { re2 } from '../re2.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { ruleProblem } from './rules.ts';
 import { applyDefaults, type StructuralSchema } from './structural-schema.ts';
@@ -154,7 +155,7 @@ function checkRules(schema: StructuralSchema, path: string): FieldError[] {
 function checkPattern(schema: StructuralSchema, path: string): FieldError[] {
   if (schema.pattern === undefined) return [];
   try {
-    new RegExp(schema.pattern.replace(/^\(\?[ims]+\)/, ''));
+    re2(schema.pattern);
     return [];
   } catch (error) {
     return [

@@ -1,4 +1,5 @@
 import { equal, isObject } from '../object.ts';
+import { re2 } from '../re2.ts';
 import type { FieldError } from '../status-error.ts';
 import { duplicate, notSupported, required, tooMany } from '../status-error.ts';
 import { isFormat } from './formats.ts';
@@ -199,12 +200,8 @@ function checkLength(
   }
 }
 
-/** Matches a pattern in RE2's syntax, which JavaScript without flags interprets the same, except for inline flags. */
-export function matches(pattern: string, value: string): boolean {
-  const flags = /^\(\?([ims]+)\)/.exec(pattern);
-  const [, letters = ''] = flags ?? [];
-  return new RegExp(flags ? pattern.slice(flags[0].length) : pattern, letters).test(value);
-}
+/** Matches a pattern in RE2's syntax. Throws Error if it is not valid. */
+export const matches = (pattern: string, value: string): boolean => re2(pattern).test(value);
 
 function checkCombinations(
   schema: StructuralSchema,

@@ -1,0 +1,76 @@
+/** The parts of the library's syntax tree that are used here. */
+interface AstNode {
+  readonly op: string;
+  readonly args: unknown;
+  readonly meta: { readonly alternate?: unknown; readonly macro?: HasMacro };
+}
+
+interface HasMacro {
+  readonly args: readonly AstNode[];
+  typeCheck(checker: Checker, macro: HasMacro, context: unknown): unknown;
+  evaluate(evaluator: Evaluator, macro: HasMacro, context: unknown): boolean;
+}
+
+interface Checker {
+  check(node: AstNode, context: unknown): unknown;
+  getType(name: 'bool'): unknown;
+}
+
+interface Evaluator {
+  run(node: AstNode, context: unknown): unknown;
+  debugType(value: unknown): {
+    fieldLazy(value: unknown, field: string, node: AstNode, evaluator: Evaluator): unknown;
+  };
+}
+
+/** The function that is called for `matches`, which the library has with JavaScript's syntax of patterns. */
+export const MATCHES = 'matches_re2';
+
+/**
+ * Changes the tree of a parsed expression, before it is checked, where the library differs from CEL:
+ *
+ * `has()` takes any expression before its last field (cel-spec, "Macros"): `has(list[0].field)`; the library takes
+ * names only, `has(a.b.field)`. `matches` has patterns of RE2's syntax.
+ */
+export function adaptTree(ast: unknown): void {
+  const seen = new Set<object>();
+  const visit = (value: unknown): void => {
+    if (typeof value !== 'object' || value === null || seen.has(value)) return;
+    seen.add(value);
+    if (!isNode(value)) {
+      for (const part of Object.values(value)) visit(part);
+      return;
+    }
+    const { macro, alternate } = value.meta;
+    if (macro && isCallOf(value, 'call', 'has')) widen(macro);
+    if (isCallOf(value, 'rcall', 'matches')) (value.args as unknown[])[0] = MATCHES;
+    visit(value.args);
+    visit(alternate);
+  };
+  visit(ast);
+}
+
+const isNode = (value: object): value is AstNode => 'op' in value && 'args' in value && 'meta' in value;
+const isCallOf = (node: AstNode, op: string, name: string): boolean =>
+  node.op === op && Array.isArray(node.args) && node.args[0] === name;
+
+function widen(macro: HasMacro): void {
+  const [operand] = macro.args;
+  // Anything but a field is an error, of which the library says where it is.
+  if (operand?.op !== '.' || isName(operand)) return;
+  const [receiver, field] = operand.args as [AstNode, string];
+  macro.typeCheck = (checker, _macro, context) => {
+    checker.check(receiver, context);
+    return checker.getType('bool');
+  };
+  macro.evaluate = (evaluator, _macro, context) => {
+    const value = evaluator.run(receiver, context);
+    return evaluator.debugType(value).fieldLazy(value, field, operand, evaluator) !== undefined;
+  };
+}
+
+/** Reports whether an expression is a name with fields: `self.spec.host`, `self.?spec.host`. */
+function isName(node: AstNode): boolean {
+  if (node.op === 'id') return true;
+  return (node.op === '.' || node.op === '.?') && isName((node.args as [AstNode, string])[0]);
+}

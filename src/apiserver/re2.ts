@@ -1,0 +1,261 @@
+/** The flags that are in force in a group: (?i), (?s). */
+interface Flags {
+  readonly ignoreCase: boolean;
+  readonly dotAll: boolean;
+}
+
+/** POSIX classes, and the classes of RE2 that differ from JavaScript's; as the inside of a class. */
+const POSIX: Readonly<Record<string, string>> = {
+  alnum: '0-9A-Za-z',
+  alpha: 'A-Za-z',
+  ascii: '\\x00-\\x7f',
+  blank: '\\t ',
+  cntrl: '\\x00-\\x1f\\x7f',
+  digit: '0-9',
+  graph: '!-~',
+  lower: 'a-z',
+  print: ' -~',
+  punct: '!-\\/:-@\\[-`{-~',
+  space: '\\t\\n\\v\\f\\r ',
+  upper: 'A-Z',
+  word: '0-9A-Za-z_',
+  xdigit: '0-9A-Fa-f',
+};
+const NOT_POSIX: Readonly<Record<string, string>> = {
+  alnum: '\\x00-\\/:-@\\[-`{-\\uffff',
+  alpha: '\\x00-@\\[-`{-\\uffff',
+  digit: '\\x00-\\/:-\\uffff',
+  lower: '\\x00-`{-\\uffff',
+  space: '\\x00-\\x08\\x0e-\\x1f!-\\uffff',
+  upper: '\\x00-@\\[-\\uffff',
+  word: '\\x00-\\/:-@\\[-^`{-\\uffff',
+  xdigit: '\\x00-\\/:-@G-`g-\\uffff',
+};
+/** In RE2, \s has no vertical tab and no spaces beyond ASCII. */
+const SPACE = '\\t\\n\\f\\r ';
+const NOT_SPACE = '\\x00-\\x08\\x0b\\x0e-\\x1f!-\\uffff';
+const SAME_ESCAPES = 'dDwWbBfnrtv';
+const MAX_REPEAT = 1000;
+
+/**
+ * Translates a regular expression of RE2's syntax (github.com/google/re2/wiki/Syntax), which Kubernetes' patterns and CEL have,
+ * for JavaScript without flags: only those are matched in linear time (`matchInLinearTime`). Throws Error for what RE2
+ * refuses, such as backreferences and lookaround, and for Unicode classes (`\p{…}`) and the flags m and U, which have no
+ * translation.
+ */
+export function translateRe2(pattern: string): string {
+  let at = 0;
+  let out = '';
+  let flags: Flags = { ignoreCase: false, dotAll: false };
+  const outer: Flags[] = [];
+  const fail = (problem: string): never => {
+    throw new Error(`error parsing regexp: ${problem}`);
+  };
+  /** Takes text that matches here. */
+  const take = (expression: RegExp): RegExpExecArray | null => {
+    const found = new RegExp(expression.source, 'y');
+    found.lastIndex = at;
+    const match = found.exec(pattern);
+    if (match) at += match[0].length;
+    return match;
+  };
+  const applied = (text: string): Flags => {
+    let isOn = true;
+    let next = flags;
+    for (const letter of text) {
+      if (letter === '-') isOn = false;
+      else if (letter === 'i') next = { ...next, ignoreCase: isOn };
+      else if (letter === 's') next = { ...next, dotAll: isOn };
+      else if (isOn) fail(`the flag ${letter} is not supported here: ${quoted(pattern)}`);
+    }
+    return next;
+  };
+  /** Translates an escape that stands for one character; null: another escape. */
+  const character = (): string | null => {
+    const hexadecimal = take(/\\x(?:\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2}))/);
+    if (hexadecimal) {
+      const code = Number.parseInt(hexadecimal[1] ?? hexadecimal[2] ?? '', 16);
+      if (code > 0x10ffff) fail(`invalid escape sequence: ${quoted(hexadecimal[0])}`);
+      return String.fromCodePoint(code);
+    }
+    const octal = take(/\\(0[0-7]{0,2}|[1-7][0-7]{1,2})/);
+    if (octal) return String.fromCodePoint(Number.parseInt(octal[1] ?? '', 8));
+    if (take(/\\a/)) return '\x07';
+    return take(/\\([^0-9A-Za-z])/s)?.[1] ?? null;
+  };
+  const escapeSequence = (): string => {
+    const one = character();
+    if (one !== null) return literal(one, flags);
+    if (take(/\\A/)) return '^';
+    if (take(/\\z/)) return '$';
+    if (take(/\\s/)) return `[${SPACE}]`;
+    if (take(/\\S/)) return `[^${SPACE}]`;
+    const quote = take(/\\Q(.*?)(?:\\E|$)/s);
+    if (quote) return [...(quote[1] ?? '')].map((char) => literal(char, flags)).join('');
+    const same = take(new RegExp(`\\\\[${SAME_ESCAPES}]`));
+    if (same) return same[0];
+    if (take(/\\[pP]/)) return fail(`Unicode classes (\\p) are not supported here: ${quoted(pattern)}`);
+    return fail(
+      at + 1 < pattern.length
+        ? `invalid escape sequence: ${quoted(pattern.slice(at, at + 2))}`
+        : 'trailing backslash at end of expression: ``',
+    );
+  };
+  const bracket = (): string => {
+    const start = at;
+    at++;
+    let inside = take(/\^/) ? '^' : '';
+    for (let isFirst = true; isFirst || pattern[at] !== ']'; isFirst = false) {
+      if (at >= pattern.length) fail(`missing closing ]: ${quoted(pattern.slice(start))}`);
+      const posix = take(/\[:(\^?)(\w+):\]/);
+      if (posix) {
+        const range = (posix[1] === '' ? POSIX : NOT_POSIX)[posix[2] ?? ''];
+        inside += range ?? fail(`invalid character class range: ${quoted(posix[0])}`);
+        continue;
+      }
+      const set = take(/\\[dDwWsS]/)?.[0];
+      if (set) {
+        inside += set === '\\s' ? SPACE : set === '\\S' ? NOT_SPACE : set;
+        continue;
+      }
+      const from = member();
+      if (pattern[at] === '-' && at + 1 < pattern.length && pattern[at + 1] !== ']') {
+        at++;
+        const to = member();
+        if (from > to) fail(`invalid character class range: ${quoted(`${char(from)}-${char(to)}`)}`);
+        inside += rangeText(from, to, flags);
+      } else inside += rangeText(from, from, flags);
+    }
+    at++;
+    return `[${inside}]`;
+  };
+  /** Takes one character of a class; returns its code. */
+  const member = (): number => {
+    const control = take(/\\([fnrtv])/)?.[1];
+    const one =
+      control !== undefined
+        ? ({ f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' }[control] ?? '')
+        : (character() ?? (pattern[at] === '\\' ? escapeInClass() : (take(/./s)?.[0] ?? '')));
+    return one.charCodeAt(0);
+  };
+  const escapeInClass = (): never =>
+    /^\\[pP]/.test(pattern.slice(at))
+      ? fail(`Unicode classes (\\p) are not supported here: ${quoted(pattern)}`)
+      : fail(`invalid escape sequence: ${quoted(pattern.slice(at, at + 2))}`);
+  const group = (): string => {
+    const inline = take(/\(\?([imsU]*(?:-[imsU]+)?)([:)])/);
+    if (inline) {
+      if (inline[2] === ')') {
+        flags = applied(inline[1] ?? '');
+        return '';
+      }
+      outer.push(flags);
+      flags = applied(inline[1] ?? '');
+      return '(?:';
+    }
+    const named = take(/\(\?P?<(\w+)>/);
+    if (!named && pattern.startsWith('(?', at))
+      fail(`invalid or unsupported Perl syntax: ${quoted(pattern.slice(at, at + 3))}`);
+    if (!named) at++;
+    outer.push(flags);
+    return named ? `(?<${named[1]}>` : '(';
+  };
+
+  while (at < pattern.length) {
+    const repeat = take(/\{(\d+)(?:(,)(\d*))?\}/);
+    if (repeat) {
+      const [low, high] = [Number(repeat[1]), repeat[3] ? Number(repeat[3]) : 0];
+      if (low > MAX_REPEAT || high > MAX_REPEAT || (high > 0 && low > high))
+        fail(`invalid repeat count: ${quoted(repeat[0])}`);
+      out += repeat[0];
+      continue;
+    }
+    switch (pattern[at]) {
+      case '\\':
+        out += escapeSequence();
+        break;
+      case '[':
+        out += bracket();
+        break;
+      case '(':
+        out += group();
+        break;
+      case ')':
+        flags = outer.pop() ?? fail(`unexpected ): ${quoted(pattern)}`);
+        out += ')';
+        at++;
+        break;
+      case '.':
+        out += flags.dotAll ? '[^]' : '[^\\n]';
+        at++;
+        break;
+      case '{':
+      case '}':
+      case ']':
+        out += `\\${pattern[at++]}`;
+        break;
+      case '*':
+      case '+':
+      case '?':
+      case '|':
+      case '^':
+      case '$':
+        out += pattern[at++];
+        break;
+      default:
+        out += literal(take(/./s)?.[0] ?? '', flags);
+    }
+  }
+  if (outer.length > 0) fail(`missing closing ): ${quoted(pattern)}`);
+  return out;
+}
+
+const quoted = (text: string) => `\`${text}\``;
+const char = (code: number) => String.fromCharCode(code);
+
+/** Writes one character outside of a class; in both cases if they are not distinguished. */
+function literal(one: string, { ignoreCase }: Flags): string {
+  const escaped = [...one].flatMap((point) => point.split('')).map((unit) => code(unit.charCodeAt(0)));
+  if (!ignoreCase || one.length > 1) return escaped.join('');
+  const cases = new Set([one, one.toLowerCase(), one.toUpperCase()].filter((text) => text.length === 1));
+  if (cases.size === 1) return escaped.join('');
+  return `[${[...cases].map((text) => code(text.charCodeAt(0))).join('')}]`;
+}
+
+/** Writes a range of a class; without distinction of case with the ASCII letters of the other case. */
+function rangeText(from: number, to: number, { ignoreCase }: Flags): string {
+  const text = from === to ? code(from) : `${code(from)}-${code(to)}`;
+  if (!ignoreCase) return text;
+  const others = [
+    [0x41, 0x5a, 32],
+    [0x61, 0x7a, -32],
+  ].flatMap(([first = 0, last = 0, distance = 0]) => {
+    const [low, high] = [Math.max(from, first), Math.min(to, last)];
+    return low > high ? [] : [`${code(low + distance)}-${code(high + distance)}`];
+  });
+  return text + others.join('');
+}
+
+/** Writes a UTF-16 unit so that it has no other meaning, inside or outside of a class. */
+const code = (unit: number): string =>
+  /[0-9A-Za-z_]/.test(char(unit)) ? char(unit) : `\\u${unit.toString(16).padStart(4, '0')}`;
+
+/**
+ * Compiles a pattern of RE2's syntax. `global`: for `matchAll`. The flag m is supported at the start of a pattern. Throws as
+ * `translateRe2`.
+ */
+export function re2(pattern: string, global = false): RegExp {
+  const [whole = '', before = '', after = ''] = /^\(\?([is]*)m([ims]*)\)/.exec(pattern) ?? [];
+  const isMultiline = whole !== '';
+  if (isMultiline && /\\[Az]/.test(pattern))
+    throw new Error(`error parsing regexp: the flag m is not supported with \\A or \\z: ${quoted(pattern)}`);
+  const rest = isMultiline
+    ? `(?${`${before}${after}`.replaceAll('m', '')})${pattern.slice(whole.length)}`
+    : pattern;
+  try {
+    return new RegExp(translateRe2(rest), `${global ? 'g' : ''}${isMultiline ? 'm' : ''}`);
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new Error(`error parsing regexp: ${error.message}`);
+    throw error;
+  }
+}
