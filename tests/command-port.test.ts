@@ -56,7 +56,7 @@ async function openPort(user = AGENT): Promise<Port> {
         throw new TypeError('a fault of the agent');
       },
       fact: (body) => body,
-      layout: () => ({}),
+      settings: () => ({}),
       decide: (body) => body,
       verify: () => ({}),
       probe: (body) => body,

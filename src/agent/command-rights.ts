@@ -39,8 +39,8 @@ export const COMMAND_OPERATIONS = {
   fact: { method: 'POST', verb: 'get' },
   /** ModesRequest → ModeComparison */
   modes: { method: 'POST', verb: 'get' },
-  /** → NodeLayout */
-  layout: { method: 'GET', verb: 'get' },
+  /** → NodeSettings */
+  settings: { method: 'GET', verb: 'get' },
   /** {packets: Packet[]} → {verdicts: Verdict[]} */
   decide: { method: 'POST', verb: 'get' },
   /** → {drifts: Drift[]} */

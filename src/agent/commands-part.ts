@@ -8,7 +8,7 @@ import { answerExplain, type ExplainBody } from './explain-part.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
 import { type CaptureBody, createNodeCapture } from './node-capture.ts';
 import { answerFact, type FactBody } from './node-facts.ts';
-import { createNodeProber, nodeLayout, type ProbeBody } from './node-probes.ts';
+import { createNodeProber, nodeSettings, type ProbeBody } from './node-probes.ts';
 import { createNodeTrace } from './node-trace.ts';
 import type { TraceBody } from './trace-body.ts';
 
@@ -33,7 +33,7 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
       explain: (body) => answerExplain(context, sources, (body ?? {}) as Partial<ExplainBody>),
       modes: (body) => answerModes(sources, (body ?? {}) as Partial<ModesRequest>),
       fact: (body) => answerFact(configuration, services, body as Partial<FactBody> | null),
-      layout: () => nodeLayout(configuration),
+      settings: () => nodeSettings(configuration),
       decide: (body) => decidePackets(part, body),
       verify: async () => ({ drifts: await part.proxy.drifts() }),
       capture: (body, response) => capture(body as Partial<CaptureBody> | null, response),

@@ -9,7 +9,7 @@ import type { AgentConfiguration } from './configuration.ts';
 import { createNetnsFinder, OWN_NETNS } from './node-facts.ts';
 
 /** What `check` has to know of a node before it sends packets. */
-export interface NodeLayout {
+export interface NodeSettings {
   /** All addresses of the node, bridges included. */
   readonly addresses: readonly string[];
   readonly masqueradeAll: boolean;
@@ -32,7 +32,7 @@ export interface ProbeBody {
 /** Less than the time after which an API server's client gives up. */
 const MAX_PATIENCE_MS = 25_000;
 
-export function nodeLayout({ proxy }: Pick<AgentConfiguration, 'proxy'>): NodeLayout {
+export function nodeSettings({ proxy }: Pick<AgentConfiguration, 'proxy'>): NodeSettings {
   using socket = openRouteSocket(OWN_NETNS);
   return {
     addresses: listAddresses(socket).map(({ address }) => address),

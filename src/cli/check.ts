@@ -11,8 +11,8 @@ import {
   localServices,
   setUpCheck,
 } from '../conformance/check-cluster.ts';
+import type { LocalPlace } from '../conformance/fixture.ts';
 import { flowsOf } from '../conformance/flows.ts';
-import type { LocalPlace } from '../conformance/layout.ts';
 import {
   type PolicyOracle,
   policyFlowsOf,
@@ -88,8 +88,8 @@ export const command = defineCommand({
       starting?.catch(() => {});
       setup = await setUpCheck(localServices(cluster), SCENARIOS);
       const scene = await starting;
-      const { layout } = setup;
-      const flows = flowsOf(layout, SCENARIOS, setup.frontends).filter((flow) => isWanted(flowText(flow)));
+      const { fixture } = setup;
+      const flows = flowsOf(fixture, SCENARIOS, setup.frontends).filter((flow) => isWanted(flowText(flow)));
       const kinds = await unusedClusterPolicyKinds(client);
       const all = scene ? policyFlowsOf(scene, families) : [];
       const policyFlows = all
@@ -133,7 +133,7 @@ export const command = defineCommand({
       const probe = socketProber(sockets, systemClock);
       const nodes = state.nodes.map((node) => node.name);
       const sent = await Promise.all([
-        runFlows(layout, flows, oracle, probe, concurrency, onResult),
+        runFlows(fixture, flows, oracle, probe, concurrency, onResult),
         runPolicyFlows({ client, oracle, probe, clock: systemClock, nodes }, policyFlows, onResult),
       ]).finally(() => {
         sockets.close();

@@ -1,8 +1,8 @@
 import { openRemoteCheck, type RemoteCheck } from '../cluster/remote-check.ts';
 import type { RemoteCluster } from '../cluster/remote-cluster.ts';
 import { CHECK_NAMESPACE, type CheckSetup, setUpCheck } from '../conformance/check-cluster.ts';
+import type { Place } from '../conformance/fixture.ts';
 import { type Flow, flowsOf } from '../conformance/flows.ts';
-import type { Place } from '../conformance/layout.ts';
 import { type FlowResult, flowText, runFlows } from '../conformance/run.ts';
 import { SCENARIOS } from '../conformance/scenarios.ts';
 import { settle } from '../conformance/settle.ts';
@@ -55,13 +55,13 @@ export async function checkRemotely(
 async function sendFlows(
   cluster: RemoteCluster,
   check: RemoteCheck,
-  { layout, frontends }: CheckSetup<Place>,
+  { fixture, frontends }: CheckSetup<Place>,
   { only, concurrency, output: format }: CheckOptions,
   output: Output,
 ): Promise<number> {
   const started = performance.now();
   const { oracle, modes, probe } = check;
-  const all = flowsOf(layout, SCENARIOS, frontends);
+  const all = flowsOf(fixture, SCENARIOS, frontends);
   const wanted = all.filter((flow) => only.length === 0 || only.some((one) => flowText(flow).includes(one)));
   const { flows, skipped } = await routable(check, wanted);
   if (flows.length === 0)
@@ -79,7 +79,7 @@ async function sendFlows(
     progress.hide();
     output.out(wrapLines(differenceText(result), output.columns));
   };
-  const results = await runFlows(layout, flows, oracle, probe, concurrency, onResult).finally(() =>
+  const results = await runFlows(fixture, flows, oracle, probe, concurrency, onResult).finally(() =>
     progress.end(),
   );
   drifts.push(...(await check.verify()));

@@ -35,7 +35,7 @@ function cluster(nodes: readonly object[], asked: string[] = []): RemoteCluster 
       }),
     async ask(name: string, operation: string, body?: { pod?: unknown }) {
       asked.push(`${name} ${operation}${body?.pod === undefined ? '' : ` ${JSON.stringify(body.pod)}`}`);
-      return operation === 'layout'
+      return operation === 'settings'
         ? { addresses: ['192.0.2.1', '10.0.0.1'], masqueradeAll: false, localDetection: true }
         : { kind: 'refused' };
     },
@@ -83,7 +83,7 @@ test('the agents send the packets of pods and nodes, until the command is interr
   const place = { name: 'x', node: 'n3', addresses: { ipv4: '10.0.0.9' } };
   await probe({ ...target, from: { ...place, kind: 'pod' } });
   await probe({ ...target, from: { ...place, kind: 'node' } });
-  assert.deepEqual(asked, ['n3 layout', 'n3 probe ["10.0.0.9"]', 'n3 probe null']);
+  assert.deepEqual(asked, ['n3 settings', 'n3 probe ["10.0.0.9"]', 'n3 probe null']);
   end.abort();
   await assert.rejects(probe({ ...target, from: { ...place, kind: 'pod' } }), { code: 'interrupted' });
   await assert.rejects(oracle.decide('n3', []), { code: 'interrupted' });

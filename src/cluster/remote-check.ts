@@ -1,6 +1,6 @@
-import type { NodeLayout, ProbeBody } from '../agent/node-probes.ts';
+import type { NodeSettings, ProbeBody } from '../agent/node-probes.ts';
 import { CHECK_NAMESPACE, type CheckedServices } from '../conformance/check-cluster.ts';
-import type { Place } from '../conformance/layout.ts';
+import type { Place } from '../conformance/fixture.ts';
 import type { Outcome, Prober } from '../conformance/probe.ts';
 import type { Oracle } from '../conformance/run.ts';
 import type { Drift, Mode } from '../dataplane/dataplane.ts';
@@ -51,12 +51,12 @@ export async function openRemoteCheck(cluster: RemoteCluster, signal: AbortSigna
       code: 'not-ready',
       hint: 'fairlead status',
     });
-  const layouts = new Map(
+  const settings = new Map(
     await Promise.all(
-      chosen.map(async ({ name }) => [name, (await cluster.ask(name, 'layout')) as NodeLayout] as const),
+      chosen.map(async ({ name }) => [name, (await cluster.ask(name, 'settings')) as NodeSettings] as const),
     ),
   );
-  const [layout] = layouts.values();
+  const [first] = settings.values();
   const modes = new Map(chosen.map(({ name, mode }) => [name, mode]));
   const checkNotEnded = () => {
     if (signal.aborted) throw new FairleadError('interrupted', { op: 'check', code: 'interrupted' });
@@ -77,13 +77,13 @@ export async function openRemoteCheck(cluster: RemoteCluster, signal: AbortSigna
       wireCidrs: families.map((family) => TEST_NETWORKS[family]),
       outsideAddresses: [],
       configuration: {
-        masqueradeAll: layout?.masqueradeAll ?? false,
-        localDetection: layout?.localDetection ?? true,
+        masqueradeAll: first?.masqueradeAll ?? false,
+        localDetection: first?.localDetection ?? true,
       },
       echo: (port, message) => container(image, message, ['echo', `--port=${port}`, `--message=${message}`]),
       idle: () => container(image, 'client', ['echo', '--port=8082']),
       place: (place) => place,
-      allAddresses: (node) => new Set(layouts.get(node)?.addresses),
+      allAddresses: (node) => new Set(settings.get(node)?.addresses),
       addRoutes: () => {},
       removeRoutes: () => {},
     },

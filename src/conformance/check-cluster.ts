@@ -6,8 +6,8 @@ import { type Client, hasReason } from '../kube/client.ts';
 import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { addressAt, canonicalAddress, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
+import type { Addresses, Fixture, FixtureConfiguration, LocalPlace, Place, Server } from './fixture.ts';
 import type { Frontends } from './flows.ts';
-import type { Addresses, Layout, LayoutConfiguration, LocalPlace, Place, Server } from './layout.ts';
 import type { EndpointState, Scenario } from './scenarios.ts';
 
 /** A cluster under test. */
@@ -19,7 +19,7 @@ export interface CheckedServices<P extends Place> {
   readonly wireCidrs: readonly string[];
   /** Empty: there is no client outside. */
   readonly outsideAddresses: readonly string[];
-  readonly configuration: LayoutConfiguration;
+  readonly configuration: FixtureConfiguration;
   /** The container of a server `fairlead echo`. */
   echo(port: number, message: string): Container;
   /** A container that does nothing. */
@@ -59,7 +59,7 @@ const POD_WAIT_MS = 120_000;
 
 /** The running pods and Services of the check. */
 export interface CheckSetup<P extends Place> {
-  readonly layout: Layout<P>;
+  readonly fixture: Fixture<P>;
   readonly frontends: ReadonlyMap<string, Frontends>;
   close(): Promise<void>;
 }
@@ -168,7 +168,7 @@ export async function setUpCheck<P extends Place>(
           : [cluster.place({ name: 'outside', kind: 'outside', node: name, addresses: outside }, null)]),
       ]),
     ];
-    const layout: Layout<P> = {
+    const fixture: Fixture<P> = {
       families: cluster.families,
       servers,
       places,
@@ -193,7 +193,7 @@ export async function setUpCheck<P extends Place>(
     for (const scenario of scenarios) {
       const loadBalancer = new Map(entries.map((node) => [node.name, take()]));
       const externalIP = new Map(entries.map((node) => [node.name, take()]));
-      const service = await createService(cluster, scenario, layout, loadBalancer, externalIP);
+      const service = await createService(cluster, scenario, fixture, loadBalancer, externalIP);
       const clusterIPs = addressesOf(cluster, service.spec?.clusterIPs ?? []);
       frontends.set(scenario.name, {
         clusterIP: clusterIPs,
@@ -214,7 +214,7 @@ export async function setUpCheck<P extends Place>(
       }
     }
     cluster.addRoutes(routes);
-    return { layout, frontends, close };
+    return { fixture, frontends, close };
   } catch (error) {
     await close();
     throw error;
@@ -268,7 +268,7 @@ export async function waitForPods(
 async function createService(
   cluster: Pick<CheckedServices<Place>, 'client' | 'families' | 'outsideAddresses'>,
   scenario: Scenario,
-  layout: Layout,
+  fixture: Fixture,
   loadBalancer: ReadonlyMap<string, Addresses>,
   externalIP: ReadonlyMap<string, Addresses>,
 ): Promise<Service> {
@@ -314,13 +314,13 @@ async function createService(
     { namespace: CHECK_NAMESPACE, subresource: 'status' },
   );
   for (const family of families)
-    await client.create(RESOURCES.endpointSlices, sliceOf(scenario, layout, family));
+    await client.create(RESOURCES.endpointSlices, sliceOf(scenario, fixture, family));
   return created;
 }
 
-function sliceOf(scenario: Scenario, layout: Layout, family: IPFamily): EndpointSlice {
-  const endpoints = layout.servers.flatMap((server) => {
-    const state = scenario.endpoint(server, layout.servers);
+function sliceOf(scenario: Scenario, fixture: Fixture, family: IPFamily): EndpointSlice {
+  const endpoints = fixture.servers.flatMap((server) => {
+    const state = scenario.endpoint(server, fixture.servers);
     const address = server.addresses[family];
     if (state === null || address === undefined) return [];
     return [

@@ -1,5 +1,5 @@
 import type { SourceClass } from '../service/model.ts';
-import type { LayoutConfiguration, Server } from './layout.ts';
+import type { FixtureConfiguration, Server } from './fixture.ts';
 import type { EndpointState, Scenario } from './scenarios.ts';
 
 export type DestinationKind = 'clusterIP' | 'nodePort' | 'loadBalancer' | 'externalIP';
@@ -53,7 +53,7 @@ export function ruleFor(
   scenario: Scenario,
   kind: DestinationKind,
   source: SourceClass,
-  configuration: LayoutConfiguration,
+  configuration: FixtureConfiguration,
 ): Rule {
   const { externalLocal, internalLocal } = scenario;
   const policy = externalLocal
@@ -82,7 +82,7 @@ export function expect(
   source: SourceClass,
   node: string,
   servers: readonly Server[],
-  configuration: LayoutConfiguration,
+  configuration: FixtureConfiguration,
 ): Expectation {
   const [scope, seen] = ruleFor(scenario, kind, source, configuration);
   const usable = usableServers(scenario, servers, node, scope);

@@ -1,7 +1,7 @@
 import type { IPFamily } from '../lib/address.ts';
 import type { Packet, SourceClass } from '../service/model.ts';
 import { type DestinationKind, type Expectation, expect } from './expectation.ts';
-import type { Addresses, Layout, Place } from './layout.ts';
+import type { Addresses, Fixture, Place } from './fixture.ts';
 import type { Scenario } from './scenarios.ts';
 
 /** The frontends of a scenario's Service. */
@@ -36,7 +36,7 @@ const CLASS: Readonly<Record<Place['kind'], SourceClass>> = { pod: 'pod', node: 
 
 /** Returns the flows of the scenarios: from every origin, to every kind of address, with both protocols and all families. */
 export function flowsOf<P extends Place>(
-  layout: Layout<P>,
+  fixture: Fixture<P>,
   scenarios: readonly Scenario[],
   frontends: ReadonlyMap<string, Frontends>,
 ): Flow<P>[] {
@@ -44,24 +44,24 @@ export function flowsOf<P extends Place>(
   for (const scenario of scenarios) {
     const known = frontends.get(scenario.name);
     if (!known) continue;
-    for (const from of layout.places) {
-      for (const family of layout.families) {
+    for (const from of fixture.places) {
+      for (const family of fixture.families) {
         for (const kind of KINDS) {
-          const target = targetOf(layout, known, kind, from, family);
+          const target = targetOf(fixture, known, kind, from, family);
           if (!target) continue;
           for (const protocol of PROTOCOLS) {
             flows.push({
               ...common(scenario, from, family, protocol),
               ...target,
               kind,
-              expected: expectedOf(layout, scenario, kind, from),
+              expected: expectedOf(fixture, scenario, kind, from),
             });
           }
         }
       }
     }
   }
-  return [...flows, ...specialFlows(layout, scenarios, frontends)];
+  return [...flows, ...specialFlows(fixture, scenarios, frontends)];
 }
 
 function common<P extends Place>(scenario: Scenario, from: P, family: IPFamily, protocol: 'TCP' | 'UDP') {
@@ -77,7 +77,7 @@ function common<P extends Place>(scenario: Scenario, from: P, family: IPFamily, 
 }
 
 function targetOf(
-  layout: Layout,
+  fixture: Fixture,
   frontends: Frontends,
   kind: DestinationKind,
   from: Place,
@@ -85,10 +85,10 @@ function targetOf(
 ): { address: string; port: number } | null {
   // Outside has one route to a cluster IP. Without masquerading, replies of pods on other nodes would take another route.
   const strange = from.kind === 'outside' && kind === 'clusterIP';
-  if (strange && (from.node !== layout.entry || !layout.configuration.localDetection)) return null;
+  if (strange && (from.node !== fixture.entry || !fixture.configuration.localDetection)) return null;
   const address = {
     clusterIP: frontends.clusterIP[family],
-    nodePort: layout.primary.get(from.node)?.[family],
+    nodePort: fixture.primary.get(from.node)?.[family],
     loadBalancer: frontends.loadBalancer.get(from.node)?.[family],
     externalIP: frontends.externalIP.get(from.node)?.[family],
   }[kind];
@@ -96,27 +96,27 @@ function targetOf(
   return { address, port: kind === 'nodePort' ? frontends.nodePort : 80 };
 }
 
-function expectedOf(layout: Layout, scenario: Scenario, kind: DestinationKind, from: Place): Expectation {
+function expectedOf(fixture: Fixture, scenario: Scenario, kind: DestinationKind, from: Place): Expectation {
   const mayEnter =
     kind !== 'loadBalancer' ||
     scenario.sourceRanges === null ||
     (scenario.sourceRanges === 'outside' && from.kind === 'outside');
   if (!mayEnter) return { action: 'drop' };
-  return expect(scenario, kind, CLASS[from.kind], from.node, layout.servers, layout.configuration);
+  return expect(scenario, kind, CLASS[from.kind], from.node, fixture.servers, fixture.configuration);
 }
 
 /** Further cases: a second port, a wrong port, an address without a Service, node ports on loopback. */
 function specialFlows<P extends Place>(
-  layout: Layout<P>,
+  fixture: Fixture<P>,
   scenarios: readonly Scenario[],
   frontends: ReadonlyMap<string, Frontends>,
 ): Flow<P>[] {
   const [plain] = scenarios.filter(({ name }) => name === 'plain');
   const known = frontends.get('plain');
   if (!plain || !known) return [];
-  return layout.places.flatMap((from) =>
-    layout.families.flatMap((family) => {
-      const target = targetOf(layout, known, 'clusterIP', from, family);
+  return fixture.places.flatMap((from) =>
+    fixture.families.flatMap((family) => {
+      const target = targetOf(fixture, known, 'clusterIP', from, family);
       if (!target) return [];
       const clusterIP = target.address;
       const flow = (protocol: 'TCP' | 'UDP') => ({
@@ -124,7 +124,7 @@ function specialFlows<P extends Place>(
         address: clusterIP,
       });
       const loopback = family === 'ipv4' ? '127.0.0.1' : '::1';
-      const expected = expectedOf(layout, plain, 'clusterIP', from);
+      const expected = expectedOf(fixture, plain, 'clusterIP', from);
       return [
         { ...flow('TCP'), kind: 'second port' as const, port: 81, message: 'second', expected },
         ...PROTOCOLS.flatMap((protocol) => [
@@ -141,7 +141,7 @@ function specialFlows<P extends Place>(
                   kind: 'localhost' as const,
                   address: loopback,
                   port: known.nodePort,
-                  expected: expectedOf(layout, plain, 'nodePort', from),
+                  expected: expectedOf(fixture, plain, 'nodePort', from),
                 },
               ]
             : []),

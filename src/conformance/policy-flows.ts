@@ -14,7 +14,7 @@ import {
   type RowScene,
   rowPacket,
 } from '../policy/policy-rows.ts';
-import type { LocalPlace } from './layout.ts';
+import type { LocalPlace } from './fixture.ts';
 import type { PolicyScene } from './policy-scene.ts';
 import type { Outcome, Prober } from './probe.ts';
 import type { FlowResult, Oracle } from './run.ts';

@@ -19,7 +19,7 @@ import {
   removeOutsideRoutes,
   waitForPods,
 } from './check-cluster.ts';
-import type { Addresses, LocalPlace } from './layout.ts';
+import type { Addresses, LocalPlace } from './fixture.ts';
 import { serveProbes } from './policy-servers.ts';
 
 const namespaceOf = (name: string) => `fairlead-check-${name}`;

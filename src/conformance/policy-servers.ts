@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { bindUdpIn, listenTcpIn } from '../kernel/netns.ts';
 import { ROW_PORTS } from '../policy/policy-rows.ts';
-import type { LocalPlace } from './layout.ts';
+import type { LocalPlace } from './fixture.ts';
 
 /** Answers probes in all places on the ports of the rows; the result closes the servers. */
 export async function serveProbes(places: Iterable<LocalPlace>): Promise<() => void> {

@@ -3,7 +3,7 @@ import { Socket } from 'node:net';
 import { canonicalAddress, type IPFamily } from '../lib/address.ts';
 import { afterRunning, type Clock } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
-import type { LocalPlace, Place } from './layout.ts';
+import type { LocalPlace, Place } from './fixture.ts';
 import type { ProbeOrigin, ProbeSockets } from './probe-sockets.ts';
 
 /** The outcome of one new connection (or datagram from a new port). */

@@ -5,8 +5,8 @@ import type { Verdict } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import { expectationIn } from './differences.ts';
 import type { Expectation } from './expectation.ts';
+import type { Fixture, Place } from './fixture.ts';
 import { type Flow, packetOf } from './flows.ts';
-import type { Layout, Place } from './layout.ts';
 import type { Outcome, Prober } from './probe.ts';
 
 /** The nodes' own decisions about a packet. */
@@ -47,7 +47,7 @@ const PACES = 17;
 /** Sends every flow's packets, some flows concurrently, and compares the observed outcome, the decision and the explanation
 with the table. */
 export async function runFlows<P extends Place>(
-  layout: Layout,
+  fixture: Fixture,
   flows: readonly Flow<P>[],
   oracle: Oracle,
   probe: Prober<P>,
@@ -56,7 +56,7 @@ export async function runFlows<P extends Place>(
 ): Promise<FlowResult[]> {
   const results: FlowResult[] = [];
   const unheard: number[] = [];
-  const run = (flow: Flow<P>, index: number) => runFlow(layout, flow, oracle, probe, index % PACES);
+  const run = (flow: Flow<P>, index: number) => runFlow(fixture, flow, oracle, probe, index % PACES);
   let next = 0;
   const worker = async () => {
     for (;;) {
@@ -89,7 +89,7 @@ function isUnheardRefusal({ protocol, expected }: Flow, { seen }: FlowResult): b
 }
 
 async function runFlow<P extends Place>(
-  layout: Layout,
+  fixture: Fixture,
   flow: Flow<P>,
   oracle: Oracle,
   probe: Prober<P>,
@@ -102,12 +102,12 @@ async function runFlow<P extends Place>(
   // Before the first packet, so that the outcome cannot influence it.
   const explanation = await oracle.explain(flow.from.name, targetText(flow));
   const sightings: Sighting[] = [];
-  const seen = await send(layout, flow, expected, mode, probe, paceMs, (sighting) =>
+  const seen = await send(fixture, flow, expected, mode, probe, paceMs, (sighting) =>
     sightings.push(sighting),
   );
-  const sourceProblem = findSourceProblem(layout, explanation, sightings);
-  const decided = decidedText(layout, flow, verdict);
-  const explained = explainedText(layout, explanation);
+  const sourceProblem = findSourceProblem(fixture, explanation, sightings);
+  const decided = decidedText(fixture, flow, verdict);
+  const explained = explainedText(fixture, explanation);
   const wanted = expectationText(flow.expected, true);
   return {
     flow: flowText(flow),
@@ -128,7 +128,7 @@ async function runFlow<P extends Place>(
 
 /** Sends until every expected server has answered or another outcome has occurred; returns what was observed. */
 async function send<P extends Place>(
-  layout: Layout,
+  fixture: Fixture,
   flow: Flow<P>,
   expected: Expectation,
   mode: Mode,
@@ -155,7 +155,7 @@ async function send<P extends Place>(
     }
     servers.add(outcome.server);
     onAnswer({ server: outcome.server, client: outcome.client });
-    sources.add(sourceOf(layout, flow, expected, outcome, mode));
+    sources.add(sourceOf(fixture, flow, expected, outcome, mode));
     if (expected.action !== 'forward') break;
     const enough = flow.sticky ? tries >= 8 : expected.servers.every((name) => servers.has(name));
     if (enough && tries + 1 >= MIN_TRIES) break;
@@ -180,12 +180,12 @@ interface Sighting {
 }
 
 function findSourceProblem(
-  layout: Layout,
+  fixture: Fixture,
   { endpoints }: Explanation,
   sightings: readonly Sighting[],
 ): string | null {
   for (const { server, client } of sightings) {
-    const said = endpoints.find(({ address }) => serverAt(layout, address) === server)?.clientSeen ?? null;
+    const said = endpoints.find(({ address }) => serverAt(fixture, address) === server)?.clientSeen ?? null;
     // Null: unknown to `explain`.
     if (said !== null && said !== client) return `${server} sees ${client}, explained ${said}`;
   }
@@ -194,14 +194,14 @@ function findSourceProblem(
 
 /** Returns which source the server saw: the client, the node, or an address that is neither. */
 function sourceOf(
-  layout: Layout,
+  fixture: Fixture,
   flow: Flow,
   expected: Expectation,
   answer: Extract<Outcome, { kind: 'answer' }>,
   mode: Mode,
 ): string {
   const own = flow.from.addresses[flow.family];
-  const isNode = layout.nodeAddresses.get(flow.from.node)?.has(answer.client) === true;
+  const isNode = fixture.nodeAddresses.get(flow.from.node)?.has(answer.client) === true;
   const isSelf = flow.from.name.endsWith(`/${answer.server}`);
   // A pod that reaches itself must see the node, or its reply would not be translated back.
   // If the socket's address was translated, the packets do not leave the pod, and the pod sees itself.
@@ -229,7 +229,7 @@ function outcomeText(outcome: Outcome): string {
   }
 }
 
-function decidedText(layout: Layout, flow: Flow, verdict: Verdict | undefined): string {
+function decidedText(fixture: Fixture, flow: Flow, verdict: Verdict | undefined): string {
   if (!verdict) return 'nothing';
   switch (verdict.action) {
     case 'reject':
@@ -239,7 +239,7 @@ function decidedText(layout: Layout, flow: Flow, verdict: Verdict | undefined): 
     case 'pass':
       return 'passed on';
     case 'forward': {
-      const names = verdict.candidates.map(({ endpoint }) => serverAt(layout, endpoint.ip));
+      const names = verdict.candidates.map(({ endpoint }) => serverAt(fixture, endpoint.ip));
       const sources = new Set(
         verdict.candidates
           .filter(({ hairpin }) => !hairpin)
@@ -251,16 +251,16 @@ function decidedText(layout: Layout, flow: Flow, verdict: Verdict | undefined): 
   }
 }
 
-function explainedText(layout: Layout, { verdict, endpoints }: Explanation): string {
+function explainedText(fixture: Fixture, { verdict, endpoints }: Explanation): string {
   if (verdict !== 'delivered') return verdict;
   return `servers ${endpoints
-    .map(({ address }) => serverAt(layout, address))
+    .map(({ address }) => serverAt(fixture, address))
     .sort()
     .join(', ')}`;
 }
 
-function serverAt(layout: Layout, address: string): string {
-  return layout.servers.find(({ addresses }) => Object.values(addresses).includes(address))?.name ?? address;
+function serverAt(fixture: Fixture, address: string): string {
+  return fixture.servers.find(({ addresses }) => Object.values(addresses).includes(address))?.name ?? address;
 }
 
 function expectationText(expected: Expectation, withSource: boolean): string {

@@ -1,5 +1,5 @@
 import type { ServiceSpec } from '../service/objects.ts';
-import type { Server } from './layout.ts';
+import type { Server } from './fixture.ts';
 
 /** Conditions of an endpoint: "terminating" still serves, "gone" no longer serves. */
 export type EndpointState = 'ready' | 'notReady' | 'terminating' | 'gone';
@@ -28,7 +28,7 @@ const PLAIN = {
   endpoint: (): EndpointState => 'ready',
 } as const;
 
-/** The first server of the layout is the "one of several". */
+/** The first server of the fixture is the "one of several". */
 const isFirst = (server: Server, all: readonly Server[]) => server.name === all[0]?.name;
 const isOnFirstNode = (server: Server, all: readonly Server[]) => server.node === all[0]?.node;
 

@@ -136,8 +136,8 @@ function schedulerText({ server: { scheduler, persistenceSeconds } }: PlannedSer
 function lookups(frontend: Frontend, plan: FrontendPlan, { node }: RenderInput): Lookups {
   const { hasPods } = createLayout(frontend.family, node, markScheme(node.masqueradeBit));
   const entries = entriesOf(plan, hasPods);
-  const own = entries.find(({ scope }) => scope === (hasPods ? 'pod' : 'external'));
-  const entry = own ?? entries.find(({ scope }) => scope === 'any');
+  const own = entries.find(({ sources }) => sources === (hasPods ? 'pod' : 'external'));
+  const entry = own ?? entries.find(({ sources }) => sources === 'any');
   const found = 1 + (own ? 1 : 2) + (entry?.mark == null ? 0 : 1);
   const order = plan.orders.pod;
   if (order.action === 'reject' || order.action === 'drop')

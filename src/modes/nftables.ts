@@ -81,8 +81,8 @@ export function hairpinAddressesOf(
 export function nftablesLookups(frontend: Frontend, { node }: Pick<RenderInput, 'node'>): Lookups {
   const { hasPods } = createLayout(frontend.family, node);
   const entries = entriesOf(frontend, hasPods);
-  const own = entries.find(({ scope }) => scope === (hasPods ? 'pod' : 'external'));
-  const entry = own ?? entries.find(({ scope }) => scope === 'any');
+  const own = entries.find(({ sources }) => sources === (hasPods ? 'pod' : 'external'));
+  const entry = own ?? entries.find(({ sources }) => sources === 'any');
   // The set of frontends with source ranges; then the map of exceptions for the class, and the general one.
   const found = 1 + (own ? 1 : 2);
   if (!entry?.pick) return { least: found, most: found, text: `${found} lookups, the last of which ends it` };

@@ -27,12 +27,12 @@ import type { ChainSpec, SetSpec } from '../../nft/spec.ts';
 import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import { KEYINGS, type Keying } from '../rules/frontend-keys.ts';
 import {
+  ALL_SOURCES,
   createPicks,
   frontendMap,
   type Pick,
   type PickTarget,
-  SCOPES,
-  type Scope,
+  type Sources,
 } from '../rules/pick-chains.ts';
 import { createServiceRules, PRIORITY, type ServiceRules } from '../rules/service-rules.ts';
 import type { MarkScheme } from './marks.ts';
@@ -44,9 +44,9 @@ export const TABLE = 'fairlead-ipvs';
  * Returns the map from frontends to the marks of their virtual servers: "service-marks",
  * "nodeport-marks-pod", …
  */
-export function markMap(keying: Keying, scope: Scope): string {
+export function markMap(keying: Keying, sources: Sources): string {
   const name = keying === 'port' ? 'nodeport-marks' : 'service-marks';
-  return scope === 'any' ? name : `${name}-${scope}`;
+  return sources === 'any' ? name : `${name}-${sources}`;
 }
 
 /**
@@ -61,7 +61,8 @@ export function redirectMap(keying: Keying, source: SourceClass): string {
 export const LOCALHOST_MAP = 'localhost-nodeports';
 
 /** Returns the chain that sets the mark of the virtual server. */
-export const steerChain = (keying: Keying, scope: Scope): string => `steer-by-${markMap(keying, scope)}`;
+export const steerChain = (keying: Keying, sources: Sources): string =>
+  `steer-by-${markMap(keying, sources)}`;
 
 /** The part of the rules of one family that depends only on the node. */
 export interface Layout {
@@ -117,10 +118,10 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       ],
     },
     ...KEYINGS.flatMap((keying) =>
-      SCOPES.map(
-        (scope): ChainSpec => ({
-          name: steerChain(keying, scope),
-          rules: [[markFrom(markMap(keying, scope), ...rules.key(keying)), accept]],
+      ALL_SOURCES.map(
+        (sources): ChainSpec => ({
+          name: steerChain(keying, sources),
+          rules: [[markFrom(markMap(keying, sources), ...rules.key(keying)), accept]],
         }),
       ),
     ),
@@ -199,9 +200,9 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
 
   const sets: SetSpec[] = [
     ...KEYINGS.flatMap((keying) =>
-      SCOPES.flatMap((scope): SetSpec[] => [
-        { name: frontendMap(keying, scope), key: types(keying), data: 'verdict' },
-        { name: markMap(keying, scope), key: types(keying), data: [DATA_TYPE.mark] },
+      ALL_SOURCES.flatMap((sources): SetSpec[] => [
+        { name: frontendMap(keying, sources), key: types(keying), data: 'verdict' },
+        { name: markMap(keying, sources), key: types(keying), data: [DATA_TYPE.mark] },
       ]),
     ),
     ...KEYINGS.flatMap((keying) =>
@@ -223,9 +224,9 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
 }
 
 function classChains(rules: ServiceRules, name: 'pod' | 'node' | 'external'): ChainSpec[] {
-  const scopes: Scope[] = name === 'node' ? ['any'] : [name, 'any'];
+  const lookups: Sources[] = name === 'node' ? ['any'] : [name, 'any'];
   const look = (keying: Keying): Rule[] =>
-    scopes.map((scope) => [vmap(frontendMap(keying, scope), ...rules.key(keying))]);
+    lookups.map((sources) => [vmap(frontendMap(keying, sources), ...rules.key(keying))]);
   const ports = `node-ports-from-${name}`;
   return [
     {

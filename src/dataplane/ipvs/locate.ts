@@ -31,19 +31,20 @@ export function locateSteps(
   steps.push(...sourceRangeSteps(frontend, at));
   const entries = entriesOf(plan, hasPods);
   const entry =
-    entries.find(({ scope }) => scope === packet.sourceClass) ?? entries.find(({ scope }) => scope === 'any');
+    entries.find(({ sources }) => sources === packet.sourceClass) ??
+    entries.find(({ sources }) => sources === 'any');
   if (!entry) return steps;
   const keying = keyingOf(frontend);
   const hook = packet.sourceClass === 'node' ? 'output' : 'input';
   steps.push({
     object: at(
-      `chain ${hook} → chain from-${packet.sourceClass}, map ${frontendMap(keying, entry.scope)}, element ${key}`,
+      `chain ${hook} → chain from-${packet.sourceClass}, map ${frontendMap(keying, entry.sources)}, element ${key}`,
     ),
     effect: EFFECTS[formatVerdict(entry.verdict)] ?? 'the mark of its virtual server is set',
   });
   if (entry.mark !== null) {
     steps.push({
-      object: at(`map ${markMap(keying, entry.scope)}, element ${key}`),
+      object: at(`map ${markMap(keying, entry.sources)}, element ${key}`),
       effect: `mark 0x${entry.mark.toString(16)}`,
     });
   }

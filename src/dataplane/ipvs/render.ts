@@ -26,7 +26,7 @@ import {
 } from '../rules/address-elements.ts';
 import { EndpointWords } from '../rules/endpoint-words.ts';
 import { addressAndPort, commentOf, frontendKey, type Keying, keyingOf } from '../rules/frontend-keys.ts';
-import { frontendMap, type PickTarget, type Scope } from '../rules/pick-chains.ts';
+import { frontendMap, type PickTarget, type Sources } from '../rules/pick-chains.ts';
 import { sizeClass } from '../rules/size-class.ts';
 import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
 import { type Layout, LOCALHOST_MAP, markMap, redirectMap, steerChain, TABLE } from './layout.ts';
@@ -36,7 +36,7 @@ export const ADDRESSES: AddressSet = { set: 'addresses', times: 1, prefix: 'addr
 
 /** The entry of a frontend in one map: for all sources, or for a class with an exception. */
 export interface Entry {
-  readonly scope: Scope;
+  readonly sources: Sources;
   readonly verdict: ElementVerdict;
   /** Null if the packet is not steered. */
   readonly mark: number | null;
@@ -75,9 +75,9 @@ export function renderFrontend(
   const comment = commentOf(frontend);
   const withData = (data: ArrayLike<number>) => Uint32Array.from([...key, ...Array.from(data)]);
   const list: Elements[] = sourceRangeElements(frontend, key);
-  for (const { scope, verdict, mark } of entriesOf(plan, layout.hasPods)) {
-    if (mark !== null) list.push(elements(markMap(keying, scope), withData([mark]), { comment }));
-    list.push(elements(frontendMap(keying, scope), key, { verdict, comment }));
+  for (const { sources, verdict, mark } of entriesOf(plan, layout.hasPods)) {
+    if (mark !== null) list.push(elements(markMap(keying, sources), withData([mark]), { comment }));
+    list.push(elements(frontendMap(keying, sources), key, { verdict, comment }));
   }
   const aliases = new Map<number, ElementVerdict>();
   for (const [source, { port, masquerade }] of redirectsOf(plan, layout.hasPods)) {
@@ -107,13 +107,13 @@ export function entriesOf({ frontend, orders }: FrontendPlan, hasPods: boolean):
   const keying = keyingOf(frontend);
   const { node, pod, external } = orders;
   const onlyNonpods = hasPods && node.action === 'masquerade' && pod.action === 'pass';
-  const entry = (scope: Scope, order: Order): Entry => ({
-    scope,
-    verdict: verdictOf(order, keying, scope),
+  const entry = (sources: Sources, order: Order): Entry => ({
+    sources,
+    verdict: verdictOf(order, keying, sources),
     mark: order.action === 'steer' ? order.mark : null,
   });
   const any = onlyNonpods
-    ? { scope: 'any' as const, verdict: { goto: 'masquerade-nonpod' }, mark: null }
+    ? { sources: 'any' as const, verdict: { goto: 'masquerade-nonpod' }, mark: null }
     : entry('any', node);
   return [
     any,
@@ -150,11 +150,11 @@ function localhostOf(
   const all = route.pool.endpoints;
   const endpoints = frontend.affinitySeconds === null ? all : all.slice(0, 1);
   const size = sizeClass(endpoints.length);
-  const target = layout.pick({ keying: 'port', scope: 'any', size, sticky: false, masquerade: 'all' });
+  const target = layout.pick({ keying: 'port', sources: 'any', size, sticky: false, masquerade: 'all' });
   return { verdict: target.verdict, target, endpoints };
 }
 
-function verdictOf(order: Order, keying: Keying, scope: Scope): ElementVerdict {
+function verdictOf(order: Order, keying: Keying, sources: Sources): ElementVerdict {
   switch (order.action) {
     case 'pass':
     case 'redirect':
@@ -162,7 +162,7 @@ function verdictOf(order: Order, keying: Keying, scope: Scope): ElementVerdict {
     case 'masquerade':
       return { goto: 'masquerade' };
     case 'steer':
-      return { goto: steerChain(keying, scope) };
+      return { goto: steerChain(keying, sources) };
     case 'reject':
       return { goto: 'refuse' };
     case 'drop':

@@ -20,13 +20,13 @@ import type { NodeView } from '../../service/model.ts';
 import { KEYINGS, type Keying } from '../rules/frontend-keys.ts';
 import {
   AFFINITY,
+  ALL_SOURCES,
   createPicks,
   frontendMap,
   masqueradeMark,
   type Pick,
   type PickTarget,
-  SCOPES,
-  type Scope,
+  type Sources,
 } from '../rules/pick-chains.ts';
 import { createServiceRules, PRIORITY, type ServiceRules } from '../rules/service-rules.ts';
 
@@ -92,9 +92,9 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
 
   const sets: SetSpec[] = [
     ...KEYINGS.flatMap((keying) =>
-      SCOPES.map(
-        (scope): SetSpec => ({
-          name: frontendMap(keying, scope),
+      ALL_SOURCES.map(
+        (sources): SetSpec => ({
+          name: frontendMap(keying, sources),
           key: rules.types(keying),
           data: 'verdict',
         }),
@@ -129,9 +129,9 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
 
 /** The chains for one source class; the node's own processes use the general rule. */
 function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' | 'external'): ChainSpec[] {
-  const scopes: Scope[] = name === 'node' ? ['any'] : [name, 'any'];
-  const look = (keying: Keying, scope: Scope): Statement =>
-    vmap(frontendMap(keying, scope), ...rules.key(keying));
+  const lookups: Sources[] = name === 'node' ? ['any'] : [name, 'any'];
+  const look = (keying: Keying, sources: Sources): Statement =>
+    vmap(frontendMap(keying, sources), ...rules.key(keying));
   const ports = `node-ports-from-${name}`;
   const { toLoopback } = rules;
   const { mark, unmark } = masqueradeMark(node);
@@ -139,7 +139,7 @@ function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' |
     {
       name: `from-${name}`,
       rules: [
-        ...scopes.map((scope) => [look('address', scope)]),
+        ...lookups.map((sources) => [look('address', sources)]),
         [destinationIsLocal, jump(ports)],
         [goto('guard-rails')],
       ],
@@ -156,7 +156,7 @@ function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' |
             ]
           : []),
         ...rules.notNodePorts(goBack),
-        ...scopes.map((scope) => [look('port', scope)]),
+        ...lookups.map((sources) => [look('port', sources)]),
       ],
     },
   ];

@@ -19,14 +19,15 @@ export function locateSteps(
   const key = frontendKeyText(frontend);
   const entries = entriesOf(frontend, hasPods);
   const entry =
-    entries.find(({ scope }) => scope === packet.sourceClass) ?? entries.find(({ scope }) => scope === 'any');
+    entries.find(({ sources }) => sources === packet.sourceClass) ??
+    entries.find(({ sources }) => sources === 'any');
   const hook = packet.sourceClass === 'node' ? 'output' : 'prerouting';
   const steps = sourceRangeSteps(frontend, at);
   if (!entry) return steps;
-  const { pick, scope, verdict, endpoints } = entry;
+  const { pick, sources, verdict, endpoints } = entry;
   steps.push({
     object: at(
-      `chain ${hook} → chain from-${packet.sourceClass}, map ${frontendMap(keyingOf(frontend), scope)}, element ${key}`,
+      `chain ${hook} → chain from-${packet.sourceClass}, map ${frontendMap(keyingOf(frontend), sources)}, element ${key}`,
     ),
     effect: pick
       ? formatVerdict({ goto: pickChain(pick) })

@@ -19,7 +19,7 @@ import {
 } from '../rules/address-elements.ts';
 import { EndpointWords } from '../rules/endpoint-words.ts';
 import { commentOf, frontendKey, keyingOf } from '../rules/frontend-keys.ts';
-import { frontendMap, type Pick, type Scope } from '../rules/pick-chains.ts';
+import { frontendMap, type Pick, type Sources } from '../rules/pick-chains.ts';
 import { sizeClass } from '../rules/size-class.ts';
 import { type Layout, stickySet } from './layout.ts';
 
@@ -28,7 +28,7 @@ export const TABLE = 'fairlead';
 
 /** The entry of a frontend in one map: for all sources, or for a class with an exception. */
 export interface Entry {
-  readonly scope: Scope;
+  readonly sources: Sources;
   /** Null: rejected or dropped. */
   readonly pick: Pick | null;
   readonly verdict: 'pick' | 'reject' | 'drop';
@@ -78,7 +78,7 @@ export function renderFrontend(frontend: Frontend, layout: Layout, words: Endpoi
   const comment = commentOf(frontend);
   const list: Elements[] = [];
   const needs: Fragment[] = [];
-  for (const { scope, pick, verdict, endpoints } of entriesOf(frontend, layout.hasPods)) {
+  for (const { sources, pick, verdict, endpoints } of entriesOf(frontend, layout.hasPods)) {
     let leadsTo: ElementVerdict = verdict === 'drop' ? 'drop' : REJECT;
     if (pick) {
       const target = layout.pick(pick);
@@ -86,7 +86,7 @@ export function renderFrontend(frontend: Frontend, layout: Layout, words: Endpoi
       list.push(indexedElements(target.map, key, words.read(endpoints)));
       leadsTo = target.verdict;
     }
-    list.push(elements(frontendMap(keying, scope), key, { verdict: leadsTo, comment }));
+    list.push(elements(frontendMap(keying, sources), key, { verdict: leadsTo, comment }));
   }
   const { affinitySeconds } = frontend;
   if (affinitySeconds !== null) {
@@ -114,15 +114,15 @@ export function entriesOf(frontend: Frontend, hasPods: boolean): Entry[] {
   return entries;
 }
 
-function entryOf(frontend: Frontend, scope: Scope, route: Route, onlyNonpods: boolean): Entry {
-  if (route.action !== 'forward') return { scope, pick: null, verdict: route.action, endpoints: [] };
+function entryOf(frontend: Frontend, sources: Sources, route: Route, onlyNonpods: boolean): Entry {
+  if (route.action !== 'forward') return { sources, pick: null, verdict: route.action, endpoints: [] };
   const { endpoints } = route.pool;
   return {
-    scope,
+    sources,
     verdict: 'pick',
     pick: {
       keying: keyingOf(frontend),
-      scope,
+      sources,
       size: sizeClass(endpoints.length),
       sticky: frontend.affinitySeconds !== null,
       masquerade: route.masquerade ? (onlyNonpods ? 'nonpod' : 'all') : 'none',

@@ -7,8 +7,8 @@ import type { ServiceRules } from './service-rules.ts';
 import { classBefore } from './size-class.ts';
 
 /** `any`: the rule for all sources; `pod`, `external`: exceptions for packets of this class. */
-export type Scope = 'any' | 'pod' | 'external';
-export const SCOPES: readonly Scope[] = ['any', 'pod', 'external'];
+export type Sources = 'any' | 'pod' | 'external';
+export const ALL_SOURCES: readonly Sources[] = ['any', 'pod', 'external'];
 
 /** `nonpod`: for all packets that do not come from a pod. */
 export type MasqueradeOf = 'none' | 'nonpod' | 'all';
@@ -16,7 +16,7 @@ export type MasqueradeOf = 'none' | 'nonpod' | 'all';
 /** Selects the shared chain that picks a frontend's endpoint. */
 export interface Pick {
   readonly keying: Keying;
-  readonly scope: Scope;
+  readonly sources: Sources;
   readonly size: number;
   readonly sticky: boolean;
   readonly masquerade: MasqueradeOf;
@@ -32,25 +32,25 @@ export interface PickTarget {
 }
 
 const prefixOf = (keying: Keying) => (keying === 'port' ? 'nodeport-' : '');
-const scopeOf = (scope: Scope) => (scope === 'any' ? '' : `${scope}-`);
+const sourcesPrefix = (sources: Sources) => (sources === 'any' ? '' : `${sources}-`);
 
 /** Returns the map from frontends to chains: "services", "services-external", "nodeports", … */
-export function frontendMap(keying: Keying, scope: Scope): string {
+export function frontendMap(keying: Keying, sources: Sources): string {
   const name = keying === 'port' ? 'nodeports' : 'services';
-  return scope === 'any' ? name : `${name}-${scope}`;
+  return sources === 'any' ? name : `${name}-${sources}`;
 }
 
 /**
  * Returns the map from frontends and slots to endpoints: "endpoints-8", "nodeport-endpoints-external-3", …
  */
-export function endpointMap({ keying, scope, size }: Pick): string {
-  return `${prefixOf(keying)}endpoints-${scopeOf(scope)}${size}`;
+export function endpointMap({ keying, sources, size }: Pick): string {
+  return `${prefixOf(keying)}endpoints-${sourcesPrefix(sources)}${size}`;
 }
 
 /** Returns "pick-8", "masq-nonpod-sticky-pick-8", "masq-all-nodeport-pick-3", … */
 export function pickChain(pick: Pick): string {
   const masq = pick.masquerade === 'none' ? '' : `masq-${pick.masquerade}-`;
-  return `${masq}${pick.sticky ? 'sticky-' : ''}${prefixOf(pick.keying)}pick-${scopeOf(pick.scope)}${pick.size}`;
+  return `${masq}${pick.sticky ? 'sticky-' : ''}${prefixOf(pick.keying)}pick-${sourcesPrefix(pick.sources)}${pick.size}`;
 }
 
 /** The map from clients to their last endpoint. */
@@ -125,7 +125,7 @@ export function createPicks(rules: ServiceRules, node: NodeView): (pick: Pick) =
 const MASQUERADES: readonly MasqueradeOf[] = ['none', 'nonpod', 'all'];
 
 /** Returns a unique number of a pick: a cold start looks up tens of thousands. */
-function pickNumber({ keying, scope, size, sticky, masquerade }: Pick): number {
-  const kind = SCOPES.indexOf(scope) * 3 + MASQUERADES.indexOf(masquerade);
+function pickNumber({ keying, sources, size, sticky, masquerade }: Pick): number {
+  const kind = ALL_SOURCES.indexOf(sources) * 3 + MASQUERADES.indexOf(masquerade);
   return size * 64 + kind * 4 + (keying === 'port' ? 2 : 0) + (sticky ? 1 : 0);
 }

@@ -26,7 +26,7 @@ export interface Place {
 export interface LocalPlace extends Place, ProbeOrigin {}
 
 /** The nodes, servers and clients of the check. */
-export interface Layout<P extends Place = Place> {
+export interface Fixture<P extends Place = Place> {
   readonly families: readonly IPFamily[];
   readonly servers: readonly Server[];
   readonly places: readonly P[];
@@ -36,11 +36,11 @@ export interface Layout<P extends Place = Place> {
   readonly primary: ReadonlyMap<string, Addresses>;
   /** The node through which packets from outside to cluster IPs enter. */
   readonly entry: string;
-  readonly configuration: LayoutConfiguration;
+  readonly configuration: FixtureConfiguration;
 }
 
 /** The part of the proxies' configuration that affects the expected outcome. */
-export interface LayoutConfiguration {
+export interface FixtureConfiguration {
   readonly masqueradeAll: boolean;
   /** The proxies recognize the cluster's pods. */
   readonly localDetection: boolean;
