@@ -158,6 +158,16 @@ export function startFailover(options: FailoverOptions): Failover {
     return isEarly ? earlyUnansweredMs : agentUnansweredMs;
   }
 
+  function isMovable(connection: PendingConnection): boolean {
+    const frontend = frontendOf(connection);
+    if (!frontend) return true;
+    const { ip, port } = connection.endpoint;
+    const isUsed = poolsOf(frontend).some(({ endpoints }) =>
+      endpoints.some((one) => one.ip === ip && one.port === port),
+    );
+    return !isUsed || hasOther(frontend, connection.endpoint);
+  }
+
   function answeredLate(key: EndpointKey, answer: LateAnswer, timeoutMs: number): void {
     if (closed) return;
     for (const [other, until] of slow) if (until <= clock.now()) slow.delete(other);
@@ -208,6 +218,7 @@ export function startFailover(options: FailoverOptions): Failover {
       clock,
       logger,
       patience,
+      isMovable,
       mayBeEarly: () => (options.shortTimers?.() ?? null) !== null,
       onLate: late,
       onAnswer: (connection, isFast) => answerTimes.answered(keyOf(connection), isFast),

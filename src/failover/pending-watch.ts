@@ -19,6 +19,11 @@ export interface PendingWatchOptions {
   readonly logger: Logger;
   /** Returns the milliseconds after which the first packet counts as unanswered; null: the connection is ignored. */
   readonly patience: (connection: PendingConnection) => number | null;
+  /**
+   * Returns false if the client's next SYN would reach the same endpoint. The entry then stays: it is what leads an ICMP error,
+   * such as that of an unreachable host, back to the client.
+   */
+  readonly isMovable: (connection: PendingConnection) => boolean;
   /** Returns false while no connection counts as unanswered early (`earlyUnansweredMs`). */
   readonly mayBeEarly: () => boolean;
   /** Called for a connection that may count as unanswered early and has no fast answer. */
@@ -32,6 +37,14 @@ export interface PendingWatchOptions {
   readonly onUnanswered?: (count: number) => void;
   /** The kernel dropped events. For metrics. */
   readonly onOverrun?: () => void;
+}
+
+/** A connection without an answer. */
+interface Waiting {
+  readonly flow: Flow;
+  readonly dueAt: number;
+  /** Whether it was reported as unanswered, and kept because it could not be moved. */
+  readonly isReported: boolean;
 }
 
 export type PendingConnection = Omit<Outcome, 'kind'>;
@@ -60,6 +73,8 @@ const SYN_SENT = 1;
 const LIST_AGAIN_MS = 2000;
 /** While sampling, the other connections to a failed endpoint are listed at most this often. */
 const LIST_OTHERS_MS = 500;
+/** Connections that could not be moved are looked at this often: another endpoint may have been added. */
+const LOOK_AGAIN_MS = 2000;
 
 /**
  * Detects through connection tracking events which endpoints answer, refuse or do not answer, and deletes
@@ -71,7 +86,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   const connection = new ConntrackConnection(netns);
   const pending = createPendingTable(MAX_PENDING);
   /** Connections that had no answer when they were first looked at, or were listed, by the id of their entry. */
-  const waiting = new Map<number, { readonly flow: Flow; readonly dueAt: number }>();
+  const waiting = new Map<number, Waiting>();
   let cancel: (() => void) | null = null;
   /** The time of the next look. */
   let plannedAt = Number.POSITIVE_INFINITY;
@@ -145,7 +160,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     const connection = connectionOf(flow);
     const limit = patience(connection);
     if (limit === null) return;
-    if (!waiting.has(flow.id)) waiting.set(flow.id, { flow, dueAt: at + limit });
+    if (!waiting.has(flow.id)) waiting.set(flow.id, { flow, dueAt: at + limit, isReported: false });
     if (limit < UNANSWERED_MS) options.onLate(connection);
   }
 
@@ -219,36 +234,43 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
       const flow = readFlow(event);
       if (flow) wait(flow, at);
     }
-    const late = takeDue(now).filter((flow) => patience(connectionOf(flow)) !== null);
+    const late = takeDue(now).filter(({ flow }) => patience(connectionOf(flow)) !== null);
     if (late.length === 0) return;
     const still = stillUnanswered(late);
     if (still.length === 0) return;
-    const deleted = await connection.delete(still);
+    const movable: Flow[] = [];
+    // All together: with many connections, one listing answers for all.
+    const again = (Math.floor(now / LOOK_AGAIN_MS) + 1) * LOOK_AGAIN_MS;
+    for (const { flow } of still) {
+      if (options.isMovable(connectionOf(flow))) movable.push(flow);
+      else waiting.set(flow.id, { flow, dueAt: again, isReported: true });
+    }
+    const deleted = movable.length === 0 ? 0 : await connection.delete(movable);
     options.onUnanswered?.(deleted);
     if (closed) return;
-    for (const flow of still) report('timeout', flow);
-    listOthers(still);
+    for (const { flow, isReported } of still) if (!isReported) report('timeout', flow);
+    listOthers(movable);
   }
 
-  function takeDue(now: number): Flow[] {
-    const due: Flow[] = [];
-    for (const [id, { flow, dueAt }] of waiting) {
-      if (dueAt > now) continue;
+  function takeDue(now: number): Waiting[] {
+    const due: Waiting[] = [];
+    for (const [id, one] of waiting) {
+      if (one.dueAt > now) continue;
       waiting.delete(id);
-      due.push(flow);
+      due.push(one);
     }
     return due;
   }
 
-  function stillUnanswered(flows: readonly Flow[]): Flow[] {
-    if (flows.length <= MAX_LOOKUPS) {
-      return flows.filter((flow) => {
+  function stillUnanswered(late: readonly Waiting[]): Waiting[] {
+    if (late.length <= MAX_LOOKUPS) {
+      return late.filter(({ flow }) => {
         const now = connection.find(flow);
         return now !== null && isUnanswered(now);
       });
     }
     const ids = new Set(families.flatMap(unanswered).map(({ id }) => id));
-    return flows.filter(({ id }) => ids.has(id));
+    return late.filter(({ flow }) => ids.has(flow.id));
   }
 
   if (readSysctl(EVENTS, netns) === '0') {
