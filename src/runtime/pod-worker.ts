@@ -63,7 +63,8 @@ export class PodWorker {
   #running: Promise<void> | null = null;
   #retryMs = FIRST_RETRY_MS;
   readonly #grace: GracePeriod;
-  #deadlineSet = false;
+  /** When the pod is looked at because of its deadline; null: no timer is set. */
+  #deadlineLook: number | null = null;
   readonly #timers: Timers;
 
   constructor(context: WorkerContext, pod: Pod) {
@@ -358,10 +359,17 @@ export class PodWorker {
   #deadlinePassed(): boolean {
     const seconds = this.#pod.spec?.activeDeadlineSeconds;
     if (seconds === undefined) return false;
-    const left = Date.parse(this.#startTime) + seconds * 1000 - this.#context.options.clock.now();
-    if (left <= 0) return true;
-    if (!this.#deadlineSet) this.#later(left);
-    this.#deadlineSet = true;
+    const now = this.#context.options.clock.now();
+    const deadline = Date.parse(this.#startTime) + seconds * 1000;
+    if (deadline <= now) return true;
+    // The deadline may have become earlier; and a timer may fire a millisecond before its time.
+    if (this.#deadlineLook === null || deadline < this.#deadlineLook) {
+      this.#deadlineLook = deadline;
+      this.#timers.after(deadline - now, () => {
+        this.#deadlineLook = null;
+        this.wake();
+      });
+    }
     return false;
   }
 
