@@ -34,7 +34,6 @@ const NOT_POSIX: Readonly<Record<string, string>> = {
 /** In RE2, \s has no vertical tab and no spaces beyond ASCII. */
 const SPACE = '\\t\\n\\f\\r ';
 const NOT_SPACE = '\\x00-\\x08\\x0b\\x0e-\\x1f!-\\uffff';
-const SAME_ESCAPES = 'dDwWbBfnrtv';
 const MAX_REPEAT = 1000;
 
 /**
@@ -51,11 +50,10 @@ export function translateRe2(pattern: string): string {
   const fail = (problem: string): never => {
     throw new Error(`error parsing regexp: ${problem}`);
   };
-  /** Takes text that matches here. */
+  /** Takes text that matches here. `expression` is sticky. */
   const take = (expression: RegExp): RegExpExecArray | null => {
-    const found = new RegExp(expression.source, 'y');
-    found.lastIndex = at;
-    const match = found.exec(pattern);
+    expression.lastIndex = at;
+    const match = expression.exec(pattern);
     if (match) at += match[0].length;
     return match;
   };
@@ -70,50 +68,55 @@ export function translateRe2(pattern: string): string {
     }
     return next;
   };
+  const refuseEscape = (): never => {
+    const start = pattern.slice(at, at + 2);
+    if (/^\\[pP]/.test(start))
+      return fail(`Unicode classes (\\p) are not supported here: ${quoted(pattern)}`);
+    return fail(
+      start.length === 2
+        ? `invalid escape sequence: ${quoted(start)}`
+        : 'trailing backslash at end of expression: ``',
+    );
+  };
   /** Translates an escape that stands for one character; null: another escape. */
   const character = (): string | null => {
-    const hexadecimal = take(/\\x(?:\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2}))/);
+    const hexadecimal = take(/\\x(?:\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2}))/y);
     if (hexadecimal) {
       const code = Number.parseInt(hexadecimal[1] ?? hexadecimal[2] ?? '', 16);
       if (code > 0x10ffff) fail(`invalid escape sequence: ${quoted(hexadecimal[0])}`);
       return String.fromCodePoint(code);
     }
-    const octal = take(/\\(0[0-7]{0,2}|[1-7][0-7]{1,2})/);
+    const octal = take(/\\(0[0-7]{0,2}|[1-7][0-7]{1,2})/y);
     if (octal) return String.fromCodePoint(Number.parseInt(octal[1] ?? '', 8));
-    if (take(/\\a/)) return '\x07';
-    return take(/\\([^0-9A-Za-z])/s)?.[1] ?? null;
+    if (take(/\\a/y)) return '\x07';
+    return take(/\\([^0-9A-Za-z])/sy)?.[1] ?? null;
   };
   const escapeSequence = (): string => {
     const one = character();
     if (one !== null) return literal(one, flags);
-    if (take(/\\A/)) return '^';
-    if (take(/\\z/)) return '$';
-    if (take(/\\s/)) return `[${SPACE}]`;
-    if (take(/\\S/)) return `[^${SPACE}]`;
-    const quote = take(/\\Q(.*?)(?:\\E|$)/s);
+    if (take(/\\A/y)) return '^';
+    if (take(/\\z/y)) return '$';
+    if (take(/\\s/y)) return `[${SPACE}]`;
+    if (take(/\\S/y)) return `[^${SPACE}]`;
+    const quote = take(/\\Q(.*?)(?:\\E|$)/sy);
     if (quote) return [...(quote[1] ?? '')].map((char) => literal(char, flags)).join('');
-    const same = take(new RegExp(`\\\\[${SAME_ESCAPES}]`));
+    const same = take(/\\[dDwWbBfnrtv]/y);
     if (same) return same[0];
-    if (take(/\\[pP]/)) return fail(`Unicode classes (\\p) are not supported here: ${quoted(pattern)}`);
-    return fail(
-      at + 1 < pattern.length
-        ? `invalid escape sequence: ${quoted(pattern.slice(at, at + 2))}`
-        : 'trailing backslash at end of expression: ``',
-    );
+    return refuseEscape();
   };
   const bracket = (): string => {
     const start = at;
     at++;
-    let inside = take(/\^/) ? '^' : '';
+    let inside = take(/\^/y) ? '^' : '';
     for (let isFirst = true; isFirst || pattern[at] !== ']'; isFirst = false) {
       if (at >= pattern.length) fail(`missing closing ]: ${quoted(pattern.slice(start))}`);
-      const posix = take(/\[:(\^?)(\w+):\]/);
+      const posix = take(/\[:(\^?)(\w+):\]/y);
       if (posix) {
         const range = (posix[1] === '' ? POSIX : NOT_POSIX)[posix[2] ?? ''];
         inside += range ?? fail(`invalid character class range: ${quoted(posix[0])}`);
         continue;
       }
-      const set = take(/\\[dDwWsS]/)?.[0];
+      const set = take(/\\[dDwWsS]/y)?.[0];
       if (set) {
         inside += set === '\\s' ? SPACE : set === '\\S' ? NOT_SPACE : set;
         continue;
@@ -131,19 +134,15 @@ export function translateRe2(pattern: string): string {
   };
   /** Takes one character of a class; returns its code. */
   const member = (): number => {
-    const control = take(/\\([fnrtv])/)?.[1];
+    const control = take(/\\([fnrtv])/y)?.[1];
     const one =
       control !== undefined
         ? ({ f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' }[control] ?? '')
-        : (character() ?? (pattern[at] === '\\' ? escapeInClass() : (take(/./s)?.[0] ?? '')));
+        : (character() ?? (pattern[at] === '\\' ? refuseEscape() : (take(/./sy)?.[0] ?? '')));
     return one.charCodeAt(0);
   };
-  const escapeInClass = (): never =>
-    /^\\[pP]/.test(pattern.slice(at))
-      ? fail(`Unicode classes (\\p) are not supported here: ${quoted(pattern)}`)
-      : fail(`invalid escape sequence: ${quoted(pattern.slice(at, at + 2))}`);
   const group = (): string => {
-    const inline = take(/\(\?([imsU]*(?:-[imsU]+)?)([:)])/);
+    const inline = take(/\(\?([imsU]*(?:-[imsU]+)?)([:)])/y);
     if (inline) {
       if (inline[2] === ')') {
         flags = applied(inline[1] ?? '');
@@ -153,7 +152,7 @@ export function translateRe2(pattern: string): string {
       flags = applied(inline[1] ?? '');
       return '(?:';
     }
-    const named = take(/\(\?P?<(\w+)>/);
+    const named = take(/\(\?P?<(\w+)>/y);
     if (!named && pattern.startsWith('(?', at))
       fail(`invalid or unsupported Perl syntax: ${quoted(pattern.slice(at, at + 3))}`);
     if (!named) at++;
@@ -162,7 +161,7 @@ export function translateRe2(pattern: string): string {
   };
 
   while (at < pattern.length) {
-    const repeat = take(/\{(\d+)(?:(,)(\d*))?\}/);
+    const repeat = take(/\{(\d+)(?:(,)(\d*))?\}/y);
     if (repeat) {
       const [low, high] = [Number(repeat[1]), repeat[3] ? Number(repeat[3]) : 0];
       if (low > MAX_REPEAT || high > MAX_REPEAT || (high > 0 && low > high))
@@ -203,7 +202,7 @@ export function translateRe2(pattern: string): string {
         out += pattern[at++];
         break;
       default:
-        out += literal(take(/./s)?.[0] ?? '', flags);
+        out += literal(take(/./sy)?.[0] ?? '', flags);
     }
   }
   if (outer.length > 0) fail(`missing closing ): ${quoted(pattern)}`);
