@@ -113,9 +113,10 @@ export class Tables {
 
   /** Reads the tables back and compares them with the written ones. */
   async verify(): Promise<Difference[]> {
-    const differences: Difference[] = [];
-    for (const table of this) differences.push(...(await table.verify()));
-    return differences;
+    const differences: Difference[][] = [];
+    for (const table of this) differences.push(await table.verify());
+    // Not as arguments of push(): there may be too many for the stack.
+    return differences.flat();
   }
 
   /** Calls back when another process has changed a table, or events were lost. */

@@ -60,9 +60,7 @@ export async function compareTable(
     if (!shown.has(spec.name)) differences.push({ object, kind: 'missing' });
     else if (!spec.dynamic) {
       const there = connection.elementMessages(protocol, name, spec.name);
-      differences.push(
-        ...(await compareSet(object, spec, wanted.get(spec.name) ?? new Map(), there, slices)),
-      );
+      await compareSet(object, spec, wanted.get(spec.name) ?? new Map(), there, differences, slices);
     }
   }
   for (const set of shown)
@@ -115,14 +113,15 @@ function compareChains(
   return differences;
 }
 
+/** Compares a set, and adds what differs: after a flush, that may be hundreds of thousands of elements. */
 async function compareSet(
   object: string,
   { key: types }: SetSpec,
   wanted: Contents,
   shown: readonly NetlinkMessage[],
+  differences: Difference[],
   slices: Slices,
-): Promise<Difference[]> {
-  const differences: Difference[] = [];
+): Promise<void> {
   const note = (key: string, kind: Difference['kind']) =>
     differences.push({ object: `${object} element ${formatKey(types, textBytes(key))}`, kind });
   const there = new Map<string, string>();
@@ -136,20 +135,20 @@ async function compareSet(
     const pause = slices.done(elements.length);
     if (pause) await pause;
   }
-  let compared = 0;
   for (const [key, value] of wanted) {
-    if (++compared % SLICE === 0) await setImmediate();
+    const pause = slices.done(1);
+    if (pause) await pause;
     const other = there.get(key);
     if (value === null) continue;
     if (other === undefined) note(key, 'missing');
     else if (other !== value) note(key, 'different');
   }
   for (const [key, value] of there) {
-    if (++compared % SLICE === 0) await setImmediate();
+    const pause = slices.done(1);
+    if (pause) await pause;
     // The kernel returns the start of the gap between two ranges.
     if (!wanted.has(key) && value !== INTERVAL_END) note(key, 'unexpected');
   }
-  return differences;
 }
 
 function valueShown({ verdict, data, keyEnd, intervalEnd }: DumpedElement): string {
