@@ -158,14 +158,11 @@ export function startFailover(options: FailoverOptions): Failover {
     return isEarly ? earlyUnansweredMs : agentUnansweredMs;
   }
 
+  /** Returns false if the next SYN of a connection would reach the same endpoint: the Service has no other one. */
   function isMovable(connection: PendingConnection): boolean {
     const frontend = frontendOf(connection);
-    if (!frontend) return true;
-    const { ip, port } = connection.endpoint;
-    const isUsed = poolsOf(frontend).some(({ endpoints }) =>
-      endpoints.some((one) => one.ip === ip && one.port === port),
-    );
-    return !isUsed || hasOther(frontend, connection.endpoint);
+    if (!frontend || hasOther(frontend, connection.endpoint)) return true;
+    return poolsOf(frontend).every(({ endpoints }) => endpoints.length === 0);
   }
 
   function answeredLate(key: EndpointKey, answer: LateAnswer, timeoutMs: number): void {
