@@ -92,6 +92,13 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
     known.add(field);
     return fields[field] ?? undefined;
   };
+  /** Returns a list; null: there is none, or something else, which is a problem. */
+  const list = (field: string): readonly unknown[] | null => {
+    const value = get(field);
+    if (value === undefined || Array.isArray(value)) return value ?? null;
+    problem(field, `must be a list, not ${JSON.stringify(value)}`);
+    return null;
+  };
   const child = <T>(field: string, value: unknown, read: (reader: FieldReader) => T): T => {
     const reader = nested(value, name(field), problems);
     children.push(reader.unknownFields);
@@ -136,13 +143,9 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
       return fallback;
     },
     texts(field, fallback, check) {
-      const value = get(field);
-      if (value === undefined) return [...fallback];
-      if (!Array.isArray(value)) {
-        problem(field, `must be a list, not ${JSON.stringify(value)}`);
-        return [...fallback];
-      }
-      return value.flatMap((item: unknown, i) => {
+      const items = list(field);
+      if (items === null) return [...fallback];
+      return items.flatMap((item, i) => {
         const wrong = typeof item === 'string' ? (check?.(item) ?? null) : 'must be a string';
         if (wrong !== null) {
           problem(`${field}[${i}]`, `${JSON.stringify(item)} ${wrong}`);
@@ -189,22 +192,10 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
       return Object.fromEntries(entries);
     },
     objects(field, read) {
-      const value = get(field);
-      if (value === undefined) return [];
-      if (!Array.isArray(value)) {
-        problem(field, `must be a list, not ${JSON.stringify(value)}`);
-        return [];
-      }
-      return value.map((item: unknown, i) => child(`${field}[${i}]`, item, read));
+      return (list(field) ?? []).map((item, i) => child(`${field}[${i}]`, item, read));
     },
     plainObjects(field, check) {
-      const value = get(field);
-      if (value === undefined) return [];
-      if (!Array.isArray(value)) {
-        problem(field, `must be a list, not ${JSON.stringify(value)}`);
-        return [];
-      }
-      return value.flatMap((item: unknown, i) => {
+      return (list(field) ?? []).flatMap((item, i) => {
         const isObject = typeof item === 'object' && item !== null && !Array.isArray(item);
         const wrong = isObject ? check(item as Record<string, unknown>) : 'must be an object';
         if (wrong === null) return [item as Record<string, unknown>];
