@@ -290,7 +290,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
       for (const [family, tool] of tools) {
         const ruleset = rulesets.get(family);
         if (!ruleset) continue;
-        drifts.push(...(await driftsOf(tool, ruleset, map, undeletable)));
+        for (const drift of await driftsOf(tool, ruleset, map, undeletable)) drifts.push(drift);
       }
       const present = new Set(ownSets());
       for (const ruleset of rulesets.values()) {
