@@ -55,8 +55,9 @@ export class SetFull extends Error {}
  */
 const MIN_SIZE = 256;
 /**
- * Every set has room for at least this share of the table's elements: when a set is full, the whole table is replaced,
- * which must not happen in a large table because a small set grows.
+ * Every set without verdicts has room for at least this share of the table's elements: when a set is full, the whole
+ * table is replaced, which must not happen in a large table because a small set grows. Each transaction walks the
+ * verdict maps with all of their room, since the kernel looks for loops of jumps (nft_table_validate).
  */
 const MIN_SHARE = 1 / 64;
 /** The approximate size in a transaction of an element with an index, and of any other element. */
@@ -286,7 +287,8 @@ export class TableContents {
   }
 
   #stateOf(set: SetSpec, count: number): SetState {
-    return stateOf(set, count, Math.max(MIN_SIZE, this.#count * MIN_SHARE));
+    const share = set.data === 'verdict' ? 0 : MIN_SHARE;
+    return stateOf(set, count, Math.max(MIN_SIZE, this.#count * share));
   }
 
   #addFragment(batch: NftBatch, fragment: Fragment): void {
