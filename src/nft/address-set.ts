@@ -37,7 +37,8 @@ export function writeOwnerAddress(
   const width = addressWords(family);
   try {
     writeAddress(owner, family, words, at, prefix.length);
-    for (let i = 1; i < times; i++) words.copyWithin(at + i * width, at, at + width);
+    // A loop: copyWithin() takes longer for so few words.
+    for (let i = at; i < at + (times - 1) * width; i++) words[i + width] = words[i] ?? 0;
     return true;
   } catch {
     return false;

@@ -133,7 +133,9 @@ export class TableContents {
     if (named) {
       for (const [owner, group] of this.#groups) {
         batch.writeFor(owner);
-        for (const span of this.#spans(owner, group)) this.#add(batch, span);
+        const spans: Span[] = [];
+        this.#addSpans(spans, owner, group);
+        for (const span of spans) this.#add(batch, span);
       }
       batch.writeFor(null);
     } else this.#writeBySet(batch);
@@ -153,20 +155,27 @@ export class TableContents {
     // One array for the addresses of all owners: an array for each would cost more than writing the element.
     const keys = new Uint32Array(groups.size * MAX_KEY_WORDS);
     let at = 0;
+    let withElements = 0;
     for (const [owner, next] of groups) {
       const before = this.#groups.get(owner) ?? null;
-      if (!before?.addressSet && !next?.addressSet) this.#changeGroup(batch, owner, next, removed, added);
-      else if (before?.addressSet !== next?.addressSet) {
-        if (before) removed.push(...this.#spans(owner, before, keys, at));
-        if (next) added.push(...this.#spans(owner, next, keys, at));
+      if (!before?.addressSet && !next?.addressSet) {
+        this.#changeGroup(batch, owner, next, removed, added);
+        withElements++;
+      } else if (before?.addressSet !== next?.addressSet) {
+        if (before) this.#addSpans(removed, owner, before, keys, at);
+        if (next) this.#addSpans(added, owner, next, keys, at);
         this.#keep(owner, next);
         at += MAX_KEY_WORDS;
       }
     }
-    // Removals first: an element may move from one owner to another. Ordered by set, so that elements share
-    // messages.
-    for (const one of removed.sort(bySet)) this.#remove(batch, one);
-    for (const one of added.sort(bySet)) this.#add(batch, one);
+    // Ordered by set, so that elements share messages. Those of one owner, and addresses, are in this order already.
+    if (withElements > 1) {
+      removed.sort(bySet);
+      added.sort(bySet);
+    }
+    // Removals first: an element may move from one owner to another.
+    for (const one of removed) this.#remove(batch, one);
+    for (const one of added) this.#add(batch, one);
   }
 
   removeDeferred(batch: NftBatch): void {
@@ -280,10 +289,10 @@ export class TableContents {
     else this.#groups.delete(owner);
   }
 
-  /** Returns all elements of a group; `keys`, from `at` on, has room for the key of the owner's address. */
-  #spans(owner: string, group: ElementGroup, keys?: Uint32Array, at?: number): Span[] {
-    const list = elementsOf(owner, group, this.spec.family, keys, at);
-    return list.map((elements) => ({ elements, from: 0, to: elements.count }));
+  /** Appends all elements of a group; `keys`, from `at` on, has room for the key of the owner's address. */
+  #addSpans(to: Span[], owner: string, group: ElementGroup, keys?: Uint32Array, at?: number): void {
+    for (const elements of elementsOf(owner, group, this.spec.family, keys, at))
+      to.push({ elements, from: 0, to: elements.count });
   }
 
   #stateOf(set: SetSpec, count: number): SetState {

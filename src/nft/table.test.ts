@@ -139,8 +139,8 @@ const CHANGES: Readonly<
       '+ chain pick',
       '+ rule pick, 1 expressions',
       `- element ports ${hex(1)}`,
-      `+ element ports ${hex(1)} : goto pick`,
       `+ element ${slot(1, 0)} : ${hex(10)}`,
+      `+ element ports ${hex(1)} : goto pick`,
     ],
   },
   'the verdict at once and the slots later if an owner is removed': {
@@ -175,8 +175,8 @@ test('deferred removals come first in the next change', async () => {
   assert.deepEqual(await change({ a: service(1, 30) }), [
     `- element ${slot(1, 0)}`,
     `- element ${slot(1, 1)}`,
-    `+ element ports ${hex(1)} : goto pick`,
     `+ element ${slot(1, 0)} : ${hex(30)}`,
+    `+ element ports ${hex(1)} : goto pick`,
   ]);
 });
 

@@ -91,12 +91,13 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
   ): ReadonlyMap<string, ElementGroup | null> {
     const { family } = layout;
     const groups = new Map<string, ElementGroup | null>();
-    const words = new EndpointWords(family, { whole: false });
+    let words: EndpointWords | null = null;
     const { clusterIPs, hairpinAddresses } = change;
     for (const { key, before, after } of change.frontends) {
       if ((before ?? after)?.family !== family) continue;
       failed.delete(key);
-      const next = after && renderOrFail(after, layout, words, failed);
+      if (after) words ??= new EndpointWords(family, { whole: false });
+      const next = after && words && renderOrFail(after, layout, words, failed);
       groups.set(key, next);
       if (before) noteForgotten(forgotten, before, next && after);
     }

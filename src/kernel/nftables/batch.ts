@@ -68,8 +68,10 @@ export class NftBatch {
   #messageStart = 0;
   #lastMessage = -1;
   readonly #sequence: () => number;
-  readonly #objects = new Map<number, string>();
-  readonly #owners = new Map<number, string>();
+  /** The sequence numbers of the messages, and what each writes; two arrays cost a small transaction less than a Map. */
+  readonly #sequences: number[] = [];
+  readonly #objects: string[] = [];
+  #owners: Map<number, string> | null = null;
   #owner: string | null = null;
   #setId = 0;
   #operations = 0;
@@ -122,7 +124,7 @@ export class NftBatch {
 
   /** Returns the object that the message with this sequence number writes, in the words of `nft`. */
   object(sequence: number): string {
-    return this.#objects.get(sequence) ?? 'an object';
+    return this.#objects[this.#sequences.indexOf(sequence)] ?? 'an object';
   }
 
   /**
@@ -136,7 +138,7 @@ export class NftBatch {
 
   /** Returns the owner that the message with this sequence number was written for. */
   owner(sequence: number): string | null {
-    return this.#owners.get(sequence) ?? null;
+    return this.#owners?.get(sequence) ?? null;
   }
 
   addTable(name: string, flags = 0): void {
@@ -380,8 +382,12 @@ export class NftBatch {
     out.room(5);
     const { words, at } = out;
     const sequence = this.#sequence();
-    this.#objects.set(sequence, object);
-    if (this.#owner !== null) this.#owners.set(sequence, this.#owner);
+    this.#sequences.push(sequence);
+    this.#objects.push(object);
+    if (this.#owner !== null) {
+      this.#owners ??= new Map();
+      this.#owners.set(sequence, this.#owner);
+    }
     words[at] = 0;
     words[at + 1] = type | (flags << 16);
     words[at + 2] = sequence;
