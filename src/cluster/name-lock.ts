@@ -69,7 +69,7 @@ export async function connectToRole(
 ): Promise<{ readonly holder: RoleHolder; readonly socket: Socket } | null> {
   // The kernel's socket is created by this call.
   const connect = () => createConnection(address(role, cluster));
-  const socket = netns === null ? connect() : inNetns(netns, connect);
+  const socket = inNetns(netns, connect);
   const failed = new Promise<null>((resolve, reject) => {
     socket.on('error', (error) => {
       if (hasCode(error, 'ECONNREFUSED', 'ECONNRESET', 'EPIPE')) resolve(null);

@@ -3,15 +3,8 @@ import { familyOf, type IPFamily, type SocketAddress } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { type EndpointKey, endpointKey } from '../service/endpoint-key.ts';
-import {
-  type Change,
-  type Frontend,
-  type Pool,
-  type PortRef,
-  type Protocol,
-  type ServiceMap,
-  SOURCE_CLASSES,
-} from '../service/model.ts';
+import type { Change, Frontend, Pool, PortRef, Protocol, ServiceMap } from '../service/model.ts';
+import { poolsOf } from '../service/pools.ts';
 import { frontendKey } from '../service/service-compiler.ts';
 import { createAnswerTimes } from './answer-times.ts';
 import { dial, type LateAnswer } from './dial.ts';
@@ -261,15 +254,6 @@ const keyOf = ({ endpoint, protocol }: PendingConnection): EndpointKey =>
 /** Returns true if a new connection may reach another endpoint. */
 const hasOther = (frontend: Frontend, { ip, port }: SocketAddress): boolean =>
   poolsOf(frontend).some(({ endpoints }) => endpoints.some((one) => one.ip !== ip || one.port !== port));
-
-function poolsOf({ routes }: Frontend): Pool[] {
-  const pools = new Set<Pool>();
-  for (const source of SOURCE_CLASSES) {
-    const route = routes[source];
-    if (route.action === 'forward') pools.add(route.pool);
-  }
-  return [...pools];
-}
 
 /** Returns the keys of a pool's endpoints, including ejected ones. */
 function keysOf({ endpoints, ejected = [] }: Pool, protocol: Frontend['protocol']): EndpointKey[] {

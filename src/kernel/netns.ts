@@ -44,11 +44,12 @@ export function openNetns(ref: NetnsRef): number {
 }
 
 /**
- * Runs `work` with this thread inside a namespace, and switches back. A descriptor or child process made
- * inside stays there. `work` must be synchronous, because the whole event loop runs in the thread's
- * namespace.
+ * Runs `work` with this thread inside a namespace (null or undefined: where it is), and switches back. A
+ * descriptor or child process made inside stays there. `work` must be synchronous, because the whole event
+ * loop runs in the thread's namespace.
  */
-export function inNetns<T>(ref: NetnsRef, work: () => T): T {
+export function inNetns<T>(ref: NetnsRef | null | undefined, work: () => T): T {
+  if (ref === null || ref === undefined) return work();
   const target = openNetns(ref);
   try {
     return withNamespaces(['net'], () => {
@@ -170,9 +171,9 @@ export function netnsExists(name: string): boolean {
   return statSync(join(NETNS_DIR, name), { throwIfNoEntry: false }) !== undefined;
 }
 
-/** Starts a program inside a namespace: a child inherits the namespace of the thread that forks it. */
+/** Starts a program inside a namespace (`inNetns`): a child inherits the namespace of the thread that forks it. */
 export function spawnInNetns(
-  ref: NetnsRef,
+  ref: NetnsRef | null | undefined,
   file: string,
   args: readonly string[],
   options: SpawnOptions,
@@ -266,7 +267,7 @@ export function openTcpIn(ref: NetnsRef | null, family: 'ipv4' | 'ipv6'): number
     if (fd < 0) throw systemError('open socket');
     return fd;
   };
-  return ref === null ? open() : inNetns(ref, open);
+  return inNetns(ref, open);
 }
 
 function boundSocket(
@@ -294,7 +295,7 @@ function boundSocket(
     libc().close(fd);
     throw errnoError(errno, type === SOCK_STREAM ? 'listen on' : 'bind', `${address} port ${port}`);
   };
-  return ref === null ? open() : inNetns(ref, open);
+  return inNetns(ref, open);
 }
 
 /** Returns the port that a socket is bound to. */

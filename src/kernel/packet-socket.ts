@@ -57,7 +57,7 @@ export function openPacketSocket(options: PacketSocketOptions): PacketSocket {
   const object = `device ${options.device}`;
   // Protocol 0: nothing is received before the filter is set and bind() is called.
   const open = () => libc().socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  const fd = options.netns === undefined ? open() : inNetns(options.netns, open);
+  const fd = inNetns(options.netns, open);
   if (fd < 0) throw systemError('open packet socket', object);
   if (
     (options.filter && !attachFilter(fd, options.filter)) ||
@@ -107,7 +107,7 @@ export interface GroupMembership {
 
 export function openGroupMembership(device: number, netns?: NetnsRef): GroupMembership {
   const open = () => libc().socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const fd = netns === undefined ? open() : inNetns(netns, open);
+  const fd = inNetns(netns, open);
   if (fd < 0) throw systemError('open socket for multicast groups', `device ${device}`);
   const counts = new Map<string, number>();
   const change = (option: number, group: string) => {

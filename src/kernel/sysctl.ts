@@ -35,7 +35,7 @@ export function writeSysctls(values: Readonly<Record<string, string | number>>, 
 }
 
 function within<T>(netns: NetnsRef | undefined, work: () => T): T {
-  return netns === undefined ? work() : inNetns(netns, work);
+  return inNetns(netns, work);
 }
 
 function read(name: string): string | null {

@@ -22,7 +22,7 @@ export function sendStraySynAck(from: SocketAddress, to: SocketAddress, netns?: 
   const packet = straySynAck(from, to);
   const v4 = packet[0] === 0x45;
   const open = () => libc().socket(v4 ? AF_INET : AF_INET6, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
-  const fd = netns === undefined ? open() : inNetns(netns, open);
+  const fd = inNetns(netns, open);
   if (fd < 0) throw systemError('open raw socket');
   try {
     const address = socketAddress(to.ip, 0);

@@ -82,6 +82,12 @@ export function formatAddress(bytes: Uint8Array): string {
   return `${hex(groups.slice(0, runStart))}::${hex(groups.slice(runStart + runLength))}`;
 }
 
+/** The networks of loopback addresses. */
+export const LOOPBACK: Readonly<Record<IPFamily, Cidr>> = {
+  ipv4: { family: 'ipv4', bytes: Uint8Array.of(127, 0, 0, 0), prefix: 8, text: '127.0.0.0/8' },
+  ipv6: { family: 'ipv6', bytes: new Uint8Array(16).fill(1, 15), prefix: 128, text: '::1/128' },
+};
+
 /** Reads "address/prefix"; host bits are cleared. Returns null if it is malformed. */
 export function parseCidr(text: string): Cidr | null {
   return readCidr(text, addressBytes);

@@ -1,5 +1,5 @@
 import type { Table } from '../dataplane/iptables/base-chains.ts';
-import { CHAIN, portName } from '../dataplane/iptables/chain-names.ts';
+import { CHAIN } from '../dataplane/iptables/chain-names.ts';
 import { createDispatchTree, type DispatchTree, dispatchKey } from '../dataplane/iptables/dispatch-tree.ts';
 import { hostNetwork, type Rule, rejectRules } from '../dataplane/iptables/rule.ts';
 import { TREES, type TreeKey } from '../dataplane/iptables/ruleset.ts';
@@ -9,6 +9,7 @@ import {
   serviceChains,
   type TreeName,
 } from '../dataplane/iptables/service-chains.ts';
+import { portName } from '../dataplane/rules/frontend-keys.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Frontend } from '../service/model.ts';
 import { clusterIPsOf, LATER_TRACKED, range } from './nftables.ts';

@@ -1,23 +1,18 @@
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
-import type { NetnsRef } from '../../kernel/netns.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { listAddresses } from '../../kernel/rtnetlink/addresses.ts';
 import { openRouteSocket } from '../../kernel/rtnetlink/links.ts';
 import { sendStraySynAck } from '../../kernel/tcp-segment.ts';
 import type { IPFamily, SocketAddress } from '../../lib/address.ts';
-import { type Clock, systemClock } from '../../lib/clock.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { type Logger, silentLogger } from '../../lib/log.ts';
+import { silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
+import type { DataplaneOptions } from '../dataplane.ts';
 import { createServingIndex } from './serving-index.ts';
 
-export interface ConntrackOptions {
-  readonly families: readonly IPFamily[];
-  /** Default: the namespace of this process. */
-  readonly netns?: NetnsRef | undefined;
-  readonly logger?: Logger;
-  readonly clock?: Clock;
+export interface ConntrackOptions extends Pick<DataplaneOptions, 'families' | 'netns' | 'logger' | 'clock'> {
   /** `Dataplane.listening` of the modes in use. Default: none has listeners. */
   readonly listening?: (at: SocketAddress) => boolean;
   /** Called after each pass over a family's table. For metrics. */

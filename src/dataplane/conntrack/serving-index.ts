@@ -2,13 +2,8 @@ import type { Flow } from '../../kernel/conntrack/flow.ts';
 import { FLOW_STATUS } from '../../kernel/conntrack/flow.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
-import {
-  type Change,
-  type Frontend,
-  type Protocol,
-  type ServiceMap,
-  SOURCE_CLASSES,
-} from '../../service/model.ts';
+import type { Change, Frontend, Protocol, ServiceMap } from '../../service/model.ts';
+import { poolsOf } from '../../service/pools.ts';
 
 /** "address port" of the endpoints that flows may lead to; only of UDP, whose flows are compared. */
 type Serving = ReadonlySet<string>;
@@ -39,14 +34,8 @@ export function createServingIndex(): ServingIndex {
       serving.set(key, NOT_COMPARED);
       return;
     }
-    const endpoints = new Set<string>();
-    for (const source of SOURCE_CLASSES) {
-      const route = frontend.routes[source];
-      if (route.action !== 'forward') continue;
-      const { endpoints: chosen, spared = [] } = route.pool;
-      for (const { ip, port } of [...chosen, ...spared]) endpoints.add(`${ip} ${port}`);
-    }
-    serving.set(key, endpoints);
+    const served = poolsOf(frontend).flatMap(({ endpoints, spared = [] }) => [...endpoints, ...spared]);
+    serving.set(key, new Set(served.map(({ ip, port }) => `${ip} ${port}`)));
   }
 
   function find(flow: Flow, isNodeAddress: (address: string) => boolean): Serving | 'gone' | null {

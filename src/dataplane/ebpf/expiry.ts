@@ -54,15 +54,9 @@ export function expireFailures(
  * does, or this mode adopts them when it returns. `onRemoved` is called when everything is removed.
  */
 export function drainPins(pinPath: string, clock: Clock, onRemoved: () => void): void {
-  const found = openMaps(pinPath);
-  if (!found) {
-    removePins(pinPath);
-    onRemoved();
-    return;
-  }
-  const { maps } = found;
+  const maps = openMaps(pinPath)?.maps;
   try {
-    if (!expireReroutes(maps, process.hrtime.bigint())) {
+    if (!maps || !expireReroutes(maps, process.hrtime.bigint())) {
       removePins(pinPath);
       onRemoved();
       return;
@@ -71,7 +65,7 @@ export function drainPins(pinPath: string, clock: Clock, onRemoved: () => void):
     for (const [key] of maps.frontends.entries()) maps.frontends.delete(key);
     markDraining(pinPath);
   } finally {
-    closeMaps(maps);
+    if (maps) closeMaps(maps);
   }
   clock.after(DRAIN_CHECK_MS, () => {
     // Unmarked: the mode is in use again, or the pins were removed.

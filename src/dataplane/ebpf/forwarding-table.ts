@@ -3,6 +3,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, Protocol, ServiceMap } from '../../service/model.ts';
+import { poolsOf } from '../../service/pools.ts';
 import { BACKEND_KEY_WORDS, BackendNumbers } from './backend-numbers.ts';
 import { ElementBuffer } from './element-buffer.ts';
 import {
@@ -449,12 +450,7 @@ function countSlots(map: ServiceMap): number {
   return count;
 }
 
-function hasEndpoint({ routes }: Frontend, wanted: { readonly ip: string; readonly port: number }): boolean {
-  return [routes.pod, routes.node].some(
-    (route) =>
-      route.action === 'forward' &&
-      [...route.pool.endpoints, ...(route.pool.spared ?? [])].some(
-        ({ ip, port }) => port === wanted.port && ip === wanted.ip,
-      ),
-  );
+function hasEndpoint(frontend: Frontend, wanted: { readonly ip: string; readonly port: number }): boolean {
+  const isWanted = ({ ip, port }: Endpoint) => port === wanted.port && ip === wanted.ip;
+  return poolsOf(frontend).some((pool) => pool.endpoints.some(isWanted) || pool.spared?.some(isWanted));
 }

@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
 import { BpfMap, createMap, isLike, type MapDefinition, mapInfo } from '../../kernel/bpf/map.ts';
 import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
+import { recordOf } from '../../lib/record-of.ts';
 import type { Sink } from './forwarding-table.ts';
 import { MAPS } from './generated/layout.ts';
 import { mapPin } from './pins.ts';
@@ -23,12 +24,7 @@ export const indexKey = (index: number): Uint8Array => new Uint8Array(Uint32Arra
 export const isCapacity = (is: (a: number, b: number) => boolean, a: Capacity, b: Capacity): boolean =>
   GROWING.every((name) => is(a[name], b[name]));
 
-export const doubled = ({ frontends, endpoints, backends, members }: Capacity): Capacity => ({
-  frontends: frontends * 2,
-  endpoints: endpoints * 2,
-  backends: backends * 2,
-  members: members * 2,
-});
+export const doubled = (capacity: Capacity): Capacity => recordOf(GROWING, (name) => capacity[name] * 2);
 
 /** Opens the maps that an earlier process pinned; returns null if one is missing or has another type. */
 export function openMaps(pinPath: string): { maps: Maps; capacity: Capacity } | null {
@@ -45,16 +41,7 @@ export function openMaps(pinPath: string): { maps: Maps; capacity: Capacity } | 
     opened[name] = new BpfMap(fd, { ...definition, maxEntries: info.maxEntries });
   }
   const maps = opened as Maps;
-  const { frontends, endpoints, backends, members } = maps;
-  return {
-    maps,
-    capacity: {
-      frontends: frontends.maxEntries,
-      endpoints: endpoints.maxEntries,
-      backends: backends.maxEntries,
-      members: members.maxEntries,
-    },
-  };
+  return { maps, capacity: recordOf(GROWING, (name) => maps[name].maxEntries) };
 }
 
 /** Creates maps of this capacity, keeping those of `earlier` that do not grow. Does not pin them. */

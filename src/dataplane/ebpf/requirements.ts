@@ -64,7 +64,7 @@ export function deviceAttachment(netns: NetnsRef | undefined): 'tcx' | 'clsact' 
     detachClsact(socket, LOOPBACK, 'ingress', PROBE);
   };
   try {
-    if (works(() => (netns === undefined ? link() : inNetns(netns, link)))) return 'tcx';
+    if (works(() => inNetns(netns, link))) return 'tcx';
     return works(filter) ? 'clsact' : null;
   } finally {
     program.close();

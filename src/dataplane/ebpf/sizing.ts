@@ -1,4 +1,5 @@
 import type { ServiceMap } from '../../service/model.ts';
+import { mayForwardAtSocket } from '../mode-differences.ts';
 import type { Capacity } from './maps.ts';
 import { hasMembers } from './plan.ts';
 import { SlotAllocator } from './slot-allocator.ts';
@@ -23,21 +24,19 @@ export function capacityFor(map: ServiceMap): Capacity {
   let backends = 0;
   let members = 0;
   for (const frontend of map.frontends.values()) {
-    const { address, protocol, allowedSources, routes, options } = frontend;
     // Few other frontends are left to nf_tables.
-    if (address === null || allowedSources || protocol === 'SCTP') continue;
+    if (!mayForwardAtSocket(frontend)) continue;
     frontends++;
-    const { pod, node } = routes;
+    const { pod, node } = frontend.routes;
     const podPool = pod.action === 'forward' && !pod.masquerade ? pod.pool : null;
     const nodePool = node.action === 'forward' ? node.pool : null;
     for (const pool of podPool === nodePool ? [podPool] : [podPool, nodePool]) {
       if (!pool) continue;
       const { length } = pool.endpoints;
-      backends += length;
-      const spared = pool.spared?.length ?? 0;
-      backends += spared;
-      if (hasMembers(frontend)) members += length + spared;
-      slots += options.balance === 'maglev' ? MAGLEV_SLOTS : SlotAllocator.sizeOf(length);
+      const used = length + (pool.spared?.length ?? 0);
+      backends += used;
+      if (hasMembers(frontend)) members += used;
+      slots += frontend.options.balance === 'maglev' ? MAGLEV_SLOTS : SlotAllocator.sizeOf(length);
     }
   }
   return {

@@ -50,16 +50,20 @@ export function tcxAttachment(pinPath: string, netns: NetnsRef | undefined): TcA
       unpin(path);
     }
     const attach = () => linkDevice(program.fd, device, hook);
-    const link = netns === undefined ? attach() : inNetns(netns, attach);
+    const link = inNetns(netns, attach);
     pin(link.fd, path);
     return link;
+  }
+
+  function closeLink(name: string): void {
+    links.get(name)?.close();
+    links.delete(name);
   }
 
   return {
     attach(device, hook, program) {
       const name = pinName(device, hook);
-      links.get(name)?.close();
-      links.delete(name);
+      closeLink(name);
       links.set(name, open(device, hook, program));
     },
     isAttached(device, hook) {
@@ -70,17 +74,14 @@ export function tcxAttachment(pinPath: string, netns: NetnsRef | undefined): TcA
     },
     detach(device, hook) {
       unpin(pathOf(device, hook));
-      const name = pinName(device, hook);
-      links.get(name)?.close();
-      links.delete(name);
+      closeLink(pinName(device, hook));
     },
     keepOnly(devices) {
       for (const name of pinnedLinks(pinPath)) {
         const device = DEVICE_LINK.exec(name)?.[1];
         if (device === undefined || devices.has(Number(device))) continue;
         unpin(linkPin(pinPath, name));
-        links.get(name)?.close();
-        links.delete(name);
+        closeLink(name);
       }
     },
     close() {

@@ -1,5 +1,6 @@
-import { type Cidr, cidrsOverlap, formatAddress, type IPFamily } from '../../lib/address.ts';
+import { type Cidr, cidrsOverlap, formatAddress, type IPFamily, LOOPBACK } from '../../lib/address.ts';
 import type { HealthCheck, NodeView } from '../../service/model.ts';
+import { isOfFamily } from '../rules/address-elements.ts';
 import { CHAIN, TREE, treeChain } from './chain-names.ts';
 import { hostNetwork, jump, type Match, NEW, type Rule, rule, TO_NODE } from './rule.ts';
 
@@ -23,43 +24,32 @@ export interface BaseSettings {
   readonly dropInvalid: boolean;
 }
 
-const portals = (match: Match, chain: string) => rule(match, jump(chain));
+/** Matches of several hooks. */
+const PORTALS: Match = { comment: 'kubernetes service portals' };
+const NEW_PORTALS: Match = { ...PORTALS, more: NEW };
+const EXTERNAL_PORTALS: Match = { comment: 'kubernetes externally-visible service portals', more: NEW };
+const FIREWALL: Match = { comment: 'kubernetes load balancer firewall', more: NEW };
 
 /** In the order in which packets pass them. */
 export const HOOKS: readonly Hook[] = [
-  hook('nat', 'PREROUTING', { comment: 'kubernetes service portals' }, CHAIN.services),
-  hook('nat', 'OUTPUT', { comment: 'kubernetes service portals' }, CHAIN.services),
+  hook('nat', 'PREROUTING', PORTALS, CHAIN.services),
+  hook('nat', 'OUTPUT', PORTALS, CHAIN.services),
   hook('nat', 'POSTROUTING', { comment: 'kubernetes postrouting rules' }, CHAIN.postrouting),
-  hook('filter', 'INPUT', { comment: 'kubernetes load balancer firewall', more: NEW }, CHAIN.proxyFirewall),
+  hook('filter', 'INPUT', FIREWALL, CHAIN.proxyFirewall),
   hook('filter', 'INPUT', { comment: 'kubernetes health check service ports' }, CHAIN.nodePorts),
-  hook(
-    'filter',
-    'INPUT',
-    { comment: 'kubernetes externally-visible service portals', more: NEW },
-    CHAIN.externalServices,
-  ),
+  hook('filter', 'INPUT', EXTERNAL_PORTALS, CHAIN.externalServices),
   hook('filter', 'INPUT', { comment: 'guard loopback addresses' }, CHAIN.localnet),
-  hook('filter', 'FORWARD', { comment: 'kubernetes load balancer firewall', more: NEW }, CHAIN.proxyFirewall),
+  hook('filter', 'FORWARD', FIREWALL, CHAIN.proxyFirewall),
   hook('filter', 'FORWARD', { comment: 'kubernetes forwarding rules' }, CHAIN.forward),
-  hook('filter', 'FORWARD', { comment: 'kubernetes service portals', more: NEW }, CHAIN.services),
-  hook(
-    'filter',
-    'FORWARD',
-    { comment: 'kubernetes externally-visible service portals', more: NEW },
-    CHAIN.externalServices,
-  ),
-  hook('filter', 'OUTPUT', { comment: 'kubernetes load balancer firewall', more: NEW }, CHAIN.proxyFirewall),
-  hook('filter', 'OUTPUT', { comment: 'kubernetes service portals', more: NEW }, CHAIN.services),
-  hook(
-    'filter',
-    'OUTPUT',
-    { comment: 'kubernetes externally-visible service portals', more: NEW },
-    CHAIN.externalServices,
-  ),
+  hook('filter', 'FORWARD', NEW_PORTALS, CHAIN.services),
+  hook('filter', 'FORWARD', EXTERNAL_PORTALS, CHAIN.externalServices),
+  hook('filter', 'OUTPUT', FIREWALL, CHAIN.proxyFirewall),
+  hook('filter', 'OUTPUT', NEW_PORTALS, CHAIN.services),
+  hook('filter', 'OUTPUT', EXTERNAL_PORTALS, CHAIN.externalServices),
 ];
 
 function hook(table: Table, chain: string, match: Match, target: string): Hook {
-  return { table, chain, rule: portals(match, target) };
+  return { table, chain, rule: rule(match, jump(target)) };
 }
 
 /** Renders the chains that do not depend on Services, by table. */
@@ -67,7 +57,7 @@ export function baseChains(settings: BaseSettings): Record<Table, Map<string, re
   const { node, family, healthChecks, dropInvalid } = settings;
   const mark = `0x${(2 ** node.masqueradeBit).toString(16)}`;
   const own = node.ownServiceAddresses
-    .filter((address) => address.includes(':') === (family === 'ipv6'))
+    .filter((address) => isOfFamily(address, family))
     .map((address) =>
       rule({ destination: hostNetwork(address), comment: 'answered by this node itself' }, '-j RETURN'),
     );
@@ -176,21 +166,6 @@ export function nodePortMatches(node: NodeView, family: IPFamily): Match[] {
   if (!networks.includes(loopback.text)) networks.push(loopback.text);
   return networks.map((destination) => ({ destination, more: TO_NODE }));
 }
-
-const LOOPBACK: Readonly<Record<IPFamily, Cidr>> = {
-  ipv4: {
-    family: 'ipv4',
-    bytes: Uint8Array.of(127, 0, 0, 0),
-    prefix: 8,
-    text: '127.0.0.0/8',
-  },
-  ipv6: {
-    family: 'ipv6',
-    bytes: Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1),
-    prefix: 128,
-    text: '::1/128',
-  },
-};
 
 /** Returns networks that cover `cidr` without `other`. */
 function withoutNetwork(cidr: Cidr, other: Cidr): Cidr[] {

@@ -1,5 +1,6 @@
 import { hash as digestOf } from 'node:crypto';
 import type { PortRef } from '../../service/model.ts';
+import { portName } from '../rules/frontend-keys.ts';
 
 /**
  * Names of chains. Those of Services, their endpoints and the fixed chains equal kube-proxy's including the
@@ -54,12 +55,6 @@ export const isOwnChain = (name: string): boolean =>
 /** Returns true for the chains of this mode whose names kube-proxy does not use. */
 export const isUniqueChain = (name: string): boolean =>
   name === CHAIN.localnet || Object.values(TREE).some((prefix) => name.startsWith(prefix));
-
-/** Returns "namespace/name:port", the form in kube-proxy's comments and hashes. */
-export const portName = (owner: PortRef): string =>
-  owner.portName === ''
-    ? `${owner.namespace}/${owner.name}`
-    : `${owner.namespace}/${owner.name}:${owner.portName}`;
 
 /**
  * Returns kube-proxy's chain name: a prefix, and 16 characters of base32(sha256(port name, protocol,

@@ -78,7 +78,7 @@ export function watchLegacyTables(options: DriftWatchOptions, intervalMs = 500):
     const open = () =>
       libc().socket(family === 'ipv4' ? AF_INET : AF_INET6, SOCK_RAW | SOCK_CLOEXEC, IPPROTO_RAW);
     return {
-      fd: netns === undefined ? open() : inNetns(netns, open),
+      fd: inNetns(netns, open),
       level: family === 'ipv4' ? SOL_IP : SOL_IPV6,
     };
   });

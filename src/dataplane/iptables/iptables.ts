@@ -6,16 +6,17 @@ import { readSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
-import type { FrontendKey, ServiceMap } from '../../service/model.ts';
+import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, DataplaneOptions, Drift } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
-import { isUniqueChain, portName, SET_PREFIX } from './chain-names.ts';
+import { isUniqueChain, SET_PREFIX } from './chain-names.ts';
 import { type DriftWatch, watchLegacyTables, watchNftEvents } from './drift-watch.ts';
 import { locateSteps } from './locate.ts';
 import {
   command,
   type LiveTable,
+  NOTHING,
   readTables,
   restore,
   restoreInput,
@@ -26,7 +27,7 @@ import {
   type Variant,
 } from './restore.ts';
 import type { Rule } from './rule.ts';
-import { createRuleset, type Ruleset, type RulesetChange } from './ruleset.ts';
+import { createRuleset, ownerKey, type Ruleset, type RulesetChange } from './ruleset.ts';
 import type { AffinitySet } from './service-chains.ts';
 import { stages } from './staging.ts';
 
@@ -286,11 +287,11 @@ export function createIptables(options: IptablesOptions): Dataplane {
     async verify() {
       const map = current;
       if (!map) return [];
-      const drifts: Drift[] = [];
+      let drifts: Drift[] = [];
       for (const [family, tool] of tools) {
         const ruleset = rulesets.get(family);
         if (!ruleset) continue;
-        for (const drift of await driftsOf(tool, ruleset, map, undeletable)) drifts.push(drift);
+        drifts = drifts.concat(await driftsOf(tool, ruleset, map, undeletable));
       }
       const present = new Set(ownSets());
       for (const ruleset of rulesets.values()) {
@@ -344,11 +345,9 @@ type RuleCount = NonNullable<ApplyReport['rules']>[number];
 const count = (chains: ReadonlyMap<string, readonly Rule[]>): number =>
   chains.values().reduce((sum, rules) => sum + rules.length, 0);
 
-const EMPTY: TableInput = { written: new Map(), deleted: [], hooks: [], unhooked: [] };
-
 const tablesOf = (change: RulesetChange): Record<Table, TableInput> => ({
-  nat: { ...EMPTY, written: change.written.nat, deleted: change.deleted.nat },
-  filter: { ...EMPTY, written: change.written.filter, deleted: change.deleted.filter },
+  nat: { ...NOTHING, written: change.written.nat, deleted: change.deleted.nat },
+  filter: { ...NOTHING, written: change.written.filter, deleted: change.deleted.filter },
 });
 
 /** Returns the changes from `live` to `wanted`. */
@@ -372,32 +371,29 @@ const missingHooks = (table: Table, live: LiveTable): Hook[] =>
       hook.table === table && !live.builtin.get(hook.chain)?.some((line) => sameRule(line, hook.rule)),
   );
 
-/** Rules that jump to our chains but differ from ours: from an earlier version, or kube-proxy's. */
-function foreignHooks(table: Table, live: LiveTable): { chain: string; rule: Rule }[] {
-  return [...live.builtin].flatMap(([chain, rules]) =>
-    rules
-      .filter((line) => live.chains.has(/-[jg] (KUBE-\S+)/.exec(line)?.[1] ?? ''))
-      .filter(
-        (line) =>
-          !HOOKS.some((hook) => hook.table === table && hook.chain === chain && sameRule(hook.rule, line)),
-      )
-      .map((rule) => ({ chain, rule })),
+/** Rules of built-in chains that jump to our chains. */
+const hooksIn = ({ builtin, chains }: LiveTable): { chain: string; rule: Rule }[] =>
+  [...builtin].flatMap(([chain, rules]) =>
+    rules.flatMap((rule) => (chains.has(/-[jg] (KUBE-\S+)/.exec(rule)?.[1] ?? '') ? [{ chain, rule }] : [])),
   );
-}
+
+/** Those that differ from ours: from an earlier version, or kube-proxy's. */
+const foreignHooks = (table: Table, live: LiveTable): { chain: string; rule: Rule }[] =>
+  hooksIn(live).filter(
+    ({ chain, rule }) =>
+      !HOOKS.some((hook) => hook.table === table && hook.chain === chain && sameRule(hook.rule, rule)),
+  );
 
 /** Keeps only chains with names that kube-proxy does not use. */
 function keepUnique({ chains }: LiveTable): void {
   for (const name of [...chains.keys()]) if (!isUniqueChain(name)) chains.delete(name);
 }
 
-function removal(live: LiveTable): TableInput {
-  const unhooked = [...live.builtin].flatMap(([chain, rules]) =>
-    rules
-      .filter((line) => live.chains.has(/-[jg] (KUBE-\S+)/.exec(line)?.[1] ?? ''))
-      .map((rule) => ({ chain, rule })),
-  );
-  return { ...EMPTY, deleted: [...live.chains.keys()], unhooked };
-}
+const removal = (live: LiveTable): TableInput => ({
+  ...NOTHING,
+  deleted: [...live.chains.keys()],
+  unhooked: hooksIn(live),
+});
 
 /** Compares a family's tables with the kernel's, yielding to the event loop: there may be a million rules. */
 async function driftsOf(
@@ -438,23 +434,18 @@ function missingSets(wanted: ReadonlyMap<string, AffinitySet>, present: readonly
   return [...wanted.values()].filter((set) => !known.has(set.name));
 }
 
-const ownerKey = (map: ServiceMap, key: FrontendKey): string => {
-  const owner = map.frontends.get(key)?.owner;
-  return owner ? `${portName(owner)}/${owner.protocol}` : '';
-};
-
 function without(map: ServiceMap, excluded: ReadonlyMap<string, Error>): ServiceMap {
   if (excluded.size === 0) return map;
   return {
     ...map,
-    frontends: new Map([...map.frontends].filter(([key]) => !excluded.has(ownerKey(map, key)))),
+    frontends: new Map([...map.frontends].filter(([, { owner }]) => !excluded.has(ownerKey(owner)))),
   };
 }
 
 function failures(map: ServiceMap, excluded: ReadonlyMap<string, Error>): ApplyReport['failed'] {
   if (excluded.size === 0) return [];
-  return [...map.frontends.keys()].flatMap((key) => {
-    const error = excluded.get(ownerKey(map, key));
+  return [...map.frontends.values()].flatMap(({ key, owner }) => {
+    const error = excluded.get(ownerKey(owner));
     return error ? [{ key, error }] : [];
   });
 }

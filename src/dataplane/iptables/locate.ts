@@ -1,7 +1,8 @@
 import { hostPort } from '../../lib/address.ts';
 import type { Frontend, Packet, ServiceMap } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
-import { CHAIN, portName, serviceChain } from './chain-names.ts';
+import { portName } from '../rules/frontend-keys.ts';
+import { CHAIN, serviceChain } from './chain-names.ts';
 import { dispatchKey } from './dispatch-tree.ts';
 import type { Ruleset } from './ruleset.ts';
 import { refusalTree } from './service-chains.ts';

@@ -1,4 +1,3 @@
-import { spawn } from 'node:child_process';
 import { type NetnsRef, spawnInNetns } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { errorCode } from '../../lib/error-codes.ts';
@@ -79,6 +78,8 @@ export interface TableInput {
   readonly unhooked: readonly { readonly chain: string; readonly rule: Rule }[];
 }
 
+export const NOTHING: TableInput = { written: new Map(), deleted: [], hooks: [], unhooked: [] };
+
 /** Renders the input of iptables-restore --noflush and counts its rules; empty if nothing changes. */
 export function restoreInput(tables: Readonly<Record<Table, readonly TableInput[]>>): {
   text: string;
@@ -139,11 +140,7 @@ function run(tool: Tool, file: string, args: readonly string[], input: string | 
       cause,
     });
   return new Promise((resolve, reject) => {
-    const stdio = ['pipe', 'pipe', 'pipe'] as const;
-    const child =
-      tool.netns === undefined
-        ? spawn(file, args, { stdio: [...stdio] })
-        : spawnInNetns(tool.netns, file, args, { stdio: [...stdio] });
+    const child = spawnInNetns(tool.netns, file, args, { stdio: 'pipe' });
     if (input !== null && child.pid !== undefined) tool.onProcess?.(child.pid);
     const output: Buffer[] = [];
     const errors: Buffer[] = [];

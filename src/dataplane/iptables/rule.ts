@@ -1,6 +1,6 @@
 import { addressBytes, formatAddress, type IPFamily } from '../../lib/address.ts';
 import type { LocalDetection, PortRef, Protocol } from '../../service/model.ts';
-import { portName } from './chain-names.ts';
+import { portName } from '../rules/frontend-keys.ts';
 
 /**
  * A rule without "-A CHAIN ", in the order and form of iptables-save, so that written and listed rules can be compared as

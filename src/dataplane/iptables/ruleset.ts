@@ -1,10 +1,19 @@
 import type { IPFamily } from '../../lib/address.ts';
+import { recordOf } from '../../lib/record-of.ts';
 import type { Change, Frontend, FrontendKey, PortRef, ServiceMap } from '../../service/model.ts';
+import { isOfFamily } from '../rules/address-elements.ts';
+import { portName } from '../rules/frontend-keys.ts';
 import { type BaseSettings, baseChains, TABLES, type Table } from './base-chains.ts';
-import { CHAIN, portName, TREE } from './chain-names.ts';
-import { createDispatchTree, type DispatchTree, dispatchKey } from './dispatch-tree.ts';
+import { CHAIN, TREE } from './chain-names.ts';
+import { createDispatchTree, dispatchKey } from './dispatch-tree.ts';
 import { hostNetwork, type Rule, rejectRules } from './rule.ts';
-import { type AffinitySet, type ServiceChains, serviceChains, type TreeName } from './service-chains.ts';
+import {
+  type AffinitySet,
+  ENTRY_TREES,
+  type ServiceChains,
+  serviceChains,
+  type TreeName,
+} from './service-chains.ts';
 
 /** Changes to write: chains with all their rules, and chains to delete. */
 export interface RulesetChange {
@@ -34,8 +43,10 @@ export const TREES: Readonly<Record<TreeKey, { table: Table; prefix: string; add
   firewall: { table: 'filter', prefix: TREE.firewall, addressed: true },
   clusterIP: { table: 'filter', prefix: TREE.clusterIP, addressed: true },
 };
-const TREE_KEYS = Object.keys(TREES) as TreeKey[];
-const ENTRY_TREES = TREE_KEYS.filter((key): key is TreeName => key !== 'clusterIP');
+const TREE_KEYS: readonly TreeKey[] = [...ENTRY_TREES, 'clusterIP'];
+
+/** The rules of keys in each tree; null to remove. */
+type Edits = Record<TreeKey, Map<string, readonly Rule[] | null>>;
 
 /** The rules of one family for a ServiceMap, updated with it. */
 export interface Ruleset {
@@ -71,16 +82,14 @@ export interface RulesetOptions {
 export function createRuleset(map: ServiceMap, family: IPFamily, options: RulesetOptions): Ruleset {
   const { dropInvalid, affinity } = options;
   const owners = new Map<string, OwnerState>();
-  const trees = Object.fromEntries(
-    TREE_KEYS.map((key) => [key, createDispatchTree(TREES[key].prefix, family, TREES[key].addressed)]),
-  ) as Record<TreeKey, DispatchTree>;
+  const trees = recordOf(TREE_KEYS, (key) =>
+    createDispatchTree(TREES[key].prefix, family, TREES[key].addressed),
+  );
   const sets = new Map<string, AffinitySet>();
   const own = new Set(map.node.ownServiceAddresses);
 
   const mine = (frontend: Frontend | null): frontend is Frontend =>
-    frontend !== null &&
-    frontend.family === family &&
-    !(frontend.address !== null && own.has(frontend.address));
+    frontend?.family === family && !own.has(frontend.address ?? '');
 
   function emptyChange(): RulesetChange {
     return {
@@ -99,21 +108,20 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     const key = ownerKey(owner);
     const known = owners.get(key);
     if (known) return known;
-    const fresh: OwnerState = { frontends: new Map(), chains: new Map(), sets: new Map(), keys: noKeys() };
+    const keys = recordOf(ENTRY_TREES, () => []);
+    const fresh: OwnerState = { frontends: new Map(), chains: new Map(), sets: new Map(), keys };
     owners.set(key, fresh);
     return fresh;
   }
 
+  const render = (state: OwnerState, current: ServiceMap): ServiceChains =>
+    serviceChains([...state.frontends.values()], current.node, family, affinity);
+
   /** Updates the chains, sets and tree entries of one owner. */
-  function refresh(
-    key: string,
-    current: ServiceMap,
-    out: RulesetChange,
-    edits: Record<TreeKey, Map<string, readonly Rule[] | null>>,
-  ): void {
+  function refresh(key: string, current: ServiceMap, out: RulesetChange, edits: Edits): void {
     const state = owners.get(key);
     if (!state) return;
-    const rendered = serviceChains([...state.frontends.values()], current.node, family, affinity);
+    const rendered = render(state, current);
     const chains = new Map<string, string>();
     for (const [chain, rules] of rendered.chains) {
       const signature = chain.startsWith('KUBE-SEP-') ? endpointSignature(rules) : rules.join('\n');
@@ -142,35 +150,27 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
       }
       for (const [entry, rules] of entries) edits[tree].set(entry, rules);
     }
-    state.keys = keysOf(rendered);
+    state.keys = recordOf(ENTRY_TREES, (tree) => [...rendered.entries[tree].keys()]);
     if (state.frontends.size === 0) owners.delete(key);
   }
 
-  function noEdits(): Record<TreeKey, Map<string, readonly Rule[] | null>> {
-    return Object.fromEntries(TREE_KEYS.map((key) => [key, new Map()])) as Record<
-      TreeKey,
-      Map<string, readonly Rule[] | null>
-    >;
-  }
+  const noEdits = (): Edits => recordOf(TREE_KEYS, () => new Map());
 
   function clusterIPEdits(
     added: Iterable<string>,
     removed: Iterable<string>,
-    edits: Map<string, readonly Rule[] | null>,
+    edits: Edits['clusterIP'],
   ): void {
     for (const address of removed) {
-      if (address.includes(':') === (family === 'ipv6')) edits.set(dispatchKey(address), null);
+      if (isOfFamily(address, family)) edits.set(dispatchKey(address), null);
     }
     for (const address of added) {
-      if (address.includes(':') !== (family === 'ipv6') || own.has(address)) continue;
+      if (!isOfFamily(address, family) || own.has(address)) continue;
       edits.set(dispatchKey(address), rejectRules({ destination: hostNetwork(address) }, family));
     }
   }
 
-  function updateTrees(
-    edits: Record<TreeKey, Map<string, readonly Rule[] | null>>,
-    out: RulesetChange,
-  ): void {
+  function updateTrees(edits: Edits, out: RulesetChange): void {
     for (const tree of TREE_KEYS) {
       if (edits[tree].size === 0) continue;
       const { table } = TREES[tree];
@@ -191,8 +191,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
       for (const [chain, rules] of trees[tree].render()) yield [TREES[tree].table, chain, rules];
     }
     for (const state of owners.values()) {
-      const { chains } = serviceChains([...state.frontends.values()], current.node, family, affinity);
-      for (const [chain, rules] of chains) yield ['nat', chain, rules];
+      for (const [chain, rules] of render(state, current).chains) yield ['nat', chain, rules];
     }
   }
 
@@ -240,8 +239,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     locate: (tree, key) => trees[tree].locate(key),
     chainsOf(owner, current) {
       const state = owners.get(ownerKey(owner));
-      if (!state) return new Map();
-      return serviceChains([...state.frontends.values()], current.node, family, affinity).chains;
+      return state ? render(state, current).chains : new Map();
     },
     ownerOf(chain) {
       for (const [key, state] of owners) if (state.chains.has(chain)) return key;
@@ -250,17 +248,9 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
   };
 }
 
-const ownerKey = (owner: PortRef): string => `${portName(owner)}/${owner.protocol}`;
+/** Returns "namespace/name:port/TCP". */
+export const ownerKey = (owner: PortRef): string => `${portName(owner)}/${owner.protocol}`;
 
 /** Returns the part of an endpoint's chain that does not follow from its name. */
 const endpointSignature = (rules: readonly Rule[]): string =>
   rules.find((line) => line.includes('--add-set')) ?? '';
-
-const keysOf = ({ entries }: ServiceChains): Record<TreeName, readonly string[]> =>
-  Object.fromEntries(ENTRY_TREES.map((tree) => [tree, [...entries[tree].keys()]])) as unknown as Record<
-    TreeName,
-    readonly string[]
-  >;
-
-const noKeys = (): Record<TreeName, readonly string[]> =>
-  Object.fromEntries(ENTRY_TREES.map((tree) => [tree, []])) as unknown as Record<TreeName, readonly string[]>;

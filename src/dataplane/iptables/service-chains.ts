@@ -1,7 +1,10 @@
 import type { AddressSet } from '../../kernel/ipset.ts';
 import { hostPort, type IPFamily } from '../../lib/address.ts';
+import { recordOf } from '../../lib/record-of.ts';
 import type { Endpoint, Frontend, NodeView, Pool, PortRef, Route, SourceClass } from '../../service/model.ts';
-import { CHAIN, portName, SET_PREFIX, serviceChain } from './chain-names.ts';
+import { poolsOf } from '../../service/pools.ts';
+import { portName } from '../rules/frontend-keys.ts';
+import { CHAIN, SET_PREFIX, serviceChain } from './chain-names.ts';
 import { dispatchKey } from './dispatch-tree.ts';
 import {
   chance,
@@ -18,13 +21,15 @@ import {
 } from './rule.ts';
 
 /** The trees that frontends have entries in. */
-export type TreeName =
-  | 'address'
-  | 'nodePort'
-  | 'rejectAddress'
-  | 'rejectExternal'
-  | 'rejectNodePort'
-  | 'firewall';
+export const ENTRY_TREES = [
+  'address',
+  'nodePort',
+  'rejectAddress',
+  'rejectExternal',
+  'rejectNodePort',
+  'firewall',
+] as const;
+export type TreeName = (typeof ENTRY_TREES)[number];
 
 /**
  * The clients with affinity to an endpoint. xt_recent, which kube-proxy uses, keeps only 100 clients of an
@@ -59,29 +64,15 @@ export function serviceChains(
 ): ServiceChains {
   const pods = podMatch(node.localDetection, family);
   const chains = new Map<string, readonly Rule[]>();
-  const entries = {
-    address: new Map<string, readonly Rule[]>(),
-    nodePort: new Map<string, readonly Rule[]>(),
-    rejectAddress: new Map<string, readonly Rule[]>(),
-    rejectExternal: new Map<string, readonly Rule[]>(),
-    rejectNodePort: new Map<string, readonly Rule[]>(),
-    firewall: new Map<string, readonly Rule[]>(),
-  };
+  const entries = recordOf(ENTRY_TREES, () => new Map<string, readonly Rule[]>());
   const pools = new Map<string, { pool: Pool; affinity: number | null; marks: Rule[] }>();
   const sets = new Map<string, AffinitySet>();
 
   for (const frontend of frontends) {
-    const seen = new Set<Pool>();
-    for (const route of routesOf(frontend)) {
-      if (route.action !== 'forward' || seen.has(route.pool)) continue;
-      seen.add(route.pool);
-      const name = poolChain(frontend.owner, route.pool);
-      if (!pools.has(name))
-        pools.set(name, {
-          pool: route.pool,
-          affinity: withAffinity ? frontend.affinitySeconds : null,
-          marks: [],
-        });
+    for (const pool of poolsOf(frontend)) {
+      const name = poolChain(frontend.owner, pool);
+      const affinity = withAffinity ? frontend.affinitySeconds : null;
+      if (!pools.has(name)) pools.set(name, { pool, affinity, marks: [] });
     }
     const key = dispatchKey(frontend.address, frontend.protocol, frontend.port);
     const entry = enter(frontend);

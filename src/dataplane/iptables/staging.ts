@@ -1,5 +1,5 @@
 import { CHAIN, TREE } from './chain-names.ts';
-import type { TableInput } from './restore.ts';
+import { NOTHING, type TableInput } from './restore.ts';
 import type { Rule } from './rule.ts';
 
 /**
@@ -44,8 +44,6 @@ export function stages(input: TableInput, isLive: (chain: string) => boolean): T
     ...chunks(gone).map((deleted): TableInput => ({ ...NOTHING, deleted })),
   ];
 }
-
-const NOTHING: TableInput = { written: new Map(), deleted: [], hooks: [], unhooked: [] };
 
 function rankOf(chain: string): number {
   const rank = RANKS.findIndex((prefixes) => prefixes.some((prefix) => chain.startsWith(prefix)));

@@ -14,7 +14,7 @@ const OVER: ReadonlySet<string> = new Set(['TIME_WAIT', 'CLOSE', 'CLOSED', 'NONE
  * server to their connection tracking entry, only that entry translates them (nf_nat_packet).
  */
 export function readConnected(netns?: NetnsRef): Set<string> {
-  const text = netns === undefined ? read() : inNetns(netns, read);
+  const text = inNetns(netns, read);
   const connected = new Set<string>();
   for (const line of text.split('\n').slice(1)) {
     // Pro FromIP FPrt ToIP TPrt DestIP DPrt State Expires …

@@ -30,6 +30,8 @@ import {
   ALL_SOURCES,
   createPicks,
   frontendMap,
+  lookupsOf,
+  masqueradeMark,
   type Pick,
   type PickTarget,
   type Sources,
@@ -99,10 +101,8 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
   const { address, hasPods, source, destination, toLoopback, types } = rules;
   const isMarked = hasAny('meta.mark', marks.masqueradeBit);
   const isSteered = is('meta.mark', marks.prefix, marks.prefixMask);
-  const mark = setMark(~marks.masqueradeBit, marks.masqueradeBit);
-  const unmark = setMark(~marks.masqueradeBit, 0);
+  const { mark, unmark } = masqueradeMark(node);
   const restricted: Rule = [opensFlow, ...rules.restricted];
-  const fromPods = (chain: string): Rule[] => (hasPods ? [[...rules.fromPod, goto(chain)]] : []);
 
   const chains: ChainSpec[] = [
     { name: 'refuse', rules: [[isOpenFlow, accept], ...refuse()] },
@@ -125,16 +125,12 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
         }),
       ),
     ),
-    ...(hasPods ? classChains(rules, 'pod') : []),
-    ...classChains(rules, 'node'),
-    ...classChains(rules, 'external'),
-    ...(hasPods ? [redirectChain(rules, 'pod')] : []),
-    redirectChain(rules, 'node'),
-    redirectChain(rules, 'external'),
+    ...rules.classes.flatMap((name) => classChains(rules, name)),
+    ...rules.classes.map((name) => redirectChain(rules, name)),
     {
       name: 'redirect-prerouting',
       base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.natDestination },
-      rules: [restricted, ...fromPods('redirect-from-pod'), [goto('redirect-from-external')]],
+      rules: [restricted, ...rules.podsGoTo('redirect-from-pod'), [goto('redirect-from-external')]],
     },
     {
       name: 'redirect-output',
@@ -143,7 +139,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
         restricted,
         // IPVS does not send packets from a loopback address to other hosts.
         ...(node.localhostNodePorts ? [[toLoopback, vmap(LOCALHOST_MAP, ...rules.key('port'))]] : []),
-        ...fromPods('redirect-from-pod'),
+        ...rules.podsGoTo('redirect-from-pod'),
         [goto('redirect-from-node')],
       ],
     },
@@ -154,7 +150,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
         // Packets of the node itself have passed the output hook.
         [is('meta.iifname', deviceName('lo')), accept],
         restricted,
-        ...fromPods('from-pod'),
+        ...rules.podsGoTo('from-pod'),
         [goto('from-external')],
       ],
     },
@@ -163,7 +159,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
       base: { type: 'filter', hook: 'output', priority: PRIORITY.first },
       rules: [[isSteered, setMark(marks.masqueradeBit, 0)]],
     },
-    { name: 'output-local', rules: [restricted, ...fromPods('from-pod'), [goto('from-node')]] },
+    { name: 'output-local', rules: [restricted, ...rules.podsGoTo('from-pod'), [goto('from-node')]] },
     {
       name: 'output',
       base: { type: 'filter', hook: 'output', priority: BEFORE_IPVS_OUTPUT },
@@ -223,8 +219,8 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
   return { family, hasPods, localhostNodePorts, sets, chains, pick: createPicks(rules, node) };
 }
 
-function classChains(rules: ServiceRules, name: 'pod' | 'node' | 'external'): ChainSpec[] {
-  const lookups: Sources[] = name === 'node' ? ['any'] : [name, 'any'];
+function classChains(rules: ServiceRules, name: SourceClass): ChainSpec[] {
+  const lookups = lookupsOf(name);
   const look = (keying: Keying): Rule[] =>
     lookups.map((sources) => [vmap(frontendMap(keying, sources), ...rules.key(keying))]);
   const ports = `node-ports-from-${name}`;

@@ -3,7 +3,7 @@ import { formatVerdict, tableTitle } from '../../nft/print.ts';
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
-import { frontendMap } from '../rules/pick-chains.ts';
+import { entryFor, frontendMap } from '../rules/pick-chains.ts';
 import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
 import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
 import { markMap, redirectMap, TABLE } from './layout.ts';
@@ -29,10 +29,7 @@ export function locateSteps(
     });
   }
   steps.push(...sourceRangeSteps(frontend, at));
-  const entries = entriesOf(plan, hasPods);
-  const entry =
-    entries.find(({ sources }) => sources === packet.sourceClass) ??
-    entries.find(({ sources }) => sources === 'any');
+  const entry = entryFor(entriesOf(plan, hasPods), packet.sourceClass);
   if (!entry) return steps;
   const keying = keyingOf(frontend);
   const hook = packet.sourceClass === 'node' ? 'output' : 'input';

@@ -7,15 +7,8 @@ import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { ElementGroup } from '../../nft/spec.ts';
 import type { CommitReport } from '../../nft/table.ts';
 import type { Tables } from '../../nft/tables.ts';
-import {
-  type Change,
-  type Frontend,
-  type FrontendKey,
-  type NodeView,
-  type Pool,
-  type ServiceMap,
-  SOURCE_CLASSES,
-} from '../../service/model.ts';
+import type { Change, Frontend, FrontendKey, NodeView, ServiceMap } from '../../service/model.ts';
+import { poolsOf } from '../../service/pools.ts';
 import { changeAddressSet, HAIRPIN } from '../rules/address-elements.ts';
 import { endDraining } from './drain.ts';
 import { ALIAS, type FrontendPlan, type PlannedServer, planFrontend } from './frontend-plan.ts';
@@ -27,7 +20,7 @@ import { ownership } from './ownership.ts';
 import { ADDRESSES, renderFrontend, renderTable } from './render.ts';
 import { restoreMarks } from './restored-marks.ts';
 import type { SchedulerProbe } from './scheduler-probe.ts';
-import { type Commands, newCommands, ServerTable, send, serverKey, serverOrder } from './server-table.ts';
+import { Commands, ServerTable, send, serverKey, serverOrder } from './server-table.ts';
 import { changeAddresses, ensureInterface, isLocal, readAddresses } from './service-interface.ts';
 import { restoreSources } from './source-addresses.ts';
 
@@ -128,9 +121,9 @@ export async function applyMap(
   for (const ip of map.clusterIPs.keys()) if (isOfFamilies(kernel, ip)) use(state, ip, 1);
   for (const ip of state.uses.keys()) if (!others.has(ip)) state.bound.add(ip);
 
-  const early = newCommands(ipvs);
-  const late = newCommands(ipvs);
-  const remove = newCommands(ipvs);
+  const early = new Commands(ipvs);
+  const late = new Commands(ipvs);
+  const remove = new Commands(ipvs);
   const wanted = new Set<string>();
   const all: { readonly planned: PlannedServer; readonly frontend: Frontend }[] = [];
   for (const frontend of frontends) {
@@ -203,9 +196,9 @@ export async function applyChange(kernel: Kernel, state: Programmed, change: Cha
   const added = appeared.filter((ip) => !state.others.has(ip));
   for (const ip of added) state.bound.add(ip);
 
-  const early = newCommands(ipvs);
-  const late = newCommands(ipvs);
-  const remove = newCommands(ipvs);
+  const early = new Commands(ipvs);
+  const late = new Commands(ipvs);
+  const remove = new Commands(ipvs);
   const groups = new Map(kernel.families.map((family) => [family, new Map<string, ElementGroup | null>()]));
   for (const { key, after, before } of changes) {
     const family = (after ?? before)?.family ?? 'ipv4';
@@ -253,7 +246,7 @@ export async function collectDrained(
   state: Programmed,
   isOver: (real: { address: string; port: number; drainingSince: number | null }) => boolean,
 ): Promise<void> {
-  const remove = newCommands(kernel.ipvs);
+  const remove = new Commands(kernel.ipvs);
   const held = state.servers.heldAddresses();
   const deleted = state.servers.collect((id) => kernel.ipvs.realServers(id), isOver, remove);
   await send(kernel.ipvs, remove, reporter(state));
@@ -349,7 +342,9 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
   const { address, family } = frontend;
   const length = family === 'ipv4' ? 4 : 16;
   let bad = address !== null && addressBytes(address)?.length !== length ? address : undefined;
-  for (const ip of endpointAddresses(frontend)) if (addressBytes(ip)?.length !== length) bad ??= ip;
+  for (const { endpoints } of poolsOf(frontend)) {
+    bad ??= endpoints.find(({ ip }) => addressBytes(ip)?.length !== length)?.ip;
+  }
   if (bad !== undefined) {
     state.failed.set(
       frontend.key,
@@ -389,15 +384,6 @@ function foreignError(id: ServerId): FairleadError {
     object,
     hint: 'remove it there, or keep that program from this address',
   });
-}
-
-function* endpointAddresses(frontend: Frontend): Generator<string> {
-  const pools = new Set<Pool>();
-  for (const source of SOURCE_CLASSES) {
-    const route = frontend.routes[source];
-    if (route.action === 'forward') pools.add(route.pool);
-  }
-  for (const { endpoints } of pools) for (const { ip } of endpoints) yield ip;
 }
 
 function layoutOf(state: Programmed, family: IPFamily): Layout {

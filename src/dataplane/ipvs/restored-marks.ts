@@ -3,7 +3,7 @@ import { addressBytes } from '../../lib/address.ts';
 import { bytesText, wordsText } from '../../nft/encoding.ts';
 import { type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
 import { frontendKey, KEYINGS, keyingOf } from '../rules/frontend-keys.ts';
-import { ALL_SOURCES } from '../rules/pick-chains.ts';
+import { ALL_SOURCES, lookupsOf } from '../rules/pick-chains.ts';
 import { holderOf } from './frontend-plan.ts';
 import { markMap, redirectMap } from './layout.ts';
 import type { Kernel, Programmed } from './programming.ts';
@@ -30,8 +30,9 @@ export function restoreMarks({ tables }: Kernel, state: Programmed, map: Service
         const route = frontend.routes[source];
         if (route.action !== 'forward') continue;
         const holder = holderOf(frontend, route.pool, route.masquerade);
-        const lookups = source === 'node' ? (['any'] as const) : ([source, 'any'] as const);
-        const mark = lookups.map((sources) => maps.get(markMap(keying, sources))?.get(key)).find(Boolean);
+        const mark = lookupsOf(source)
+          .map((sources) => maps.get(markMap(keying, sources))?.get(key))
+          .find(Boolean);
         if (mark && state.scheme.isOurs(readU32(mark))) state.marks.restore(holder, readU32(mark));
         const alias = maps.get(redirectMap(keying, source))?.get(key);
         if (alias) state.aliases.restore(holder, readBe16(alias, alias.length - 4));

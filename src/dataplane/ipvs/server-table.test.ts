@@ -5,7 +5,7 @@ import { IpvsBatch } from '../../kernel/ipvs/connection.ts';
 import { endpoint } from '../testing/service-map.ts';
 import type { PlannedServer } from './frontend-plan.ts';
 import { SCHEDULERS } from './schedulers.ts';
-import { type Commands, ServerTable, serverOrder } from './server-table.ts';
+import { Commands, ServerTable, serverOrder } from './server-table.ts';
 
 const IDS: readonly ServerId[] = [
   { family: 'ipv4', mark: 7 },
@@ -39,11 +39,8 @@ const planned = (scheduler: string, ...ips: string[]): PlannedServer => ({
 /** Returns the writes of a call, in the words of error messages: additions and changes first. */
 function written(call: (add: Commands, remove: Commands) => void): string[] {
   let sequence = 0;
-  const commands = (): Commands => ({
-    batch: new IpvsBatch({ id: 0x21, version: 1, groups: new Map() }, () => ++sequence),
-    owners: [],
-  });
-  const [add, remove] = [commands(), commands()];
+  const batch = () => new IpvsBatch({ id: 0x21, version: 1, groups: new Map() }, () => ++sequence);
+  const [add, remove] = [new Commands({ batch }), new Commands({ batch })];
   call(add, remove);
   return [add, remove].flatMap(({ batch, owners }) => {
     assert.equal(owners.length, batch.length, 'a refusal is assigned to the right Service');

@@ -32,15 +32,20 @@ interface ServerState {
 }
 
 /** A batch of commands, and the frontend of each. */
-export interface Commands {
+export class Commands {
   readonly batch: IpvsBatch;
-  readonly owners: (FrontendKey | null)[];
-}
+  readonly owners: (FrontendKey | null)[] = [];
 
-export const newCommands = (connection: IpvsConnection): Commands => ({
-  batch: connection.batch(),
-  owners: [],
-});
+  constructor(connection: Pick<IpvsConnection, 'batch'>) {
+    this.batch = connection.batch();
+  }
+
+  /** Returns the batch, to which the caller adds one command for this frontend. */
+  of(owner: FrontendKey | null): IpvsBatch {
+    this.owners.push(owner);
+    return this.batch;
+  }
+}
 
 /** Sends commands; returns the errors by frontend. */
 export async function send(
@@ -158,11 +163,9 @@ export class ServerTable {
     if (!state) {
       state = { server, owner, reals: [] };
       this.#servers.set(key, state);
-      add.batch.addServer(server);
-      add.owners.push(owner);
+      add.of(owner).addServer(server);
     } else if (!sameServer(state.server, server)) {
-      add.batch.changeServer(server);
-      add.owners.push(owner);
+      add.of(owner).changeServer(server);
     }
     state.server = server;
     state.owner = owner;
@@ -172,8 +175,7 @@ export class ServerTable {
       const real = left?.get(realKey({ address: ip, port }));
       if (!real) {
         const added = { address: ip, port, weight, drainingSince: null };
-        add.batch.addRealServer(id, added);
-        add.owners.push(owner);
+        add.of(owner).addRealServer(id, added);
         return added;
       }
       left?.delete(realKey(real));
@@ -207,8 +209,7 @@ export class ServerTable {
     state.owner = null;
     if (drains) for (const real of state.reals) this.#retire(state, real, true, now, remove);
     if (!drains || state.reals.length === 0) {
-      remove.batch.deleteServer(id);
-      remove.owners.push(null);
+      remove.of(null).deleteServer(id);
       this.#servers.delete(key);
       this.#draining.delete(key);
       return true;
@@ -237,14 +238,12 @@ export class ServerTable {
         const now = shown.get(realKey(real));
         if (now && now.activeConnections + now.inactiveConnections > 0 && !isOver(real)) return true;
         if (now) {
-          remove.batch.deleteRealServer(id, real);
-          remove.owners.push(state.owner);
+          remove.of(state.owner).deleteRealServer(id, real);
         }
         return false;
       });
       if (state.owner === null && state.reals.length === 0) {
-        remove.batch.deleteServer(id);
-        remove.owners.push(null);
+        remove.of(null).deleteServer(id);
         this.#servers.delete(key);
         deleted.push(id);
       }
@@ -285,8 +284,7 @@ export class ServerTable {
   #retire(state: ServerState, real: RealState, waits: boolean, now: number, remove: Commands): boolean {
     const { id } = state.server;
     if (!waits) {
-      remove.batch.deleteRealServer(id, real);
-      remove.owners.push(state.owner);
+      remove.of(state.owner).deleteRealServer(id, real);
       return true;
     }
     this.#setWeight(state, real, 0, remove);
@@ -297,8 +295,7 @@ export class ServerTable {
   #setWeight(state: ServerState, real: RealState, weight: number, commands: Commands): void {
     if (real.weight === weight) return;
     real.weight = weight;
-    commands.batch.changeRealServer(state.server.id, real);
-    commands.owners.push(state.owner);
+    commands.of(state.owner).changeRealServer(state.server.id, real);
   }
 
   #noteDraining(key: string, state: ServerState): void {

@@ -10,19 +10,19 @@ import {
   inSet,
   jump,
   masquerade,
-  type Rule,
   type Statement,
   typesOf,
   vmap,
 } from '../../nft/rule.ts';
 import type { ChainSpec, Fragment, SetSpec } from '../../nft/spec.ts';
-import type { NodeView } from '../../service/model.ts';
+import type { NodeView, SourceClass } from '../../service/model.ts';
 import { KEYINGS, type Keying } from '../rules/frontend-keys.ts';
 import {
   AFFINITY,
   ALL_SOURCES,
   createPicks,
   frontendMap,
+  lookupsOf,
   masqueradeMark,
   type Pick,
   type PickTarget,
@@ -54,15 +54,13 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
   const { hasPods, source, destination, address } = rules;
   const { unmark } = masqueradeMark(node);
   const wasTranslated = hasAny('ct.status', IPS_DST_NAT);
-  const classify: Rule[] = hasPods ? [[...rules.fromPod, goto('from-pod')]] : [];
+  const classify = rules.podsGoTo('from-pod');
 
   const chains: ChainSpec[] = [
     { name: 'remember', rules: [] },
     rules.reject,
     rules.guardRails,
-    ...(hasPods ? classChains(rules, node, 'pod') : []),
-    ...classChains(rules, node, 'node'),
-    ...classChains(rules, node, 'external'),
+    ...rules.classes.flatMap((name) => classChains(rules, node, name)),
     {
       name: 'prerouting',
       base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.natDestination },
@@ -128,8 +126,8 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
 }
 
 /** The chains for one source class; the node's own processes use the general rule. */
-function classChains(rules: ServiceRules, node: NodeView, name: 'pod' | 'node' | 'external'): ChainSpec[] {
-  const lookups: Sources[] = name === 'node' ? ['any'] : [name, 'any'];
+function classChains(rules: ServiceRules, node: NodeView, name: SourceClass): ChainSpec[] {
+  const lookups = lookupsOf(name);
   const look = (keying: Keying, sources: Sources): Statement =>
     vmap(frontendMap(keying, sources), ...rules.key(keying));
   const ports = `node-ports-from-${name}`;

@@ -3,7 +3,7 @@ import { formatVerdict, tableTitle } from '../../nft/print.ts';
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
-import { AFFINITY, endpointMap, frontendMap, pickChain } from '../rules/pick-chains.ts';
+import { AFFINITY, endpointMap, entryFor, frontendMap, pickChain } from '../rules/pick-chains.ts';
 import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
 import { entriesOf } from './render.ts';
 
@@ -17,10 +17,7 @@ export function locateSteps(
 ): KernelStep[] {
   const at = (what: string) => `nft: table ${tableTitle(family, tableName)}, ${what}`;
   const key = frontendKeyText(frontend);
-  const entries = entriesOf(frontend, hasPods);
-  const entry =
-    entries.find(({ sources }) => sources === packet.sourceClass) ??
-    entries.find(({ sources }) => sources === 'any');
+  const entry = entryFor(entriesOf(frontend, hasPods), packet.sourceClass);
   const hook = packet.sourceClass === 'node' ? 'output' : 'prerouting';
   const steps = sourceRangeSteps(frontend, at);
   if (!entry) return steps;

@@ -4,6 +4,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import { addressWords, bytesText, wordsOf, wordsText } from '../../nft/encoding.ts';
 import type { Table } from '../../nft/table.ts';
 import { type Endpoint, type Frontend, SOURCE_CLASSES } from '../../service/model.ts';
+import { poolsOf } from '../../service/pools.ts';
 import { addressAndPort, endpointKey, frontendKey } from '../rules/frontend-keys.ts';
 import { AFFINITY } from '../rules/pick-chains.ts';
 
@@ -98,12 +99,8 @@ export function restoredClients(
   });
 }
 
-function endpointsOf({ routes }: Frontend): Endpoint[] {
-  return SOURCE_CLASSES.flatMap((source) => {
-    const route = routes[source];
-    return route.action === 'forward' ? [...route.pool.endpoints] : [];
-  });
-}
+const endpointsOf = (frontend: Frontend): Endpoint[] =>
+  poolsOf(frontend).flatMap(({ endpoints }) => endpoints);
 
 /** Returns strings to compare with those of `frontendTexts`; for an invalid frontend, one that equals none. */
 function keyText(frontend: Frontend): string {

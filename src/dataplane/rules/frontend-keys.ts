@@ -1,6 +1,6 @@
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { addressWords, be16Port, writeAddress } from '../../nft/encoding.ts';
-import type { Endpoint, Frontend } from '../../service/model.ts';
+import type { Endpoint, Frontend, PortRef } from '../../service/model.ts';
 
 /**
  * The key of a map of frontends. `address`: destination, protocol and port, for Services' addresses.
@@ -41,9 +41,11 @@ export function frontendKeyText({ address, protocol, port }: Frontend): string {
   return `${address === null ? '' : `${address} . `}${protocol.toLowerCase()} . ${port}`;
 }
 
-/** Returns "namespace/name:port", the comment that `nft list` shows on a frontend's elements. */
-export function commentOf({ owner }: Frontend): string {
-  return `${owner.namespace}/${owner.name}${owner.portName === '' ? '' : `:${owner.portName}`}`;
-}
+/** Returns "namespace/name:port", the form in kube-proxy's comments and hashes. */
+export const portName = ({ namespace, name, portName: port }: PortRef): string =>
+  `${namespace}/${name}${port === '' ? '' : `:${port}`}`;
+
+/** Returns the comment that `nft list` shows on a frontend's elements. */
+export const commentOf = ({ owner }: Pick<Frontend, 'owner'>): string => portName(owner);
 
 export const endpointKey = ({ ip, port }: Pick<Endpoint, 'ip' | 'port'>): string => `${ip} ${port}`;

@@ -1,7 +1,7 @@
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
 import { dnatTo, drop, goto, type Statement, setMark } from '../../nft/rule.ts';
 import type { ChainSpec, Fragment } from '../../nft/spec.ts';
-import type { NodeView } from '../../service/model.ts';
+import type { NodeView, SourceClass } from '../../service/model.ts';
 import type { Keying } from './frontend-keys.ts';
 import type { ServiceRules } from './service-rules.ts';
 import { classBefore } from './size-class.ts';
@@ -9,6 +9,17 @@ import { classBefore } from './size-class.ts';
 /** `any`: the rule for all sources; `pod`, `external`: exceptions for packets of this class. */
 export type Sources = 'any' | 'pod' | 'external';
 export const ALL_SOURCES: readonly Sources[] = ['any', 'pod', 'external'];
+
+/** Returns where packets of a class look for their entry, in order: the node's processes have no exceptions. */
+export const lookupsOf = (source: SourceClass): readonly Sources[] =>
+  source === 'node' ? ['any'] : [source, 'any'];
+
+/** Returns the entry that packets of a class find. */
+export const entryFor = <T extends { readonly sources: Sources }>(
+  entries: readonly T[],
+  source: SourceClass,
+): T | undefined =>
+  entries.find(({ sources }) => sources === source) ?? entries.find(({ sources }) => sources === 'any');
 
 /** `nonpod`: for all packets that do not come from a pod. */
 export type MasqueradeOf = 'none' | 'nonpod' | 'all';

@@ -1,6 +1,6 @@
 import { DATA_TYPE, type DataType } from '../../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
-import type { IPFamily } from '../../lib/address.ts';
+import { type IPFamily, LOOPBACK } from '../../lib/address.ts';
 import { maskOf } from '../../nft/ranges.ts';
 import {
   addressFields,
@@ -21,7 +21,7 @@ import {
 } from '../../nft/rule.ts';
 import type { ChainSpec, SetSpec } from '../../nft/spec.ts';
 import { hasLocalDetection } from '../../service/classify.ts';
-import type { NodeView } from '../../service/model.ts';
+import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import type { Keying } from './frontend-keys.ts';
 
 /** Priorities of hooks (linux/netfilter_ipv4.h). */
@@ -39,10 +39,14 @@ export interface ServiceRules {
   /** The key of maps with this keying, as rules load it and as sets declare it. */
   key(keying: Keying): readonly Field[];
   types(keying: Keying): DataType[];
-  /** Matches packets to, or from, a loopback address; from a pod; from any other source. */
+  /** Matches packets to a loopback address. */
   readonly toLoopback: Statement;
-  readonly fromPod: readonly Statement[];
+  /** Matches packets from other sources than pods. */
   readonly notFromPod: readonly Statement[];
+  /** The source classes that the rules can tell apart. */
+  readonly classes: readonly SourceClass[];
+  /** Continues in a chain for packets of pods; no rule if pods cannot be recognized. */
+  podsGoTo(chain: string): Rule[];
   /** Drops packets from outside a frontend's source ranges. */
   readonly restricted: Rule;
   /** Ends the lookup of node ports, with `verdict`, for destinations on which they do not answer. */
@@ -57,10 +61,6 @@ export interface ServiceRules {
   readonly sets: readonly SetSpec[];
 }
 
-const LOOPBACK_V4 = Uint8Array.of(127, 0, 0, 0);
-const LOOPBACK_V4_MASK = Uint8Array.of(255, 0, 0, 0);
-const LOOPBACK_V6 = Uint8Array.from({ length: 16 }, (_, i) => (i === 15 ? 1 : 0));
-
 export function createServiceRules(family: IPFamily, node: NodeView): ServiceRules {
   const v4 = family === 'ipv4';
   const { source, destination } = addressFields(family);
@@ -70,8 +70,8 @@ export function createServiceRules(family: IPFamily, node: NodeView): ServiceRul
     port: ['meta.l4proto', 'th.dport'],
   };
   const types = (keying: Keying) => typesOf(...keys[keying]);
-  const isLoopback = (field: Field) =>
-    v4 ? is(field, LOOPBACK_V4, LOOPBACK_V4_MASK) : is(field, LOOPBACK_V6);
+  const loopback = LOOPBACK[family];
+  const isLoopback = (field: Field) => is(field, loopback.bytes, v4 ? maskOf(loopback) : null);
   const toLoopback = isLoopback(destination);
   const everyAddress = node.nodePortAddresses[family].all;
 
@@ -100,16 +100,18 @@ export function createServiceRules(family: IPFamily, node: NodeView): ServiceRul
     ]),
   };
 
+  const hasPods = hasLocalDetection(node, family);
   return {
     family,
     source,
     destination,
     address,
-    hasPods: hasLocalDetection(node, family),
+    hasPods,
+    classes: hasPods ? SOURCE_CLASSES : ['node', 'external'],
+    podsGoTo: (chain) => (hasPods ? [[...fromPod(is), goto(chain)]] : []),
     key: (keying) => keys[keying],
     types,
     toLoopback,
-    fromPod: fromPod(is),
     notFromPod: fromPod(isNot),
     restricted: [
       inSet('restricted', ...keys.address),

@@ -46,7 +46,7 @@ export const LISTENERS = 'listeners';
  */
 export function createLayout(family: IPFamily, node: NodeView, gate: Statement | null = null) {
   const rules = createServiceRules(family, node);
-  const { address, hasPods, toLoopback, types } = rules;
+  const { address, toLoopback, types } = rules;
   const isTcp = is('meta.l4proto', PROTOCOL_NUMBER.TCP);
   const toListener = inSet(LISTENERS, ...rules.key('address'));
 
@@ -76,12 +76,12 @@ export function createLayout(family: IPFamily, node: NodeView, gate: Statement |
     },
   ];
 
-  const pods: Rule[] = hasPods ? [[...rules.fromPod, goto('from-pod')]] : [];
+  const pods = rules.podsGoTo('from-pod');
 
   const chains: ChainSpec[] = [
     rules.reject,
     rules.guardRails,
-    ...SOURCE_CLASSES.filter((from) => hasPods || from !== 'pod').flatMap(classChains),
+    ...rules.classes.flatMap(classChains),
     {
       name: 'prerouting',
       base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.natDestination },

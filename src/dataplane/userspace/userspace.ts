@@ -3,6 +3,7 @@ import { hostPort, type SocketAddress } from '../../lib/address.ts';
 import { afterRunning, systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
+import { recordOf } from '../../lib/record-of.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import { openRuleQueue } from '../../nft/rule-queue.ts';
 import type { ElementGroup } from '../../nft/spec.ts';
@@ -123,8 +124,8 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         return 'reject';
       }
     };
-    const targets = Object.fromEntries(SOURCE_CLASSES.map((source) => [source, target(source)]));
-    const state = { frontend, targets: targets as Record<SourceClass, Target>, pools: [...pools] };
+    const targets = recordOf(SOURCE_CLASSES, target);
+    const state = { frontend, targets, pools: [...pools] };
     try {
       return { ...state, group: renderFrontend(state) };
     } catch (error) {

@@ -23,5 +23,5 @@ export function netnsCookie(ref: NetnsRef | null): bigint {
     if (error) throw error;
     return new DataView(value.buffer).getBigUint64(0, true);
   };
-  return ref === null ? read() : inNetns(ref, read);
+  return inNetns(ref, read);
 }

@@ -105,7 +105,7 @@ export class NetlinkSocket {
 
   constructor(options: NetlinkOptions) {
     const open = () => libc().socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, options.protocol);
-    this.#fd = options.netns === undefined ? open() : inNetns(options.netns, open);
+    this.#fd = inNetns(options.netns, open);
     if (this.#fd < 0) throw systemError('open netlink socket', `protocol ${options.protocol}`);
     const address = new Uint8Array(12);
     address[0] = AF_NETLINK;
