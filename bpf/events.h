@@ -17,11 +17,12 @@ enum event_kind {
 	CLOSED = 8,       /* micros: since connect(), at most 71 minutes */
 	GIVEN_UP = 9,     /* ended before any answer */
 	UNREACHABLE = 10, /* an ICMP error said that the endpoint cannot be reached */
+	REJECTED = 11,    /* by the Service's rules, at the socket */
 };
 
 struct event {
 	__u64 at; /* monotonic ns */
-	struct address client;
+	struct address client; /* REJECTED: begins with the cookie of its network namespace; the socket has no address yet */
 	struct address service;
 	struct address endpoint;
 	__be16 client_port;
@@ -92,4 +93,15 @@ static __always_inline void emit_event(enum event_kind kind, __u64 now, const st
 	event->micros = micros;
 	event->kind = kind;
 	bpf_ringbuf_submit(event, 0);
+}
+
+/* Emits an event of a connection that is refused before its socket has an address. */
+static __always_inline void emit_rejected(__u64 netns_cookie, const struct frontend_key *service)
+{
+	struct flow flow = { .protocol = service->protocol };
+	struct address none = {};
+
+	flow.client.word[0] = (__u32)netns_cookie;
+	flow.client.word[1] = (__u32)(netns_cookie >> 32);
+	emit_event(REJECTED, bpf_ktime_get_ns(), &flow, &service->address, service->port, &none, 0, 0);
 }

@@ -141,8 +141,13 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	is_node = cookie == settings->node_cookie;
 	frontend = *found;
 	route = is_node ? frontend.routes[NODE] : frontend.routes[POD];
-	if (route.action == REFUSE)
-		return ctx->protocol == TCP ? REFUSED : LET_PASS;
+	if (route.action == REFUSE) {
+		if (ctx->protocol != TCP)
+			return LET_PASS;
+		if (settings->subscribers)
+			emit_rejected(cookie, &key);
+		return REFUSED;
+	}
 	if (route.action != FORWARD || (is_node && has_loopback_source(sk)))
 		return LET_PASS;
 	if (is_message && continue_udp_session(sk, &key, &route, &endpoint))

@@ -30,10 +30,9 @@ function testTracesAndFlows(mode: Mode, scene: AskedScene): void {
     assert.ok(lone);
     const reader = startFlows(cluster);
     try {
-      const shown = SHOWN.filter(({ notIn }) => !notIn?.includes(mode));
       await Promise.all([
         ...TRACED.map((row) => t.test(row.name, () => checkWay(cluster.state(), items, mode, row))),
-        ...shown.map((row) =>
+        ...SHOWN.map((row) =>
           t.test(`flows: ${row.name}`, () => checkShown(reader, scene.asker('client'), lone, row)),
         ),
       ]);

@@ -2,10 +2,10 @@ import { FLOW_EVENT_KINDS, type FlowEventKind } from '../dataplane/flow-event.ts
 import type { SocketAddress } from '../lib/address.ts';
 
 /**
- * `rejected`, `dropped`: the rules of a Service, or network policies, do not allow the connection. `aborted`: one end reset
- * an established connection. `dns`: a name was looked up. The others: see FlowEvent.
+ * `dropped`: the rules of a Service, or network policies, do not allow the connection. `aborted`: one end reset an
+ * established connection. `dns`: a name was looked up. The others: see FlowEvent.
  */
-export const FLOW_LINE_KINDS = [...FLOW_EVENT_KINDS, 'rejected', 'dropped', 'aborted', 'dns'] as const;
+export const FLOW_LINE_KINDS = [...FLOW_EVENT_KINDS, 'dropped', 'aborted', 'dns'] as const;
 export type FlowLineKind = (typeof FLOW_LINE_KINDS)[number];
 
 /** How a flow ended; `not-found`: the name does not exist. */

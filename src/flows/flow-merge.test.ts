@@ -64,6 +64,10 @@ const event = (
   ...{ kind, protocol: 'TCP', client: end(client), service: end(VIP), endpoint: end(endpoint) },
   ...{ proxy: proxy === null ? null : end(proxy), micros: 100, at: 0n },
 });
+/** Before the client's socket has a port. */
+const REJECTED: FlowEvent = {
+  ...{ ...event('rejected'), client: end('10.244.1.9:0'), service: end('10.96.0.2:80'), endpoint: null },
+};
 const seen = (
   outcome: ConnectionOutcome,
   destination: string,
@@ -108,6 +112,14 @@ const rows: Row[] = [
     name: 'a Service without endpoints',
     inputs: [seen('refused', '10.96.0.2:80', { cause: 'ICMP port unreachable' })],
     lines: ['rejected refused default/empty:http - the Service has no ready endpoints'],
+  },
+  {
+    name: 'the same in a program at the socket, twice: each is shown',
+    inputs: [REJECTED, REJECTED],
+    lines: [
+      'rejected refused default/empty:http - the Service has no ready endpoints',
+      'rejected refused default/empty:http - the Service has no ready endpoints',
+    ],
   },
   {
     name: 'a refusal of the endpoint itself',

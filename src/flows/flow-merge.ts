@@ -46,7 +46,8 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
     event(event) {
       const { kind, protocol, client, service, endpoint, proxy, micros, at } = event;
       const verdict = verdictOf(kind);
-      if (protocol === 'TCP') {
+      // What a program rejects has no packets.
+      if (protocol === 'TCP' && kind !== 'rejected') {
         for (const end of [client, proxy]) {
           // The end of a connection does not change how it began.
           if (end && (verdict !== null || reported.get(hostPort(end)) === undefined))
@@ -57,9 +58,10 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
       }
       const { map, policies } = tables();
       const isSilent = verdict === 'unanswered' || kind === 'denied';
-      const denial = isSilent
-        ? policyDenial({ client, endpoint, protocol, isOwn: false }, { map, policies })
-        : null;
+      const denial =
+        isSilent && endpoint
+          ? policyDenial({ client, endpoint, protocol, isOwn: false }, { map, policies })
+          : null;
       const agoMs = Math.max(0, Number(monotonic() - at) / 1e6);
       const owner = map && ownerOf(service, protocol, map);
       emit({
@@ -67,7 +69,7 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
         verdict: denial === null ? verdict : 'dropped',
         service: { ...service, name: owner && nameOf(owner) },
         ...{ endpoint, proxy, micros },
-        reason: denial,
+        reason: kind === 'rejected' ? rejection(client, service, { map, policies }) : denial,
       });
     },
     connection(seen) {
@@ -96,6 +98,18 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
       emit({ type: 'dns', kind: 'dns', time: timeOf(beganNs), verdict, ...lookup });
     },
   };
+}
+
+/** Returns why the rules of a Service reject a client. */
+function rejection(client: SocketAddress, service: SocketAddress, tables: ReasonTables): string | null {
+  const { ipv4 = null, ipv6 = null } = tables.map?.node ?? {};
+  return reasonOf(
+    {
+      ...{ client, destination: service, endpoint: service, outcome: 'refused', cause: null },
+      isOwn: client.ip === ipv4 || client.ip === ipv6,
+    },
+    tables,
+  ).text;
 }
 
 function verdictOfLookup({ rcode, answers }: Pick<NameLookup, 'rcode' | 'answers'>): FlowVerdict {

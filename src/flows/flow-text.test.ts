@@ -20,6 +20,11 @@ const dropped: FlowLine = {
   ...{ ...answered, kind: 'dropped', verdict: 'dropped', service: null, micros: 2_500_000 },
   reason: 'NetworkPolicy default/guard: no ingress rule of pod default/hello-tgldbct2xx-whj9b allows it',
 };
+const rejected: FlowLine = {
+  ...{ ...answered, kind: 'rejected', verdict: 'refused', endpoint: null, micros: 0 },
+  client: { ip: '10.244.0.3', port: 0 },
+  reason: 'the Service has no ready endpoints',
+};
 const lookup: DnsLine = {
   ...{
     type: 'dns',
@@ -51,6 +56,12 @@ describe('a line of flows', () => {
       entry: answered,
       columns: 200,
       text: '12:28:19.901  node-3  established  TCP  default/client 10.244.0.3:57530 → default/hello:http 10.96.135.164:80 → default/hello-tgldbct2xx-whj9b 10.244.1.2:8080  0.34 ms',
+    },
+    {
+      name: 'a client that was refused before it had a port',
+      entry: rejected,
+      columns: 200,
+      text: '12:28:19.901  node-3  rejected     TCP  default/client 10.244.0.3 → default/hello:http 10.96.135.164:80  (the Service has no ready endpoints)',
     },
     {
       name: 'a dropped connection in 80 columns: the reason is cut',

@@ -20,7 +20,9 @@ export function flowText(shown: ShownFlow, columns: number | null): string {
 function wideText({ node, entry, nameOf }: ShownFlow): string {
   const end = (one: SocketAddress) => {
     const name = nameOf(one.ip);
-    return name ? `${name} ${hostPort(one)}` : hostPort(one);
+    // A client that was refused before it had a port.
+    const address = one.port === 0 ? one.ip : hostPort(one);
+    return name ? `${name} ${address}` : address;
   };
   const head = [entry.time.slice(11, 23), node, entry.kind.padEnd(11)];
   const took = timeText(entry.micros);

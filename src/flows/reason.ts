@@ -32,7 +32,10 @@ const TEXTS: Readonly<Partial<Record<VerdictReason, string>>> = {
  * Returns why a connection failed, as the tables of its node tell: the Service's rules reject or drop it, or network policies
  * do not allow it.
  */
-export function reasonOf(seen: SeenConnection, { map, policies }: ReasonTables): Reason {
+export function reasonOf(
+  seen: Omit<SeenConnection, 'micros' | 'beganNs'>,
+  { map, policies }: ReasonTables,
+): Reason {
   const { client, destination, endpoint, outcome, isOwn, cause } = seen;
   const isTranslated = endpoint.ip !== destination.ip || endpoint.port !== destination.port;
   const unknown = { kind: null, text: cause };

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { createInterface } from 'node:readline';
-import type { Mode } from '../../src/dataplane/dataplane.ts';
 import type { DnsLine, FlowLine } from '../../src/flows/flow-line.ts';
 import { eventually } from '../../src/lib/testing/eventually.ts';
 import { type Cluster, spawnFairlead } from './cluster.ts';
@@ -19,8 +18,6 @@ export interface ShownRow {
   readonly reason?: RegExp;
   /** Names of the search path that were tried before. */
   readonly tried?: number;
-  /** Modes that do not show it. */
-  readonly notIn?: readonly Mode[];
 }
 
 export const SHOWN: readonly ShownRow[] = [
@@ -46,8 +43,13 @@ export const SHOWN: readonly ShownRow[] = [
     verdict: 'refused',
     service: 'default/typo',
     reason: /no ready endpoints/,
-    // The program refuses at the socket, without a packet.
-    notIn: ['ebpf'],
+  },
+  {
+    name: 'a target port where no process listens',
+    host: 'wrong-target',
+    port: 80,
+    verdict: 'refused',
+    service: 'default/wrong-target',
   },
   {
     name: 'a port of a pod where no process listens',

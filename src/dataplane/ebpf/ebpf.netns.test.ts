@@ -10,7 +10,9 @@ import { pin, unpin } from '../../kernel/bpf/pin.ts';
 import { programsAt } from '../../kernel/bpf/program.ts';
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import type { Endpoint } from '../../service/model.ts';
+import type { FlowEvent } from '../flow-event.ts';
 import { testAffinityTime, testRestart } from '../testing/affinity-suite.ts';
 import { testChangesInPlace, testChangesUnderLoad, testUnwritable } from '../testing/change-suite.ts';
 import { openEbpf } from '../testing/open-ebpf.ts';
@@ -151,6 +153,36 @@ describe('eBPF mode', () => {
   });
 
   testRefusals(scene);
+
+  for (const from of ['pod3', 'node'] as const) {
+    test(`connections of ${from} that the programs refuse are events, while somebody reads them`, async () => {
+      await scene.sync(service(27, []));
+      const refused = async (family: IPFamily) =>
+        assert.equal((await client(from).ask('tcp', clusterIP(family, 27), 80)).answer, 'refused');
+      const events: FlowEvent[] = [];
+      await refused('ipv4');
+      const watch = scene.dataplane.watchFlows((event) => events.push(event));
+      try {
+        for (const family of FAMILIES) await refused(family);
+        await eventually(
+          () => events.length,
+          (count) => count >= FAMILIES.length,
+        );
+      } finally {
+        watch.close();
+      }
+      await refused('ipv4');
+      assert.deepEqual(
+        events.map(({ kind, client, service, endpoint }) => ({ kind, client, service, endpoint })),
+        FAMILIES.map((family) => ({
+          kind: 'rejected',
+          client: { ip: scene.topology.address(from, family), port: 0 },
+          service: { ip: clusterIP(family, 27), port: 80 },
+          endpoint: null,
+        })),
+      );
+    });
+  }
 
   test('an endpoint connects to itself through its Service inside its pod', async () => {
     await scene.sync(service(40, ['pod1']));

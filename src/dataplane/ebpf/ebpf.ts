@@ -53,6 +53,7 @@ import {
   makeControlGroup,
   type Programs,
 } from './programs.ts';
+import { createRejectedClients } from './rejected-clients.ts';
 import { checkRequirements, deviceAttachment } from './requirements.ts';
 import { capacityFor } from './sizing.ts';
 import { clsactAttachment, isDeviceLink, removeFilters, tcxAttachment } from './tc-attachment.ts';
@@ -174,9 +175,10 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     else removeLinks(pinPath, (name) => name === hook);
   }
 
-  function listen(maps: Maps): void {
+  function listen(maps: Maps, group: string): void {
+    const clients = createRejectedClients({ cgroup: group, netns: netns ?? null }, clock);
     ring ??= readRing(maps.events.fd, MAPS.events.maxEntries, (record) => {
-      const event = readFlowEvent(record);
+      const event = readFlowEvent(record, clients);
       if (!event) return;
       const outcome = outcomeOf(event);
       if (outcome) onOutcome?.(outcome);
@@ -242,7 +244,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       configure(maps, table);
       const links = attachPrograms(programs, group, pinPath, hooks(table));
       removeOtherVersions(pinPath);
-      listen(maps);
+      listen(maps, group);
       for (const link of loaded?.links.values() ?? []) link.close();
       if (loaded && !kept) closePrograms(loaded.programs);
       if (earlier && !same) closeMaps(earlier.maps, maps);

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/failover.bpf.c; do not edit.
-export const SOURCE_HASH = '297f553d0b430968e7babf92676f9bffa98fa4e12e2e94e467e535e619fc94da';
+export const SOURCE_HASH = '53a3f5086dbfea5948d9213982d1899f02db7adaf25e3aad452066f0788a2c12';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAAggAQAAAAAAAAAAAEAAAAAAAEAAEAABAL8YAAAAAAAAYYEA' +

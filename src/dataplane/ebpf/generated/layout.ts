@@ -47,7 +47,7 @@ export const UDP_SESSIONS = { size: 296, session: 0, next: 288, reported: 292 } 
 // Enums.
 export const ACTION = { PASS: 0, FORWARD: 1, REFUSE: 2 } as const;
 export const BALANCE = { RANDOM: 0, LEAST_CONNECTIONS: 1, MAGLEV: 2, BALANCE_MASK: 255, NO_FAILOVER: 256 } as const;
-export const EVENT_KIND = { CHOSEN: 1, ESTABLISHED: 2, TIMED_OUT: 3, RESET: 4, EJECTED: 5, RECOVERED: 6, REROUTED: 7, CLOSED: 8, GIVEN_UP: 9, UNREACHABLE: 10 } as const;
+export const EVENT_KIND = { CHOSEN: 1, ESTABLISHED: 2, TIMED_OUT: 3, RESET: 4, EJECTED: 5, RECOVERED: 6, REROUTED: 7, CLOSED: 8, GIVEN_UP: 9, UNREACHABLE: 10, REJECTED: 11 } as const;
 export const FLAG = { REROUTES: 0, FAILURES: 1 } as const;
 export const MEMBER_KIND = { IN_RUN: 0, SPARED: 1 } as const;
 export const PEER_FLAG = { PEER_NODE: 1, PEER_NO_FAILOVER: 2, PEER_REROUTED: 4, PEER_REPORTED: 8, PEER_COUNTED: 16 } as const;

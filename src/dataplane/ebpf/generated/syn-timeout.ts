@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/syn-timeout.bpf.c; do not edit.
-export const SOURCE_HASH = '9ec8cb5ac0a46dddc936f08911785d8a9de2356d521068149ad38d96166b7fae';
+export const SOURCE_HASH = '5c0963526b90d10e2c285d0c2a9f213546d539defd6eed58f794038c6f7b67d3';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAMgCAAAAAAAAAAAAAEAAAAAAAEAACQABAL8WAAAAAAAAtAEA' +
