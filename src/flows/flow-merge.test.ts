@@ -178,7 +178,7 @@ const rows: Row[] = [
   {
     name: "a client's connection that the proxy resets because the endpoint refuses: once",
     inputs: [event('reset', POD, '192.168.0.1:5000'), seen('reset', VIP, { cause: 'by the server' })],
-    lines: ['reset refused default/web:http 10.244.1.2:8080'],
+    lines: ['reset refused default/web:http 10.244.1.2:8080 RST'],
   },
 ];
 

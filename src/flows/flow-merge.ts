@@ -62,6 +62,7 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
         isSilent && endpoint
           ? policyDenial({ client, endpoint, protocol, isOwn: false }, { map, policies })
           : null;
+      const cause = kind === 'reset' && protocol === 'TCP' ? 'RST' : null;
       const agoMs = Math.max(0, Number(monotonic() - at) / 1e6);
       const owner = map && ownerOf(service, protocol, map);
       emit({
@@ -69,7 +70,7 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
         verdict: denial === null ? verdict : 'dropped',
         service: { ...service, name: owner && nameOf(owner) },
         ...{ endpoint, proxy, micros },
-        reason: kind === 'rejected' ? rejection(client, service, { map, policies }) : denial,
+        reason: kind === 'rejected' ? rejection(client, service, { map, policies }) : (denial ?? cause),
       });
     },
     connection(seen) {

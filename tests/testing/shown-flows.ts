@@ -50,6 +50,7 @@ export const SHOWN: readonly ShownRow[] = [
     port: 80,
     verdict: 'refused',
     service: 'default/wrong-target',
+    reason: /RST/,
   },
   {
     name: 'a port of a pod where no process listens',
