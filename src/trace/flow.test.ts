@@ -107,6 +107,15 @@ describe('frames of a flow', () => {
       ],
       kinds: ['there datagram', 'back error'],
     },
+    {
+      name: 'an ICMP error about the datagram, which no device has passed',
+      key: datagrams,
+      frames: [
+        icmpErrorFrame('fd00::12', 'fd00::1', 1, 3, udpFrame('[fd00::1]:4000 > [fd00::2]:80', nonce)),
+        icmpErrorFrame('fd00::12', 'fd00::1', 1, 3, udpFrame('[fd00::1]:4000 > [fd00::2]:80', 'other')),
+      ],
+      kinds: ['back error'],
+    },
   ];
   for (const { name, key = KEY, frames, kinds } of rows) {
     test(name, () => {

@@ -67,7 +67,7 @@ function kindOf(flags: number): PacketKind {
 }
 
 /**
- * The first sighting goes there. From then on a datagram goes back if it has the reversed addresses of one that went there,
+ * The first sighting of a datagram goes there. From then on a datagram goes back if it has the reversed addresses of one that went there,
  * and there if it has the nonce: a proxy sends it on from an address of its own.
  */
 function datagramSelector(nonce: Uint8Array): (sighting: Sighting) => FlowPart | null {
@@ -75,7 +75,8 @@ function datagramSelector(nonce: Uint8Array): (sighting: Sighting) => FlowPart |
   return ({ packet }) => {
     const about = packet.icmp?.about;
     if (about) {
-      const isOurs = there.has(tuple(about)) || there.has(reversed(about));
+      // The first device that passes it may be loopback, on the way back. Some routers repeat the ports only.
+      const isOurs = there.has(tuple(about)) || there.has(reversed(about)) || contains(about.payload, nonce);
       return isOurs ? { way: 'back', kind: 'error' } : null;
     }
     if (!packet.ports || packet.tcp) return null;

@@ -11,6 +11,8 @@ describe('a packet as another machine reads it', () => {
     readonly name: string;
     readonly frame: Uint8Array;
     readonly payload: string;
+    /** The content of the packet that an error is about. */
+    readonly about?: string;
   }[] = [
     { name: 'a segment', frame: tcpFrame(WAY, { flags: 'SYN-ACK', sequence: 5 }), payload: '' },
     { name: 'a datagram with the text', frame: udpFrame(WAY, 'a trace-1 b'), payload: 'trace-1' },
@@ -24,9 +26,16 @@ describe('a packet as another machine reads it', () => {
       name: 'an error about a datagram',
       frame: icmpErrorFrame('10.2.0.2', '10.1.0.2', 3, 3, udpFrame(WAY, 'x')),
       payload: '',
+      about: '',
     },
+    ...['a trace-1 b', 'secret'].map((text) => ({
+      name: `an error that repeats "${text}"`,
+      frame: icmpErrorFrame('fd00::2', 'fd00::1', 1, 3, udpFrame('[fd00::1]:4000 > [fd00::2]:53', text)),
+      payload: '',
+      about: text === 'secret' ? '' : 'trace-1',
+    })),
   ];
-  for (const { name, frame, payload } of rows) {
+  for (const { name, frame, payload, about } of rows) {
     test(name, () => {
       const packet = readFrame(frame, 4789);
       assert.ok(packet);
@@ -39,6 +48,7 @@ describe('a packet as another machine reads it', () => {
       assert.deepEqual(readHeaders, headers);
       assert.equal(readIcmp?.about?.destination, icmp?.about?.destination);
       assert.equal(readIcmp?.text, icmp?.text);
+      assert.equal(readIcmp?.about && Buffer.from(readIcmp.about.payload).toString(), about);
     });
   }
 });

@@ -16,7 +16,7 @@ export function packetLine(packet: Packet, text: string | null): PacketLine {
   return {
     ...headers,
     text: carries ? text : null,
-    icmp: icmp && { ...icmp, about: about && packetLine(about, null) },
+    icmp: icmp && { ...icmp, about: about && packetLine(about, text) },
   };
 }
 
