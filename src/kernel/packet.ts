@@ -18,6 +18,8 @@ export interface TcpFields {
   readonly acknowledgment: number;
   /** The sum of TCP_FLAGs. */
   readonly flags: number;
+  /** When it was sent, by the sender's clock (RFC 7323): another value when it is sent again; null: not known. */
+  readonly timestamp: number | null;
 }
 
 /** An ICMP error and the packet that it answers. */
@@ -110,9 +112,16 @@ function readTransport(
       const ports = { source: view.getUint16(0), destination: view.getUint16(2) };
       const sequence = view.getUint32(4);
       if (bytes.length < 20)
-        return { ...base, ports, tcp: { sequence, acknowledgment: 0, flags: 0 }, payload: NOTHING };
-      const tcp = { sequence, acknowledgment: view.getUint32(8), flags: bytes[13] ?? 0 };
-      return { ...base, ports, tcp, payload: bytes.subarray(((bytes[12] ?? 0) >> 4) * 4) };
+        return {
+          ...base,
+          ports,
+          tcp: { sequence, acknowledgment: 0, flags: 0, timestamp: null },
+          payload: NOTHING,
+        };
+      const headerBytes = ((bytes[12] ?? 0) >> 4) * 4;
+      const timestamp = readTimestamp(bytes.subarray(20, headerBytes));
+      const tcp = { sequence, acknowledgment: view.getUint32(8), flags: bytes[13] ?? 0, timestamp };
+      return { ...base, ports, tcp, payload: bytes.subarray(headerBytes) };
     }
     case IP_PROTOCOL.udp: {
       if (bytes.length < 8) return null;
@@ -133,6 +142,23 @@ function readTransport(
     default:
       return { ...base, payload: bytes };
   }
+}
+
+/** TCP options (RFC 9293, RFC 7323). */
+const OPTION = { end: 0, noOperation: 1, timestamps: 8 } as const;
+const TIMESTAMPS_BYTES = 10;
+
+function readTimestamp(options: Uint8Array): number | null {
+  for (let at = 0; at < options.length; ) {
+    const kind = options[at];
+    if (kind === OPTION.end) return null;
+    const length = kind === OPTION.noOperation ? 1 : (options[at + 1] ?? 0);
+    if (kind === OPTION.timestamps && length === TIMESTAMPS_BYTES && at + length <= options.length)
+      return viewOf(options).getUint32(at + 2);
+    if (length === 0) return null;
+    at += length;
+  }
+  return null;
 }
 
 type ErrorTexts = Readonly<

@@ -225,6 +225,54 @@ describe('hops', () => {
       ],
     );
   });
+  test('errors about SYNs of one connection, sent at the same time, are packets of their own', () => {
+    const [CLIENT, ENDPOINT, NODE] = ['fd00::1', 'fd00:2::fa', 'fd00::12'];
+    const syn = (timestamp: number) =>
+      tcpFrame(`[${CLIENT}]:4000 > [${ENDPOINT}]:80`, { sequence: SEQUENCE, timestamp });
+    const error = (timestamp: number) => icmpErrorFrame(NODE, CLIENT, 1, 3, syn(timestamp));
+    const [leg, again, ...others] = legs([
+      sighting(client, 'out eth0', 0, syn(1)),
+      sighting(client, 'out eth0', 1_000_000, syn(2)),
+      sighting(node2, 'out eth0', 3_000_000, error(1)),
+      sighting(node2, 'out eth0', 3_000_001, error(2)),
+      sighting(node1, 'in eth0', 3_000_002, error(1)),
+      sighting(node1, 'in eth0', 3_000_003, error(2)),
+      sighting(client, 'in eth0', 3_000_004, error(1)),
+      sighting(client, 'in eth0', 3_000_005, error(2)),
+    ]);
+    assert.deepEqual(others, []);
+    assert.deepEqual(leg && text(leg), [
+      'SYN',
+      'pod default/client out eth0 destination 10.96.0.1:80 → [fd00:2::fa]:80',
+    ]);
+    assert.deepEqual(leg?.repeatsUs, [1_000_000]);
+    assert.deepEqual(again && text(again), [
+      'error',
+      'node-2 out eth0',
+      'node-1 in eth0',
+      'pod default/client in eth0',
+    ]);
+    assert.deepEqual(
+      again?.hops.map(({ sinceUs }) => sinceUs),
+      [3_000_000, 3_000_002, 3_000_004],
+    );
+    assert.deepEqual(again?.repeatsUs, [3_000_001]);
+  });
+  test('SYNs that wait for a neighbour leave together, each on its own way', () => {
+    const syn = (timestamp: number) => tcpFrame(SENT, { sequence: SEQUENCE, timestamp });
+    const [leg, ...others] = legs([
+      sighting(node2, 'in eth0', 0, syn(1)),
+      sighting(node2, 'in eth0', 1_000_000, syn(2)),
+      sighting(node2, 'out bridge', 1_500_000, syn(1)),
+      sighting(node2, 'out bridge', 1_500_001, syn(2)),
+    ]);
+    assert.deepEqual(others, []);
+    assert.deepEqual(
+      leg?.hops.map(({ sinceUs }) => sinceUs),
+      [0, 1_500_000],
+    );
+    assert.deepEqual(leg?.repeatsUs, [1_000_000]);
+  });
   test('inside VXLAN the inner addresses count', () => {
     const frame = vxlanFrame('172.30.0.11', '172.30.0.12', 4789, there(SENT));
     const packet = readFrame(frame, 4789);

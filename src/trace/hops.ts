@@ -85,25 +85,49 @@ export function legsOf(sightings: readonly FlowSighting[], options: LegOptions):
   return legs;
 }
 
-/** Groups sightings by kind; each sighting of a request at its first device begins new packets. */
+/**
+ * Groups sightings by packet, in the order of their first ones. A device passes a packet once in each direction: what it
+ * passes again was sent again, and what follows belongs to the latest packet that was not seen there yet.
+ */
 function packetsOf(sightings: readonly FlowSighting[]): FlowSighting[][] {
   const isShown = ({ kind, way }: FlowSighting) => SHOWN.has(kind) && (way === 'back' || kind !== 'RST');
   const shown = sightings.filter(isShown);
   const first = shown[0] && placeText(shown[0]);
+  const alike = new Map<string, SeenPacket[]>();
   const packets: FlowSighting[][] = [];
-  let current = new Map<PacketKind, FlowSighting[]>();
+  let round = 0;
   for (const one of shown) {
-    if (one.way === 'there' && placeText(one) === first) current = new Map();
-    const packet = current.get(one.kind);
+    const text = placeText(one);
+    if (one.way === 'there' && text === first) round++;
+    const key = `${one.kind} ${packetText(one, round)}`;
+    const open = alike.get(key) ?? [];
+    alike.set(key, open);
+    const packet = open.findLast(({ places }) => !places.has(text));
     if (packet) {
-      packet.push(one);
+      packet.places.add(text);
+      packet.sightings.push(one);
       continue;
     }
-    const begun = [one];
-    current.set(one.kind, begun);
-    packets.push(begun);
+    const begun = { places: new Set([text]), sightings: [one] };
+    open.push(begun);
+    packets.push(begun.sightings);
   }
   return packets;
+}
+
+/** A packet and where it has been seen. */
+interface SeenPacket {
+  readonly places: Set<string>;
+  readonly sightings: FlowSighting[];
+}
+
+/**
+ * What distinguishes a packet from others of its kind: the timestamp of a segment, or of the one that an error is about; if
+ * there is none, how often the request was sent before (`round`).
+ */
+function packetText({ packet: { tcp, icmp } }: FlowSighting, round: number): string {
+  const segment = tcp ?? icmp?.about?.tcp;
+  return `${segment?.sequence} ${segment?.acknowledgment} ${segment?.timestamp ?? `round ${round}`}`;
 }
 
 const placeText = ({ place, device, direction }: FlowSighting) => `${place.name} ${device.name} ${direction}`;

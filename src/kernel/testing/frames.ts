@@ -15,18 +15,27 @@ export interface TcpOptions {
   readonly flags?: keyof typeof FLAGS;
   readonly sequence?: number;
   readonly acknowledgment?: number;
+  /** Of the timestamps option; without one the segment has no options. */
+  readonly timestamp?: number;
 }
 
-export function tcpFrame(way: Way, { flags = 'SYN', sequence = 0, acknowledgment = 0 }: TcpOptions = {}) {
+export function tcpFrame(
+  way: Way,
+  { flags = 'SYN', sequence = 0, acknowledgment = 0, timestamp }: TcpOptions = {},
+) {
   const { source, destination } = endsOf(way);
-  const segment = new Uint8Array(20);
+  const segment = new Uint8Array(timestamp === undefined ? 20 : 32);
   const view = new DataView(segment.buffer);
   view.setUint16(0, source.port);
   view.setUint16(2, destination.port);
   view.setUint32(4, sequence);
   view.setUint32(8, acknowledgment);
-  segment[12] = 5 << 4;
+  segment[12] = (segment.length / 4) << 4;
   segment[13] = FLAGS[flags];
+  if (timestamp !== undefined) {
+    segment.set([1, 1, 8, 10], 20);
+    view.setUint32(24, timestamp);
+  }
   return ethernet(ipPacket(source.ip, destination.ip, IP_PROTOCOL.tcp, segment));
 }
 
