@@ -5,10 +5,9 @@ import { messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerFolder } from './container-folder.ts';
 import { ContainerHealth } from './container-health.ts';
-import { resizeContainer } from './container-resize.ts';
 import { changeOf } from './container-resources.ts';
+import { NO_RUN, recordedState, recordOf } from './current-run.ts';
 import { MAX_TIMER_MS } from './grace-period.ts';
-import type { ProcessUser } from './image-user.ts';
 import { describeError, type KubeletReason, reasonOf } from './kubelet-error.ts';
 import {
   type ContainerEvent,
@@ -20,13 +19,10 @@ import {
 } from './lifecycle.ts';
 import { type LifecycleHook, runHook } from './lifecycle-hook.ts';
 import { containerLogFolder, linkLog } from './node-logs.ts';
-import { execInContainer, readExitCode } from './oci-runtime.ts';
 import type { ContainerView } from './pod-status.ts';
-import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 import { backOffMessages, RestartBackoff } from './restart-backoff.ts';
 import { RunExit } from './run-exit.ts';
 import { attemptOfLog, removeRuns, runId } from './run-files.ts';
-import { startRun } from './run-start.ts';
 import { stopRun } from './run-stop.ts';
 import { stopSignal } from './stop-signal.ts';
 import { terminationMessage } from './termination-message.ts';
@@ -51,16 +47,8 @@ export class ContainerRunner {
   readonly #backoff: RestartBackoff;
   readonly #wanted: WantedImage;
   #state = NEW_CONTAINER;
-  #id = '';
-  #process: ProcessIdentity | null = null;
+  #run = NO_RUN;
   #startedAtMs = 0;
-  /** The definition of the current run. */
-  #image = '';
-  #imageId = '';
-  #user: ProcessUser | null = null;
-  /** The resources in effect. */
-  #resources: Container['resources'];
-  #stopSignal: NodeJS.Signals = 'SIGTERM';
   #exit: RunExit | null = null;
   #stopping: Promise<void> | null = null;
   /** Since when its process has been missing without an exit code. */
@@ -88,9 +76,9 @@ export class ContainerRunner {
       last: this.#state.last,
       started: this.#health.started,
       ready: this.#health.ready,
-      imageId: this.#imageId,
-      user: this.#user,
-      resources: this.#resources,
+      imageId: this.#run.imageId,
+      user: this.#run.user,
+      resources: this.#run.resources,
     };
   }
 
@@ -110,7 +98,7 @@ export class ContainerRunner {
 
   /** The first process of the current run, while it runs. */
   get pid(): number | null {
-    return this.isRunning ? (this.#process?.pid ?? null) : null;
+    return this.isRunning ? (this.#run.process?.pid ?? null) : null;
   }
 
   /** The folders of its files and of its logs. */
@@ -125,7 +113,7 @@ export class ContainerRunner {
 
   /** The runtime's name of the current run. */
   get id(): string {
-    return this.#id;
+    return this.#run.id;
   }
 
   get paths() {
@@ -135,7 +123,7 @@ export class ContainerRunner {
   /** The current run, for exec and attach sessions. */
   get current() {
     return {
-      id: this.#id,
+      id: this.#run.id,
       bundle: this.#folder.bundle(this.#state.attempt),
       tty: this.#spec.tty === true,
     };
@@ -143,7 +131,7 @@ export class ContainerRunner {
 
   /** Resolves to the exit code once the current run has ended; null when it continues to run. */
   async exitCode(): Promise<number | null> {
-    const id = this.#id;
+    const { id } = this.#run;
     const until = this.#context.options.clock.now() + EXIT_MS;
     await this.#exit?.until(() => Math.min(until, this.#context.grace.endsAt));
     if (this.#state.phase.kind === 'ended') return this.#state.phase.termination.exitCode;
@@ -163,7 +151,7 @@ export class ContainerRunner {
   async ensure(launch: Launch): Promise<void> {
     this.#notice();
     const { container, pod } = launch;
-    const change = changeOf({ image: this.#image, resources: this.#resources }, container);
+    const change = changeOf(this.#run, container);
     switch (containerStep(this.#state, restartRules(pod, container), change === 'restart')) {
       case 'replace':
         this.#replace(launch);
@@ -181,12 +169,18 @@ export class ContainerRunner {
     if (!this.#backoff.isEarly()) await this.#start(launch);
   }
 
+  /** Changes the limits of the running container (KEP-1287). */
   async #resize(container: Container): Promise<void> {
-    await resizeContainer(this.#context, this.current, container);
-    this.#resources = container.resources;
+    const { processes, events, pod } = this.#context;
+    try {
+      await processes.resize(this.current, container);
+    } catch (error) {
+      events.event(pod(), 'Warning', 'FailedResize', messageOf(error));
+      throw error;
+    }
+    this.#run = { ...this.#run, resources: container.resources };
     this.#saveIfPossible();
-    const message = `Resized container ${this.name}`;
-    this.#context.events.event(this.#context.pod(), 'Normal', 'ResizeCompleted', message);
+    events.event(pod(), 'Normal', 'ResizeCompleted', `Resized container ${this.name}`);
   }
 
   /** Stops the run, to restart with the changed definition. */
@@ -218,8 +212,8 @@ export class ContainerRunner {
 
   /** Kills the container immediately, because its sandbox is gone. */
   async abandon(): Promise<void> {
-    if (!this.isRunning || !this.#process) return;
-    signalProcess(this.#process, 'SIGKILL');
+    if (!this.isRunning || !this.#run.process) return;
+    this.#signal('SIGKILL');
     await this.#exit?.detected();
   }
 
@@ -238,26 +232,17 @@ export class ContainerRunner {
 
   /** Runs a command in the container. */
   exec(command: readonly string[], timeoutMs: number) {
-    return execInContainer(this.#context.paths, this.current, command, timeoutMs);
+    return this.#context.processes.exec(this.current, command, timeoutMs);
   }
 
   #adopt(): void {
     const saved = this.#folder.read();
     if (!saved) return;
-    this.#id = saved.id;
-    this.#process = saved.process;
-    this.#image = saved.image;
-    this.#imageId = saved.imageId;
-    this.#user = saved.user;
-    this.#resources = saved.resources;
-    this.#stopSignal = saved.stopSignal;
-    this.#state = { ...NEW_CONTAINER, attempt: saved.attempt, last: saved.last };
-    if (saved.ended) {
-      this.#state = { ...this.#state, phase: { kind: 'ended', termination: saved.ended } };
-      return;
-    }
-    if (!saved.process || !saved.startedAt || !saved.begun) return;
-    this.#become({ type: 'started', id: saved.id, startedAt: saved.startedAt });
+    const { id, process, image, imageId, user, resources, stopSignal } = saved;
+    this.#run = { id, process, image, imageId, user, resources, stopSignal };
+    this.#state = recordedState(saved);
+    if (saved.ended || !process || !saved.startedAt || !saved.begun) return;
+    this.#become({ type: 'started', id, startedAt: saved.startedAt });
     this.#startedAtMs = Date.parse(saved.startedAt);
     this.#exit = this.#newExit();
     const { status } = this.#context.pod();
@@ -270,7 +255,7 @@ export class ContainerRunner {
   }
 
   async #start(launch: Launch): Promise<void> {
-    const { options, events } = this.#context;
+    const { options, events, processes } = this.#context;
     const { container, pod } = launch;
     const image = this.#wanted.find(launch, {
       failed: (reason, message) => this.#waitFor(reason, message),
@@ -281,27 +266,29 @@ export class ContainerRunner {
     await this.#clean(this.#state.attempt);
     this.#folder.removeLog(this.#state.attempt - 2);
     const { namespace = '', name = '' } = pod.metadata ?? {};
-    this.#id = this.#idOf(this.#state.attempt);
+    const id = this.#idOf(this.#state.attempt);
+    this.#run = { ...this.#run, id };
     const places = {
-      id: this.#id,
+      id,
       bundle: this.#folder.bundle(this.#state.attempt),
       log: this.#folder.log(this.#state.attempt),
     };
     try {
-      linkLog(options.stateDir, pod, this.name, this.#id, places.log);
-      this.#image = container.image ?? '';
-      this.#imageId = image.id;
-      this.#stopSignal = stopSignal(container, image);
+      linkLog(options.stateDir, pod, this.name, id, places.log);
+      this.#run = {
+        ...this.#run,
+        image: container.image ?? '',
+        imageId: image.id,
+        resources: container.resources,
+        stopSignal: stopSignal(container, image),
+      };
       this.#exit = this.#newExit();
-      this.#resources = container.resources;
-      const { process, startedAt, user } = await startRun(this.#context, launch, image, places, (created) => {
-        this.#process = created.process;
-        this.#user = created.user;
-        this.#save(false, created.startedAt);
+      const { process, startedAt, user } = await processes.start(launch, image, places, (created) => {
+        this.#run = { ...this.#run, process: created.process, user: created.user };
+        this.#save({ begun: false, createdAt: created.startedAt });
       });
-      this.#process = process;
-      this.#user = user;
-      this.#become({ type: 'started', id: this.#id, startedAt });
+      this.#run = { ...this.#run, process, user };
+      this.#become({ type: 'started', id, startedAt });
       this.#saveIfPossible();
       this.#startedAtMs = options.clock.now();
       this.#backoff.started();
@@ -327,7 +314,7 @@ export class ContainerRunner {
     if (result && !result.ok) {
       const message = `PostStartHook failed: ${result.message}`;
       this.#context.events.event(this.#context.pod(), 'Warning', 'FailedPostStartHook', message);
-      if (this.#process) signalProcess(this.#process, 'SIGKILL');
+      this.#signal('SIGKILL');
     }
     if (!this.#stopping) this.#probe();
   }
@@ -371,10 +358,10 @@ export class ContainerRunner {
   /** Detects an exit of the container, by its exit code or the absence of its process. */
   #notice(): void {
     if (!this.isRunning) return;
-    const { paths, options } = this.#context;
-    const exitCode = readExitCode(paths, this.#id);
+    const { processes, options } = this.#context;
+    const exitCode = processes.exitCode(this.#run.id);
     if (exitCode === null) {
-      if (this.#process && isAlive(this.#process)) return;
+      if (this.#run.process && processes.isAlive(this.#run.process)) return;
       if (options.clock.now() - this.#goneSince() < EXIT_CODE_MS) {
         options.clock.after(50, () => this.#context.changed());
         return;
@@ -424,9 +411,6 @@ export class ContainerRunner {
   async #stopRunning(deadline: number, address: string): Promise<void> {
     const { options, events, grace } = this.#context;
     const preStop = this.#spec.lifecycle?.preStop;
-    const send = (signal: NodeJS.Signals) => {
-      if (this.#process) signalProcess(this.#process, signal);
-    };
     if (!this.#exit) return;
     await stopRun({
       clock: options.clock,
@@ -437,8 +421,8 @@ export class ContainerRunner {
       hookFailed: (message) =>
         events.event(this.#context.pod(), 'Warning', 'FailedPreStopHook', `PreStopHook failed: ${message}`),
       isRunning: () => this.isRunning,
-      terminate: () => send(this.#stopSignal),
-      kill: () => send('SIGKILL'),
+      terminate: () => this.#signal(this.#run.stopSignal),
+      kill: () => this.#signal('SIGKILL'),
     });
   }
 
@@ -448,6 +432,10 @@ export class ContainerRunner {
     { address, signal }: { address?: string; signal?: AbortSignal } = {},
   ) {
     return runHook(hook, this.#probeTarget(address), this.#context.options.clock, timeoutMs, signal);
+  }
+
+  #signal(signal: NodeJS.Signals): void {
+    if (this.#run.process) this.#context.processes.signal(this.#run.process, signal);
   }
 
   #newExit(): RunExit {
@@ -474,7 +462,7 @@ export class ContainerRunner {
   }
 
   #clean(last: number): Promise<void> {
-    return removeRuns(this.#context.paths, this.#folder, (attempt) => this.#idOf(attempt), last);
+    return removeRuns(this.#context.processes, this.#folder, (attempt) => this.#idOf(attempt), last);
   }
 
   /**
@@ -483,37 +471,16 @@ export class ContainerRunner {
    */
   #saveIfPossible(): void {
     try {
-      this.#save(true);
+      this.#save({ begun: true });
     } catch (error) {
       this.#context.options.logger.warn(
-        { container: this.#id },
+        { container: this.#run.id },
         `failed to save the state of a container: ${messageOf(error)}`,
       );
     }
   }
 
-  /** `begun`: the program was started; before that, the process waits for the runtime. */
-  #save(begun: boolean, createdAt: string | null = null): void {
-    const { phase, attempt, last } = this.#state;
-    const startedAt =
-      phase.kind === 'running'
-        ? phase.startedAt
-        : phase.kind === 'ended'
-          ? phase.termination.startedAt
-          : createdAt;
-    this.#folder.write({
-      id: this.#id,
-      attempt,
-      process: this.#process,
-      begun,
-      startedAt,
-      image: this.#image,
-      imageId: this.#imageId,
-      user: this.#user,
-      resources: this.#resources,
-      stopSignal: this.#stopSignal,
-      last,
-      ended: phase.kind === 'ended' ? phase.termination : null,
-    });
+  #save(progress: Parameters<typeof recordOf>[2]): void {
+    this.#folder.write(recordOf(this.#run, this.#state, progress));
   }
 }

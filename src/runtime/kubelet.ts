@@ -17,6 +17,7 @@ import { makeNodeLogs, removePodLogs } from './node-logs.ts';
 import { NodeResources } from './node-resources.ts';
 import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
+import { podProcesses } from './pod-processes.ts';
 import { PodWorker } from './pod-worker.ts';
 import { sweepSandboxes } from './sandbox.ts';
 import { serveKubelet } from './server/kubelet-server.ts';
@@ -67,11 +68,13 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     images,
     allocatable,
     resources: new NodeResources(allocatable, options.extendedResources?.current),
-    starts: createSemaphore(2 * availableParallelism()),
     client,
     paths,
-    groups,
-    boundingSet: boundingCapabilities(),
+    processes: podProcesses({
+      ...{ options, paths, groups },
+      boundingSet: boundingCapabilities(),
+      starts: createSemaphore(2 * availableParallelism()),
+    }),
     events,
     publish: statuses.publish,
     async finalize(pod) {

@@ -4,24 +4,15 @@ import type { Container, Pod } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerRunner } from './container-runner.ts';
-import { removeControlGroup } from './control-groups.ts';
 import { GracePeriod } from './grace-period.ts';
 import { describeError, reasonOf } from './kubelet-error.ts';
 import { isPodOver, nextPodStep, type PodFacts, type PodStep, STEPS_TO_GO_ON } from './lifecycle.ts';
-import { kernelHostname } from './name-resolution.ts';
 import type { Rejection } from './node-resources.ts';
-import {
-  type EphemeralContainer,
-  ephemeralOf,
-  hostPortsOf,
-  isSidecar,
-  stopGroups,
-} from './pod-containers.ts';
+import { type EphemeralContainer, ephemeralOf, isSidecar, stopGroups } from './pod-containers.ts';
 import { PodFiles } from './pod-files.ts';
+import { PodSandbox } from './pod-sandbox.ts';
 import { type ContainerView, initDone, isInitialized, podStatus } from './pod-status.ts';
-import { isAlive } from './process-identity.ts';
 import { checkRuntimeClass } from './runtime-class.ts';
-import { adoptSandbox, createSandbox, removeSandbox, type Sandbox, sharedPidNamespace } from './sandbox.ts';
 import type { ServedPod } from './server/served-pod.ts';
 import { hasStorageLimits, watchStorage } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
@@ -50,8 +41,7 @@ export class PodWorker {
   readonly #containers = new Map<string, ContainerRunner>();
   readonly #startTime: string;
   #pod: Pod;
-  #sandbox: Sandbox | null = null;
-  #ips: string[] = [];
+  readonly #sandbox: PodSandbox;
   /** The reason for an immediate end of the pod; null if none. */
   #eviction: string | null = null;
   #failure: Rejection | null = null;
@@ -78,17 +68,14 @@ export class PodWorker {
       context,
       folder: this.#folder,
       pod: () => this.#pod,
-      ips: () => this.#ips,
+      ips: () => this.#sandbox.ips,
       isActive: () => this.#isActive(),
       after: (ms, run) => this.#timers.after(ms, run),
     });
     this.#startTime = pod.status?.startTime ?? timestamp(context.options.clock.now());
     this.#files.savePod();
-    this.#sandbox = adoptSandbox(this.#folder);
-    if (this.#sandbox) {
-      this.#ips = context.options.network.addresses(this.uid) ?? [...this.#context.options.nodeAddresses];
-      context.resources.adopt(pod);
-    }
+    this.#sandbox = new PodSandbox(context, this.#folder, this.uid);
+    if (this.#sandbox.exists) context.resources.adopt(pod);
     const { initContainers = [], containers = [] } = pod.spec ?? {};
     for (const container of [...initContainers, ...containers, ...ephemeralOf(pod)]) {
       this.#containers.set(
@@ -106,7 +93,7 @@ export class PodWorker {
   get served(): ServedPod {
     return {
       pod: { ...this.#pod, status: this.#status() },
-      pausePid: this.#sandbox?.pause.pid ?? null,
+      pausePid: this.#sandbox.pausePid,
       cgroup: `${this.#context.options.cgroupParent}/pod${this.uid}`,
       containerNames: [...this.#containers.keys()],
       container: (name) => this.#containers.get(name),
@@ -191,7 +178,7 @@ export class PodWorker {
 
   /** Reports whether the pod runs and is to continue. */
   #isActive(): boolean {
-    return !this.#done && !this.#isLeaving() && this.#sandbox !== null;
+    return !this.#done && !this.#isLeaving() && this.#sandbox.exists;
   }
 
   #facts(): PodFacts {
@@ -199,14 +186,14 @@ export class PodWorker {
     const hasEnded = phase === 'Succeeded' || phase === 'Failed';
     return {
       isLeaving: this.#isLeaving(),
-      isFinished: this.#failure !== null || (hasEnded && !this.#sandbox),
-      isRefused: this.#sandbox === null && this.#unsupported().length > 0,
+      isFinished: this.#failure !== null || (hasEnded && !this.#sandbox.exists),
+      isRefused: !this.#sandbox.exists && this.#unsupported().length > 0,
       isAdmitted: this.#context.resources.holds(this.uid),
       mustFail: this.#deadlinePassed() || this.#eviction !== null,
       isOver: this.#isOver(),
-      hasSandbox: this.#sandbox !== null,
-      isSandboxAlive: this.#sandbox !== null && isAlive(this.#sandbox.pause),
-      hasAddresses: this.#ips.length > 0,
+      hasSandbox: this.#sandbox.exists,
+      isSandboxAlive: this.#sandbox.isAlive,
+      hasAddresses: this.#sandbox.ips.length > 0,
       hasFiles: this.#files.arePrepared,
     };
   }
@@ -228,7 +215,7 @@ export class PodWorker {
       case 'create-sandbox':
         return await this.#createSandbox();
       case 'attach-network':
-        return await this.#attachNetwork();
+        return await this.#sandbox.attachNetwork(this.#pod);
       case 'prepare-files':
         await this.#files.prepare();
         if (hasStorageLimits(this.#pod)) this.#watchStorage();
@@ -280,25 +267,11 @@ export class PodWorker {
   }
 
   async #createSandbox(): Promise<void> {
-    const { options } = this.#context;
-    this.#sandbox = null;
+    this.#sandbox.lose();
     // The pause process has died, and with it the network: all containers must end.
     for (const runner of this.#containers.values()) await runner.abandon();
     await checkRuntimeClass(this.#context.client, this.#pod);
-    const now = new Date(options.clock.now());
-    this.#sandbox = createSandbox(this.#folder, this.#pod, kernelHostname(this.#pod, options), now);
-    this.#ips = [];
-  }
-
-  async #attachNetwork(): Promise<void> {
-    const { namespace = '', name = '' } = this.#pod.metadata ?? {};
-    if (this.#pod.spec?.hostNetwork) {
-      this.#ips = [...this.#context.options.nodeAddresses];
-      return;
-    }
-    const pod = { uid: this.uid, namespace, name, hostPorts: hostPortsOf(this.#pod) };
-    const netns = { pid: this.#sandbox?.pause.pid ?? 0 };
-    this.#ips = (await this.#context.options.network.attach(pod, netns)).ips;
+    this.#sandbox.create(this.#pod);
   }
 
   #watchStorage(): void {
@@ -382,23 +355,18 @@ export class PodWorker {
   }
 
   async #removeSandbox(): Promise<void> {
-    if (!this.#pod.spec?.hostNetwork) await this.#context.options.network.detach(this.uid);
-    removeSandbox(this.#folder);
-    this.#sandbox = null;
-    const { groups, options } = this.#context;
-    if (groups) await removeControlGroup(groups, `${options.cgroupParent}/pod${this.uid}`);
+    await this.#sandbox.remove(this.#pod);
     this.#files.release();
   }
 
   #launch(container: Container): Launch {
-    const pid = this.#sandbox?.pause.pid;
     const sharesProcesses = this.#pod.spec?.shareProcessNamespace === true;
     return {
       pod: this.#pod,
       container,
-      pausePid: this.#sandbox?.pause.pid ?? 0,
-      ips: this.#ips,
-      ...(sharesProcesses ? { pidNamespace: sharedPidNamespace(pid ?? 0) } : {}),
+      pausePid: this.#sandbox.pausePid ?? 0,
+      ips: this.#sandbox.ips,
+      ...(sharesProcesses ? { pidNamespace: this.#sandbox.pidNamespace } : {}),
       ...this.#files.launch,
     };
   }
@@ -422,7 +390,7 @@ export class PodWorker {
         pod: this.#pod,
         graceMs: endsAt - clock.now(),
         clock,
-        traffic: () => options.trafficOf?.(this.#ips) ?? 'none',
+        traffic: () => options.trafficOf?.(this.#sandbox.ips) ?? 'none',
         isUrgent: () => this.#goneFromApi || this.#done || this.#grace.endsAt < endsAt,
       });
       // Released concurrently: the next agent stops the pod.
@@ -441,7 +409,7 @@ export class PodWorker {
   /** Stops all containers; `graceMs` limits the time of each in addition to the pod's grace period. */
   async #stopAll(graceMs = Number.POSITIVE_INFINITY): Promise<void> {
     const stop = (container: Container) =>
-      this.#runner(container).stop(this.#context.options.clock.now() + graceMs, this.#target());
+      this.#runner(container).stop(this.#context.options.clock.now() + graceMs, this.#sandbox.address);
     for (const group of stopGroups(this.#pod)) await Promise.all(group.map(stop));
   }
 
@@ -452,10 +420,6 @@ export class PodWorker {
       ? 0
       : (metadata?.deletionGracePeriodSeconds ?? spec?.terminationGracePeriodSeconds ?? 30);
     this.#grace.shorten(Math.max(MIN_GRACE_MS, seconds * 1000));
-  }
-
-  #target(): string {
-    return this.#ips[0] ?? '127.0.0.1';
   }
 
   #runner(container: Container): ContainerRunner {
@@ -470,7 +434,7 @@ export class PodWorker {
     return {
       ...this.#context,
       pod: () => this.#pod,
-      address: () => this.#target(),
+      address: () => this.#sandbox.address,
       changed: () => this.wake(),
       grace: this.#grace,
     };
@@ -498,9 +462,9 @@ export class PodWorker {
     return podStatus({
       pod: this.#pod,
       containers: this.#views(),
-      ips: this.#ips,
+      ips: this.#sandbox.ips,
       hostIps: [...this.#context.options.nodeAddresses],
-      sandboxReady: this.#sandbox !== null && this.#ips.length > 0,
+      sandboxReady: this.#sandbox.isReady,
       isTerminating: this.#terminating,
       allocatable: this.#context.allocatable,
       startTime: this.#startTime,

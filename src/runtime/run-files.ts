@@ -1,11 +1,8 @@
-import { rmSync } from 'node:fs';
-import { join } from 'node:path';
 import type { Pod } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { ContainerFolder } from './container-folder.ts';
 import type { ContainerState } from './lifecycle.ts';
-import { deleteContainer, monitorEnded, type RuntimePaths } from './oci-runtime.ts';
-import { removeRootfs } from './rootfs.ts';
+import type { PodProcesses } from './pod-processes.ts';
 
 /** Returns the runtime's name of a run of a container. */
 export function runId(pod: Pod, container: string, attempt: number): string {
@@ -14,18 +11,13 @@ export function runId(pod: Pod, container: string, attempt: number): string {
 
 /** Removes the runs up to attempt `last` from the runtime and the disk; their logs stay. */
 export async function removeRuns(
-  paths: RuntimePaths,
+  processes: Pick<PodProcesses, 'removeRun'>,
   folder: ContainerFolder,
   idOf: (attempt: number) => string,
   last: number,
 ): Promise<void> {
   for (const { attempt, bundle } of folder.bundles()) {
-    if (attempt > last) continue;
-    const id = idOf(attempt);
-    await deleteContainer(paths, id);
-    await monitorEnded(bundle);
-    rmSync(join(paths.exits, id), { force: true });
-    await removeRootfs(bundle);
+    if (attempt <= last) await processes.removeRun({ id: idOf(attempt), bundle });
   }
 }
 

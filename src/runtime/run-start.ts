@@ -4,9 +4,9 @@ import { timestamp } from '../kube/timestamp.ts';
 import { containerConfig, type Launch } from './container-config.ts';
 import type { ProcessUser } from './image-user.ts';
 import { startContainer } from './oci-runtime.ts';
+import type { PodProcessesOptions } from './pod-processes.ts';
 import type { ProcessIdentity } from './process-identity.ts';
 import type { Image } from './rootfs.ts';
-import type { WorkerContext } from './worker-context.ts';
 
 export interface RunPlaces {
   /** The run's name in the runtime. */
@@ -27,7 +27,7 @@ export interface StartedRun {
  * its process exists and waits for the runtime to start it. Throws FairleadError.
  */
 export async function startRun(
-  { options, paths, groups, boundingSet, starts }: WorkerContext,
+  { options, paths, groups, boundingSet, starts }: PodProcessesOptions,
   launch: Launch,
   image: Image,
   { id, bundle, log }: RunPlaces,

@@ -1,30 +1,25 @@
 import type { Client } from '../kube/client.ts';
 import type { EventRecorder } from '../kube/events.ts';
 import type { Pod } from '../kube/types.ts';
-import type { Semaphore } from '../lib/semaphore.ts';
-import type { ControlGroups } from './control-groups.ts';
 import type { GracePeriod } from './grace-period.ts';
 import type { ImageSource } from './images/image-source.ts';
 import type { NodeResources } from './node-resources.ts';
 import type { RuntimePaths } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
+import type { PodProcesses } from './pod-processes.ts';
 
 /** State that the workers of a node share. */
 export interface WorkerContext {
   readonly options: KubeletOptions;
   readonly client: Client;
   readonly paths: RuntimePaths;
-  readonly groups: ControlGroups | null;
-  /** Capabilities that this machine can grant to containers. */
-  readonly boundingSet: readonly string[];
+  readonly processes: PodProcesses;
   readonly events: EventRecorder;
   readonly images: ImageSource;
   /** The node's resources for pods, as its Node object reports them. */
   readonly allocatable: Readonly<Record<string, string>>;
   /** The shares of the node's pods in its resources. */
   readonly resources: NodeResources;
-  /** Limits the number of containers that start concurrently. */
-  readonly starts: Semaphore;
   /** Writes a pod's status to the API server; of frequent calls, the latest. */
   readonly publish: (pod: Pod, status: NonNullable<Pod['status']>) => void;
   /** Removes the pod object after all parts of the pod have been removed from this node. */

@@ -1,0 +1,91 @@
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Container, Pod } from '../kube/types.ts';
+import type { Semaphore } from '../lib/semaphore.ts';
+import type { Launch } from './container-config.ts';
+import { containerResources } from './container-resources.ts';
+import { type ControlGroups, removeControlGroup } from './control-groups.ts';
+import { kernelHostname } from './name-resolution.ts';
+import {
+  type CommandResult,
+  deleteContainer,
+  execInContainer,
+  monitorEnded,
+  type RunningContainer,
+  type RuntimePaths,
+  readExitCode,
+  updateContainer,
+} from './oci-runtime.ts';
+import type { KubeletOptions } from './options.ts';
+import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
+import { type Image, removeRootfs } from './rootfs.ts';
+import { type RunPlaces, type StartedRun, startRun } from './run-start.ts';
+import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
+
+/** The processes of pods and what the kernel keeps for them; workers and containers reach them only through this. */
+export interface PodProcesses {
+  /** Returns the sandbox in a pod's folder, if its pause process is still running. */
+  adoptSandbox(folder: string): Sandbox | null;
+  createSandbox(folder: string, pod: Pod): Sandbox;
+  removeSandbox(folder: string): void;
+  /** Removes the control group of a pod. */
+  removeGroup(uid: string): Promise<void>;
+  isAlive(process: ProcessIdentity): boolean;
+  /** Returns false if the process is gone. */
+  signal(process: ProcessIdentity, signal: NodeJS.Signals): boolean;
+  /** Starts a run; `created` is called when its process exists and waits to be started. Throws FairleadError. */
+  start(
+    launch: Launch,
+    image: Image,
+    places: RunPlaces,
+    created: (run: StartedRun) => void,
+  ): Promise<StartedRun>;
+  /** Returns the exit code of a run; null while it runs. */
+  exitCode(id: string): number | null;
+  /** Runs a command in a container to its end, or kills it after the timeout. */
+  exec(run: RunningContainer, command: readonly string[], timeoutMs: number): Promise<CommandResult>;
+  /** Applies a container's resources to its current run. Throws FairleadError. */
+  resize(run: RunningContainer, container: Container): Promise<void>;
+  /** Removes a run, running or not, from the runtime and the disk. */
+  removeRun(run: RunningContainer): Promise<void>;
+}
+
+export interface PodProcessesOptions {
+  readonly options: Pick<
+    KubeletOptions,
+    'cgroupParent' | 'stateDir' | 'clock' | 'nodeName' | 'clusterDomain'
+  >;
+  readonly paths: RuntimePaths;
+  readonly groups: ControlGroups | null;
+  /** Capabilities that this machine can grant to containers. */
+  readonly boundingSet: readonly string[];
+  /** Limits the number of containers that start concurrently. */
+  readonly starts: Semaphore;
+}
+
+/** Returns the processes of a node, run by its OCI runtime. */
+export function podProcesses(context: PodProcessesOptions): PodProcesses {
+  const { options, paths, groups } = context;
+  return {
+    adoptSandbox,
+    createSandbox: (folder, pod) =>
+      createSandbox(folder, pod, kernelHostname(pod, options), new Date(options.clock.now())),
+    removeSandbox,
+    async removeGroup(uid) {
+      if (groups) await removeControlGroup(groups, `${options.cgroupParent}/pod${uid}`);
+    },
+    isAlive,
+    signal: signalProcess,
+    start: (launch, image, places, created) => startRun(context, launch, image, places, created),
+    exitCode: (id) => readExitCode(paths, id),
+    exec: (run, command, timeoutMs) => execInContainer(paths, run, command, timeoutMs),
+    resize: (run, container) =>
+      updateContainer(paths, run, containerResources(container, groups?.controllers ?? new Set())),
+    async removeRun({ id, bundle }) {
+      await deleteContainer(paths, id);
+      await monitorEnded(bundle);
+      rmSync(join(paths.exits, id), { force: true });
+      await removeRootfs(bundle);
+    },
+  };
+}
