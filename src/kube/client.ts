@@ -2,6 +2,14 @@ import { type Clock, pause, systemClock } from '../lib/clock.ts';
 import type { ApiRequest, ApiResponse, Transport } from './transport.ts';
 import { apiVersionOf, type KubeObject, type Resource } from './types.ts';
 
+/** The reasons of answers without one, such as kube-apiserver's to a path that it does not serve. */
+const REASONS: Readonly<Record<number, string>> = {
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'NotFound',
+  405: 'MethodNotAllowed',
+};
+
 /** A refusal by the API server, with the fields of meta/v1 Status. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
@@ -35,7 +43,7 @@ export class ApiError extends Error {
     };
     super(fields.message ?? `${request}: HTTP status ${status}`);
     this.status = status;
-    this.reason = fields.reason ?? `HTTP${status}`;
+    this.reason = fields.reason ?? REASONS[status] ?? `HTTP${status}`;
     this.code = this.reason;
     this.causes = fields.details?.causes ?? [];
     this.details = fields.details ?? {};
