@@ -9,7 +9,7 @@ import {
   splitClusterPolicyKey,
 } from '../policy/cluster-policy-reader.ts';
 import { clusterPolicyResource } from '../policy/follow-cluster-policies.ts';
-import { type ControllerContext, controllerQueue } from './context.ts';
+import { type ContextWith, controllerQueue } from './context.ts';
 
 /**
  * Upstream's API defines the list `status.conditions` and leaves its types to implementations; this is the type that
@@ -61,7 +61,7 @@ export interface ClusterPolicyStatus {
 }
 
 /** Writes the conditions of the policies of the whole cluster. */
-export function startClusterPolicyStatus(context: ControllerContext): ClusterPolicyStatus {
+export function startClusterPolicyStatus(context: ContextWith<never>): ClusterPolicyStatus {
   const queue = controllerQueue(context, 'cluster-network-policy-status', async (key) => {
     const { kind, name } = splitClusterPolicyKey(key);
     const resource = clusterPolicyResource(kind);

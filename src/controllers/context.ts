@@ -96,7 +96,12 @@ export interface ControllerContext {
   readonly options: ControllerOptions;
 }
 
-export function recorderFor(context: ControllerContext, component: string): EventRecorder {
+/** The context of a controller that reads only some kinds. */
+export type ContextWith<Kinds extends keyof Caches> = Omit<ControllerContext, 'caches' | 'options'> & {
+  readonly caches: Pick<Caches, Kinds>;
+};
+
+export function recorderFor(context: ContextWith<never>, component: string): EventRecorder {
   return createEventRecorder({ ...context, component });
 }
 
@@ -105,7 +110,7 @@ export function recorderFor(context: ControllerContext, component: string): Even
  * logged.
  */
 export function controllerQueue(
-  context: ControllerContext,
+  context: ContextWith<never>,
   name: string,
   process: (key: string) => Promise<void>,
   concurrency = 16,

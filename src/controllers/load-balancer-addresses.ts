@@ -9,15 +9,13 @@ import {
   releasedStatus,
 } from '../loadbalancer/service-addresses.ts';
 import { same } from './canonical.ts';
-import { type Caches, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import { type ContextWith, controllerQueue, recorderFor } from './context.ts';
 
 /** Prevents deletion of a Service before its addresses are released (KEP-980). */
 const FINALIZER = 'service.kubernetes.io/load-balancer-cleanup';
 
 /** The dependencies of this controller: a part of every controller's context. */
-export type AddressContext = Pick<ControllerContext, 'client' | 'clock' | 'random' | 'logger' | 'signal'> & {
-  readonly caches: Pick<Caches, 'services' | 'namespaces' | 'nodes' | 'leases'>;
-};
+export type AddressContext = ContextWith<'services' | 'namespaces' | 'nodes' | 'leases'>;
 
 /**
  * Writes the addresses of Services of type LoadBalancer, one per family, and the nodes that announce them to the status
@@ -28,12 +26,12 @@ export function startLoadBalancerAddresses(
   pools: readonly LoadBalancerPool[],
 ): void {
   const { services, namespaces, nodes, leases } = context.caches;
-  const events = recorderFor(context as ControllerContext, 'load-balancer');
+  const events = recorderFor(context, 'load-balancer');
   const addresses = createServiceAddresses({
     pools,
     namespaceLabels: (name) => labelsOf(namespaces.get(undefined, name)),
   });
-  const queue = controllerQueue(context as ControllerContext, 'load-balancer-addresses', reconcile);
+  const queue = controllerQueue(context, 'load-balancer-addresses', reconcile);
   const addAll = (keys: Iterable<string>) => {
     for (const key of keys) queue.add(key);
   };

@@ -11,7 +11,7 @@ import {
 } from '../policy/cluster-policy-reader.ts';
 import { clusterPolicyResource, followClusterPolicies } from '../policy/follow-cluster-policies.ts';
 import { startClusterPolicyStatus } from './cluster-policy-status.ts';
-import { type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import { type ContextWith, controllerQueue, recorderFor } from './context.ts';
 import { isFinished } from './pods.ts';
 
 /** Policies are often created before their pods. */
@@ -103,7 +103,7 @@ export function clusterPolicyHints(
  * Writes an event on each policy that probably has a mistake, some time after it was created or changed, and the conditions
  * of the policies of the whole cluster.
  */
-export function startPolicyHints(context: ControllerContext): void {
+export function startPolicyHints(context: ContextWith<'pods' | 'namespaces'>): void {
   const informer = startInformer({ ...context, resource: RESOURCES.networkPolicies });
   const events = recorderFor(context, 'network-policy-controller');
   const queue = controllerQueue(context, 'network-policy-hints', async (key) => {

@@ -43,6 +43,16 @@ export interface StartOptions {
   /** Ends all controllers. */
   readonly signal: AbortSignal;
   readonly options: ControllerOptions;
+  /** What to run. Default: everything. */
+  readonly parts?: ControllerParts;
+}
+
+/** The programs of upstream whose work the controllers do. */
+export interface ControllerParts {
+  /** kube-controller-manager */
+  readonly controllers: boolean;
+  /** kube-scheduler */
+  readonly scheduler: boolean;
 }
 
 /**
@@ -100,11 +110,13 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
   };
   const ready = Promise.all(known.map(({ informer }) => informer.synced)).then(() => {
     signal.throwIfAborted();
+    const { controllers = true, scheduler = true } = start.parts ?? {};
+    if (scheduler) startScheduler(context);
+    if (!controllers) return;
     startNamespaces(context);
     startServiceAccounts(context);
     startNodeIpam(context);
     startNodeLifecycle(context);
-    startScheduler(context);
     startReplicaSets(context);
     startDeployments(context);
     startDaemonSets(context);
@@ -133,7 +145,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
 }
 
 /** Half of an object's size, and not read here. A write without them preserves the server's. */
-function dropManagedFields<T extends KubeObject>(object: T): T {
+export function dropManagedFields<T extends KubeObject>(object: T): T {
   const { managedFields: _dropped, ...metadata } = object.metadata ?? {};
   return { ...object, metadata };
 }

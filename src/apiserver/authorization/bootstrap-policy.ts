@@ -61,6 +61,16 @@ const AGENT_BINDING: BootstrapBinding = {
   subjects: ['Group/system:nodes'],
 };
 
+/** Returns the roles and bindings of agents, which only the embedded API server has by default. */
+export function agentAccessObjects(): readonly ApiObject[] {
+  return [
+    roleObject('ClusterRole', AGENT_ROLE),
+    bindingObject('ClusterRoleBinding', AGENT_BINDING),
+    roleObject('Role', ANNOUNCER_ROLE),
+    bindingObject('RoleBinding', ANNOUNCER_BINDING),
+  ];
+}
+
 const AUTO_UPDATE = 'rbac.authorization.kubernetes.io/autoupdate';
 const BOOTSTRAP_LABELS = { 'kubernetes.io/bootstrapping': 'rbac-defaults' };
 
