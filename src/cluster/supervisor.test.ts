@@ -8,6 +8,8 @@ import { createSupervisor, LOOK_MS, type Supervisor } from './supervisor.ts';
 
 let clock: ManualClock;
 let wanted: string[];
+/** Processes whose needs are not met. */
+let held: Set<string>;
 let starts: string[];
 let exits: Map<string, (reason: string) => void>;
 /** Processes of an earlier supervisor that run. */
@@ -18,6 +20,7 @@ let faults: Error[];
 beforeEach(() => {
   clock = manualClock(1_000_000);
   wanted = ['control-plane', 'node-1'];
+  held = new Set();
   starts = [];
   exits = new Map();
   adopted = new Set();
@@ -28,6 +31,7 @@ beforeEach(() => {
 function supervise(): Supervisor {
   const supervisor = createSupervisor({
     wanted: () => wanted,
+    mayStart: (name) => !held.has(name),
     start(name) {
       const fault = faults.shift();
       if (fault) throw fault;
@@ -54,6 +58,16 @@ describe('the supervisor of a cluster', () => {
     supervise();
     assert.deepEqual(starts, ['control-plane', 'node-1']);
     assert.deepEqual(records['node-1']?.identity, { pid: 2, startTime: '1' });
+  });
+
+  test('starts a process once what it needs is there', () => {
+    held.add('node-1');
+    supervise();
+    clock.advance(LOOK_MS);
+    assert.deepEqual(starts, ['control-plane']);
+    held.clear();
+    clock.advance(LOOK_MS);
+    assert.deepEqual(starts, ['control-plane', 'node-1']);
   });
 
   test('restarts processes that end, and records the reason', () => {

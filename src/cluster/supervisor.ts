@@ -14,6 +14,8 @@ export interface StartedProcess {
 export interface SupervisorOptions {
   /** Returns the names of the processes that should be running now. */
   readonly wanted: () => readonly string[];
+  /** Reports whether what a process needs is there; it is not started before. Default: always. */
+  readonly mayStart?: (name: string) => boolean;
   /** Starts a process. Throws on failure. */
   readonly start: (name: string) => StartedProcess;
   /** Reports whether a process of an earlier supervisor is still running. */
@@ -81,7 +83,8 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
       records.set(name, record);
       logger.warn({ name, failures: record.failures }, reason);
     }
-    if ((record.startAt ?? 0) <= clock.now()) start(name, record);
+    if ((record.startAt ?? 0) > clock.now() || options.mayStart?.(name) === false) return;
+    start(name, record);
   };
   const save = () => {
     const contents = Object.fromEntries(records);

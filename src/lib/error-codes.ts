@@ -7,6 +7,7 @@ export const ERROR_CODES = {
   'bad-argument': 'an argument of explain is not a sender or receiver of packets',
   'bad-cidr': 'a network is malformed, of the wrong family or too small',
   'bad-config': 'a configuration has wrong fields or cannot be read',
+  'bad-control-plane': 'a program of a real control plane is missing, or has a wrong version',
   'bad-credentials': 'a file with registry credentials is malformed or cannot be read',
   'bad-kubeconfig': 'a kubeconfig is malformed or refers to missing entries',
   'bad-manifest': 'a manifest cannot be read, or names a kind that is not served',

@@ -137,6 +137,11 @@ export function createSigningKey(): string {
   return pemKey(generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey);
 }
 
+/** Returns the public key of a private key, both PEM. */
+export function publicKeyOf(privateKey: string): string {
+  return createPublicKey(privateKey).export({ type: 'spki', format: 'pem' }) as string;
+}
+
 interface Subject {
   readonly commonName: string;
   readonly organizations?: readonly string[];
