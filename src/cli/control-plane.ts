@@ -7,15 +7,22 @@ import { KINDS } from '../apiserver/kinds.ts';
 import { matchInLinearTime } from '../apiserver/linear-regexp.ts';
 import { createSchemaService } from '../apiserver/schema/service.ts';
 import { createTableService } from '../apiserver/tables/tables.ts';
+import { relayToApi } from '../cluster/api-relay.ts';
 import { commandPaths } from '../cluster/command-paths.ts';
+import type { RealControlPlane } from '../cluster/control-plane-programs.ts';
 import { followPodRoutes } from '../cluster/control-plane-routes.ts';
 import { clusterAuthority } from '../cluster/credentials.ts';
 import { maxPodsOf, nodePrefixes } from '../cluster/plan.ts';
-import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { runBesideControlPlane } from '../cluster/real-control-plane.ts';
+import { type ClusterState, clusterPaths, markReady, requireCluster } from '../cluster/state.ts';
+import type { ControllerOptions } from '../controllers/context.ts';
 import { startControllers } from '../controllers/start.ts';
 import { LOCAL_PATH, type LocalVolumes } from '../controllers/storage/provisioning.ts';
 import { createClient } from '../kube/client.ts';
+import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { httpTransport } from '../kube/transport.ts';
 import { systemClock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
 import { defineCommand } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { text, wholeNumber } from './options.ts';
@@ -28,7 +35,7 @@ export const command = defineCommand({
   name: 'control-plane',
   summary: '',
   description: [
-    'Runs the API server and controllers of a local cluster; started by its supervisor. The listening sockets are N inherited descriptors, starting with number 3.',
+    'Runs the API server and controllers of a local cluster, or what a real control plane leaves to others; started by its supervisor. The listening sockets are N inherited descriptors, starting with number 3.',
   ],
   arguments: [],
   options: {
@@ -37,64 +44,119 @@ export const command = defineCommand({
   },
   async run({ options }) {
     const state = requireCluster(options.name ?? '');
-    const count = options.listeners;
     const logger = createLogger('control-plane');
     exitOnUnhandled(logger);
     const signal = shutdownSignal();
-    const paths = clusterPaths(state.name);
-    const pem = (file: string) => readFileSync(join(paths.pki, file), 'utf8');
-    const ca = pem('ca.crt');
-    matchInLinearTime();
-    const server = createApiServer({
-      dataFile: paths.data,
-      serviceCidrs: state.serviceCidrs,
-      storageProvisioner: LOCAL_PATH,
-      nodePorts: { first: 30000, last: 32767 },
-      advertise: { addresses: state.controlPlaneAddresses, port: state.apiPort },
-      tls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), clientCa: ca },
-      nodeTls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), ca },
-      tokenKey: pem('service-account.key'),
-      mountTokens: true,
-      authorization: state.authorization,
-      tokenIssuer: `https://kubernetes.default.svc.${state.clusterDomain}`,
-      schema: createSchemaService({ kinds: KINDS }),
-      tables: createTableService(),
-      version: KUBERNETES_VERSION,
-      furtherPaths: commandPaths(state.name, () => client),
-      clock: systemClock,
-      random: Math.random,
-      logger,
-    });
-    const client = createClient(server.transport, 'fairlead-controllers');
-    await server.listen(Array.from({ length: count }, (_, i) => ({ fd: FIRST_LISTENER_FD + i })));
-    logger.info({ port: state.apiPort }, 'API server is listening');
-    followPodRoutes({ client, clock: systemClock, random: Math.random, logger, signal });
-    const controllers = startControllers({
-      client,
-      clock: systemClock,
-      random: Math.random,
-      logger,
-      signal,
-      options: {
-        clusterCidrs: state.podCidrs,
-        nodeMaskSizes: nodePrefixes(maxPodsOf(state)),
-        caBundle: ca,
-        certificateSigner: clusterAuthority(state).sign,
-        localVolumes: localVolumes(paths.volumes),
-        loadBalancerPools: state.loadBalancerPools,
-      },
-    });
-    controllers.ready.then(
-      () => logger.info({}, 'controllers are running'),
-      (error: unknown) => {
-        if (!signal.aborted) throw error;
-      },
-    );
-    if (!signal.aborted) await once(signal, 'abort');
-    await server.close();
+    const { realControlPlane } = state;
+    if (realControlPlane) await besideRealControlPlane(state, realControlPlane, logger, signal);
+    else await embeddedControlPlane(state, options.listeners, logger, signal);
     return 0;
   },
 });
+
+/** Serves the API, and runs the controllers, until the signal aborts. */
+async function embeddedControlPlane(
+  state: ClusterState,
+  listeners: number,
+  logger: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  const paths = clusterPaths(state.name);
+  const pem = pemReader(state);
+  const ca = pem('ca.crt');
+  matchInLinearTime();
+  const server = createApiServer({
+    dataFile: paths.data,
+    serviceCidrs: state.serviceCidrs,
+    storageProvisioner: LOCAL_PATH,
+    nodePorts: { first: 30000, last: 32767 },
+    advertise: { addresses: state.controlPlaneAddresses, port: state.apiPort },
+    tls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), clientCa: ca },
+    nodeTls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), ca },
+    tokenKey: pem('service-account.key'),
+    mountTokens: true,
+    authorization: state.authorization,
+    tokenIssuer: `https://kubernetes.default.svc.${state.clusterDomain}`,
+    schema: createSchemaService({ kinds: KINDS }),
+    tables: createTableService(),
+    version: KUBERNETES_VERSION,
+    furtherPaths: commandPaths(state.name, () => client),
+    clock: systemClock,
+    random: Math.random,
+    logger,
+  });
+  const client = createClient(server.transport, 'fairlead-controllers');
+  await server.listen(Array.from({ length: listeners }, (_, i) => ({ fd: FIRST_LISTENER_FD + i })));
+  logger.info({ port: state.apiPort }, 'API server is listening');
+  followPodRoutes({ client, clock: systemClock, random: Math.random, logger, signal });
+  const controllers = startControllers({
+    client,
+    clock: systemClock,
+    random: Math.random,
+    logger,
+    signal,
+    options: controllerOptions(state),
+  });
+  report(controllers.ready, logger, signal);
+  if (!signal.aborted) await once(signal, 'abort');
+  await server.close();
+}
+
+/** Relays the machine's connections to a real API server, and does what its programs leave to others. */
+async function besideRealControlPlane(
+  state: ClusterState,
+  realControlPlane: RealControlPlane,
+  logger: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  const paths = clusterPaths(state.name);
+  const connections = relayToApi(FIRST_LISTENER_FD, state.apiPort, logger);
+  const transport = httpTransport(readKubeconfig(paths.kubeconfig));
+  const running = runBesideControlPlane({
+    client: createClient(transport, 'fairlead-controllers'),
+    transport,
+    clock: systemClock,
+    random: Math.random,
+    logger,
+    signal,
+    options: controllerOptions(state),
+    realControlPlane,
+    onReady() {
+      logger.info({ version: realControlPlane.version }, 'kube-apiserver is ready');
+      markReady(paths.root, logger);
+    },
+  });
+  report(running, logger, signal);
+  if (!signal.aborted) await once(signal, 'abort');
+  connections.close();
+  transport.close();
+}
+
+function controllerOptions(state: ClusterState): ControllerOptions {
+  return {
+    clusterCidrs: state.podCidrs,
+    nodeMaskSizes: nodePrefixes(maxPodsOf(state)),
+    caBundle: pemReader(state)('ca.crt'),
+    certificateSigner: clusterAuthority(state).sign,
+    localVolumes: localVolumes(clusterPaths(state.name).volumes),
+    loadBalancerPools: state.loadBalancerPools,
+  };
+}
+
+const pemReader =
+  ({ name }: ClusterState) =>
+  (file: string): string =>
+    readFileSync(join(clusterPaths(name).pki, file), 'utf8');
+
+/** Logs that the controllers run, or ends this process if they cannot. */
+function report(ready: Promise<void>, logger: Logger, signal: AbortSignal): void {
+  ready.then(
+    () => logger.info({}, 'controllers are running'),
+    (error: unknown) => {
+      if (!signal.aborted) throw error;
+    },
+  );
+}
 
 /** Provides volumes as folders below `root`, on the disk that the cluster's nodes share. */
 function localVolumes(root: string): LocalVolumes {

@@ -1,4 +1,6 @@
+import { API_SERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER } from '../cluster/control-plane-programs.ts';
 import type { isRunning } from '../cluster/process-identity.ts';
+import { processNames } from '../cluster/processes.ts';
 import type { ClusterState } from '../cluster/state.ts';
 import {
   CONTROL_PLANE,
@@ -31,12 +33,6 @@ export function viewsOf(
   now: number,
   runs: typeof isRunning,
 ): ProcessView[] {
-  const names = [
-    CONTROL_PLANE,
-    ...(state.publishedPorts.length > 0 ? [PUBLISHED_PORTS] : []),
-    ...(state.egress ? [EGRESS] : []),
-    ...state.nodes.map(({ name }) => name),
-  ];
   return [
     {
       name: SUPERVISOR,
@@ -46,7 +42,7 @@ export function viewsOf(
       lastExit: null,
       seconds: null,
     },
-    ...names.map((name): ProcessView => {
+    ...processNames(state).map((name): ProcessView => {
       const { identity, startedAt, restarts, lastExit, startAt } = processes[name] ?? NEW_RECORD;
       const pid = runs(identity) ? identity.pid : null;
       const from = pid === null ? startAt : startedAt;
@@ -62,6 +58,14 @@ export function viewsOf(
   ];
 }
 
+/** What does not work while a program of a real control plane is not running. */
+const PROGRAM_EFFECTS: Readonly<Record<string, string>> = {
+  [ETCD]: 'objects can be neither read nor changed',
+  [API_SERVER]: 'objects can be neither read nor changed',
+  [CONTROLLER_MANAGER]: 'Services do not follow their pods, and workloads are not controlled',
+  [SCHEDULER]: 'new pods stay Pending',
+};
+
 /** Describes the processes that are not running, with the effect and the fix. */
 export function processProblems(views: readonly ProcessView[], state: ClusterState): string[] {
   const isSupervised = views.some(({ name, pid }) => name === SUPERVISOR && pid !== null);
@@ -74,6 +78,8 @@ export function processProblems(views: readonly ProcessView[], state: ClusterSta
       const why = view.lastExit ? ` (${view.lastExit.reason})` : '';
       const next = isSupervised ? `restarts in ${view.seconds ?? 0} s` : `start it: ${fix}`;
       if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
+      const program = PROGRAM_EFFECTS[view.name];
+      if (program !== undefined) return `${view.name} is not running${why}: ${program}; ${next}`;
       if (view.name === PUBLISHED_PORTS) return `published ports are closed${why}; ${next}`;
       if (view.name === EGRESS)
         return `changes of the machine's network may cut pods off from the world${why}; ${next}`;

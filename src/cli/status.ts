@@ -2,6 +2,7 @@ import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import { announcedAddresses } from '../cluster/announced-addresses.ts';
 import { openCluster } from '../cluster/cluster-access.ts';
 import { runsIn } from '../cluster/cluster-report.ts';
+import { API_SERVER } from '../cluster/control-plane-programs.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { CONTROL_PLANE } from '../cluster/supervision.ts';
 import { createClient, readBody } from '../kube/client.ts';
@@ -9,6 +10,7 @@ import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balance
 import { type Credentials, httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { processProblems, viewsOf } from './process-view.ts';
@@ -52,10 +54,16 @@ export const command = defineCommand({
     const processes = viewsOf(state, supervision, systemClock.now(), runs);
     problems.push(...processProblems(processes, state));
     if (recordProblem !== null) problems.push(recordProblemText(recordProblem, state));
-    const seen = runs(supervision.processes[CONTROL_PLANE]?.identity ?? null)
-      ? await look(cluster.credentials)
+    const server = state.realControlPlane ? [API_SERVER, CONTROL_PLANE] : [CONTROL_PLANE];
+    const seen = server.every((one) => runs(supervision.processes[one]?.identity ?? null))
+      ? await look(cluster.credentials).catch((error: unknown) => {
+          if (!state.realControlPlane) throw error;
+          // It answers some seconds after its start.
+          problems.push(`${API_SERVER} does not answer: ${messageOf(error)}`);
+          return null;
+        })
       : null;
-    problems.push(...(seen?.storageProblems ?? []));
+    problems.push(...(seen?.failedChecks ?? []));
     const nodes = state.nodes.map((node) => {
       const object = seen?.nodes.find((one) => one.metadata?.name === node.name);
       const ready = object?.status?.conditions?.find((condition) => condition.type === 'Ready');
@@ -131,8 +139,8 @@ async function look(credentials: Credentials) {
   const transport = httpTransport(credentials);
   try {
     const client = createClient(transport, 'fairlead-status');
-    const [storageProblems, nodes, pods, services, slices, leases] = await Promise.all([
-      storageProblem(transport),
+    const [failed, nodes, pods, services, slices, leases] = await Promise.all([
+      failedChecks(transport),
       client.list(RESOURCES.nodes),
       client.list(RESOURCES.pods),
       client.list(RESOURCES.services),
@@ -140,7 +148,7 @@ async function look(credentials: Credentials) {
       client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
     ]);
     return {
-      storageProblems,
+      failedChecks: failed,
       nodes: nodes.items,
       pods: pods.items,
       services: services.items,
@@ -152,10 +160,13 @@ async function look(credentials: Credentials) {
   }
 }
 
-/** Returns the reason, as reported by the API server, why it cannot read or write its objects, or null. */
-async function storageProblem(transport: Transport): Promise<string[]> {
-  const { status, body } = await transport({ method: 'GET', path: '/readyz/etcd-readiness', headers: {} });
+/** Returns the checks that the API server reports as failed, such as that it can read and write its objects. */
+async function failedChecks(transport: Transport): Promise<string[]> {
+  const { status, body } = await transport({ method: 'GET', path: '/readyz', headers: {} });
   const text = await readBody(body);
   if (status === 200) return [];
-  return [text.split('\n')[0]?.replace(/^\[-\]etcd-readiness failed: /, '') ?? text];
+  const failed = text.split('\n').flatMap((line) => /^\[-\](.+)/.exec(line)?.[1] ?? []);
+  // kube-apiserver withholds the reasons; the embedded server gives that of its storage to both checks.
+  const reasons = failed.map((check) => check.replace(/^etcd(-readiness)? failed: (?!reason withheld)/, ''));
+  return reasons.length > 0 ? [...new Set(reasons)] : [text.split('\n')[0] ?? text];
 }

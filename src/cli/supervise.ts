@@ -4,7 +4,7 @@ import { createHeldSockets } from '../cluster/held-sockets.ts';
 import { rotateLogs } from '../cluster/log-rotation.ts';
 import { connectToRole, type HeldRole, takeRole } from '../cluster/name-lock.ts';
 import { identify, isRunning, type ProcessIdentity } from '../cluster/process-identity.ts';
-import { startProcess, startSupervisor } from '../cluster/processes.ts';
+import { mayStart, processNames, startProcess, startSupervisor } from '../cluster/processes.ts';
 import {
   type ClusterState,
   clusterPaths,
@@ -12,7 +12,7 @@ import {
   readSupervision,
   writeSupervision,
 } from '../cluster/state.ts';
-import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
+import { CONTROL_PLANE, type Supervision } from '../cluster/supervision.ts';
 import { createSupervisionRecord, type RecordState } from '../cluster/supervision-record.ts';
 import { createSupervisor } from '../cluster/supervisor.ts';
 import { pause, systemClock } from '../lib/clock.ts';
@@ -81,12 +81,12 @@ async function supervise(
     wanted() {
       state = readCluster(name) ?? null;
       if (!state) return Object.keys(record.current().supervision.processes);
-      return [
-        CONTROL_PLANE,
-        ...(state.publishedPorts.length > 0 ? [PUBLISHED_PORTS] : []),
-        ...(state.egress ? [EGRESS] : []),
-        ...state.nodes.filter(({ isLeaving }) => !isLeaving).map((node) => node.name),
-      ];
+      const leaving = new Set(state.nodes.flatMap((node) => (node.isLeaving ? [node.name] : [])));
+      return processNames(state).filter((process) => !leaving.has(process));
+    },
+    mayStart(process) {
+      const { identity = null } = record.current().supervision.processes[CONTROL_PLANE] ?? {};
+      return state === null || mayStart(state, process, identity);
     },
     start(process) {
       const current = readCluster(name);

@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import { availableModes } from '../agent/dataplanes.ts';
 import { authorityName } from '../cluster/authority-name.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
+import { findControlPlane } from '../cluster/control-plane-programs.ts';
 import { createCluster, freeApiPort, refuseLeftovers, resumeCluster } from '../cluster/creation.ts';
 import { parsePools, poolsText } from '../cluster/load-balancer-pools.ts';
 import { type ManifestObject, type Manifests, readManifests } from '../cluster/manifests.ts';
@@ -92,6 +94,10 @@ const OPTIONS = {
     'forward a TCP port of this machine (127.0.0.1 and ::1) to a Service, such as 8080:80/svc/web, as long as the cluster runs; replaces the published ports of a running cluster; "none" closes all',
     { short: 'p', main: true },
   ),
+  'control-plane': text(
+    'DIR',
+    'run etcd and kube-apiserver from this folder instead of the embedded control plane, with kube-controller-manager and kube-scheduler if it has them; such as "$KUBEBUILDER_ASSETS"',
+  ),
   authorization: choice(
     'A',
     ['RBAC', 'AlwaysAllow'],
@@ -106,6 +112,7 @@ const OPTIONS = {
 const CONFIGURABLE = [
   ...['name', 'nodes', 'mode', 'ip-family', 'overlay', 'pod-cidr', 'service-cidr', 'max-pods'],
   ...['masquerade-all', 'no-local-detection', 'lb-pool', 'host-access', 'egress', 'authorization'],
+  'control-plane',
   'publish',
 ];
 
@@ -139,6 +146,9 @@ export const command = defineCommand({
     let applied: readonly ManifestObject[];
     if (state) {
       refuseChanges(state, options, given);
+      // The folder may have other versions now.
+      const { realControlPlane } = state;
+      if (realControlPlane) state = { ...state, realControlPlane: findControlPlane(realControlPlane.folder) };
       checkPublishedPorts(ports ?? state.publishedPorts, state);
       if (ports !== null) state = await changePublishedPorts(state, ports);
       const count = given.has('nodes') ? options.nodes : null;
@@ -167,9 +177,12 @@ function withConfiguration(typed: Parsed<typeof OPTIONS>): Pick<Parsed<typeof OP
   const words = configurationWords(config, OPTIONS, CONFIGURABLE, STRUCTURED);
   const read = parseWords({ name: 'up', options: OPTIONS, arguments: [] }, words);
   const own = Object.entries(typed.options).filter(([name]) => typed.given.has(name));
+  const folder = read.options['control-plane'];
   return {
     options: {
       ...read.options,
+      // Relative to the file, as its manifests.
+      'control-plane': folder === null ? null : resolve(dirname(config), folder),
       ...Object.fromEntries(own),
       file: [...read.options.file, ...typed.options.file],
     },
@@ -201,6 +214,7 @@ async function startCluster(
   requireKernel();
   refuseLeftovers(name);
   checkPublishedPorts(publishedPorts, null);
+  const folder = options['control-plane'];
   const request = {
     name,
     nodes: options.nodes,
@@ -215,6 +229,7 @@ async function startCluster(
     hostAccess: options['host-access'],
     egress: options.egress,
     publishedPorts,
+    realControlPlane: folder === null ? null : findControlPlane(folder),
     apiPort: freeApiPort(publishedPorts.map(({ localPort }) => localPort)),
     proxy: {
       masqueradeAll: options['masquerade-all'],
@@ -270,6 +285,7 @@ function refuseChanges(
     'service-cidr': state.serviceCidrs.join(),
     'max-pods': maxPodsOf(state),
     authorization: state.authorization,
+    'control-plane': state.realControlPlane?.folder ?? 'the embedded control plane',
     'lb-pool': poolsText(state.loadBalancerPools),
     'host-access': state.hostAccess ?? earlierHostAccess,
     egress: state.egress ?? false,
@@ -278,7 +294,7 @@ function refuseChanges(
   } as const;
   for (const option of Object.keys(present) as (keyof typeof present)[]) {
     const typed = options[option];
-    const value = option === 'lb-pool' && typeof typed === 'string' ? poolsText(parsePools(typed)) : typed;
+    const value = comparable(option, typed);
     if (!given.has(option) || value === present[option]) continue;
     const isFlag = typeof value === 'boolean';
     const actual = isFlag ? `without --${option}` : `with ${present[option]}`;
@@ -291,6 +307,13 @@ function refuseChanges(
           : `omit --${option}, or remove the cluster first: fairlead down --name ${state.name}`,
     });
   }
+}
+
+/** Returns the value of an option in the form in which a cluster's state has it. */
+function comparable<T>(option: string, value: T): T | string {
+  if (typeof value !== 'string') return value;
+  if (option === 'lb-pool') return poolsText(parsePools(value));
+  return option === 'control-plane' ? resolve(value) : value;
 }
 
 /** Reports each process that the supervisor restarts; keeps this process alive. */

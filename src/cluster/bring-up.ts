@@ -1,8 +1,9 @@
-import { createClient } from '../kube/client.ts';
+import { createClient, hasReason } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
+import { RESOURCES } from '../kube/types.ts';
 import { familyOf } from '../lib/address.ts';
-import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { applyManifests, type ManifestObject, type Manifests } from './manifests.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
@@ -59,8 +60,11 @@ export async function becomeReady(
         });
   try {
     await controlPlaneStarted(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+    if (state.realControlPlane)
+      await programsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     await client.request('GET', '/version').catch((error: unknown) => Promise.reject(notReady(error)));
-    progress.step('control plane', `https://127.0.0.1:${state.apiPort}`);
+    const version = state.realControlPlane ? `  Kubernetes ${state.realControlPlane.version}` : '';
+    progress.step('control plane', `https://127.0.0.1:${state.apiPort}${version}`);
     await createClusterServices(client, state);
     const watch = watchCluster(client, AbortSignal.any([deadline, ended.signal]));
     const nodes = state.nodes.map((node) => nodeReady(watch, node.name));
@@ -118,6 +122,15 @@ async function controlPlaneStarted({ name }: ClusterState, deadline: AbortSignal
   }
 }
 
+/** Waits until the API server of a real control plane answers, with the rights of agents. */
+async function programsReady({ name }: ClusterState, deadline: AbortSignal): Promise<void> {
+  while (!isReady(clusterPaths(name).root, readCluster(name)?.controlPlane ?? null)) {
+    if (deadline.aborted)
+      throw new FairleadError('kube-apiserver does not answer', { op: 'fairlead up', code: 'not-ready' });
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
 /** Waits until the process of the egress has reported each family, open or closed. */
 async function egressReady(name: string, deadline: AbortSignal): Promise<readonly EgressReport[]> {
   for (;;) {
@@ -170,8 +183,8 @@ async function createClusterServices(
       },
     },
     spec: {
-      clusterIP: state.dnsAddresses[0],
-      clusterIPs: state.dnsAddresses,
+      clusterIP: state.dnsAddresses[0] ?? '',
+      clusterIPs: [...state.dnsAddresses],
       ipFamilyPolicy: state.dnsAddresses.length > 1 ? 'RequireDualStack' : 'SingleStack',
       ipFamilies: state.dnsAddresses.map((address) => (familyOf(address) === 'ipv6' ? 'IPv6' : 'IPv4')),
       ports: [
@@ -181,8 +194,10 @@ async function createClusterServices(
     },
   };
   try {
-    await client.request('POST', '/api/v1/namespaces/kube-system/services', dns);
+    await client.get(RESOURCES.services, dns.metadata.name, dns.metadata.namespace);
   } catch (error) {
-    if (!hasCode(error, 'AlreadyExists')) throw error;
+    if (!hasReason(error, 'NotFound')) throw error;
+    // Of an existing one kube-apiserver would refuse the address first, which is in use.
+    await client.create(RESOURCES.services, dns);
   }
 }

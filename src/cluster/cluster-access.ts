@@ -172,7 +172,9 @@ function refusal(name: string, status: number, text: string): FairleadError {
     // A server without these paths answers with text.
   }
   const isUnknown = status === 404;
-  const hint = isUnknown ? `the cluster runs another version; restart it: sudo fairlead up` : answer.hint;
+  const hint = isUnknown
+    ? 'use sudo: the cluster runs another version, or a real control plane, which does not serve this path'
+    : answer.hint;
   return new FairleadError(answer.message ?? `the control plane of cluster ${name} answers ${status}`, {
     op: 'ask the cluster',
     code: errorCode(answer.code),

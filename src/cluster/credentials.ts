@@ -2,8 +2,15 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { kubeconfigJson, kubeconfigText } from '../kube/kubeconfig-text.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
-import { type CertificateAuthority, createAuthority, createSigningKey, openAuthority } from '../lib/pki.ts';
+import {
+  type CertificateAuthority,
+  createAuthority,
+  createSigningKey,
+  openAuthority,
+  publicKeyOf,
+} from '../lib/pki.ts';
 import { authorityName } from './authority-name.ts';
+import { CONTROLLER_MANAGER, SCHEDULER } from './control-plane-programs.ts';
 import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
 
 /** Writes the keys and certificates of the authority, the API server, the administrator and each node. */
@@ -43,7 +50,32 @@ export function writeCredentials(state: ClusterState): void {
       ...admin,
     }),
   );
+  if (state.realControlPlane) writeProgramCredentials(state, authority);
   for (const node of state.nodes) writeIdentity(state, node, authority);
+}
+
+/** Writes what only a real control plane reads: the identities of its programs, and the authority of its front proxy. */
+function writeProgramCredentials(state: ClusterState, authority: CertificateAuthority): void {
+  const { pki } = clusterPaths(state.name);
+  const frontProxy = createAuthority('front-proxy-ca', new Date());
+  const client = frontProxy.issue({ commonName: 'front-proxy-client', usage: 'client' });
+  const signingKey = readFileSync(join(pki, 'service-account.key'), 'utf8');
+  write(join(pki, 'service-account.pub'), publicKeyOf(signingKey));
+  write(join(pki, 'front-proxy-ca.crt'), frontProxy.cert);
+  write(join(pki, 'front-proxy-client.crt'), client.cert);
+  write(join(pki, 'front-proxy-client.key'), client.key);
+  for (const program of [CONTROLLER_MANAGER, SCHEDULER]) {
+    const identity = authority.issue({ commonName: `system:${program}`, usage: 'client' });
+    write(
+      join(pki, `${program}.kubeconfig`),
+      kubeconfigJson({
+        name: authorityName(state),
+        server: `https://127.0.0.1:${state.apiPort}`,
+        ca: authority.cert,
+        ...identity,
+      }),
+    );
+  }
 }
 
 /** Returns the cluster's authority, created by `writeCredentials`. */

@@ -18,6 +18,7 @@ const request: ClusterRequest = {
   maxPods: 250,
   egress: false,
   publishedPorts: [],
+  realControlPlane: null,
   proxy: { masqueradeAll: false, localDetection: true },
 };
 

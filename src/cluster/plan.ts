@@ -2,6 +2,7 @@ import type { Mode } from '../dataplane/dataplane.ts';
 import { addressAt, type Cidr, cidrsOverlap, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
+import type { RealControlPlane } from './control-plane-programs.ts';
 import { checkPoolFamilies, parsePools, poolOf } from './load-balancer-pools.ts';
 import type { PublishedPort } from './service-port.ts';
 import type { ClusterState, NodeState } from './state.ts';
@@ -28,6 +29,8 @@ export interface ClusterRequest {
   /** Whether pods reach the world through this machine. */
   readonly egress: boolean;
   readonly publishedPorts: readonly PublishedPort[];
+  /** Null: the embedded control plane. */
+  readonly realControlPlane: RealControlPlane | null;
 }
 
 /** A network that is already in use, and its user: "route via eth0", "cluster demo". */
@@ -129,6 +132,7 @@ export function planCluster(
     apiPort: request.apiPort,
     nodes: Array.from({ length: request.nodes }, (_, i) => nodeAt(wires, i)),
     controlPlane: null,
+    realControlPlane: request.realControlPlane,
   };
 }
 

@@ -8,10 +8,12 @@ import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { writtenJson } from '../lib/written-json.ts';
 import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
+import { API_SERVER, ETCD, programNames, type RealControlPlane } from './control-plane-programs.ts';
 import type { HeldSockets } from './held-sockets.ts';
 import { maxPodsOf } from './plan.ts';
 import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
-import { type ClusterState, clusterPaths, type NodeState } from './state.ts';
+import { programArguments } from './program-arguments.ts';
+import { type ClusterState, clusterPaths, isReady, type NodeState } from './state.ts';
 import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
 import type { StartedProcess } from './supervisor.ts';
 
@@ -27,13 +29,15 @@ export const NODE_FLAGS: Readonly<Record<string, readonly string[]>> = {
   'control-plane': ['--max-semi-space-size=8'],
 };
 
-/** Starts the API server and the controllers, inside the wire's namespace, with their listeners already open. */
+/**
+ * Starts our process of the control plane inside the wire's namespace, with its listeners already open. It serves the API
+ * itself, or relays connections of the machine to a real API server, which listens on the wire.
+ */
 function startControlPlane(state: ClusterState): StartedProcess {
+  const ownAddresses = state.realControlPlane ? [] : state.controlPlaneAddresses;
   const listeners = [
     listenTcpIn(null, '127.0.0.1', state.apiPort),
-    ...state.controlPlaneAddresses.map((address) =>
-      listenTcpIn(wireNetns(state.name), address, state.apiPort),
-    ),
+    ...ownAddresses.map((address) => listenTcpIn(wireNetns(state.name), address, state.apiPort)),
   ];
   try {
     return launch(
@@ -46,6 +50,19 @@ function startControlPlane(state: ClusterState): StartedProcess {
   } finally {
     for (const fd of listeners) closeSync(fd);
   }
+}
+
+/** Starts a program of a real control plane inside the wire's namespace. */
+function startProgram(state: ClusterState, { folder }: RealControlPlane, name: string): StartedProcess {
+  return launchProgram(state, {
+    netns: wireNetns(state.name),
+    name,
+    file: join(folder, name),
+    words: programArguments(state, name),
+    descriptors: [],
+    // Not this process's: etcd reads ETCD_… as options, and connections must not go through the machine's proxy.
+    environment: { PATH: process.env['PATH'] },
+  });
 }
 
 /** Starts a node's agent inside its namespace. */
@@ -103,12 +120,38 @@ export function cgroupParent(cluster: string, node?: string): string {
   return node === undefined ? `/fairlead-${cluster}` : `/fairlead-${cluster}/${node}`;
 }
 
-/** Starts a process by its name: the control plane, the agent of a node, or the one of published ports or egress. */
+/** Returns the names of a cluster's processes, in the order of their start. */
+export function processNames(state: ClusterState): readonly string[] {
+  return [
+    ...(state.realControlPlane ? programNames(state.realControlPlane) : []),
+    CONTROL_PLANE,
+    ...(state.publishedPorts.length > 0 ? [PUBLISHED_PORTS] : []),
+    ...(state.egress ? [EGRESS] : []),
+    ...state.nodes.map(({ name }) => name),
+  ];
+}
+
+/**
+ * Reports whether what a process needs is there: the programs and agents of a real control plane need an API server that
+ * answers, with the rights of agents. The embedded one's listeners are open from the start.
+ */
+export function mayStart(state: ClusterState, name: string, controlPlane: ProcessIdentity | null): boolean {
+  if (!state.realControlPlane || [ETCD, API_SERVER, CONTROL_PLANE].includes(name)) return true;
+  return isReady(clusterPaths(state.name).root, controlPlane);
+}
+
+/**
+ * Starts a process by its name: the control plane, a program of a real one, the agent of a node, or the one of published
+ * ports or egress.
+ */
 export function startProcess(state: ClusterState, name: string, held: HeldSockets): StartedProcess {
   if (name === CONTROL_PLANE) return startControlPlane(state);
   if (name === PUBLISHED_PORTS)
     return launch(state, null, PUBLISHED_PORTS, ['published-ports', '--name', state.name], []);
   if (name === EGRESS) return launch(state, null, EGRESS, ['egress', '--name', state.name], []);
+  const { realControlPlane } = state;
+  if (realControlPlane && programNames(realControlPlane).includes(name))
+    return startProgram(state, realControlPlane, name);
   const node = state.nodes.find((one) => one.name === name);
   if (node) return startNodeAgent(state, node, held.of(state, node));
   throw new FairleadError(`no such process: ${name}`, { op: `start ${name}`, code: 'no-node' });
@@ -125,6 +168,7 @@ export function startLinkDelay(state: ClusterState, node: string, delayMs: numbe
   return launch(state, null, `link-delay-${node}`, args, []);
 }
 
+/** Starts a command of this program. */
 function launch(
   state: ClusterState,
   netns: NetnsRef | null,
@@ -133,22 +177,43 @@ function launch(
   descriptors: readonly number[],
   environment: NodeJS.ProcessEnv = {},
 ): StartedProcess {
+  const flags = NODE_FLAGS[args[0] ?? ''] ?? [];
+  return launchProgram(state, {
+    netns,
+    name,
+    file: process.execPath,
+    words: [...process.execArgv, ...flags, process.argv[1] ?? '', ...args],
+    descriptors,
+    environment: { ...process.env, ...environment },
+  });
+}
+
+interface Launch {
+  /** Null: the namespace of this process. */
+  readonly netns: NetnsRef | null;
+  readonly name: string;
+  readonly file: string;
+  readonly words: readonly string[];
+  readonly descriptors: readonly number[];
+  readonly environment: NodeJS.ProcessEnv;
+}
+
+function launchProgram(
+  state: ClusterState,
+  { netns, name, file, words, descriptors, environment }: Launch,
+): StartedProcess {
   const paths = clusterPaths(state.name);
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   const log = openSync(paths.log(name), 'a', 0o600);
   try {
-    const flags = NODE_FLAGS[args[0] ?? ''] ?? [];
-    const words = [...process.execArgv, ...flags, process.argv[1] ?? '', ...args];
     const options: SpawnOptions = {
       cwd: '/',
       detached: true,
       stdio: ['ignore', log, log, ...descriptors],
-      env: { ...process.env, ...environment, [MARK]: state.name },
+      env: { ...environment, [MARK]: state.name },
     };
     const child =
-      netns === null
-        ? spawn(process.execPath, words, options)
-        : spawnInNetns(netns, process.execPath, words, options);
+      netns === null ? spawn(file, words, options) : spawnInNetns(netns, file, [...words], options);
     let ended: string | null = null;
     const listeners: ((reason: string) => void)[] = [];
     const end = (reason: string) => {
@@ -165,7 +230,7 @@ function launch(
         onExit: (call) => void (ended === null ? listeners.push(call) : call(ended)),
       };
     }
-    throw new FairleadError(`failed to start ${name}`, {
+    throw new FairleadError(`failed to start ${file}`, {
       op: `start ${name}`,
       code: 'EIO',
       hint: `see ${paths.log(name)}`,

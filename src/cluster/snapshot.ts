@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import {
-  copyFileSync,
+  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -12,18 +12,20 @@ import {
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { ETCD } from './control-plane-programs.ts';
 import { isRunning } from './process-identity.ts';
-import { type ClusterState, checkClusterName, clusterPaths, stateRoot } from './state.ts';
+import { type ClusterState, checkClusterName, clusterPaths, readSupervision, stateRoot } from './state.ts';
 
 const run = promisify(execFile);
-const DATABASE = ['data.db', 'data.db-wal'];
+/** The files of the embedded control plane's objects, and the folder of a real one's. */
+const DATABASE = ['data.db', 'data.db-wal', 'etcd'];
 /** The folder of the copied database. */
 const COPIES = 'snapshot';
 const LISTING_BYTES = 256 * 1024 * 1024;
 
 /**
  * Writes a cluster's files to an archive (tar, compressed with gzip; readable by root only): objects, credentials,
- * images, volumes and the files of pods. The cluster may be running: its API server is suspended while the database is
+ * images, volumes and the files of pods. The cluster may be running: its API server, or etcd, is suspended while the database is
  * copied. Logs and unwritten changes of pods are not included.
  */
 export async function takeSnapshot(state: ClusterState, file: string): Promise<void> {
@@ -41,6 +43,7 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
       `${name}/logs`,
       `${name}/processes.json`,
       `${name}/egress.json`,
+      `${name}/ready.json`,
       `${name}/nodes/*/state/*.sock`,
     ];
     await tar('take a snapshot', [
@@ -58,14 +61,15 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
 }
 
 /** Copies the database with its write-ahead log: together they are consistent while no process writes. */
-function copyDatabase({ name, controlPlane }: ClusterState, to: string): void {
+function copyDatabase({ name, controlPlane, realControlPlane }: ClusterState, to: string): void {
   mkdirSync(to, { recursive: true, mode: 0o700 });
   const { root } = clusterPaths(name);
-  const suspended = isRunning(controlPlane) ? controlPlane : null;
+  const writer = realControlPlane ? (readSupervision(name).processes[ETCD]?.identity ?? null) : controlPlane;
+  const suspended = isRunning(writer) ? writer : null;
   if (suspended) process.kill(suspended.pid, 'SIGSTOP');
   try {
     for (const entry of DATABASE)
-      if (existsSync(join(root, entry))) copyFileSync(join(root, entry), join(to, entry));
+      if (existsSync(join(root, entry))) cpSync(join(root, entry), join(to, entry), { recursive: true });
   } finally {
     if (suspended) process.kill(suspended.pid, 'SIGCONT');
   }

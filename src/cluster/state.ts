@@ -14,6 +14,7 @@ import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, isDiskFull, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
+import type { RealControlPlane } from './control-plane-programs.ts';
 import { poolOf } from './load-balancer-pools.ts';
 import { identify, type ProcessIdentity } from './process-identity.ts';
 import type { PublishedPort } from './service-port.ts';
@@ -63,7 +64,10 @@ export interface ClusterState {
   /** Port of the API server, on loopback and on the wire. */
   readonly apiPort: number;
   readonly nodes: readonly NodeState[];
+  /** Our own process of the control plane. */
   readonly controlPlane: ProcessIdentity | null;
+  /** Kubernetes' own programs that serve the cluster. Absent or null: the embedded control plane does. */
+  readonly realControlPlane?: RealControlPlane | null;
   /** The kubeconfig of the user who ran `up` by sudo, to which the cluster was added. */
   readonly userKubeconfig?: UserKubeconfig;
 }
@@ -123,6 +127,8 @@ export function clusterPaths(name: string) {
     kubeconfig: join(root, 'kubeconfig'),
     pki: join(root, 'pki'),
     data: join(root, 'data.db'),
+    /** The data of a real control plane. */
+    etcd: join(root, 'etcd'),
     /** Prepended to the PATH of `exec` on nodes and outside. */
     bin: join(root, 'bin'),
     /** Images that are not built in, shared by the nodes. */
@@ -257,24 +263,24 @@ export function removeClusterFolder(name: string): void {
 
 const READY = 'ready.json';
 
-/** Records that this agent's node is ready; on a full disk, an `up` that waits for it waits longer. */
+/** Records that the node of this agent, or the real control plane of this process, is ready; on a full disk, what waits for it waits longer. */
 export function markReady(stateDir: string, logger: Logger): void {
   try {
     replaceFile(join(stateDir, READY), JSON.stringify(identify(process.pid)));
   } catch (error) {
     if (!isDiskFull(error)) throw error;
-    logger.warn({}, `failed to record that the node is ready: ${messageOf(error)}`);
+    logger.warn({}, `failed to record readiness: ${messageOf(error)}`);
   }
 }
 
 /**
- * Reports whether this agent process has recorded its readiness. The Node object does not show it: it remains Ready
- * while an agent restarts, since traffic continues.
+ * Reports whether this process has recorded its readiness. An agent's Node object does not show it: it remains Ready while
+ * an agent restarts, since traffic continues.
  */
-export function isReady(stateDir: string, agent: ProcessIdentity | null): boolean {
+export function isReady(stateDir: string, process: ProcessIdentity | null): boolean {
   try {
     const ready = JSON.parse(readFileSync(join(stateDir, READY), 'utf8')) as ProcessIdentity | null;
-    return agent !== null && ready?.pid === agent.pid && ready.startTime === agent.startTime;
+    return process !== null && ready?.pid === process.pid && ready.startTime === process.startTime;
   } catch (error) {
     if (hasCode(error, 'ENOENT')) return false;
     throw error;

@@ -136,7 +136,10 @@ export function spawnFairlead(stateRoot: string, args: readonly string[]): Child
   });
 }
 
-/** Starts a cluster with these options of `up`; throws with the output if that fails. */
+/**
+ * Starts a cluster with these options of `up`; throws with the output if that fails. With the environment variable
+ * FAIRLEAD_CONTROL_PLANE its control plane is the real one from this folder.
+ */
 export async function startCluster(
   args: readonly string[],
   reserved = reserveCluster(),
@@ -144,7 +147,9 @@ export async function startCluster(
 ): Promise<Cluster> {
   const { name, stateRoot } = reserved;
   const fairlead = (...words: readonly string[]) => runFairlead(stateRoot, words);
-  const up = await fairlead('up', '--detach', '--name', name, ...args);
+  const folder = process.env['FAIRLEAD_CONTROL_PLANE'];
+  const real = folder && !args.includes('--control-plane') ? ['--control-plane', folder] : [];
+  const up = await fairlead('up', '--detach', '--name', name, ...real, ...args);
   if (up.status !== 0) {
     await fairlead('down', '--name', name);
     rmSync(stateRoot, { recursive: true, force: true });
