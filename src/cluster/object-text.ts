@@ -1,7 +1,10 @@
 import { execFile } from 'node:child_process';
+import { readEntryQuestion, readEntryText } from '../dataplane/ebpf/entry-text.ts';
+import { pinPathOf } from '../dataplane/ebpf/pins.ts';
 import { inNetns } from '../kernel/netns.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { nodeNetns } from '../network/topology.ts';
+import { cgroupParent } from './processes.ts';
 import type { ClusterState } from './state.ts';
 
 /** Which kernel object, in the words of explain ("nft: table ip fairlead, chain …"), of which node. */
@@ -10,7 +13,7 @@ export interface ObjectQuestion {
   readonly object: string;
 }
 
-/** What the tools of an object print of it on its node: the commands and their output. */
+/** What the tools of an object print of it on its node: the commands and their output; of BPF map entries, decoded. */
 export interface ObjectText {
   readonly text: string;
   /** The text was longer. */
@@ -79,21 +82,27 @@ function otherCommands(object: string): string[][] {
   return port ? [['ss', socket === 'tcp' ? '-ltnpH' : '-lunpH', `sport = :${port}`]] : [];
 }
 
-/** Prints an object as its tools do on a node. Throws FairleadError if there is no such node, tool or object. */
+/**
+ * Prints an object as its tools do on a node. BPF map entries are read and decoded here: bpftool prints their bytes. Throws
+ * FairleadError if there is no such node, tool or object.
+ */
 export async function readObjectText(
   state: ClusterState,
   { node, object }: ObjectQuestion,
 ): Promise<ObjectText> {
   if (!state.nodes.some(({ name }) => name === node))
     throw new FairleadError(`no such node: ${node}`, { op: 'read an object', code: 'no-node' });
+  const entries = readEntryQuestion(object);
+  if (entries) return cut(readEntryText(pinPathOf(cgroupParent(state.name, node)), entries));
   const commands = objectCommands(object);
   if (commands.length === 0)
     throw new FairleadError(`no tool prints ${object}`, { op: 'read an object', code: 'bad-state' });
   const texts: string[] = [];
   for (const command of commands) texts.push(`# ${command.join(' ')}\n${await run(state, node, command)}`);
-  const text = texts.join('\n').trimEnd();
-  return { text: text.slice(0, MAX_TEXT), isCut: text.length > MAX_TEXT };
+  return cut(texts.join('\n').trimEnd());
 }
+
+const cut = (text: string): ObjectText => ({ text: text.slice(0, MAX_TEXT), isCut: text.length > MAX_TEXT });
 
 async function run(state: ClusterState, node: string, [tool = '', ...args]: string[]): Promise<string> {
   const options = { env: { ...process.env, PATH }, timeout: PATIENCE_MS, maxBuffer: MAX_OUTPUT };
