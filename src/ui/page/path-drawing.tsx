@@ -103,7 +103,16 @@ function nearest(steps: readonly Step[], stop: string, current: number): number 
 }
 
 /** The facts of a step: addresses, what changed them, and how to read the object itself. */
-export function HopDetails({ step, command }: { step: Step; command: string }) {
+export function HopDetails({
+  step,
+  command,
+  entryNode,
+}: {
+  step: Step;
+  command: string;
+  /** The node whose tables or programs handle the client's packets; null: none. */
+  entryNode: string | null;
+}) {
   const { hop, changes, place } = step;
   return (
     <div class="hop">
@@ -142,13 +151,12 @@ export function HopDetails({ step, command }: { step: Step; command: string }) {
           </p>
           {by.map((object) => {
             const raw = rawTextCommand(object, place, command);
+            const node = nodeOf(object, place, entryNode);
             return (
               <div key={object} class="command">
                 {object}
                 {raw !== null && <div class="quiet">its text: {raw}</div>}
-                {kindOf(place) === 'node' && (
-                  <RawText key={`${place} ${object}`} node={place} object={object} />
-                )}
+                {node !== null && <RawText key={`${node} ${object}`} node={node} object={object} />}
               </div>
             );
           })}
@@ -158,8 +166,14 @@ export function HopDetails({ step, command }: { step: Step; command: string }) {
   );
 }
 
+/** The node whose kernel has an object. Programs at the sockets of a pod are in the maps of its node. */
+function nodeOf(object: string, place: string, entryNode: string | null): string | null {
+  if (kindOf(place) === 'node') return place;
+  return object.startsWith('bpf: ') ? entryNode : null;
+}
+
 /** The text of an object in the node's kernel, as its tool prints it now. */
-function RawText({ node, object }: ObjectQuestion) {
+export function RawText({ node, object }: ObjectQuestion) {
   const [answer, setAnswer] = useState<ObjectText | ServerRefusal | null>(null);
   useEffect(() => {
     let isShown = true;

@@ -98,6 +98,10 @@ const MECHANISMS: readonly (readonly [pattern: RegExp, name: string])[] = [
   [/^masquerading/, 'masquerading'],
 ];
 
+/** Whether a rule or key of explain is an object whose text the server reads (src/cluster/object-text.ts). */
+export const isKernelObject = (ruleOrKey: string | null): ruleOrKey is string =>
+  ruleOrKey !== null && /^(nft|bpf|ipvsadm|ip|fairlead): |^ip6?tables -t /.test(ruleOrKey);
+
 /**
  * Returns the command that prints a kernel object in its own tool's words, on the node of a hop; null: none is known. `object`: in
  * the words of explain ("nft: table ip fairlead, chain prerouting → chain from-pod, map services, element …").

@@ -1,10 +1,11 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { ObjectQuestion } from '../../cluster/object-text.ts';
 import type { TracedFlow } from '../../cluster/trace-flow.ts';
 import { askServer, type ServerRefusal } from './ask-server.ts';
 import type { ClusterData } from './cluster-store.ts';
 import { type View, viewLink } from './link-state.ts';
-import { HopDetails, PathPicture } from './path-drawing.tsx';
-import { drawPath } from './path-picture.ts';
+import { HopDetails, PathPicture, RawText } from './path-drawing.tsx';
+import { drawPath, isKernelObject } from './path-picture.ts';
 
 type PathView = Extract<View, { page: 'path' }>;
 
@@ -185,7 +186,7 @@ function TracedPath({ flow, moves, command }: { flow: TracedFlow; moves: boolean
             </div>
           </div>
           <PathPicture picture={picture} step={step} onStep={go} />
-          <HopDetails step={current} command={command} />
+          <HopDetails step={current} command={command} entryNode={flow.explanation.packet?.node ?? null} />
         </section>
       )}
       <ExplainSteps flow={flow} />
@@ -250,7 +251,19 @@ function outcomeText(trace: TracedFlow['trace']): string {
   }
 }
 
+/** The text of an object in the node's kernel, read when it is opened. */
+function ObjectDetails({ node, object }: ObjectQuestion) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
+      <summary>its text on {node}</summary>
+      {isOpen && <RawText node={node} object={object} />}
+    </details>
+  );
+}
+
 function ExplainSteps({ flow: { explanation, agreement } }: { flow: TracedFlow }) {
+  const node = explanation.packet?.node ?? null;
   const steps = agreement?.steps ?? explanation.steps.map((step) => ({ step, isRight: null, seen: null }));
   return (
     <section class="card" aria-label="What explain said">
@@ -265,6 +278,9 @@ function ExplainSteps({ flow: { explanation, agreement } }: { flow: TracedFlow }
               {step.text}
               {step.ruleOrKey !== null && <code>{step.ruleOrKey}</code>}
               {seen !== null && <span class="bad"> seen: {seen}</span>}
+              {node !== null && isKernelObject(step.ruleOrKey) && (
+                <ObjectDetails key={`${node} ${step.ruleOrKey}`} node={node} object={step.ruleOrKey} />
+              )}
             </span>
           </li>
         ))}
