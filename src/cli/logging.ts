@@ -1,4 +1,5 @@
 import { type Logger as PinoLogger, pino } from 'pino';
+import { FairleadError } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { descriptorOutput } from './log-output.ts';
 
@@ -38,7 +39,7 @@ export function shutdownSignal(): AbortSignal {
   for (const name of ['SIGTERM', 'SIGINT'] as const) {
     process.on(name, () => {
       if (controller.signal.aborted) process.exit(1);
-      controller.abort(new Error(`stopped by ${name}`));
+      controller.abort(new FairleadError(`stopped by ${name}`, { op: 'run', code: 'interrupted' }));
     });
   }
   return controller.signal;

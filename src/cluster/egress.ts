@@ -7,7 +7,7 @@ import { addRoute, deleteRoute, listRoutes, type Route } from '../kernel/rtnetli
 import { readSysctl, writeSysctl } from '../kernel/sysctl.ts';
 import { type IPFamily, parseCidr } from '../lib/address.ts';
 import { type Clock, pause } from '../lib/clock.ts';
-import { hasCode, messageOf } from '../lib/errors.ts';
+import { describeError, FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { machineDevice, nodeNetns, UPLINK } from '../network/topology.ts';
 import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
@@ -135,8 +135,10 @@ function openFamily(
   const family = wire?.family ?? 'ipv4';
   let uplinks: string[] = [];
   try {
-    if (!wire || via === undefined)
-      throw new Error('this machine is not on the wire; restart the cluster: fairlead stop, fairlead up');
+    if (!wire || via === undefined) {
+      const hint = 'restart the cluster: fairlead stop, fairlead up';
+      throw new FairleadError('this machine is not on the wire', { op: 'open egress', code: 'ENODEV', hint });
+    }
     uplinks = uplinksOf(family, state.name);
     const problem = uplinks.length === 0 ? noDefaultRoute(family) : closedBy(family);
     if (problem !== null) {
@@ -162,7 +164,7 @@ function openFamily(
     for (const node of state.nodes) setDefaultRoute(state.name, node.name, family, via);
     return { family, uplinks, problem: null };
   } catch (error) {
-    return { family, uplinks, problem: messageOf(error) };
+    return { family, uplinks, problem: describeError(error) };
   }
 }
 

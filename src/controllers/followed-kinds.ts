@@ -1,6 +1,6 @@
 import { startInformer } from '../kube/informer.ts';
 import type { KubeObject, Resource } from '../kube/types.ts';
-import { messageOf } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import { type Cache, createCache } from './cache.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
 import { servedKinds } from './discovery.ts';
@@ -61,7 +61,7 @@ export function followKinds(
       const kind = present.get(key);
       // A different version of a kind needs a different watch.
       if (kind && kind.version === caches.get(key)?.resource.version) continue;
-      stop.abort(new Error(`${key} is no longer served`));
+      stop.abort(new FairleadError(`${key} is no longer served`, { op: 'watch objects', code: 'NotFound' }));
       stops.delete(key);
       caches.delete(key);
     }

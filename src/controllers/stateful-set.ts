@@ -9,7 +9,7 @@ import {
   type StatefulSet,
   splitKey,
 } from '../kube/types.ts';
-import { messageOf } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
 import { resolvePercent } from './deployment-rollout.ts';
@@ -213,7 +213,13 @@ export function startStatefulSets(context: ControllerContext): void {
     for (const claim of claimsAt(set, ordinal)) {
       const existing = claims.get(claim.metadata?.namespace, claim.metadata?.name ?? '');
       if (existing?.metadata?.deletionTimestamp !== undefined) {
-        throw new Error(`claim ${existing.metadata.name} is being deleted`);
+        const { name } = existing.metadata;
+        throw new FairleadError(`claim ${name} is being deleted`, {
+          op: 'create claim',
+          code: 'EBUSY',
+          object: name ?? '',
+          hint: 'it is created again when it is gone: kubectl describe pvc names what still uses it',
+        });
       }
       if (existing) continue;
       const owners = claimOwners(set, claim, undefined, false);

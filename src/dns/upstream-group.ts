@@ -1,6 +1,6 @@
 import { hostPort } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
-import { messageOf } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { CLASS_IN, type Message, RCODE, TYPE } from './message.ts';
 import type { DnsMetrics } from './metrics.ts';
@@ -94,7 +94,11 @@ export function createUpstreamGroup(addresses: readonly string[], context: Group
     async ask(query) {
       const list = candidates();
       let last: { reply: Message } | { error: unknown } = {
-        error: new Error('no upstream name server is configured'),
+        error: new FairleadError('no upstream name server is configured', {
+          op: 'forward query',
+          code: 'bad-config',
+          hint: "list name servers in dns.upstreams, or in the node's /etc/resolv.conf",
+        }),
       };
       for (const [attempt, timeout] of ATTEMPT_TIMEOUTS.entries()) {
         const upstream = list[attempt % Math.max(1, list.length)];

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { constants as os } from 'node:os';
 import { errorCode } from '../lib/error-codes.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { errorOf, FairleadError } from '../lib/errors.ts';
 
 type Koffi = typeof import('koffi');
 
@@ -149,7 +149,7 @@ function load(): Libc {
     posix_spawnpAsync: (...parameters) =>
       new Promise((resolve, reject) => {
         spawn.async(...parameters, (error: unknown, errno: number) => {
-          if (error) reject(error instanceof Error ? error : new Error(String(error)));
+          if (error) reject(errorOf(error));
           else resolve(errno);
         });
       }),

@@ -54,6 +54,16 @@ export function fileProblem(error: unknown): string {
   return (typeof code === 'string' && FILE_PROBLEMS[code]) || messageOf(error);
 }
 
+/** Returns any thrown value as an Error. */
+export const errorOf = (thrown: unknown): Error =>
+  thrown instanceof Error ? thrown : new Error(String(thrown));
+
+/** Returns an error's message with its hint, for users who see only the message. */
+export function describeError(error: unknown): string {
+  const hint = error instanceof FairleadError ? error.hint : undefined;
+  return hint ? `${messageOf(error)} (${hint})` : messageOf(error);
+}
+
 /** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   // A connection attempt at several addresses has messages only in its parts.

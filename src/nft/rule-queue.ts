@@ -2,7 +2,7 @@ import type { NetnsRef } from '../kernel/netns.ts';
 import type { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
 import { openPacketQueue } from '../kernel/packet-queue.ts';
-import { messageOf } from '../lib/errors.ts';
+import { describeError, FairleadError } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { queue, type Statement } from './rule.ts';
 
@@ -30,13 +30,20 @@ export function openRuleQueue(
 ): RuleQueue | null {
   try {
     const form = connection.queueForm(NFPROTO.ipv4);
-    if (form === null) throw new Error('nf_tables cannot queue packets (CONFIG_NFT_QUEUE)');
+    if (form === null) {
+      throw new FairleadError('nf_tables of this kernel cannot queue packets', {
+        op: 'open packet queue',
+        code: 'missing-kernel-feature',
+        object: 'CONFIG_NFT_QUEUE',
+        hint: 'load the module nft_queue, or use a kernel that has it',
+      });
+    }
     const { number, close } = openPacketQueue({ netns, snapBytes: SNAP_BYTES, decide });
     return { statement: queue(number, form), close };
   } catch (error) {
     logger.warn(
       {},
-      `connections to Services that network policies deny are accepted and then reset, not dropped: ${messageOf(error)}`,
+      `connections to Services that network policies deny are accepted and then reset, not dropped: ${describeError(error)}`,
     );
     return null;
   }

@@ -2,7 +2,7 @@ import { type Client, hasReason } from '../kube/client.ts';
 import { startInformer } from '../kube/informer.ts';
 import { type KubeObject, keyOf, type Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
-import { messageOf } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import {
   CLUSTER_POLICY_KINDS,
@@ -124,7 +124,9 @@ async function followKind(
   let isUnknownVersionLogged = false;
   const known = new Set<string>();
   const end = () => {
-    current?.abort(new Error(`${kind} is no longer served`));
+    current?.abort(
+      new FairleadError(`${kind} is no longer served`, { op: 'watch policies', code: 'NotFound' }),
+    );
     current = null;
     for (const key of known) onDelete(key);
     known.clear();

@@ -3,6 +3,7 @@ import type { Registry } from 'prom-client';
 import type { Node } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
+import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { ProxyMetrics } from './proxy-metrics.ts';
@@ -198,7 +199,17 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
     server = createServer({ requestTimeout: REQUEST_MS }, respond);
     server.on('error', (error) => {
       if (options.onBindFailure) {
-        options.onBindFailure(new Error(`${field}: ${messageOf(error)}`, { cause: error }));
+        const code = errorCode((error as NodeJS.ErrnoException).code);
+        const hint = `free ${bind}, or configure another address in ${field}`;
+        options.onBindFailure(
+          new FairleadError(`${field}: ${messageOf(error)}`, {
+            op: 'listen',
+            code,
+            object: bind,
+            hint,
+            cause: error,
+          }),
+        );
         return;
       }
       options.logger.warn({ address: bind }, `${field}: ${messageOf(error)}; trying again`);

@@ -1,14 +1,14 @@
 import { join } from 'node:path';
 import { timestamp } from '../kube/timestamp.ts';
 import type { Container } from '../kube/types.ts';
-import { messageOf } from '../lib/errors.ts';
+import { describeError, messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerFolder } from './container-folder.ts';
 import { ContainerHealth } from './container-health.ts';
 import { changeOf } from './container-resources.ts';
 import { NO_RUN, recordedState, recordOf } from './current-run.ts';
 import { MAX_TIMER_MS } from './grace-period.ts';
-import { describeError, type KubeletReason, reasonOf } from './kubelet-error.ts';
+import { type KubeletReason, reasonOf } from './kubelet-error.ts';
 import {
   type ContainerEvent,
   containerStep,

@@ -1,4 +1,4 @@
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { FairleadError } from '../lib/errors.ts';
 
 /** Reasons of pods' events and waiting containers, named as by upstream's kubelet. */
 export type KubeletReason =
@@ -34,10 +34,4 @@ export class KubeletError extends FairleadError {
 /** Returns the reason of an error; `otherwise` for errors without a reason. */
 export function reasonOf(error: unknown, otherwise: KubeletReason): KubeletReason {
   return error instanceof KubeletError ? error.reason : otherwise;
-}
-
-/** Returns an error's message with its hint, for users who see only the message. */
-export function describeError(error: unknown): string {
-  const hint = error instanceof FairleadError ? error.hint : undefined;
-  return hint ? `${messageOf(error)} (${hint})` : messageOf(error);
 }

@@ -1,11 +1,11 @@
 import { join } from 'node:path';
 import { timestamp } from '../kube/timestamp.ts';
 import type { Container, Pod } from '../kube/types.ts';
-import { hasCode, messageOf } from '../lib/errors.ts';
+import { describeError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerRunner } from './container-runner.ts';
 import { GracePeriod } from './grace-period.ts';
-import { describeError, reasonOf } from './kubelet-error.ts';
+import { reasonOf } from './kubelet-error.ts';
 import { isPodOver, nextPodStep, type PodFacts, type PodStep, STEPS_TO_GO_ON } from './lifecycle.ts';
 import type { Rejection } from './node-resources.ts';
 import { type EphemeralContainer, ephemeralOf, isSidecar, stopGroups } from './pod-containers.ts';

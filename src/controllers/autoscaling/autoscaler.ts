@@ -1,6 +1,6 @@
 import { parseQuantity } from '../../kube/quantity.ts';
 import { type HorizontalPodAutoscaler, keyOf, type Pod, RESOURCES, splitKey } from '../../kube/types.ts';
-import { messageOf } from '../../lib/errors.ts';
+import { errorOf, FairleadError, messageOf } from '../../lib/errors.ts';
 import { same } from '../canonical.ts';
 import { type ControllerContext, controllerQueue, recorderFor } from '../context.ts';
 import { servedKinds } from '../discovery.ts';
@@ -42,7 +42,11 @@ export function startAutoscalers(context: ControllerContext): void {
     const found = (await servedKinds(client, signal, 'skip')).find(
       (one) => one.group === group && one.kind === kind,
     );
-    if (!found) throw new Error(`no matches for kind "${kind}" in group "${group}"`);
+    if (!found) {
+      const hint = 'correct spec.scaleTargetRef, or create the CustomResourceDefinition of the kind';
+      const message = `no matches for kind "${kind}" in group "${group}"`;
+      throw new FairleadError(message, { op: 'scale workload', code: 'bad-config', hint });
+    }
     const root = group === '' ? `/api/${version}` : `/apis/${group}/${version}`;
     return `${root}/namespaces/${metadata?.namespace}/${found.plural}/${name}/scale`;
   };
@@ -108,9 +112,7 @@ export function startAutoscalers(context: ControllerContext): void {
     const selector = scale.status?.selector ?? '';
     const now = clock.now();
     const pods = await client.list<Pod>(RESOURCES.pods, { namespace, labelSelector: selector, signal });
-    const usage = await usageOf(namespace, selector).catch((error: unknown) =>
-      error instanceof Error ? error : new Error(messageOf(error)),
-    );
+    const usage = await usageOf(namespace, selector).catch(errorOf);
     const current = scale.spec?.replicas ?? 0;
     const history = histories.get(uid) ?? NO_HISTORY;
     const plan = reconcileAutoscaler({ autoscaler, current, pods: pods.items, usage, history, now });

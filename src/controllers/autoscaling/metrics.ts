@@ -1,5 +1,6 @@
 import { parseQuantity } from '../../kube/quantity.ts';
 import type { Pod } from '../../kube/types.ts';
+import { FairleadError } from '../../lib/errors.ts';
 import { conditionOf, isFinished, timeOf } from '../pods.ts';
 
 /** Usage of a resource by a pod's containers: cores or bytes, by container. */
@@ -58,7 +59,13 @@ export function recommendReplicas(
     else if (target.resource === 'cpu' && isStarting(pod, measured, now)) unready.push(pod);
     else ready.set(pod, amount);
   }
-  if (ready.size === 0) throw new Error(`did not receive metrics for targeted pods (pods might be unready)`);
+  if (ready.size === 0) {
+    throw new FairleadError('did not receive metrics for targeted pods (pods might be unready)', {
+      op: 'scale workload',
+      code: 'not-ready',
+      hint: 'kubectl top pods shows whether metrics are served',
+    });
+  }
   const wantedOf = (pod: Pod) =>
     target.utilization === undefined
       ? (target.average ?? 0)
@@ -113,7 +120,9 @@ function requestOf(pod: Pod, { resource, container }: ResourceTarget): number {
     if (container !== undefined && name !== container) continue;
     const text = resources?.requests?.[resource];
     if (text === undefined) {
-      throw new Error(`missing request for ${resource} in container ${name} of Pod ${pod.metadata?.name}`);
+      const message = `missing request for ${resource} in container ${name} of Pod ${pod.metadata?.name}`;
+      const hint = `set resources.requests.${resource} of the container, or use a target of type AverageValue`;
+      throw new FairleadError(message, { op: 'scale workload', code: 'bad-config', hint });
     }
     sum += parseQuantity(text) || 0;
   }

@@ -9,7 +9,7 @@ import {
   type StorageClass,
   splitKey,
 } from '../../kube/types.ts';
-import { messageOf } from '../../lib/errors.ts';
+import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { same } from '../canonical.ts';
 import { type ControllerContext, controllerQueue, recorderFor } from '../context.ts';
 import { nodeTaints } from '../taints.ts';
@@ -110,8 +110,10 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
     const node = chosen === undefined ? someNode() : nodes.get(undefined, chosen);
     if (!node) {
       if (chosen === undefined) {
-        recordClaimEvent(claim, 'Warning', 'ProvisioningFailed', 'no node is ready for a volume');
-        throw new Error('no node is ready for a volume');
+        const message = 'no node is ready for a volume';
+        recordClaimEvent(claim, 'Warning', 'ProvisioningFailed', message);
+        const hint = 'kubectl describe nodes shows why they are not ready';
+        throw new FairleadError(message, { op: 'provision volume', code: 'not-ready', hint });
       }
       // The scheduler selects a node again.
       await claims.patch(claim, 'merge', {

@@ -47,6 +47,7 @@ export function attachSynTimeout(cgroup: string, networks: readonly Cidr[]): Syn
 function attach(map: BpfMap, cgroup: string): BpfLink {
   const { license, programs } = readObject(Buffer.from(OBJECT, 'base64'));
   const [program] = programs;
+  // Invariant: the object in generated/ has one.
   if (!program) throw new Error('the object has no program');
   const instructions = relocate(program, new Map([['service_networks', map.fd]]));
   const loaded = loadProgram({

@@ -1,4 +1,5 @@
 import type { ElementVerdict } from '../../kernel/nftables/batch.ts';
+import { errorOf } from '../../lib/errors.ts';
 import {
   type ElementGroup,
   type Elements,
@@ -66,7 +67,7 @@ export function renderOrFail(
   try {
     return renderFrontend(frontend, layout, words);
   } catch (error) {
-    failed.set(frontend.key, error instanceof Error ? error : new Error(String(error)));
+    failed.set(frontend.key, errorOf(error));
     return null;
   }
 }

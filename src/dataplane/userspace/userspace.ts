@@ -1,7 +1,7 @@
 import type { Outcome } from '../../failover/outcome.ts';
 import { hostPort, type SocketAddress } from '../../lib/address.ts';
 import { afterRunning, systemClock } from '../../lib/clock.ts';
-import { messageOf } from '../../lib/errors.ts';
+import { errorOf, messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { recordOf } from '../../lib/record-of.ts';
 import { createMutex } from '../../lib/semaphore.ts';
@@ -136,7 +136,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   }
 
   function fail(key: FrontendKey, error: unknown): void {
-    failures.set(key, error instanceof Error ? error : new Error(String(error)));
+    failures.set(key, errorOf(error));
   }
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {

@@ -48,6 +48,7 @@ export function installCni({ binDir, confDir, socket, chained }: CniInstallation
     const list = `${JSON.stringify(conflist(chained), null, 2)}\n`;
     replace(join(confDir, CONFLIST), Buffer.from(list), 0o644);
   } catch (error) {
+    if (error instanceof FairleadError) throw error;
     throw new FairleadError(`cannot install the CNI plugin: ${messageOf(error)}`, {
       op: 'install CNI plugin',
       code: hasCode(error, 'EROFS', 'EACCES', 'EPERM') ? 'EACCES' : 'EIO',

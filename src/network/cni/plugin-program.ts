@@ -1,3 +1,4 @@
+import { FairleadError } from '../../lib/errors.ts';
 import { PROGRAMS } from './generated/plugin-programs.ts';
 
 /** Before the path of the agent's socket in the program (cni/plugin.c); also says whose program it is. */
@@ -6,18 +7,28 @@ const SOCKET_MARK = 'fairlead-cni-socket=';
 const MAX_PATH_BYTES = 107;
 
 /**
- * Returns the CNI plugin for a socket: a static program of some 4 kB, which hands calls over. Throws Error for an
+ * Returns the CNI plugin for a socket: a static program of some 4 kB, which hands calls over. Throws FairleadError for an
  * architecture that has none, or a path that is too long.
  */
 export function pluginProgram(socket: string, arch: string = process.arch): Buffer {
   const text = arch === 'x64' || arch === 'arm64' ? PROGRAMS[arch] : undefined;
-  if (text === undefined) throw new Error(`there is no CNI plugin for the architecture ${arch}`);
+  if (text === undefined) {
+    throw new FairleadError(`there is no CNI plugin for the architecture ${arch}`, {
+      op: 'install CNI plugin',
+      code: 'EOPNOTSUPP',
+      object: arch,
+      hint: 'use nodes with the architecture amd64 or arm64, or disable network.cni',
+    });
+  }
   const path = Buffer.from(socket);
   // It stands in a JSON string of the program's answers.
   if (path.length > MAX_PATH_BYTES || /["\\\p{Cc}]/u.test(socket))
-    throw new Error(
-      `the path ${JSON.stringify(socket)} cannot be a socket's: at most ${MAX_PATH_BYTES} bytes`,
-    );
+    throw new FairleadError(`the path ${JSON.stringify(socket)} cannot be a socket's`, {
+      op: 'install CNI plugin',
+      code: 'bad-config',
+      object: socket,
+      hint: `choose a path of at most ${MAX_PATH_BYTES} bytes without quotes, backslashes and control characters`,
+    });
   const program = Buffer.from(text, 'base64');
   path.copy(program, program.indexOf(SOCKET_MARK) + SOCKET_MARK.length);
   return program;

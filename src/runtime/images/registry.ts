@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { hasCode, messageOf } from '../../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { KubeletError } from '../kubelet-error.ts';
 import { MANIFEST_TYPES } from './manifest.ts';
 import { formatReference, type ImageReference } from './reference.ts';
@@ -41,7 +41,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
   const send = async (url: string, headers: Record<string, string>): Promise<Response> => {
     // The timeout applies to the start of the response: a large blob may take longer.
     const slow = new AbortController();
-    const timer = setTimeout(() => slow.abort(new Error(`no answer in ${ANSWER_MS / 1000} s`)), ANSWER_MS);
+    const timer = setTimeout(() => slow.abort(lateness()), ANSWER_MS);
     try {
       const signal = options.signal ? AbortSignal.any([options.signal, slow.signal]) : slow.signal;
       return await fetch(url, { headers, signal });
@@ -173,3 +173,6 @@ function pullError(name: string, message: string, cause?: unknown): KubeletError
     cause,
   });
 }
+
+const lateness = (): FairleadError =>
+  new FairleadError(`no answer in ${ANSWER_MS / 1000} s`, { op: 'pull image', code: 'ETIMEDOUT' });

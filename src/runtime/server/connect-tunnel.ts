@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { connect, isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
-import { messageOf } from '../../lib/errors.ts';
+import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { authorizeClient } from './client-authorization.ts';
 import { reasonOf, STATUS_CODES } from './request-path.ts';
 
@@ -32,7 +32,7 @@ export function serveConnect(request: IncomingMessage, socket: Duplex, head: Buf
     return;
   }
   const target = connect({ host, port: Number(port), allowHalfOpen: true });
-  const late = setTimeout(() => target.destroy(new Error('no connection within 10 s')), CONNECT_MS);
+  const late = setTimeout(() => target.destroy(lateness(`${host} port ${port}`)), CONNECT_MS);
   let connected = false;
   target.on('connect', () => {
     connected = true;
@@ -53,3 +53,11 @@ export function serveConnect(request: IncomingMessage, socket: Duplex, head: Buf
   });
   socket.on('close', () => target.destroy());
 }
+
+const lateness = (object: string): FairleadError =>
+  new FairleadError(`no connection to ${object} within ${CONNECT_MS / 1000} s`, {
+    op: 'open tunnel',
+    code: 'ETIMEDOUT',
+    object,
+    hint: 'check that a process of the pod listens there, and that network policies allow the node',
+  });

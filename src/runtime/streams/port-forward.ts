@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Duplex, Readable, Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { createWebSocketStream } from 'ws';
-import { messageOf } from '../../lib/errors.ts';
+import { describeError, FairleadError, messageOf } from '../../lib/errors.ts';
 import { SpdySession, type SpdyStream } from './spdy-session.ts';
 import { choose, listed, openSpdy, openWebSocket, refuse, wantsWebSocket } from './upgrade.ts';
 import { WebSocketChannels } from './websocket-channels.ts';
@@ -140,10 +140,13 @@ async function forward(
 ): Promise<void> {
   let target: Duplex;
   try {
-    if (!isPort(port)) throw new Error(`${port} is not a port`);
+    if (!isPort(port)) {
+      const hint = 'use a number from 1 to 65535';
+      throw new FairleadError(`${port} is not a port`, { op: 'forward port', code: 'BadRequest', hint });
+    }
     target = await dial(port);
   } catch (error) {
-    errors.write(`error forwarding port ${port} to pod: ${messageOf(error)}`);
+    errors.write(`error forwarding port ${port} to pod: ${describeError(error)}`);
     return;
   }
   const ways = [pipeline(input, target), pipeline(target, output)];

@@ -1,4 +1,5 @@
 import { constants, createInflate } from 'node:zlib';
+import { FairleadError } from '../../lib/errors.ts';
 
 const WORDS =
   'options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow ' +
@@ -37,7 +38,7 @@ export class HeaderDecoder {
       this.#chunks.push(chunk);
       this.#length += chunk.length;
       if (this.#length <= MAX_BYTES) return;
-      this.#fail(new Error('a SPDY header block is too long'));
+      this.#fail(malformed('a SPDY header block is too long'));
       this.#inflate.destroy();
     });
     this.#inflate.on('error', (error) => this.#fail(error));
@@ -63,13 +64,13 @@ function parseHeaders(block: Buffer): Map<string, string> {
   const headers = new Map<string, string>();
   let at = 0;
   const number = () => {
-    if (at + 4 > block.length) throw new Error('a SPDY header block ends early');
+    if (at + 4 > block.length) throw malformed('a SPDY header block ends early');
     at += 4;
     return block.readUInt32BE(at - 4);
   };
   const text = () => {
     const length = number();
-    if (at + length > block.length) throw new Error('a SPDY header block ends early');
+    if (at + length > block.length) throw malformed('a SPDY header block ends early');
     at += length;
     return block.toString('utf8', at - length, at);
   };
@@ -111,3 +112,6 @@ function lengthPrefixed(text: string): Buffer {
   length.writeUInt32BE(bytes.length);
   return Buffer.concat([length, bytes]);
 }
+
+const malformed = (message: string): FairleadError =>
+  new FairleadError(message, { op: 'read SPDY stream', code: 'bad-upgrade' });

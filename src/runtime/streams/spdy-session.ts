@@ -1,4 +1,5 @@
 import { Duplex } from 'node:stream';
+import { FairleadError } from '../../lib/errors.ts';
 import {
   controlFrame,
   dataFrame,
@@ -125,7 +126,7 @@ export class SpdySession {
 
   #send(frame: Buffer, callback?: (error?: Error | null) => void): void {
     if (this.#carrier.destroyed || this.#carrier.writableEnded) {
-      callback?.(new Error('the client has closed the connection'));
+      callback?.(closedByClient());
       return;
     }
     this.#carrier.write(frame, callback);
@@ -227,3 +228,6 @@ export class SpdySession {
     }
   }
 }
+
+const closedByClient = (): FairleadError =>
+  new FairleadError('the client has closed the connection', { op: 'write SPDY stream', code: 'EPIPE' });
