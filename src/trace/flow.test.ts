@@ -10,7 +10,7 @@ import { observedPlace, sighting } from './testing/sightings.ts';
 
 const SEQUENCE = 1_000_000;
 const client = observedPlace('pod default/client', ['eth0'], 'pod');
-const node1 = observedPlace('node-1', ['veth*', 'bridge', 'eth0']);
+const node1 = observedPlace('node-1', ['veth*', 'bridge', 'eth0', 'lo']);
 const node2 = observedPlace('node-2', ['eth0', 'bridge', 'veth*']);
 const server = observedPlace('pod default/web', ['eth0'], 'pod');
 
@@ -85,6 +85,16 @@ describe('frames of a flow', () => {
         udpFrame(RESTORED, 'hello'),
       ],
       kinds: ['there datagram', 'there datagram', 'back answer', 'back answer'],
+    },
+    {
+      name: 'an answer from an address that was translated before any device passed the datagram',
+      key: datagrams,
+      frames: [
+        udpFrame('172.30.0.11:4000 > 172.30.0.11:45000', nonce),
+        udpFrame('10.96.0.1:80 > 172.30.0.11:4000', 'hello'),
+        udpFrame('10.96.0.1:80 > 172.30.0.11:4001', 'hello'),
+      ],
+      kinds: ['there datagram', 'back answer'],
     },
     {
       name: 'a server that repeats the text',
@@ -397,6 +407,21 @@ describe('a proxy', () => {
       answer: { kind: 'answered' },
     },
     {
+      name: 'finds no host with the address of the endpoint, and resets the client',
+      frames: [
+        sighting(
+          node1,
+          'in lo',
+          20,
+          icmpErrorFrame('172.30.0.11', '172.30.0.11', 3, 1, tcpFrame(RELAY, { sequence: 500 })),
+        ),
+        sighting(client, 'in eth0', 30, back(RESTORED, 'RST')),
+      ],
+      connections: [first],
+      found: [500],
+      answer: { kind: 'refused', text: 'ICMP host unreachable', by: 'node-1' },
+    },
+    {
       name: 'opens connections for other clients earlier and meanwhile',
       frames: [relay(90_000, 2), relay(500, 20), relay(95_000, 22), relay(500, 30, 'SYN-ACK')],
       connections: [...others, first],
@@ -413,5 +438,26 @@ describe('a proxy', () => {
       const relayed = sequences.flatMap((sequence) => sightingsOf(ordered, { protocol: 'TCP', sequence }));
       assert.deepEqual(answerOf(own, relayed, 'connected', client.name), answer);
     });
+  }
+});
+
+test('on the node of the client, answers to a proxy are not answers to the client', () => {
+  const nonce = Buffer.from('trace-00c0ffee');
+  const relayed = '172.30.0.11:5000 > 10.244.2.2:8080';
+  const datagrams = [
+    sighting(node1, 'in lo', 0, udpFrame('172.30.0.11:4000 > 172.30.0.11:45000', nonce)),
+    sighting(node1, 'out eth0', 5, udpFrame(relayed, nonce)),
+  ];
+  const answerTo = (way: string) => sighting(node1, 'in eth0', 9, udpFrame(way, 'hello'));
+  const refusal = icmpErrorFrame('10.244.2.2', '172.30.0.11', 3, 3, udpFrame(relayed, nonce));
+  const rows = [
+    { last: answerTo('10.244.2.2:8080 > 172.30.0.11:5000'), answer: null },
+    { last: sighting(node1, 'in eth0', 9, refusal), answer: null },
+    { last: answerTo('10.96.0.1:80 > 172.30.0.11:4000'), answer: { kind: 'answered' } },
+  ];
+  for (const { last, answer } of rows) {
+    const own = sightingsOf([...datagrams, last], { protocol: 'UDP', nonce });
+    assert.equal(own.length, 3);
+    assert.deepEqual(answerOf(own, null, 'open', 'node-1'), answer);
   }
 });

@@ -67,11 +67,13 @@ function kindOf(flags: number): PacketKind {
 }
 
 /**
- * The first sighting of a datagram goes there. From then on a datagram goes back if it has the reversed addresses of one that went there,
- * and there if it has the nonce: a proxy sends it on from an address of its own.
+ * The first sighting of a datagram goes there. From then on a datagram goes back if it has the reversed addresses of one that
+ * went there, or is sent to the client; and there if it has the nonce: a proxy sends it on from an address of its own.
  */
 function datagramSelector(nonce: Uint8Array): (sighting: Sighting) => FlowPart | null {
   const there = new Set<string>();
+  /** The destination that the client has asked for may be translated before any device passes the datagram. */
+  let client: string | null = null;
   return ({ packet }) => {
     const about = packet.icmp?.about;
     if (about) {
@@ -79,9 +81,13 @@ function datagramSelector(nonce: Uint8Array): (sighting: Sighting) => FlowPart |
       const isOurs = there.has(tuple(about)) || there.has(reversed(about)) || contains(about.payload, nonce);
       return isOurs ? { way: 'back', kind: 'error' } : null;
     }
-    if (!packet.ports || packet.tcp) return null;
-    if (there.has(reversed(packet)) && !there.has(tuple(packet))) return { way: 'back', kind: 'answer' };
+    const { ports, source, destination } = packet;
+    if (!ports || packet.tcp) return null;
+    const isAnswer =
+      there.has(reversed(packet)) || hostPort({ ip: destination, port: ports.destination }) === client;
+    if (isAnswer && !there.has(tuple(packet))) return { way: 'back', kind: 'answer' };
     if (!contains(packet.payload, nonce)) return null;
+    client ??= hostPort({ ip: source, port: ports.source });
     there.add(tuple(packet));
     return { way: 'there', kind: 'datagram' };
   };
@@ -132,8 +138,10 @@ export function sequencesOf(
   );
   const found = new Set<number>();
   for (const { place, packet } of sightings) {
-    const { tcp, ports, destination } = packet;
-    if (!tcp || !ports || place.name !== node || kindOf(tcp.flags) !== 'SYN') continue;
+    // A SYN that no device of the node could pass is seen in the error about it only.
+    const { tcp, ports, destination } = packet.icmp?.about ?? packet;
+    if (!tcp || !ports || place.name !== node) continue;
+    if (!packet.icmp && kindOf(tcp.flags) !== 'SYN') continue;
     if (wanted.has(`${ports.source} ${hostPort({ ip: destination, port: ports.destination })}`))
       found.add(tcp.sequence);
   }

@@ -8,7 +8,7 @@ import {
   sightingsOf,
 } from './flow.ts';
 import { type End, type Leg, legsOf, type Translators } from './hops.ts';
-import { type Answer, answerOf, type SocketResult } from './outcome.ts';
+import { type Answer, answerOf, answersTo, type SocketResult } from './outcome.ts';
 import { inOrder, type Sighting } from './sighting.ts';
 
 /** A proxy of a node. */
@@ -89,7 +89,8 @@ export function describeFlow(
   const decides = ({ way, kind }: FlowSighting) =>
     way === 'back' &&
     (isSuccess ? kind === 'SYN-ACK' || kind === 'answer' : kind === 'RST' || kind === 'error');
-  const back = own.find((one) => decides(one) && one.place.name === origin.place);
+  const isAnswer = answersTo(own, origin.place);
+  const back = own.find((one) => decides(one) && isAnswer(one));
   // Behind a proxy the connection is answered once the endpoint has accepted it.
   const last = isSuccess ? (relayed?.findLast(decides) ?? back) : back;
   const isDecided = last !== undefined && answer.kind !== 'nothing';

@@ -28,14 +28,14 @@ export function answerOf(
   origin: string,
 ): Answer | null {
   const back = (list: readonly FlowSighting[]) => list.filter(({ way }) => way === 'back');
-  const own = back(sightings).filter(({ place }) => place.name === origin);
+  const own = sightings.filter(answersTo(sightings, origin));
   const failure = own.find(({ kind }) => kind === 'RST' || kind === 'error');
   if (failure) {
     // Behind a proxy the endpoint's own refusal is the cause; where it was seen first, it was made.
     const refusals = [...(relayed ?? []), ...sightings].filter(
       ({ way, kind }) => way === 'back' && (kind === 'RST' || kind === 'error'),
     );
-    return refusal(refusals[0] ?? failure);
+    return { ...refusal(refusals[0] ?? failure), kind: refusal(failure).kind };
   }
   const isAccepted = own.some(({ kind }) => kind === 'SYN-ACK' || kind === 'answer');
   if (isAccepted && relayed === null) return { kind: 'answered' };
@@ -47,6 +47,28 @@ export function answerOf(
     if (SOCKET_UNREACHABLE.has(error)) return { kind: 'unreachable', text: error, by: null };
   }
   return null;
+}
+
+/**
+ * Returns a function that tells whether a sighting shows what came back to the client, which is at `origin`. At its place a
+ * proxy's own connections can be seen, too.
+ */
+export function answersTo(
+  sightings: readonly FlowSighting[],
+  origin: string,
+): (sighting: FlowSighting) => boolean {
+  const first = sightings.find(({ way, place }) => way === 'there' && place.name === origin)?.packet;
+  return ({ way, place, packet }) => {
+    if (way !== 'back' || place.name !== origin) return false;
+    if (!first) return true;
+    const about = packet.icmp?.about;
+    return about
+      ? isEnd(about.source, about.ports?.source)
+      : isEnd(packet.destination, packet.ports?.destination);
+  };
+  function isEnd(ip: string, port: number | undefined): boolean {
+    return ip === first?.source && port === first.ports?.source;
+  }
 }
 
 /** Judges a flow without an answer after the time that was given to it. */
@@ -76,7 +98,10 @@ function furthest(sightings: readonly FlowSighting[]): FlowSighting | null {
   return last;
 }
 
-function refusal({ packet, place }: FlowSighting): Answer {
+function refusal({
+  packet,
+  place,
+}: FlowSighting): Extract<Answer, { readonly kind: 'refused' | 'unreachable' }> {
   const { icmp } = packet;
   if (!icmp) return { kind: 'refused', text: 'RST', by: place.name };
   const kind = icmp.meaning === 'unreachable' ? 'unreachable' : 'refused';
