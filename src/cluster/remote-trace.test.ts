@@ -330,7 +330,7 @@ test('the packet is sent once all nodes observe, and its hops are in their true 
 
 test('a packet that gets no answer ends where it was last seen, with the counters of that place', async () => {
   const { opens } = cluster({ n1: N1_LONELY, n2: { ...N2, frames: N2.frames.slice(0, 2) } });
-  const { trace } = await traceRemotely(opens, QUESTION, assert.fail, 300);
+  const { trace } = await traceRemotely(opens, QUESTION, assert.fail, () => 300);
   assert.deepEqual(trace?.answer, { kind: 'nothing', last: { place: 'n2', device: 'veth' } });
   assert.deepEqual(
     trace?.counters.map(({ name }) => name),

@@ -16,8 +16,8 @@ import { refuseOutside } from './remote-explain.ts';
 import { createRemoteObservers, type RemoteObservers } from './remote-observers.ts';
 import {
   followProxy,
+  longestAnswerMs,
   MAX_ENDPOINT_PODS,
-  PATIENCE_MS,
   serviceNode,
   type TracedFlow,
   type TraceQuestion,
@@ -49,13 +49,13 @@ export const MAX_TRACED_NODES = 32;
 /**
  * Explains a flow of a cluster whose agents run in pods, lets the agent of the client's node send one real packet of it, and
  * follows it by what the agents of the nodes on its way see. Throws the errors of `explain` and `trace`, and FairleadError if
- * the client's agent refuses. `patienceMs`: how long an answer may take.
+ * the client's agent refuses. `patienceMs`: as longestAnswerMs.
  */
 export async function traceRemotely(
   cluster: RemoteCluster,
   question: TraceQuestion,
   onProblem: OnProblem,
-  patienceMs = PATIENCE_MS,
+  patienceMs = longestAnswerMs,
 ): Promise<TracedFlow> {
   refuseOrigin(question);
   refuseOutside(question);
@@ -83,7 +83,7 @@ export async function traceRemotely(
       translators: translatorsOf(explanation),
       sequence: randomInt(1, MAX_SEQUENCE),
       observe: (traced) => observeRemotely(cluster, plan, traced, destination, onProblem),
-      patienceMs,
+      patienceMs: patienceMs(isProxied ? endpoints.length : 0),
       sleep: (ms) => sleep(ms),
       now: () => performance.now(),
     });

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { AgentState } from '../agent/agent-state.ts';
 import type { ListedObjects } from '../agent/explain-part.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
+import { longestDialMs } from '../dataplane/userspace/tcp-proxy.ts';
 import type { FlowsEntry } from '../flows/flow-line.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { TUNNEL_PORT } from '../kernel/packet.ts';
@@ -42,8 +43,11 @@ export interface TracedFlow {
   readonly agreement: Agreement | null;
 }
 
-/** How long an answer may take: neighbour resolution fails after three seconds, and a SYN is sent again until then. */
-export const PATIENCE_MS = 3500;
+/**
+ * How long an answer may take: neighbour resolution fails after three seconds, and a SYN is sent again until then.
+ * `proxied`: the number of endpoints of a proxy, which resets the client when none of them has answered.
+ */
+export const longestAnswerMs = (proxied: number): number => Math.max(3500, longestDialMs(proxied) + 1000);
 /** The maximum number of endpoints whose pods are observed. */
 export const MAX_ENDPOINT_PODS = 64;
 
@@ -89,7 +93,7 @@ export async function traceFlow(
           return observation;
         },
       ),
-    patienceMs: PATIENCE_MS,
+    patienceMs: longestAnswerMs(isProxied ? endpoints.length : 0),
     sleep: pause,
     now: () => performance.now(),
   }).finally(() => end.abort());

@@ -8,7 +8,7 @@ import { silentLogger } from '../../lib/log.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
 import { endpoint } from '../testing/service-map.ts';
 import { createBalancer } from './balancer.ts';
-import { createTcpProxy } from './tcp-proxy.ts';
+import { createTcpProxy, longestDialMs } from './tcp-proxy.ts';
 
 const CLIENTS = 20;
 
@@ -43,4 +43,18 @@ test('connections that arrived before the listener closes are served, although n
     proxy.close();
     server.close();
   }
+});
+
+test('how long a client waits before it is reset', () => {
+  const rows = [
+    [0, 0],
+    // 250, 500, 1000 and 2000 ms, whichever endpoint is tried.
+    [1, 3750],
+    [2, 3750],
+    // All three, and once more.
+    [3, 250 + 500 + 1000 + 3 * 2000],
+    [5, 250 + 500 + 1000 + 2 * 2000],
+    [100, 250 + 500 + 1000 + 13 * 2000],
+  ] as const;
+  for (const [endpoints, ms] of rows) assert.equal(longestDialMs(endpoints), ms, `${endpoints} endpoints`);
 });

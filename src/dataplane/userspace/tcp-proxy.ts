@@ -15,6 +15,17 @@ export const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000] as const;
 const MAX_WAITS = 16;
 const BACKLOG = 4096;
 
+/** Returns how long a client waits before it is reset if none of its endpoints answers. */
+export function longestDialMs(endpoints: number): number {
+  const count = endpoints === 0 ? 0 : Math.ceil(DIAL_TIMEOUTS_MS.length / endpoints) * endpoints;
+  return Array.from({ length: Math.min(count, MAX_WAITS) }, (_, waits) => dialTimeoutMs(waits)).reduce(
+    (sum, ms) => sum + ms,
+    0,
+  );
+}
+
+const dialTimeoutMs = (waits: number): number => DIAL_TIMEOUTS_MS[Math.min(waits, 3)] ?? 0;
+
 type Dialled = Socket | 'refused' | 'no-answer' | 'gone';
 /** Reports an event of a client's connection; `proxy`: the local end of the connection to the endpoint. */
 type Tell = (kind: FlowEventKind, endpoint: Endpoint, proxy: SocketAddress | null) => void;
@@ -94,8 +105,7 @@ export function createTcpProxy({
           denied ??= endpoint;
           continue;
         }
-        const timeoutMs = DIAL_TIMEOUTS_MS[Math.min(waits, 3)] ?? 0;
-        const { result: socket, local } = await dialOne(endpoint, timeoutMs, client);
+        const { result: socket, local } = await dialOne(endpoint, dialTimeoutMs(waits), client);
         if (socket === 'gone') return null;
         if (typeof socket !== 'string') {
           if (balancer.answered(endpoint)) onOutcome?.('success', endpoint, source);
