@@ -80,22 +80,23 @@ export const MATRIX: readonly MatrixRow[] = SERVICES.flatMap((service) =>
 
 /** Returns what comes back to the client of a row. */
 export function expectedAnswer({ outcome, protocol }: MatrixRow, mode: Mode): Answer['kind'] {
-  switch (outcome) {
-    case 'same node':
-    case 'other node':
-      return 'answered';
-    case 'refused':
-      // The proxy has taken the datagram.
-      return protocol === 'UDP' && mode === 'userspace' ? 'nothing' : 'refused';
-    case 'rejected':
-      return 'refused';
-    case 'no pod here':
-    case 'no pod there':
-      return 'unreachable';
-    default:
-      return 'nothing';
-  }
+  const isProxied = mode === 'userspace' && outcome !== 'rejected' && ANSWERS[outcome] !== 'answered';
+  if (!isProxied || outcome === 'dropped' || outcome === 'policy') return ANSWERS[outcome];
+  // The proxy has taken the packet before it sends one of its own.
+  return protocol === 'TCP' ? 'refused' : 'nothing';
 }
+
+const ANSWERS: Readonly<Record<Outcome, Answer['kind']>> = {
+  'same node': 'answered',
+  'other node': 'answered',
+  refused: 'refused',
+  rejected: 'refused',
+  dropped: 'nothing',
+  unanswered: 'nothing',
+  'no pod here': 'unreachable',
+  'no pod there': 'unreachable',
+  policy: 'nothing',
+};
 
 type Json = Readonly<Record<string, unknown>>;
 
