@@ -34,10 +34,14 @@ interface TracedRow {
 }
 
 /**
- * Traces a packet of each row of the matrix in each mode, while tcpdump captures all devices of the cluster, and
- * compares the hops of each trace with the capture. `upOptions`: of `fairlead up`.
+ * Traces a packet of each row in each mode, while tcpdump captures all devices of the cluster, and compares the hops of each
+ * trace with the capture. `upOptions`: of `fairlead up`.
  */
-export function testTraceMatrix(modes: readonly Mode[], upOptions: readonly string[]): void {
+export function testTraceMatrix(
+  modes: readonly Mode[],
+  upOptions: readonly string[],
+  rows: readonly MatrixRow[] = MATRIX,
+): void {
   describe('the hops of a trace are those of a plain packet capture', { skip: captureMissing() }, () => {
     let cluster: Cluster;
     let pods: Pod[];
@@ -59,7 +63,7 @@ export function testTraceMatrix(modes: readonly Mode[], upOptions: readonly stri
         assert.equal(status, 0, error);
         const capture = await startPlainCapture(placesOf(cluster, pods));
         try {
-          const traced = await traceRows(cluster, pods);
+          const traced = await traceRows(cluster, pods, rows);
           const packets = await capture.stop();
           for (const one of traced)
             await t.test(one.row.name, () =>
@@ -87,7 +91,11 @@ function placesOf(cluster: Cluster, pods: readonly Pod[]): CapturedPlace[] {
   ];
 }
 
-async function traceRows(cluster: Cluster, pods: readonly Pod[]): Promise<TracedRow[]> {
+async function traceRows(
+  cluster: Cluster,
+  pods: readonly Pod[],
+  rows: readonly MatrixRow[],
+): Promise<TracedRow[]> {
   const state = cluster.state();
   const now = () => BigInt(Date.now()) * 1_000_000n;
   const traceRow = async (row: MatrixRow): Promise<TracedRow> => {
@@ -100,7 +108,7 @@ async function traceRows(cluster: Cluster, pods: readonly Pod[]): Promise<Traced
     return { row, flow, beginNs, endNs: now() };
   };
   const results: TracedRow[] = [];
-  const waiting = MATRIX[Symbol.iterator]();
+  const waiting = rows[Symbol.iterator]();
   const work = async () => {
     for (const row of waiting) results.push(await traceRow(row));
   };
