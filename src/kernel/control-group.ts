@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, rmdirSync, statfsSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmdirSync, statfsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 
@@ -18,6 +18,22 @@ export function controlGroupRoot(): string | null {
     }
   }
   return null;
+}
+
+/** Returns the processes of a control group and of those below it; not those of other PID namespaces. */
+export function processesBelow(group: string): number[] {
+  try {
+    const pids = readFileSync(join(group, 'cgroup.procs'), 'utf8').split('\n').map(Number);
+    const below = readdirSync(group, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    // Of a process of another PID namespace, the kernel shows 0.
+    return pids
+      .filter((pid) => pid > 0)
+      .concat(below.flatMap(({ name }) => processesBelow(join(group, name))));
+  } catch (error) {
+    // The group was removed, or is threaded: its processes are listed in its parent.
+    if (hasCode(error, 'ENOENT', 'ENODEV', 'EOPNOTSUPP')) return [];
+    throw error;
+  }
 }
 
 let visits = 0;

@@ -1,10 +1,10 @@
 import type { FairleadError } from '../lib/errors.ts';
 import { pointer } from './bpf/syscall.ts';
 import { libc, systemError } from './libc.ts';
+import { SOL_SOCKET } from './socket-numbers.ts';
 import { pauseReception } from './udp-reception.ts';
 
 // asm-generic/socket.h, linux/socket.h
-const SOL_SOCKET = 1;
 const SO_RCVBUF = 8;
 const SO_RCVBUFFORCE = 33;
 const MSG_TRUNC = 0x20;

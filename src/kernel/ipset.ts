@@ -3,6 +3,7 @@ import { FairleadError, hasCode } from '../lib/errors.ts';
 import { MessageWriter, readAttributes, readText } from './netlink/attributes.ts';
 import { NETLINK_NETFILTER, NetlinkSocket, NLM_F_CREATE } from './netlink/socket.ts';
 import type { NetnsRef } from './netns.ts';
+import { AF_INET, AF_INET6 } from './socket-numbers.ts';
 
 // linux/netfilter/nfnetlink.h, linux/netfilter/ipset/ip_set.h
 const NFNL_SUBSYS_IPSET = 6;
@@ -23,8 +24,6 @@ const IPSET_PROTOCOL = 7;
 const NLA_F_NET_BYTEORDER = 0x4000;
 /** ipset's error codes start above those of the system. This one: rules refer to the set. */
 const IPSET_ERR_BUSY = 'errno 4100';
-const AF_INET = 2;
-const AF_INET6 = 10;
 
 /** Maximum number of addresses in a set, whose memory grows with its size. */
 const MAX_ADDRESSES = 1_000_000;

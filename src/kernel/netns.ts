@@ -5,6 +5,7 @@ import { addressBytes } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { errnoError, libc, systemError } from './libc.ts';
 import { removeOptionalFile } from './optional-file.ts';
+import { AF_INET, AF_INET6, SOCK_CLOEXEC, SOL_SOCKET } from './socket-numbers.ts';
 
 /**
  * A network namespace: the name under /run/netns, a process inside it, or a path such as /proc/1/ns/net.
@@ -191,13 +192,9 @@ export function spawnInNewNamespaces(
 }
 
 // bits/socket.h, netinet/in.h
-const AF_INET = 2;
-const AF_INET6 = 10;
 const SOCK_STREAM = 1;
 const SOCK_DGRAM = 2;
 const SOCK_NONBLOCK = 0o4000;
-const SOCK_CLOEXEC = 0o2000000;
-const SOL_SOCKET = 1;
 const SO_REUSEADDR = 2;
 const IPPROTO_IP = 0;
 const IP_FREEBIND = 15;

@@ -3,16 +3,14 @@ import { FairleadError } from '../lib/errors.ts';
 import { errnoError, libc, type Poll, systemError } from './libc.ts';
 import { inNetns, type NetnsRef } from './netns.ts';
 import { attachFilter, type FilterInstruction } from './socket-filter.ts';
+import { AF_INET6, SOCK_CLOEXEC, SOCK_RAW } from './socket-numbers.ts';
 
 export type { FilterInstruction } from './socket-filter.ts';
 
 // linux/if_packet.h, linux/if_ether.h, linux/in6.h
-const AF_INET6 = 10;
 const AF_PACKET = 17;
 const SOCK_DGRAM = 2;
-const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
-const SOCK_CLOEXEC = 0o2000000;
 const IPPROTO_IPV6 = 41;
 const IPV6_ADD_MEMBERSHIP = 20;
 const IPV6_DROP_MEMBERSHIP = 21;

@@ -3,14 +3,12 @@ import { pointer } from './bpf/syscall.ts';
 import { errnoError, libc, systemError } from './libc.ts';
 import { bindUdpIn, inNetns, localPort, type NetnsRef, socketAddress } from './netns.ts';
 import { attachFilter, type FilterInstruction } from './socket-filter.ts';
+import { SOCK_CLOEXEC, SOCK_RAW, SOL_SOCKET } from './socket-numbers.ts';
 
 // linux/socket.h, linux/if_packet.h, linux/if_ether.h, asm-generic/socket.h
 const AF_PACKET = 17;
-const SOCK_RAW = 3;
 const SOCK_NONBLOCK = 0o4000;
-const SOCK_CLOEXEC = 0o2000000;
 const ETH_P_ALL = 3;
-const SOL_SOCKET = 1;
 const SO_RCVBUFFORCE = 33;
 const SO_TIMESTAMPNS = 35;
 const SOL_PACKET = 263;

@@ -1,13 +1,11 @@
 import { formatAddress, type IPFamily } from '../lib/address.ts';
 import { libc } from './libc.ts';
+import { AF_INET, AF_INET6, SOL_SOCKET } from './socket-numbers.ts';
 
 // asm-generic/socket.h, bits/socket.h
-const SOL_SOCKET = 1;
 const SO_TYPE = 3;
 const SOCK_STREAM = 1;
 const SOCK_DGRAM = 2;
-const AF_INET = 2;
-const AF_INET6 = 10;
 /** SD_LISTEN_FDS_START of sd_listen_fds(3). */
 const FIRST_DESCRIPTOR = 3;
 

@@ -2,12 +2,11 @@ import { formatAddress, type IPFamily } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
 import { type Attributes, MessageWriter, readAttributes, readBe16 } from './netlink/attributes.ts';
 import type { NetlinkMessage, NetlinkSocket } from './netlink/socket.ts';
+import { AF_INET, AF_INET6 } from './socket-numbers.ts';
 
 // linux/sock_diag.h, linux/inet_diag.h
 const SOCK_DIAG_BY_FAMILY = 20;
 const SOCK_DESTROY = 21;
-const AF_INET = 2;
-const AF_INET6 = 10;
 /** Offset of struct inet_diag_sockid in an answer (struct inet_diag_msg), and its length. */
 const ID_AT = 4;
 const ID_LENGTH = 48;

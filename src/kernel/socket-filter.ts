@@ -1,7 +1,7 @@
 import { pointer } from './bpf/syscall.ts';
 import { libc } from './libc.ts';
+import { SOL_SOCKET } from './socket-numbers.ts';
 
-const SOL_SOCKET = 1;
 const SO_ATTACH_FILTER = 26;
 
 /** One instruction of a classic BPF program (linux/filter.h): code, jump if true, jump if false, constant. */

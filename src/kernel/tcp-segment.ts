@@ -2,13 +2,9 @@ import { addressBytes, type SocketAddress } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { libc, systemError } from './libc.ts';
 import { inNetns, type NetnsRef, socketAddress } from './netns.ts';
+import { AF_INET, AF_INET6, IPPROTO_RAW, SOCK_CLOEXEC, SOCK_RAW } from './socket-numbers.ts';
 
-const AF_INET = 2;
-const AF_INET6 = 10;
-const SOCK_RAW = 3;
-const SOCK_CLOEXEC = 0o2000000;
 /** Packets include their IP header (raw(7), ipv6(7)). */
-const IPPROTO_RAW = 255;
 const TCP = 6;
 const SYN_ACK = 0x12;
 const HOPS = 64;

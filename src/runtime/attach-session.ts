@@ -1,6 +1,7 @@
 import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
+import { SOCK_CLOEXEC } from '../kernel/socket-numbers.ts';
 import { hasCode } from '../lib/errors.ts';
 import type { RemoteCommand } from './streams/remote-command.ts';
 
@@ -8,7 +9,6 @@ import type { RemoteCommand } from './streams/remote-command.ts';
 const AF_UNIX = 1;
 const SOCK_SEQPACKET = 5;
 const SOCK_NONBLOCK = 0o4000;
-const SOCK_CLOEXEC = 0o2000000;
 const MSG_NOSIGNAL = 0x4000;
 /** conmon's buffer (8 KiB) and the preceding byte that names the stream. */
 const PACKET_BYTES = 8192 + 1;

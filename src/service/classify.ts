@@ -1,5 +1,5 @@
-import { cidrContains, familyOf, type IPFamily } from '../lib/address.ts';
-import type { NodeView, SourceClass } from './model.ts';
+import { type Cidr, cidrContains, familyOf, type IPFamily } from '../lib/address.ts';
+import type { LocalDetection, NodeView, SourceClass } from './model.ts';
 
 /** Properties of a packet from which its source is classified. */
 export interface SourceFacts {
@@ -18,33 +18,29 @@ export function classify(node: NodeView, facts: SourceFacts): SourceClass {
   return isDetected(node, facts) ? 'pod' : facts.isNodeAddress ? 'node' : 'external';
 }
 
-/** Returns true if this node can distinguish the cluster's pods from clients outside in this family. */
-export function hasLocalDetection(node: NodeView, family: IPFamily): boolean {
-  const detection = node.localDetection;
+/** What packets of the cluster's pods have in common: their network, or the device on which they arrive. */
+export type PodSource = { readonly cidr: Cidr } | { readonly device: string; readonly isPrefix: boolean };
+
+/** Returns how pods of this family are recognized; null if this node cannot distinguish them from clients outside. */
+export function podSource(detection: LocalDetection, family: IPFamily): PodSource | null {
   switch (detection.mode) {
     case 'ClusterCIDR':
     case 'NodeCIDR':
-      return detection[family] !== null;
+      return detection[family] && { cidr: detection[family] };
     case 'BridgeInterface':
-      return detection.interface !== '';
+      return detection.interface === '' ? null : { device: detection.interface, isPrefix: false };
     case 'InterfaceNamePrefix':
-      return detection.prefix !== '';
+      return detection.prefix === '' ? null : { device: detection.prefix, isPrefix: true };
   }
 }
 
-function isDetected(node: NodeView, facts: SourceFacts): boolean {
-  const detection = node.localDetection;
-  const { inInterface } = facts;
-  switch (detection.mode) {
-    case 'ClusterCIDR':
-    case 'NodeCIDR': {
-      const family = familyOf(facts.source);
-      const cidr = family && detection[family];
-      return cidr !== null && cidrContains(cidr, facts.source);
-    }
-    case 'BridgeInterface':
-      return detection.interface !== '' && inInterface === detection.interface;
-    case 'InterfaceNamePrefix':
-      return detection.prefix !== '' && inInterface?.startsWith(detection.prefix) === true;
-  }
+/** Returns true if this node can distinguish the cluster's pods from clients outside in this family. */
+export const hasLocalDetection = ({ localDetection }: NodeView, family: IPFamily): boolean =>
+  podSource(localDetection, family) !== null;
+
+function isDetected({ localDetection }: NodeView, { source, inInterface }: SourceFacts): boolean {
+  const pods = podSource(localDetection, familyOf(source) ?? 'ipv4');
+  if (pods === null) return false;
+  if ('cidr' in pods) return cidrContains(pods.cidr, source);
+  return pods.isPrefix ? inInterface?.startsWith(pods.device) === true : inInterface === pods.device;
 }

@@ -1,5 +1,5 @@
-import { type Dirent, readdirSync, readFileSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { statSync } from 'node:fs';
+import { processesBelow } from '../../kernel/control-group.ts';
 import { listNetns, type NetnsRef, netnsPath } from '../../kernel/netns.ts';
 import { hasCode } from '../../lib/errors.ts';
 
@@ -16,7 +16,7 @@ export interface ControlGroupOwner {
  */
 export function clientNamespaces({ cgroup, netns }: ControlGroupOwner): NetnsRef[] {
   const own: NetnsRef = netns ?? { pid: process.pid };
-  const refs = [own, ...processes(cgroup).map((pid) => ({ pid })), ...listNetns()];
+  const refs = [own, ...processesBelow(cgroup).map((pid) => ({ pid })), ...listNetns()];
   const found = new Map<bigint, NetnsRef>();
   for (const ref of refs) {
     try {
@@ -28,29 +28,4 @@ export function clientNamespaces({ cgroup, netns }: ControlGroupOwner): NetnsRef
     }
   }
   return [...found.values()];
-}
-
-function processes(cgroup: string): number[] {
-  const pids: number[] = [];
-  const visit = (directory: string) => {
-    let entries: Dirent[];
-    try {
-      const text = readFileSync(join(directory, 'cgroup.procs'), 'utf8');
-      // 0: a process of another PID namespace.
-      pids.push(
-        ...text
-          .split('\n')
-          .map(Number)
-          .filter((pid) => pid > 0),
-      );
-      entries = readdirSync(directory, { withFileTypes: true });
-    } catch (error) {
-      // The group was removed, or is threaded: its processes are listed in its parent.
-      if (hasCode(error, 'ENOENT', 'ENODEV', 'EOPNOTSUPP')) return;
-      throw error;
-    }
-    for (const entry of entries) if (entry.isDirectory()) visit(join(directory, entry.name));
-  };
-  visit(cgroup);
-  return pids;
 }

@@ -1,4 +1,5 @@
 import { addressBytes, formatAddress, type IPFamily } from '../../lib/address.ts';
+import { podSource } from '../../service/classify.ts';
 import type { LocalDetection, PortRef, Protocol } from '../../service/model.ts';
 import { portName } from '../rules/frontend-keys.ts';
 
@@ -86,23 +87,15 @@ export interface PodMatch {
 }
 
 export function podMatch(detection: LocalDetection, family: IPFamily): PodMatch | null {
-  switch (detection.mode) {
-    case 'ClusterCIDR':
-    case 'NodeCIDR': {
-      const cidr = detection[family];
-      return cidr && { pods: { source: cidr.text }, others: { source: `! ${cidr.text}` } };
-    }
-    case 'BridgeInterface':
-      return interfaceMatch(detection.interface);
-    case 'InterfaceNamePrefix':
-      return interfaceMatch(`${detection.prefix}+`);
+  const found = podSource(detection, family);
+  if (found === null) return null;
+  if ('cidr' in found) {
+    const { text } = found.cidr;
+    return { pods: { source: text }, others: { source: `! ${text}` } };
   }
+  const name = found.isPrefix ? `${found.device}+` : found.device;
+  return { pods: { inInterface: name }, others: { inInterface: `! ${name}` } };
 }
-
-const interfaceMatch = (name: string): PodMatch => ({
-  pods: { inInterface: name },
-  others: { inInterface: `! ${name}` },
-});
 
 /** Returns the text of a comment: "shop/web:http cluster IP". */
 export const commentFor = (owner: PortRef, words = ''): string => `${portName(owner)} ${words}`.trim();

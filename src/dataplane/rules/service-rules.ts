@@ -20,7 +20,7 @@ import {
   typesOf,
 } from '../../nft/rule.ts';
 import type { ChainSpec, SetSpec } from '../../nft/spec.ts';
-import { hasLocalDetection } from '../../service/classify.ts';
+import { podSource } from '../../service/classify.ts';
 import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import type { Keying } from './frontend-keys.ts';
 
@@ -75,19 +75,12 @@ export function createServiceRules(family: IPFamily, node: NodeView): ServiceRul
   const toLoopback = isLoopback(destination);
   const everyAddress = node.nodePortAddresses[family].all;
 
+  const pods = podSource(node.localDetection, family);
   function fromPod(test: typeof is): Statement[] {
-    const detection = node.localDetection;
-    switch (detection.mode) {
-      case 'ClusterCIDR':
-      case 'NodeCIDR': {
-        const cidr = detection[family];
-        return cidr ? [test(source, cidr.bytes, maskOf(cidr))] : [];
-      }
-      case 'BridgeInterface':
-        return [test('meta.iifname', deviceName(detection.interface))];
-      case 'InterfaceNamePrefix':
-        return [test('meta.iifname', deviceName(detection.prefix, detection.prefix.length))];
-    }
+    if (pods === null) return [];
+    if ('cidr' in pods) return [test(source, pods.cidr.bytes, maskOf(pods.cidr))];
+    const { device, isPrefix } = pods;
+    return [test('meta.iifname', isPrefix ? deviceName(device, device.length) : deviceName(device))];
   }
 
   const guardLoopback: ChainSpec = {
@@ -100,7 +93,7 @@ export function createServiceRules(family: IPFamily, node: NodeView): ServiceRul
     ]),
   };
 
-  const hasPods = hasLocalDetection(node, family);
+  const hasPods = pods !== null;
   return {
     family,
     source,

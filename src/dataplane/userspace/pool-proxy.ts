@@ -51,3 +51,6 @@ export interface PoolProxy {
   /** Ends all connections. */
   close(): void;
 }
+
+/** Returns the microseconds since a time of `performance.now()`. */
+export const microsSince = (begun: number): number => Math.round((performance.now() - begun) * 1000);

@@ -1,12 +1,8 @@
 import { closeSync } from 'node:fs';
 import { CHECKED_DSCP, setSocketDscp } from '../../kernel/dscp.ts';
-import { libc, systemError } from '../../kernel/libc.ts';
 import { bindUdpIn, type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
+import { setSocketMark } from '../../kernel/socket-mark.ts';
 import type { IPFamily } from '../../lib/address.ts';
-
-// asm-generic/socket.h
-const SOL_SOCKET = 1;
-const SO_MARK = 36;
 
 /** The namespace of the proxy's sockets, and the mark of their packets. */
 export interface SocketOptions {
@@ -32,11 +28,8 @@ export function openUdp(family: IPFamily, options: SocketOptions): number {
 }
 
 function marked(fd: number, family: IPFamily, { mark, isPolicyChecked }: SocketOptions): number {
-  const value = new Uint8Array(4);
-  new DataView(value.buffer).setUint32(0, mark, true);
   try {
-    if (libc().setsockopt(fd, SOL_SOCKET, SO_MARK, value, value.length) !== 0)
-      throw systemError('mark socket', undefined, 'marking needs CAP_NET_ADMIN');
+    setSocketMark(fd, mark);
     if (isPolicyChecked) setSocketDscp(fd, family, CHECKED_DSCP);
     return fd;
   } catch (error) {

@@ -7,7 +7,7 @@ import { messageOf } from '../../lib/errors.ts';
 import { relay, reset } from '../../lib/relay.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
-import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
+import { microsSince, type PoolProxy, type ProxyOptions } from './pool-proxy.ts';
 
 /** The timeout before the next endpoint is tried: for the first, the second, … attempt of a connection. */
 export const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000] as const;
@@ -34,17 +34,8 @@ type Tell = (kind: FlowEventKind, endpoint: Endpoint, proxy: SocketAddress | nul
  * Proxies a TCP listener: connects each client to an endpoint, trying the next until one answers, and then copies bytes in
  * both directions, with half-close, back-pressure and propagation of resets.
  */
-export function createTcpProxy({
-  fd,
-  family,
-  balancer,
-  open,
-  clock,
-  logger,
-  admits,
-  onOutcome,
-  onFlow,
-}: ProxyOptions): PoolProxy {
+export function createTcpProxy(options: ProxyOptions): PoolProxy {
+  const { fd, family, balancer, open, clock, logger, admits, onOutcome, onFlow } = options;
   /** Both sides of each connection, by endpoint. */
   const connections = new Map<string, Set<Pair>>();
   const waiting = new Set<Socket>();
@@ -71,8 +62,7 @@ export function createTcpProxy({
     const from = { ip: source, port: client.remotePort ?? 0 };
     const tell: Tell = (kind, endpoint, proxy) =>
       onFlow?.({
-        ...{ kind, endpoint, client: from, proxy },
-        micros: Math.round((performance.now() - begun) * 1000),
+        ...{ kind, endpoint, client: from, proxy, micros: microsSince(begun) },
       });
     const found = await dial(source, client, tell);
     if (!found) {

@@ -3,7 +3,7 @@ import { hostPort, type SocketAddress } from '../../lib/address.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
-import type { PoolProxy, ProxyOptions } from './pool-proxy.ts';
+import { microsSince, type PoolProxy, type ProxyOptions } from './pool-proxy.ts';
 
 /**
  * Idle timeouts of a client: short after a single exchange (a resolver uses a new port for each query), and otherwise as
@@ -39,16 +39,8 @@ interface Session {
  * Proxies a UDP listener: each client address and port gets a separate socket to one endpoint. Replies are
  * sent from the listener's address, which connection tracking translates back to the Service's.
  */
-export function createUdpProxy({
-  fd,
-  family,
-  balancer,
-  open,
-  clock,
-  logger,
-  admits,
-  onFlow,
-}: ProxyOptions): PoolProxy {
+export function createUdpProxy(options: ProxyOptions): PoolProxy {
+  const { fd, family, balancer, open, clock, logger, admits, onFlow } = options;
   const type = family === 'ipv4' ? 'udp4' : 'udp6';
   const sessions = new Map<string, Session>();
   let listening = true;
@@ -99,7 +91,7 @@ export function createUdpProxy({
     if (endpoint === null) return;
     onFlow?.({
       ...{ kind, endpoint, client: { ip: client.address, port: client.port }, proxy: local },
-      micros: Math.round((performance.now() - begun) * 1000),
+      micros: microsSince(begun),
     });
   }
 

@@ -1,12 +1,10 @@
 import { libc, systemError } from '../libc.ts';
 import { inNetns, type NetnsRef } from '../netns.ts';
+import { AF_INET, SOCK_CLOEXEC, SOL_SOCKET } from '../socket-numbers.ts';
 
 // asm-generic/socket.h, bits/socket.h
-const SOL_SOCKET = 1;
 const SO_NETNS_COOKIE = 71;
-const AF_INET = 2;
 const SOCK_DGRAM = 2;
-const SOCK_CLOEXEC = 0o2000000;
 
 /**
  * Returns the number that identifies a network namespace in BPF programs (bpf_get_netns_cookie; kernel

@@ -3,6 +3,7 @@ import { FairleadError } from '../../lib/errors.ts';
 import { errnoError, errnoName, libc, type Poll, systemError } from '../libc.ts';
 import { inNetns, type NetnsRef } from '../netns.ts';
 import { attachFilter, type FilterInstruction } from '../socket-filter.ts';
+import { SOCK_CLOEXEC, SOCK_RAW, SOL_SOCKET } from '../socket-numbers.ts';
 import { MessageWriter, readAttributes, readI32, readText, readU16, readU32 } from './attributes.ts';
 
 // linux/netlink.h
@@ -32,9 +33,6 @@ const NLMSGERR_ATTR_MSG = 1;
 const NLMSGERR_ATTR_OFFS = 2;
 
 const AF_NETLINK = 16;
-const SOCK_RAW = 3;
-const SOCK_CLOEXEC = 0o2000000;
-const SOL_SOCKET = 1;
 const SO_SNDBUFFORCE = 32;
 const SO_RCVBUFFORCE = 33;
 const SOL_NETLINK = 270;

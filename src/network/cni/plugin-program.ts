@@ -23,12 +23,15 @@ export function pluginProgram(socket: string, arch: string = process.arch): Buff
   const path = Buffer.from(socket);
   // It stands in a JSON string of the program's answers.
   if (path.length > MAX_PATH_BYTES || /["\\\p{Cc}]/u.test(socket))
-    throw new FairleadError(`the path ${JSON.stringify(socket)} cannot be a socket's`, {
-      op: 'install CNI plugin',
-      code: 'bad-config',
-      object: socket,
-      hint: `choose a path of at most ${MAX_PATH_BYTES} bytes without quotes, backslashes and control characters`,
-    });
+    throw new FairleadError(
+      `the path ${JSON.stringify(socket)} cannot be a socket's: at most ${MAX_PATH_BYTES} bytes`,
+      {
+        op: 'install CNI plugin',
+        code: 'bad-config',
+        object: socket,
+        hint: 'choose a shorter path, without quotes, backslashes and control characters',
+      },
+    );
   const program = Buffer.from(text, 'base64');
   path.copy(program, program.indexOf(SOCKET_MARK) + SOCKET_MARK.length);
   return program;
