@@ -1,18 +1,17 @@
 import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
 import { preparePresented, presented } from './conversion.ts';
-import { afterDelete, type DeletionRequest, namespaceFinalizers } from './deletion.ts';
+import { afterDelete, type DeletionRequest } from './deletion.ts';
 import { fieldMatcher, readsOnlyMetadata } from './field-selectors.ts';
 import { apiVersionOf, type Kind, type StrategyContext } from './kind.ts';
 import { isCleared } from './managed-fields.ts';
-import { type ApiObject, equal, isObject, type JsonObject, namesVersion } from './object.ts';
+import { type ApiObject, equal } from './object.ts';
 import { limitToPart } from './parts.ts';
 import { qosClass } from './pod-qos.ts';
 import { type LabelMatcher, parseLabelSelector } from './selectors.ts';
 import type { ServiceAllocator } from './service-allocator.ts';
 import {
   alreadyExists,
-  badRequest,
   conflict,
   type FieldError,
   invalid,
@@ -20,7 +19,6 @@ import {
   notFound,
   required,
   StatusError,
-  versionMissing,
 } from './status-error.ts';
 import type { Store, StoredObject } from './store.ts';
 import { validateObject } from './validation/kinds.ts';
@@ -28,6 +26,7 @@ import { objectNameProblems, validateMetadata } from './validation/metadata.ts';
 import { validateEphemeralContainers, validateResize } from './validation/pod-parts.ts';
 import { validateStatus } from './validation/statuses.ts';
 import { listPage, type Page, type PageRequest, pageCandidates } from './verbs/list-page.ts';
+import { checkPreconditions, isGone, keepSystemMetadata, modified } from './write-rules.ts';
 
 export interface DeleteRequest extends DeletionRequest {
   readonly uid?: string;
@@ -252,10 +251,10 @@ export class ResourceStore {
     const current = options.current ?? before.object;
     const name = current.metadata.name ?? '';
     const part = options.part ?? 'main';
-    this.#checkPreconditions(kind, current, object);
+    checkPreconditions(kind, current, object);
     object.apiVersion = apiVersionOf(kind);
     object.kind = kind.kind;
-    this.#keepSystemMetadata(object, current);
+    keepSystemMetadata(object, current);
     this.#complete(object);
     if (part === 'main') {
       if (kind.status) {
@@ -290,7 +289,7 @@ export class ResourceStore {
           release();
           throw modified(kind, name);
         }
-        if (this.#isGone(object)) {
+        if (isGone(object)) {
           release();
           const last = this.#store.remove(kind.collection, before.key);
           this.#services.forget(kind, current);
@@ -304,31 +303,6 @@ export class ResourceStore {
         return stored;
       },
     };
-  }
-
-  #checkPreconditions(kind: Kind, current: ApiObject, object: ApiObject): void {
-    const { metadata } = object;
-    const name = current.metadata.name ?? '';
-    if (!namesVersion(object)) {
-      if (kind.needsVersion) throw versionMissing(kind, name);
-    } else if (metadata.resourceVersion !== current.metadata.resourceVersion) throw modified(kind, name);
-    if (metadata.uid && metadata.uid !== current.metadata.uid) {
-      throw conflict(
-        kind,
-        name,
-        `Precondition failed: UID in precondition: ${metadata.uid}, UID in object meta: ${current.metadata.uid}`,
-      );
-    }
-    if (!metadata.name) {
-      throw badRequest(
-        `the name of the object (${name} based on URL) was undeterminable: name must be provided`,
-      );
-    }
-    if (metadata.name !== name) {
-      throw badRequest(
-        `the name of the object (${metadata.name}) does not match the name on the URL (${name})`,
-      );
-    }
   }
 
   /** Deletes an object or begins its deletion; the result shows which. */
@@ -373,13 +347,6 @@ export class ResourceStore {
     return { stored: this.#store.put(kind.collection, before.key, object), gone: false };
   }
 
-  #isGone(object: ApiObject): boolean {
-    const { deletionTimestamp, deletionGracePeriodSeconds, finalizers } = object.metadata;
-    if (deletionTimestamp === undefined || (finalizers ?? []).length > 0) return false;
-    if (object.kind === 'Namespace') return namespaceFinalizers(object).length === 0;
-    return (deletionGracePeriodSeconds ?? 0) === 0;
-  }
-
   #validatePart(
     kind: Kind,
     part: Part,
@@ -413,31 +380,6 @@ export class ResourceStore {
       ...(kind.validate?.(object, before) ?? []),
       ...this.#expressionErrors(kind, object),
     ];
-  }
-
-  /** Preserves the fields that only the server sets, whatever the client sent. */
-  #keepSystemMetadata(object: ApiObject, current: ApiObject): void {
-    const { metadata } = object;
-    const kept = current.metadata;
-    for (const field of [
-      'name',
-      'namespace',
-      'uid',
-      'creationTimestamp',
-      'generation',
-      'generateName',
-    ] as const) {
-      delete metadata[field];
-      if (kept[field] !== undefined) Object.assign(metadata, { [field]: kept[field] });
-    }
-    for (const field of ['deletionTimestamp', 'deletionGracePeriodSeconds'] as const) {
-      delete metadata[field];
-      if (kept[field] !== undefined) Object.assign(metadata, { [field]: kept[field] });
-    }
-    if (kept.resourceVersion !== undefined) metadata.resourceVersion = kept.resourceVersion;
-    delete metadata.selfLink;
-    if (metadata.managedFields === undefined && kept.managedFields !== undefined)
-      metadata.managedFields = kept.managedFields;
   }
 
   #checkNamespace(kind: Kind, namespace: string, name: string): void {
@@ -493,35 +435,4 @@ export class ResourceStore {
     const bytes = Buffer.from(this.#randomUuid().replaceAll('-', ''), 'hex');
     return [...bytes.subarray(0, 5)].map((byte) => alphabet[byte % alphabet.length]).join('');
   }
-}
-
-/** Builds the refusal of a write that is based on an older version. */
-export function modified(kind: Kind, name: string): StatusError {
-  return conflict(
-    kind,
-    name,
-    'the object has been modified; please apply your changes to the latest version and try again',
-  );
-}
-
-/** Checks that a request's body is an object of the kind and namespace in the path. */
-export function checkBody(kind: Kind, namespace: string, body: unknown): ApiObject {
-  if (!isObject(body)) throw badRequest('the body of the request must be an object');
-  const expected = apiVersionOf(kind);
-  if (body['apiVersion'] !== undefined && body['apiVersion'] !== expected) {
-    throw badRequest(
-      `${kind.kind} in version ${JSON.stringify(body['apiVersion'])} cannot be handled as a ${kind.kind}: the expected version is ${JSON.stringify(expected)}`,
-    );
-  }
-  if (body['kind'] !== undefined && body['kind'] !== kind.kind) {
-    throw badRequest(
-      `${String(body['kind'])} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}`,
-    );
-  }
-  const metadata = isObject(body['metadata']) ? body['metadata'] : {};
-  if (kind.namespaced && metadata['namespace'] && metadata['namespace'] !== namespace) {
-    throw badRequest(`the namespace of the provided object does not match the namespace sent on the request`);
-  }
-  const { apiVersion: _version, kind: _kind, metadata: _metadata, ...rest } = body as JsonObject;
-  return { apiVersion: expected, kind: kind.kind, metadata: metadata as ApiObject['metadata'], ...rest };
 }

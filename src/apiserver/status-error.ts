@@ -135,3 +135,10 @@ export function versionMissing(kind: KindNames, name: string): StatusError {
   const error = invalid('metadata.resourceVersion', 0, 'must be specified for an update');
   return invalidObject({ ...kind, kind: kind.plural }, name, [error]);
 }
+
+/** Builds the refusal of a field that is longer than allowed. */
+export const tooLong = (field: string, most: number): FieldError => ({
+  field,
+  reason: 'FieldValueTooLong',
+  message: `Too long: may not be more than ${most} bytes`,
+});

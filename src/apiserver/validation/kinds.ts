@@ -6,6 +6,7 @@ import { validateRole, validateRoleBinding } from './access.ts';
 import { validateAutoscaler } from './autoscalers.ts';
 import { validateCertificateRequest } from './certificate-requests.ts';
 import { validateEndpointSlice, validateEndpoints } from './endpoints.ts';
+import { validateEvent } from './events.ts';
 import { validateFlowSchema, validatePriorityLevel } from './flow-control.ts';
 import { validateIngress, validateIngressClass } from './ingresses.ts';
 import { validateCronJob, validateJob } from './jobs.ts';
@@ -13,12 +14,9 @@ import { validateIpAddress, validateNetworkPolicy, validateServiceCidr } from '.
 import {
   validateConfigMap,
   validateDisruptionBudget,
-  validateEvent,
   validateLease,
-  validateLimitRange,
   validateNode,
   validatePriorityClass,
-  validateResourceQuota,
   validateRuntimeClass,
   validateSecret,
 } from './plain.ts';
@@ -29,6 +27,7 @@ import {
   validateValidatingBinding,
   validateValidatingPolicy,
 } from './policies.ts';
+import { validateLimitRange, validateResourceQuota } from './quotas.ts';
 import { validateService } from './service.ts';
 import {
   validateClaim,

@@ -1,8 +1,8 @@
 import { readBody } from '../requests/body.ts';
 import { warn } from '../requests/request-context.ts';
-import { checkBody } from '../resource-store.ts';
 import type { ResourceHandler } from '../routes/resource.ts';
 import { badRequest } from '../status-error.ts';
+import { checkBody } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject } from './write.ts';
 import { checkFields, readRequestOptions, storeOptions } from './write-options.ts';

@@ -3,13 +3,14 @@ import { applyJsonPatch, applyMergePatch } from '../json-patch.ts';
 import { apiVersionOf } from '../kind.ts';
 import type { ApiObject, JsonObject } from '../object.ts';
 import { contentType, readBody } from '../requests/body.ts';
-import { checkBody, type Part } from '../resource-store.ts';
+import type { Part } from '../resource-store.ts';
 import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
 import type { FieldSchema } from '../schema/patch-schema.ts';
 import { applyServerSide } from '../server-side-apply.ts';
 import type { ApiServices } from '../services.ts';
 import { StatusError } from '../status-error.ts';
 import { applyStrategicPatch } from '../strategic-patch.ts';
+import { checkBody } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject, updateObject } from './write.ts';
 import {

@@ -1,8 +1,9 @@
 import { storageKind } from '../conversion.ts';
 import { readBody } from '../requests/body.ts';
-import { checkBody, type Part } from '../resource-store.ts';
+import type { Part } from '../resource-store.ts';
 import type { ResourceHandler } from '../routes/resource.ts';
 import { badRequest } from '../status-error.ts';
+import { checkBody } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject, updateObject } from './write.ts';
 import { checkFields, readRequestOptions, storeOptions } from './write-options.ts';

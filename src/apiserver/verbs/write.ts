@@ -4,13 +4,14 @@ import { present, storageKind, toStorage } from '../conversion.ts';
 import type { Kind } from '../kind.ts';
 import { type ApiObject, namesVersion } from '../object.ts';
 import { warn } from '../requests/request-context.ts';
-import { modified, type PreparedWrite, type WriteOptions } from '../resource-store.ts';
+import type { PreparedWrite, WriteOptions } from '../resource-store.ts';
 import type { GroupVersionKind, ResourceContext } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
 import { StatusError } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
 import { statusWarnings } from '../validation/statuses.ts';
 import { objectWarnings } from '../validation/warnings.ts';
+import { modified } from '../write-rules.ts';
 import { optionsObject, type RequestOptions } from './write-options.ts';
 
 /** Maximum attempts of a write that conflicts with others between reading and storing. */

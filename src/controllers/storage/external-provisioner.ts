@@ -6,7 +6,7 @@ import {
   RESOURCES,
   splitKey,
 } from '../../kube/types.ts';
-import { messageOf } from '../../lib/errors.ts';
+import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { type ContextWith, controllerQueue, recorderFor } from '../context.ts';
 import { nodeTaints } from '../taints.ts';
 import { classOf, PROVISIONED_BY, SELECTED_NODE } from './claims.ts';
@@ -54,8 +54,10 @@ export function startExternalProvisioner(context: Context, local: LocalVolumes):
       return;
     }
     if (!node) {
-      fail(claim, 'no node is ready for a volume');
-      throw new Error('no node is ready for a volume');
+      const message = 'no node is ready for a volume';
+      fail(claim, message);
+      const hint = 'kubectl describe nodes shows why they are not ready';
+      throw new FairleadError(message, { op: 'provision volume', code: 'not-ready', hint });
     }
     const volume = localVolume(claim, storageClass, node, local.pathOf);
     const path = volume.spec?.local?.path ?? volume.spec?.hostPath?.path ?? '';

@@ -24,7 +24,6 @@ import { pullImage } from './image-pull.ts';
 import { createImageSource } from './image-source.ts';
 import { type ImageStore, openImageStore } from './image-store.ts';
 import { machineArchitecture } from './manifest.ts';
-import { defaultPullPolicy, formatReference, parseReference } from './reference.ts';
 import {
   buildImage,
   buildIndex,
@@ -75,42 +74,6 @@ function tree(name: string): Record<string, string> {
 const archiveOf = (image: TestImage, name?: string) =>
   ociArchive([{ descriptor: image.manifest, ...(name ? { name } : {}) }], image.blobs);
 const simple = () => buildImage([[{ path: 'hello', contents: 'there' }]]);
-
-describe('names', () => {
-  const digest = `sha256:${'a'.repeat(64)}`;
-  for (const [name, whole] of [
-    ['nginx', 'docker.io/library/nginx:latest'],
-    ['nginx:1.27', 'docker.io/library/nginx:1.27'],
-    ['me/app', 'docker.io/me/app:latest'],
-    ['docker.io/nginx', 'docker.io/library/nginx:latest'],
-    ['registry.k8s.io/pause:3.10', 'registry.k8s.io/pause:3.10'],
-    ['localhost/app', 'localhost/app:latest'],
-    ['127.0.0.1:5000/a/b/c:d', '127.0.0.1:5000/a/b/c:d'],
-    [`app@${digest}`, `docker.io/library/app@${digest}`],
-    [`app:1@${digest}`, `docker.io/library/app:1@${digest}`],
-  ] as const) {
-    test(`${name} is ${whole}`, () => assert.equal(formatReference(parseReference(name)), whole));
-  }
-  for (const [name, why] of [
-    ['', /repository/],
-    ['Nginx', /repository/],
-    ['a b', /repository/],
-    ['../x', /registry/],
-    ['app:', /tag/],
-    ['app:-x', /tag/],
-    ['app@sha256:12', /digest/],
-    ['app@md5:x@y', /"@"/],
-  ] as const) {
-    test(`${JSON.stringify(name)} is refused`, () =>
-      assert.throws(() => parseReference(name), { code: 'InvalidImageName', message: why }));
-  }
-  test('only the tag "latest" is always pulled', () => {
-    const policies = ['a', 'a:latest', 'a:1', `a@${digest}`].map((name) =>
-      defaultPullPolicy(parseReference(name)),
-    );
-    assert.deepEqual(policies, ['Always', 'Always', 'IfNotPresent', 'IfNotPresent']);
-  });
-});
 
 describe('layers', () => {
   test('later layers add, replace and remove; opaque folders hide lower contents', async () => {

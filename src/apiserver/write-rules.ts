@@ -1,0 +1,96 @@
+import { namespaceFinalizers } from './deletion.ts';
+import { apiVersionOf, type Kind } from './kind.ts';
+import { type ApiObject, isObject, type JsonObject, namesVersion } from './object.ts';
+import { badRequest, conflict, type StatusError, versionMissing } from './status-error.ts';
+
+// Rules of writes that follow from the request and the two states of the object alone.
+
+/** Checks that a request's body is an object of the kind and namespace in the path. */
+export function checkBody(kind: Kind, namespace: string, body: unknown): ApiObject {
+  if (!isObject(body)) throw badRequest('the body of the request must be an object');
+  const expected = apiVersionOf(kind);
+  if (body['apiVersion'] !== undefined && body['apiVersion'] !== expected) {
+    throw badRequest(
+      `${kind.kind} in version ${JSON.stringify(body['apiVersion'])} cannot be handled as a ${kind.kind}: the expected version is ${JSON.stringify(expected)}`,
+    );
+  }
+  if (body['kind'] !== undefined && body['kind'] !== kind.kind) {
+    throw badRequest(
+      `${String(body['kind'])} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}`,
+    );
+  }
+  const metadata = isObject(body['metadata']) ? body['metadata'] : {};
+  if (kind.namespaced && metadata['namespace'] && metadata['namespace'] !== namespace) {
+    throw badRequest(`the namespace of the provided object does not match the namespace sent on the request`);
+  }
+  const { apiVersion: _version, kind: _kind, metadata: _metadata, ...rest } = body as JsonObject;
+  return { apiVersion: expected, kind: kind.kind, metadata: metadata as ApiObject['metadata'], ...rest };
+}
+
+/** Throws StatusError if an update names another object, or another version of it. */
+export function checkPreconditions(kind: Kind, current: ApiObject, object: ApiObject): void {
+  const { metadata } = object;
+  const name = current.metadata.name ?? '';
+  if (!namesVersion(object)) {
+    if (kind.needsVersion) throw versionMissing(kind, name);
+  } else if (metadata.resourceVersion !== current.metadata.resourceVersion) throw modified(kind, name);
+  if (metadata.uid && metadata.uid !== current.metadata.uid) {
+    throw conflict(
+      kind,
+      name,
+      `Precondition failed: UID in precondition: ${metadata.uid}, UID in object meta: ${current.metadata.uid}`,
+    );
+  }
+  if (!metadata.name) {
+    throw badRequest(
+      `the name of the object (${name} based on URL) was undeterminable: name must be provided`,
+    );
+  }
+  if (metadata.name !== name) {
+    throw badRequest(
+      `the name of the object (${metadata.name}) does not match the name on the URL (${name})`,
+    );
+  }
+}
+
+/** Preserves the fields that only the server sets, whatever the client sent. */
+export function keepSystemMetadata(object: ApiObject, current: ApiObject): void {
+  const { metadata } = object;
+  const kept = current.metadata;
+  for (const field of [
+    'name',
+    'namespace',
+    'uid',
+    'creationTimestamp',
+    'generation',
+    'generateName',
+  ] as const) {
+    delete metadata[field];
+    if (kept[field] !== undefined) Object.assign(metadata, { [field]: kept[field] });
+  }
+  for (const field of ['deletionTimestamp', 'deletionGracePeriodSeconds'] as const) {
+    delete metadata[field];
+    if (kept[field] !== undefined) Object.assign(metadata, { [field]: kept[field] });
+  }
+  if (kept.resourceVersion !== undefined) metadata.resourceVersion = kept.resourceVersion;
+  delete metadata.selfLink;
+  if (metadata.managedFields === undefined && kept.managedFields !== undefined)
+    metadata.managedFields = kept.managedFields;
+}
+
+/** Returns true if a write completes the deletion of the object. */
+export function isGone(object: ApiObject): boolean {
+  const { deletionTimestamp, deletionGracePeriodSeconds, finalizers } = object.metadata;
+  if (deletionTimestamp === undefined || (finalizers ?? []).length > 0) return false;
+  if (object.kind === 'Namespace') return namespaceFinalizers(object).length === 0;
+  return (deletionGracePeriodSeconds ?? 0) === 0;
+}
+
+/** Builds the refusal of a write that is based on an older version. */
+export function modified(kind: Kind, name: string): StatusError {
+  return conflict(
+    kind,
+    name,
+    'the object has been modified; please apply your changes to the latest version and try again',
+  );
+}
