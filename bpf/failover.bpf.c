@@ -36,7 +36,7 @@ static __always_inline struct flow flow_of(struct bpf_sock_ops *ctx, const struc
 	return flow;
 }
 
-static __always_inline void on_connect(const struct flow *flow, struct peer *peer, const struct config *settings)
+static __always_inline void enter_pending(const struct flow *flow, const struct peer *peer, __u64 now)
 {
 	struct pending pending = {
 		.flow = *flow,
@@ -44,6 +44,12 @@ static __always_inline void on_connect(const struct flow *flow, struct peer *pee
 		.backend = peer->backend,
 		.source_class = peer->flags & PEER_NODE ? NODE : POD,
 	};
+
+	add_pending(&pending, now);
+}
+
+static __always_inline void on_connect(const struct flow *flow, struct peer *peer, const struct config *settings)
+{
 	__u64 now = bpf_ktime_get_ns();
 
 	if (settings->subscribers)
@@ -53,20 +59,26 @@ static __always_inline void on_connect(const struct flow *flow, struct peer *pee
 	/* An earlier connection from the same port may have left an entry. */
 	if (test_flag(REROUTES))
 		delete_reroute(flow);
-	add_pending(&pending, now);
+	enter_pending(flow, peer, now);
 }
 
 static __always_inline void on_syn_timeout(const struct flow *flow, const struct peer *peer, __u64 socket,
 				      const struct config *settings)
 {
 	struct pending *pending = find_pending(flow);
-	__u32 number = pending ? pending->backend : peer->backend;
 	__u64 now = bpf_ktime_get_ns();
 	struct address address;
+	__u32 number;
 	__be16 port;
 
-	if (pending)
+	if (pending) {
 		refresh_pending(flow, now);
+	} else if (settings->reroute) {
+		/* There was no way for it when it began. */
+		enter_pending(flow, peer, now);
+		pending = find_pending(flow);
+	}
+	number = pending ? pending->backend : peer->backend;
 	if (pending && pending->ignored_timeouts) {
 		pending->ignored_timeouts--;
 		return;

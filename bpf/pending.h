@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The table of pending connections. A connection is not entered, and therefore not rerouted, if its
- * set is full, if another processor takes the same way of the set at the same moment, or if another
- * flow has the same complete hash.
+ * The table of pending connections. A connection is not entered, and therefore not rerouted until its next timeout, if
+ * its set is full, if another processor takes the same way of the set at the same moment, or if another flow has the
+ * same complete hash.
  */
 #pragma once
 #include "branchless.h"

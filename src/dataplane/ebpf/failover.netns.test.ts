@@ -12,6 +12,8 @@ import { openEbpf } from '../testing/open-ebpf.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
 import type { EbpfDataplane } from './ebpf.ts';
+import { PENDING_SET } from './generated/layout.ts';
+import { closeMaps, indexKey, openMaps } from './maps.ts';
 import { linkPin, removePins } from './pins.ts';
 import { type Asked, type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
 import { holdAnswers } from './testing/held-answers.ts';
@@ -357,6 +359,43 @@ describe('failover in eBPF mode', () => {
     } finally {
       watch.close();
       for (const server of servers) server.close();
+    }
+  });
+
+  test('connections that began while the table of pending ones was full are rerouted when it has room', async () => {
+    // Not the addresses of other tests, which are ejected.
+    const silent = unused('ipv4')[0].replace(/99$/, '96');
+    topology.configure('far', `route add blackhole ${silent}`);
+    topology.configure('node', `route add ${silent} via 192.0.2.30 dev eth1`);
+    const made = service('ipv4', 'TCP', [at('pod1', 'ipv4'), [silent, TARGET]]);
+    await dataplane.sync(serviceMap([made]));
+    const { maps } = openMaps(pinPath) ?? {};
+    assert.ok(maps);
+    const { pending_sets: sets } = maps;
+    /** A tag of 0: free; else the hash of another flow, entered in this second. */
+    const fill = (tag: bigint) => {
+      const set = new Uint8Array(PENDING_SET.size);
+      new BigUint64Array(set.buffer, PENDING_SET.tags, 4).fill(tag);
+      for (let i = 0; i < sets.maxEntries; i++) sets.update(indexKey(i), set);
+    };
+    try {
+      outcomes.length = 0;
+      fill((2n << 32n) | ((process.hrtime.bigint() >> 30n) + 32n));
+      const storm = client('pod3').ask('tcp-storm', made.address ?? '', 80, { ...LOAD, times: 16 });
+      await eventually(
+        () => outcomes.filter(({ kind }) => kind === 'timeout').length,
+        (count) => count > 1,
+      );
+      fill(0n);
+      const { answers = {} } = await storm;
+      assert.deepEqual(
+        Object.keys(answers).filter((answer) => !answer.startsWith('pod1 ')),
+        [],
+      );
+    } finally {
+      closeMaps(maps);
+      topology.configure('far', `route del blackhole ${silent}`);
+      topology.configure('node', `route del ${silent}`);
     }
   });
 

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/syn-timeout.bpf.c; do not edit.
-export const SOURCE_HASH = '5c0963526b90d10e2c285d0c2a9f213546d539defd6eed58f794038c6f7b67d3';
+export const SOURCE_HASH = '97ea6a62d688031a633baf3a175b284019a4734fe106f8e8efb40d816c563b99';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAMgCAAAAAAAAAAAAAEAAAAAAAEAACQABAL8WAAAAAAAAtAEA' +
