@@ -27,7 +27,7 @@ const PROTOCOLS = new Map(
 );
 
 /**
- * The entry of a refused connection is removed within this time. Unanswered ones are removed later: by the kernel's
+ * The entry of a refused connection is removed within this time; those of unanswered ones usually later: by the kernel's
  * timeout, or by failover.
  */
 const RESET_MICROS = 250_000;
@@ -78,7 +78,7 @@ export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun, onSamp
           flows.delete(flow.id);
           // The entry of a connection that ended unseen outlives it; kernels before 5.11 do not tell its state here.
           if (begun ? begun.state !== 'over' : !isOver(flow))
-            report(isAnswered(flow) ? 'closed' : unanswered(protocol, age()), age());
+            report(isAnswered(flow) ? 'closed' : unanswered(flow, protocol, age()), age());
       }
     },
     () => onOverrun?.(),
@@ -116,9 +116,11 @@ export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun, onSamp
 const isOver = ({ tcpState }: Flow): boolean =>
   tcpState === TCP_STATE.timeWait || tcpState === TCP_STATE.close;
 
-function unanswered(protocol: Protocol, micros: number): FlowEventKind {
+/** A RST closes the entry before the kernel removes it. Kernels before 5.11 do not tell the state: then the age decides. */
+function unanswered({ tcpState }: Flow, protocol: Protocol, micros: number): FlowEventKind {
   if (protocol === 'UDP') return 'given-up';
-  return micros < RESET_MICROS ? 'reset' : 'timeout';
+  const isReset = tcpState === null ? micros < RESET_MICROS : tcpState === TCP_STATE.close;
+  return isReset ? 'reset' : 'timeout';
 }
 
 const isAnswered = ({ status }: Flow): boolean => (status & FLOW_STATUS.seenReply) !== 0;

@@ -3,8 +3,10 @@ import { after, before, describe, test } from 'node:test';
 import type { Dataplane } from '../../dataplane/dataplane.ts';
 import type { FlowEvent } from '../../dataplane/flow-event.ts';
 import { endpoint, frontend, serviceMap } from '../../dataplane/testing/service-map.ts';
-import { createTopology, type Topology } from '../../dataplane/testing/topology.ts';
+import { createTopology, SILENCE_MS, type Topology } from '../../dataplane/testing/topology.ts';
+import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import type { IPFamily } from '../../lib/address.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import type { Frontend } from '../../service/model.ts';
 import { watchTrackedFlows } from '../tracked-flows.ts';
 
@@ -42,14 +44,19 @@ export function testFlowEvents(
       topology?.close();
     });
 
-    const service = (family: IPFamily, protocol: 'TCP' | 'UDP', port: number): Frontend =>
+    const service = (
+      family: IPFamily,
+      protocol: 'TCP' | 'UDP',
+      port: number,
+      ip = topology.address('pod1', family),
+    ): Frontend =>
       frontend({
         kind: 'ClusterIP',
         service: 'web',
         address: vip(family),
         port: 80,
         protocol,
-        endpoints: [endpoint(topology.address('pod1', family), port)],
+        endpoints: [endpoint(ip, port)],
       });
 
     const rows = [
@@ -84,6 +91,44 @@ export function testFlowEvents(
           }
         });
       }
+    }
+
+    // The proxy of the userspace mode knows itself whether an endpoint answers.
+    for (const family of mode === 'userspace' ? [] : FAMILIES) {
+      test(`${family}: an unanswered connection whose entry is deleted early, as failover does`, async () => {
+        const silent = family === 'ipv4' ? '10.244.2.99' : 'fd00:244:2::99';
+        const gateway = family === 'ipv4' ? '192.0.2.30' : 'fd00:2::30';
+        topology.configure('far', `route add blackhole ${silent}`);
+        topology.configure('node', `route add ${silent} via ${gateway} dev eth1`);
+        const conntrack = new ConntrackConnection(topology.namespace('node'));
+        try {
+          await dataplane.sync(serviceMap([service(family, 'TCP', TARGET, silent)]));
+          events = [];
+          const asked = topology.ask('pod3', 'TCP', vip(family), 80, undefined, SILENCE_MS);
+          const [flow] = await eventually(
+            () =>
+              conntrack
+                .list(family, { destination: vip(family) })
+                .filter(({ reply }) => reply.source === silent),
+            ({ length }) => length > 0,
+          );
+          assert.ok(flow);
+          await conntrack.delete([flow]);
+          await eventually(
+            () => events.length,
+            (count) => count > 0,
+          );
+          assert.deepEqual(
+            events.map(({ kind }) => kind),
+            ['timeout'],
+          );
+          assert.equal(await asked, 'silence');
+        } finally {
+          conntrack.close();
+          topology.configure('far', `route del blackhole ${silent}`);
+          topology.configure('node', `route del ${silent}`);
+        }
+      });
     }
   });
 }
