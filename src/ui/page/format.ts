@@ -1,8 +1,9 @@
 /** Kept: `toLocaleString` makes a new one for each number. */
 const whole = new Intl.NumberFormat('en');
 
-/** Renders connections per second: "120/s", "0.4/s". */
+/** Renders connections per second: "120/s", "0.4/s", "0/s". */
 export function rateText(rate: number): string {
+  if (rate === 0) return '0/s';
   if (rate >= 9.95) return `${whole.format(Math.round(rate))}/s`;
   return rate < 0.05 ? '<0.1/s' : `${rate.toFixed(1)}/s`;
 }

@@ -31,11 +31,23 @@ test('a steady rate is shown from the first tick on', () => {
   assert.equal(NO_TRAFFIC.edges.size, 0, 'the start of other pages is not changed');
 });
 
+test('a client that begins later: the rates of the edges add up to those of the Service and of the cluster', () => {
+  const later: EdgeView = { ...EDGE, client: 'outside', count: 30 };
+  const both = tick({ edges: [EDGE, later], total: 40, services: { 'default/web': [40, 0] } });
+  let traffic = addTick(NO_TRAFFIC, tick());
+  for (let i = 0; i < 4; i++) {
+    traffic = addTick(traffic, both);
+    const sum = [...traffic.edges.values()].reduce((rate, edge) => rate + edge.rate, 0);
+    for (const rate of [traffic.services.get('default/web')?.rate, traffic.total])
+      assert.ok(Math.abs((rate ?? 0) - sum) < 1e-6, `${rate} is not ${sum}`);
+  }
+});
+
 test('an edge fades, and is gone after ten seconds of silence', () => {
   let traffic = addTick(NO_TRAFFIC, tick());
   for (let second = 1; second <= SILENCE_S; second++) traffic = addTick(traffic, QUIET);
   const [edge] = traffic.edges.values();
   assert.ok(edge && edge.rate < 1);
   traffic = addTick(traffic, QUIET);
-  assert.deepEqual([traffic.edges.size, traffic.services.size], [0, 0]);
+  assert.deepEqual([traffic.edges.size, traffic.services.size, traffic.total], [0, 0, 0]);
 });

@@ -44,6 +44,8 @@ export const SILENCE_S = 10;
 export function addTick(traffic: Traffic, tick: FlowTick): Traffic {
   const { seconds } = tick;
   const isFirst = traffic.ticks === 0;
+  // The same for all, also for those that begin later: the rates of edges add up to those of their Services, and to the total.
+  const weight = isFirst ? 1 : WEIGHT;
   const edges: Map<string, Kept<LiveEdge>> = isFirst
     ? new Map()
     : (traffic.edges as Map<string, Kept<LiveEdge>>);
@@ -56,10 +58,10 @@ export function addTick(traffic: Traffic, tick: FlowTick): Traffic {
     const key = `${edge.client} ${edge.service ?? ''} ${edge.endpoint ?? ''} ${edge.verdict}`;
     const before = edges.get(key);
     if (!before) {
-      edges.set(key, { ...edge, rate: count / seconds, silentFor: 0 });
+      edges.set(key, { ...edge, rate: (weight * count) / seconds, silentFor: 0 });
       continue;
     }
-    before.rate += (WEIGHT * count) / seconds;
+    before.rate += (weight * count) / seconds;
     before.latencyMs = edge.latencyMs ?? before.latencyMs;
     before.reason = edge.reason ?? before.reason;
     before.silentFor = 0;
@@ -76,18 +78,23 @@ export function addTick(traffic: Traffic, tick: FlowTick): Traffic {
   for (const [name, [count, failures]] of Object.entries(tick.services)) {
     const before = services.get(name);
     if (!before) {
-      services.set(name, { rate: count / seconds, failed: failures / seconds, silentFor: 0 });
+      services.set(name, {
+        rate: (weight * count) / seconds,
+        failed: (weight * failures) / seconds,
+        silentFor: 0,
+      });
       continue;
     }
-    before.rate += (WEIGHT * count) / seconds;
-    before.failed += (WEIGHT * failures) / seconds;
+    before.rate += (weight * count) / seconds;
+    before.failed += (weight * failures) / seconds;
     before.silentFor = 0;
   }
   const now = tick.total / seconds;
   return {
     edges,
     services,
-    total: isFirst ? now : traffic.total * (1 - WEIGHT) + now * WEIGHT,
+    // Not a rest of it that no edge shows.
+    total: edges.size + services.size === 0 ? now : traffic.total * (1 - WEIGHT) + now * weight,
     omittedEdges: tick.omittedEdges,
     ticks: traffic.ticks + 1,
   };
