@@ -53,6 +53,7 @@ export async function serveClusterPage(options: {
     random,
     logger: silentLogger,
     signal,
+    nodeAnswers: opened.report.state.dnsAddresses,
     onChanges: (changes) => hub.send({ type: 'objects', full: false, changes }),
   });
   await objects.synced;

@@ -34,6 +34,8 @@ export function followObjects(options: {
   readonly random: () => number;
   readonly logger: Logger;
   readonly signal: AbortSignal;
+  /** Cluster IPs for which each node answers itself. */
+  readonly nodeAnswers: readonly string[];
   readonly onChanges: (changes: ObjectChanges) => void;
 }): ObjectFeed {
   const { clock, onChanges } = options;
@@ -52,7 +54,9 @@ export function followObjects(options: {
     namespaces: (key: string) => ofObject(namespaces, key, () => true as const),
     pods: (key: string) => ofObject(pods, key, viewPod),
     services: (key: string) =>
-      ofObject(services, key, (one) => viewService(one, slices.byIndex(BY_SERVICE, key))),
+      ofObject(services, key, (one) =>
+        viewService(one, slices.byIndex(BY_SERVICE, key), options.nodeAnswers),
+      ),
   };
 
   let dirty = emptySets();

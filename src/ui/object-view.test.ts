@@ -21,6 +21,7 @@ const rows = [
         ],
       }),
       [],
+      [],
     ),
     wanted: { ports: ['80:30080/TCP', '53/UDP'], addresses: ['10.96.0.1'], hasSelector: false },
   },
@@ -32,22 +33,32 @@ const rows = [
         { loadBalancer: { ingress: [{ ip: '192.0.2.7' }] } },
       ),
       [],
+      [],
     ),
     wanted: { externalAddresses: ['192.0.2.7', '192.0.2.8'] },
   },
   {
+    what: 'the DNS of the cluster is answered by each node',
+    view: viewService(service({ clusterIPs: ['10.96.0.10'] }), [], ['10.96.0.10']),
+    wanted: { isOnNodes: true, endpoints: [] },
+  },
+  {
     what: 'the state of endpoints',
-    view: viewService(service({ selector: { app: 'web' } }), [
-      slice([
-        { addresses: ['10.244.0.4'], conditions: { ready: false, serving: true, terminating: true } },
-        { addresses: ['10.244.0.3'], conditions: { ready: false } },
-        {
-          addresses: ['10.244.0.2'],
-          nodeName: 'node-1',
-          targetRef: { kind: 'Pod', namespace: 'shop', name: 'web-1' },
-        },
-      ]),
-    ]),
+    view: viewService(
+      service({ selector: { app: 'web' } }),
+      [
+        slice([
+          { addresses: ['10.244.0.4'], conditions: { ready: false, serving: true, terminating: true } },
+          { addresses: ['10.244.0.3'], conditions: { ready: false } },
+          {
+            addresses: ['10.244.0.2'],
+            nodeName: 'node-1',
+            targetRef: { kind: 'Pod', namespace: 'shop', name: 'web-1' },
+          },
+        ]),
+      ],
+      [],
+    ),
     wanted: {
       hasSelector: true,
       endpoints: [

@@ -27,10 +27,11 @@ export function viewPod({ metadata, spec, status }: Pod): PodView {
   };
 }
 
-/** `slices`: those of this Service. */
+/** `slices`: those of this Service; `nodeAnswers`: cluster IPs for which each node answers itself. */
 export function viewService(
   { metadata, spec, status }: Service,
   slices: readonly EndpointSlice[],
+  nodeAnswers: readonly string[],
 ): ServiceView {
   const ingress = (status?.loadBalancer?.ingress ?? []).map(({ ip }) => ip);
   return {
@@ -42,6 +43,7 @@ export function viewService(
       ({ port, nodePort, protocol }) => `${port}${nodePort ? `:${nodePort}` : ''}/${protocol ?? 'TCP'}`,
     ),
     hasSelector: Object.keys(spec?.selector ?? {}).length > 0,
+    isOnNodes: (spec?.clusterIPs ?? []).some((address) => nodeAnswers.includes(address)),
     endpoints: slices.flatMap(viewEndpoints).sort((a, b) => (a.address < b.address ? -1 : 1)),
   };
 }

@@ -34,6 +34,8 @@ export interface ServiceView {
   /** "80/TCP", "80:30080/TCP" with a node port. */
   readonly ports: readonly string[];
   readonly hasSelector: boolean;
+  /** Each node answers for it itself, without endpoints: the cluster's DNS. */
+  readonly isOnNodes: boolean;
   readonly endpoints: readonly EndpointView[];
 }
 

@@ -132,9 +132,11 @@ function ServiceFacts({
       <h2>Endpoints</h2>
       {service.endpoints.length === 0 ? (
         <p class="quiet">
-          {service.hasSelector
-            ? 'None: no pod has the labels of the selector.'
-            : 'None: the Service has no selector, and no EndpointSlice was written for it.'}
+          {service.isOnNodes
+            ? 'None: each node answers itself, for its own pods.'
+            : service.hasSelector
+              ? 'None: no pod has the labels of the selector.'
+              : 'None: the Service has no selector, and no EndpointSlice was written for it.'}
         </p>
       ) : (
         <ul class="plain-list">

@@ -12,6 +12,7 @@ const service = (name: string, pods: readonly string[] = []): ServiceView => ({
   externalAddresses: [],
   ports: ['80/TCP'],
   hasSelector: true,
+  isOnNodes: false,
   endpoints: pods.map((pod, i) => ({ address: `10.244.0.${i + 2}`, pod, node: 'node-1', state: 'ready' })),
 });
 const edge = (
@@ -149,6 +150,23 @@ const BUSY = LARGE.flatMap(({ name }, i) => [
   edge(`team-${i % 20}/client-${i}`, name, `team-${i % 20}/pod-${i}`),
   edge(`team-${i % 20}/client-${i}`, name, null, { verdict: 'refused', count: 1 }),
 ]);
+
+test('a Service that nodes answer, one without endpoints, and an endpoint that is not a pod', () => {
+  const machine: ServiceView = {
+    ...service('default/kubernetes'),
+    endpoints: [{ address: '172.30.0.1', pod: null, node: null, state: 'ready' }],
+  };
+  const dns: ServiceView = { ...service('kube-system/kube-dns'), isOnNodes: true };
+  const { services, endpoints } = chooseRows(question([machine, dns, service('default/typo')], []));
+  const texts = (rows: MapRows['services']) =>
+    rows.map(({ label, detail, isUsable }) => [label, detail, isUsable]);
+  assert.deepEqual(texts(services), [
+    ['kubernetes', '1/1 ready', true],
+    ['typo', 'no endpoints', false],
+    ['kube-dns', 'on each node', true],
+  ]);
+  assert.deepEqual(texts(endpoints), [['172.30.0.1', '', true]]);
+});
 
 test('1,000 Services: grouped by namespace, clients by namespace, endpoints by node; few rows and links', () => {
   const chosen = chooseRows(question(LARGE, BUSY));

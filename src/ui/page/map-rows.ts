@@ -269,14 +269,18 @@ function serviceRows(services: readonly ServiceView[], traffic: Traffic, row: Ma
         detail:
           one.type === 'ExternalName'
             ? 'ExternalName'
-            : one.endpoints.length === 0
-              ? 'no endpoints'
-              : `${ready}/${one.endpoints.length} ready`,
+            : one.endpoints.length > 0
+              ? `${ready}/${one.endpoints.length} ready`
+              : one.isOnNodes
+                ? 'on each node'
+                : 'no endpoints',
         heading: i === 0 ? `namespace ${namespace}` : null,
         target: { kind: 'service', name: one.name },
-        // The nodes answer for some Services without endpoints, such as the cluster DNS.
         isUsable:
-          ready > 0 || one.type === 'ExternalName' || (counts !== undefined && counts.rate > counts.failed),
+          ready > 0 ||
+          one.isOnNodes ||
+          one.type === 'ExternalName' ||
+          (counts !== undefined && counts.rate > counts.failed),
         ...(counts ? { rate: counts.rate, failed: counts.failed } : {}),
       });
     }),
@@ -307,9 +311,15 @@ function endpointIndex(services: readonly ServiceView[], isGrouped: boolean): En
     for (const { address, pod, node, state } of endpoints) {
       const name = pod ?? address;
       const isUsable = state !== 'not-ready' || index.get(name)?.isUsable === true;
-      const detail =
-        state === 'ready' ? address : `${address}, ${state === 'not-ready' ? 'not ready' : state}`;
-      index.set(name, { node: node ?? '', isUsable, detail });
+      const detail = [
+        pod === null ? '' : address,
+        state === 'ready' ? '' : state === 'not-ready' ? 'not ready' : state,
+      ];
+      index.set(name, {
+        node: node ?? '',
+        isUsable,
+        detail: detail.filter((part) => part !== '').join(', '),
+      });
     }
   }
   return index;

@@ -1,12 +1,13 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { ClusterData } from './cluster-store.ts';
-import { rateText } from './format.ts';
+import { countText, rateText } from './format.ts';
 import { HOME, type MapView, type View, viewLink } from './link-state.ts';
 import { MapDetails } from './map-details.tsx';
 import { curveText, type PlacedLink, type PlacedRow, placeMap, ROW_HEIGHT } from './map-geometry.ts';
 import { chooseRows, type RowTarget } from './map-rows.ts';
 import { Motion } from './motion.tsx';
 import { Staggered, useDelayed } from './staggered.tsx';
+import { suggestedUrl } from './suggested-request.ts';
 import { isFailure, VERDICTS } from './verdicts.ts';
 
 const FIRST_LIMIT = 40;
@@ -151,8 +152,8 @@ function MapBar({
         {view.search !== '' && <span>“{view.search}”</span>}
       </nav>
       <p class="totals">
-        <span>{data.nodes.size} nodes</span>
-        <span>{data.services.size.toLocaleString('en')} Services</span>
+        <span>{countText(data.nodes.size, 'node')}</span>
+        <span>{countText(data.services.size, 'Service')}</span>
         <span class="figure">{rateText(traffic.total)}</span>
       </p>
       <fieldset class="zoom" aria-label="Zoom">
@@ -233,7 +234,7 @@ function Row({
         onClick={() => open(row.target)}
       >
         <span class="name">
-          <span class="label">{row.label}</span>
+          <Label text={row.label} />
           <span class="detail">{row.detail}</span>
         </span>
         {row.rate > 0 && (
@@ -243,6 +244,18 @@ function Row({
         )}
       </button>
     </>
+  );
+}
+
+/** A name; where there is no room for all of it, its end stays, which tells the pods of a Service apart. */
+function Label({ text }: { text: string }) {
+  const end = text.lastIndexOf('-');
+  if (end <= 0) return <span class="label">{text}</span>;
+  return (
+    <span class="label">
+      <span class="start">{text.slice(0, end)}</span>
+      <span>{text.slice(end)}</span>
+    </span>
   );
 }
 
@@ -280,7 +293,8 @@ function EmptyColumns({
   const client = [...data.pods.values()].find(
     ({ phase, isHostNetwork }) => phase === 'Running' && !isHostNetwork,
   );
-  const [service] = view.service === null ? data.services.keys() : [view.service];
+  const url = suggestedUrl(data.services.values(), view.service);
+  const chosen = view.service === null ? undefined : data.services.get(view.service);
   return (
     <>
       {rows.clients.length === 0 && (
@@ -292,14 +306,12 @@ function EmptyColumns({
           ) : (
             <>
               <p>No client here: no connection was opened in the last 10 seconds.</p>
-              {client && service && (
-                <>
-                  <p>Send some requests:</p>
-                  <code>
-                    {command} exec {client.name} -- fairlead request http://{hostOf(service)} --count 300
-                  </code>
-                </>
-              )}
+              <p>{url === null ? 'Start an example:' : 'Send some requests:'}</p>
+              <code>
+                {url === null || !client
+                  ? `${command} up -f examples/hello.yaml`
+                  : `${command} exec ${client.name} -- fairlead request ${url} --count 300`}
+              </code>
             </>
           )}
         </div>
@@ -331,19 +343,18 @@ function EmptyColumns({
       {rows.endpoints.length === 0 && rows.services.length > 0 && (
         <div class="empty" style={at(2)}>
           <p>
-            {rows.services.length > 0 && data.services.size > 0 && view.service !== null
-              ? 'The Service has no endpoints: no running pod has the labels of its selector.'
-              : 'Endpoints appear here with their first traffic. Choose a namespace to see all of them.'}
+            {chosen?.isOnNodes
+              ? 'Each node answers for this Service itself, without endpoints.'
+              : chosen
+                ? 'The Service has no endpoints: no running pod has the labels of its selector.'
+                : 'Endpoints appear here with their first traffic. Choose a namespace to see all of them.'}
           </p>
-          {view.service !== null && <code>kubectl get pods --show-labels</code>}
+          {chosen?.isOnNodes === false && <code>kubectl get pods --show-labels</code>}
         </div>
       )}
     </>
   );
 }
-
-/** "web.shop" of "shop/web". */
-const hostOf = (service: string): string => service.split('/').reverse().join('.');
 
 function Legend() {
   return (
