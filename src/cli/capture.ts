@@ -153,10 +153,18 @@ async function record(
     fail: end.reject,
   });
   if (options.duration > 0) setTimeout(stop, options.duration * 1000);
+  const flushing = setInterval(() => {
+    try {
+      sink.flush();
+    } catch (error) {
+      end.reject(error);
+    }
+  }, FLUSH_EVERY_MS);
   let lost = 0;
   try {
     await end.promise;
   } finally {
+    clearInterval(flushing);
     lost = capture.lost();
     capture.close();
   }
@@ -186,12 +194,18 @@ async function captureRemotely(
     return capture;
   });
 }
+
+/** How soon a program that reads the file, such as Wireshark behind a pipe, sees a packet. */
+const FLUSH_EVERY_MS = 250;
+
 interface Sink {
   begin(names: ReadonlyMap<string, string>): void;
   device(
     ...described: [place: CapturedFrame['place'], device: CapturedFrame['device'], number: number]
   ): void;
   frame(frame: CapturedFrame): void;
+  /** Writes what is waiting. */
+  flush(): void;
   end(): void;
 }
 
@@ -216,6 +230,7 @@ function printingSink(output: Output, options: Parameters<typeof renderFact>[1])
       const line = () => `${time.slice(11)}  ${where}  ${shown.packet}${note ? `; ${note}` : ''}\n`;
       output.out(renderFact(shown, options) ?? wrapLines(line(), output.columns));
     },
+    flush() {},
     end() {},
   };
 }
@@ -239,6 +254,7 @@ function fileSink(file: string, snapBytes: number): Sink {
   let waiting: Uint8Array[] = [];
   let bytes = 0;
   const flush = () => {
+    if (bytes === 0) return;
     try {
       const chunk = Buffer.concat(waiting);
       for (let at = 0; at < chunk.length; ) at += writeSync(fd, chunk, at);
@@ -259,6 +275,7 @@ function fileSink(file: string, snapBytes: number): Sink {
     },
     device: (place, device) => add(deviceBlock(place, device, snapBytes)),
     frame: (frame) => add(frameBlock(frame)),
+    flush,
     end() {
       flush();
       closeSync(fd);
