@@ -14,11 +14,13 @@ export function observedPlace(
 ): TracedPlace {
   using socket = openRouteSocket(netns);
   const devices = new Map<number, ObservedDevice>();
+  const hidden = new Set<number>();
   for (const link of listLinks(socket)) {
     const text = link.name === 'lo' ? 'loopback' : textOf(link);
-    if (text !== null) devices.set(link.index, { name: link.name, text, isPort: link.master !== null });
+    if (text === null) hidden.add(link.index);
+    else devices.set(link.index, { name: link.name, text, isPort: link.master !== null });
   }
-  return { kind, name, netns, devices };
+  return { kind, name, netns, devices, hidden };
 }
 
 /** Describes a device of a node. `owners`: pods by the names of their ports. */

@@ -7,6 +7,8 @@ import type { ObservedPlace, Sighting } from './sighting.ts';
 
 /** A place whose network namespace can be entered. */
 export interface TracedPlace extends ObservedPlace {
+  /** Indexes of devices that are not observed. */
+  readonly hidden: ReadonlySet<number>;
   readonly netns: NetnsRef;
 }
 
