@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { readFrame } from '../kernel/packet.ts';
 import { icmpErrorFrame, tcpFrame, udpFrame, vxlanFrame } from '../kernel/testing/frames.ts';
+import { createFrameOrder } from './capture.ts';
 import { frameText } from './frame-text.ts';
 import { createTranslationNotes } from './translation-notes.ts';
 
@@ -56,4 +57,37 @@ describe('a note on a packet', () => {
     ['a datagram', [udpFrame(ASKED), udpFrame(SENT)], [null, null]],
   ];
   for (const [name, frames, expected] of rows) test(name, () => assert.deepEqual(notes(frames), expected));
+});
+
+describe('the order of frames', () => {
+  const place = { kind: 'node', name: 'node-1' } as const;
+  const device = { name: 'eth0', text: 'uplink eth0', isPort: false };
+  const frameAt = (number: number, timeNs: bigint) => ({
+    ...{ place, device, number, packet: null },
+    frame: {
+      data: new Uint8Array(0),
+      length: 0,
+      device: 1,
+      direction: 'in',
+      isForOther: false,
+      timeNs,
+    } as const,
+  });
+
+  test('frames that wait in the kernel are read before later ones are passed on', () => {
+    const passed: number[] = [];
+    let unread = [frameAt(1, 10n)];
+    const order = createFrameOrder(
+      1000,
+      ({ number }) => passed.push(number),
+      () => {
+        const read = unread;
+        unread = [];
+        for (const frame of read) order.add(frame);
+      },
+    );
+    order.add(frameAt(2, 20n));
+    order.close();
+    assert.deepEqual(passed, [1, 2]);
+  });
 });

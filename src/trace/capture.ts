@@ -50,11 +50,19 @@ export interface FrameOrder {
   close(): void;
 }
 
-/** `holdMs`: how long frames wait for earlier ones of other places. */
-export function createFrameOrder(holdMs: number, onFrame: (frame: CapturedFrame) => void): FrameOrder {
+/**
+ * `holdMs`: how long frames wait for earlier ones of other places. `drain`: adds the frames that have passed, of which a busy
+ * process may have read those of some places only.
+ */
+export function createFrameOrder(
+  holdMs: number,
+  onFrame: (frame: CapturedFrame) => void,
+  drain: () => void = () => {},
+): FrameOrder {
   const noteOf = createTranslationNotes();
   let waiting: Omit<CapturedFrame, 'note'>[] = [];
   const pass = (untilNs: bigint | null) => {
+    drain();
     const ordered = waiting.sort((a, b) => Number(a.frame.timeNs - b.frame.timeNs));
     const next = untilNs === null ? -1 : ordered.findIndex(({ frame }) => frame.timeNs > untilNs);
     waiting = next < 0 ? [] : ordered.slice(next);
@@ -78,12 +86,14 @@ export function createFrameOrder(holdMs: number, onFrame: (frame: CapturedFrame)
 export async function startCapture(options: CaptureOptions): Promise<Capture> {
   const { places, snapBytes, tunnelPort, wants, onDevice, onFrame, onError, sleep } = options;
   const opener = await preparePacketTaps(sleep);
-  const order = createFrameOrder(HOLD_MS, onFrame);
   const taps: PacketTap[] = [];
+  const order = createFrameOrder(HOLD_MS, onFrame, () => {
+    for (const tap of taps) tap.drain();
+  });
   let count = 0;
   const close = () => {
-    opener.close();
     order.close();
+    opener.close();
   };
   try {
     for (const place of places) {
@@ -101,6 +111,7 @@ export async function startCapture(options: CaptureOptions): Promise<Capture> {
           filter: null,
           snapBytes,
           onFrame(frame) {
+            if (place.hidden.has(frame.device)) return;
             const packet = readFrame(frame.data, tunnelPort);
             if (!wants(packet)) return;
             const { device, number } =
