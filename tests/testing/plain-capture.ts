@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFile, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { type FieldReader, programMissing, readWithTshark } from './tshark.ts';
 
 /** A network namespace that is captured. `netns`: the file of the namespace. */
 export interface CapturedPlace {
@@ -44,20 +45,9 @@ export interface PlainCapture {
 }
 
 const run = promisify(execFile);
-const MAX_OUTPUT_BYTES = 1 << 28;
 
 /** Returns why packets cannot be captured here, or false. In CI they must be. */
-export function captureMissing(): string | false {
-  for (const program of ['tcpdump', 'tshark', 'mergecap']) {
-    try {
-      execFileSync(program, ['--version'], { stdio: 'ignore' });
-    } catch (error) {
-      if (process.env['CI']) throw error;
-      return `${program} is not installed`;
-    }
-  }
-  return false;
-}
+export const captureMissing = (): string | false => programMissing('tcpdump', 'tshark', 'mergecap');
 
 /** Captures all packets of all devices of the places with tcpdump; resolves when all of them have begun. */
 export async function startPlainCapture(places: readonly CapturedPlace[]): Promise<PlainCapture> {
@@ -161,25 +151,9 @@ async function readPackets(
     index: number,
   ) => Pick<PlainPacket, 'place' | 'device'> & { readonly isPort: boolean },
 ): Promise<PlainPacket[]> {
-  // In layers of the same protocol, such as those of a tunnel, each has a value.
-  const format = ['-T', 'fields', '-E', 'separator=/t', '-E', 'occurrence=a', '-E', 'aggregator=,'];
-  const { stdout } = await run(
-    'tshark',
-    [
-      '-n',
-      '-r',
-      file,
-      '-Y',
-      'tcp or udp or icmp or icmpv6',
-      ...format,
-      ...FIELDS.flatMap((name) => ['-e', name]),
-    ],
-    { maxBuffer: MAX_OUTPUT_BYTES },
-  );
-  return stdout.split('\n').flatMap((line): PlainPacket[] => {
-    if (line === '') return [];
-    const cells = line.split('\t');
-    const values = (field: Field) => (cells[FIELDS.indexOf(field)] ?? '').split(',');
+  const filter = 'tcp or udp or icmp or icmpv6';
+  const found = await readWithTshark(file, FIELDS, { filter });
+  return found.flatMap((values): PlainPacket[] => {
     const value = (field: Field) => values(field)[0] ?? '';
     const { isPort, ...seen } = deviceOf(Number(value('frame.interface_id')), Number(value('sll.ifindex')));
     const type = value('sll.pkttype');
@@ -205,7 +179,7 @@ interface Layer {
 }
 
 /** Returns the IP headers of a frame, from the outer to the inner one. Null: none. */
-function layersOf(protocols: readonly string[], values: (field: Field) => string[]): Layer[] | null {
+function layersOf(protocols: readonly string[], values: FieldReader<Field>): Layer[] | null {
   const next = { ip: 0, ipv6: 0, tcp: 0, udp: 0 };
   const take = (protocol: keyof typeof next, source: Field, destination: Field) => {
     const index = next[protocol]++;
@@ -225,7 +199,7 @@ function layersOf(protocols: readonly string[], values: (field: Field) => string
 
 function packetOf(
   layers: readonly Layer[],
-  values: (field: Field) => string[],
+  values: FieldReader<Field>,
 ): Omit<PlainPacket, 'place' | 'device' | 'direction' | 'timeNs'> | null {
   const found = layers.findIndex(({ above }) => above === 'icmp');
   const index = found < 0 ? layers.length - 1 : found;
@@ -248,7 +222,7 @@ function packetOf(
 }
 
 /** ICMP errors that a packet causes: neither questions nor redirects. */
-function isError(values: (field: Field) => string[]): boolean {
+function isError(values: FieldReader<Field>): boolean {
   const [type = ''] = values('icmp.type');
   const [type6 = ''] = values('icmpv6.type');
   return type === '' ? Number(type6) < 128 : ICMP_ERRORS.has(type);
