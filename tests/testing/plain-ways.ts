@@ -16,13 +16,14 @@ export interface PlainFlow {
   readonly servers: ReadonlySet<string>;
   /** Where the client is, and the address and port of its socket; null: not known. */
   readonly client: { readonly place: string; readonly end: string | null };
+  /** The packets that were sent from `beginNs` to `endNs` are its. */
   readonly beginNs: bigint;
   readonly endNs: bigint;
 }
 
 /** Returns the ways of a flow's packets in a capture: those of `fairlead trace`, each one once. */
 export function capturedWays(packets: readonly PlainPacket[], flow: PlainFlow): PlainWay[] {
-  const near = packets.filter(({ timeNs }) => timeNs >= flow.beginNs && timeNs <= flow.endNs);
+  const near = packets.filter(({ timeNs }) => timeNs >= flow.beginNs);
   const there = requestsOf(near, flow);
   const groups = new Map<string, { readonly kind: string; copies: PlainPacket[][] }>();
   for (const packet of near) {
@@ -37,7 +38,9 @@ export function capturedWays(packets: readonly PlainPacket[], flow: PlainFlow): 
     group.copies.at(-1)?.push(packet);
   }
   const ways = [...groups.values()].flatMap(({ kind, copies }) =>
-    copies.map((copy) => ({ kind, hops: copy.map((one) => hopText(deviceText(one), one, one.tunnel)) })),
+    copies
+      .filter(([first]) => first && first.timeNs <= flow.endNs)
+      .map((copy) => ({ kind, hops: copy.map((one) => hopText(deviceText(one), one, one.tunnel)) })),
   );
   return eachOnce(ways);
 }
