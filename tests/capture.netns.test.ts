@@ -217,7 +217,7 @@ function expectedDevices(): string[] {
     });
   return [...links].flatMap(([{ name }, devices]) =>
     devices
-      // The ports of the wire are no devices of the control plane.
+      // The ports of the wire do not belong to the control plane.
       .filter(({ master }) => name !== 'control-plane' || master === undefined)
       .map(({ ifname, ifindex, linkinfo }) => {
         const isNode = name.startsWith('node-');
