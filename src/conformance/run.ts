@@ -3,7 +3,7 @@ import { pause, systemClock } from '../lib/clock.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
-import { expectationIn } from './differences.ts';
+import { expectationIn, type ModeExpectation } from './differences.ts';
 import type { Expectation } from './expectation.ts';
 import type { Fixture, Place } from './fixture.ts';
 import { type Flow, packetOf } from './flows.ts';
@@ -97,14 +97,13 @@ async function runFlow<P extends Place>(
 ): Promise<FlowResult> {
   const node = flow.from.node;
   const mode = oracle.mode(node);
-  const { expected, difference } = expectationIn(mode, flow);
+  const expectation = expectationIn(mode, flow);
+  const { expected, difference } = expectation;
   const [verdict] = await oracle.decide(node, [packetOf(flow)]);
   // Before the first packet, so that the outcome cannot influence it.
   const explanation = await oracle.explain(flow.from.name, targetText(flow));
   const sightings: Sighting[] = [];
-  const seen = await send(fixture, flow, expected, mode, probe, paceMs, (sighting) =>
-    sightings.push(sighting),
-  );
+  const seen = await send(fixture, flow, expectation, probe, paceMs, (sighting) => sightings.push(sighting));
   const sourceProblem = findSourceProblem(fixture, explanation, sightings);
   const decided = decidedText(fixture, flow, verdict);
   const explained = explainedText(fixture, explanation);
@@ -130,12 +129,12 @@ async function runFlow<P extends Place>(
 async function send<P extends Place>(
   fixture: Fixture,
   flow: Flow<P>,
-  expected: Expectation,
-  mode: Mode,
+  expectation: ModeExpectation,
   probe: Prober<P>,
   paceMs: number,
   onAnswer: (sighting: Sighting) => void,
 ): Promise<string> {
+  const { expected } = expectation;
   const target = {
     from: flow.from,
     protocol: flow.protocol,
@@ -155,7 +154,7 @@ async function send<P extends Place>(
     }
     servers.add(outcome.server);
     onAnswer({ server: outcome.server, client: outcome.client });
-    sources.add(sourceOf(fixture, flow, expected, outcome, mode));
+    sources.add(sourceOf(fixture, flow, expectation, outcome));
     if (expected.action !== 'forward') break;
     const enough = flow.sticky ? tries >= 8 : expected.servers.every((name) => servers.has(name));
     if (enough && tries + 1 >= MIN_TRIES) break;
@@ -196,17 +195,16 @@ function findSourceProblem(
 function sourceOf(
   fixture: Fixture,
   flow: Flow,
-  expected: Expectation,
+  { expected, self }: ModeExpectation,
   answer: Extract<Outcome, { kind: 'answer' }>,
-  mode: Mode,
 ): string {
   const own = flow.from.addresses[flow.family];
   const isNode = fixture.nodeAddresses.get(flow.from.node)?.has(answer.client) === true;
   const isSelf = flow.from.name.endsWith(`/${answer.server}`);
-  // A pod that reaches itself must see the node, or its reply would not be translated back.
-  // If the socket's address was translated, the packets do not leave the pod, and the pod sees itself.
-  if (isSelf && mode === 'ebpf' && answer.client === own) return expectedSource(expected) ?? 'client';
-  if (isSelf) return isNode ? (expectedSource(expected) ?? 'node') : `itself (${answer.client})`;
+  if (isSelf) {
+    const seen = self.find((source) => (source === 'node' ? isNode : answer.client === own));
+    return seen ? (expectedSource(expected) ?? seen) : `itself (${answer.client})`;
+  }
   if (flow.from.kind === 'node') return isNode ? 'node' : answer.client;
   if (answer.client === own) return 'client';
   return isNode ? 'node' : answer.client;
