@@ -2,7 +2,7 @@ import { mkdirSync } from 'node:fs';
 import { Registry } from 'prom-client';
 import { createClient } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
-import { type Informer, startInformer } from '../kube/informer.ts';
+import { follow, type Informer } from '../kube/informer.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
@@ -72,13 +72,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     registry,
     missingRules,
     follow: (resource, settings = {}) =>
-      startInformer({
-        client,
-        resource,
-        clock,
-        random,
-        logger,
-        signal,
+      follow({ client, clock, random, logger, signal }, resource, {
         onMissingRule: (rule) => missingRules.set(resource, rule),
         ...settings,
       }),

@@ -120,7 +120,7 @@ export const command = defineCommand({
         explain: (from, to) => explainer.explain({ from, to, family: null }),
       };
       await settle(flows, oracle);
-      const drifts = await verify(state);
+      const before = await verify(state);
       let checked = 0;
       const progress = showProgress(output, systemClock, () => `${checked} of ${count} flows checked`);
       const onResult = (result: FlowResult) => {
@@ -140,7 +140,7 @@ export const command = defineCommand({
         progress.end();
       });
       const results = sent.flat();
-      drifts.push(...(await verify(state)));
+      const drifts = before.concat(await verify(state));
       const failed = results.filter(({ ok }) => !ok);
       const seconds = (performance.now() - started) / 1000;
       const facts = renderFacts(
@@ -189,10 +189,10 @@ function checkedCluster(state: ClusterState, client: CheckedCluster['client']): 
 
 /** Compares the kernel of every node with its ServiceMap, after an update in progress. */
 async function verify(state: ClusterState): Promise<(Drift & { node: string })[]> {
-  const found: (Drift & { node: string })[] = [];
+  let found: (Drift & { node: string })[] = [];
   for (const { name } of state.nodes) {
     const { drifts } = await askAgent<{ drifts: Drift[] }>(state, name, 'POST', '/verify');
-    found.push(...drifts.map((drift) => ({ ...drift, node: name })));
+    found = found.concat(drifts.map((drift) => ({ ...drift, node: name })));
   }
   return found;
 }

@@ -70,7 +70,7 @@ async function sendFlows(
       code: 'usage',
     });
   await settle(flows, oracle);
-  const drifts = await check.verify();
+  const before = await check.verify();
   let checked = 0;
   const progress = showProgress(output, systemClock, () => `${checked} of ${flows.length} flows checked`);
   const onResult = (result: FlowResult) => {
@@ -82,7 +82,7 @@ async function sendFlows(
   const results = await runFlows(fixture, flows, oracle, probe, concurrency, onResult).finally(() =>
     progress.end(),
   );
-  drifts.push(...(await check.verify()));
+  const drifts = before.concat(await check.verify());
   const failed = results.filter(({ ok }) => !ok).length;
   const notChecked = ['network policies', 'clients outside', ...skipped];
   const facts = renderFacts(

@@ -111,10 +111,10 @@ export async function openRemoteCheck(cluster: RemoteCluster, signal: AbortSigna
       return answer.kind === 'route' && answer.route !== null;
     },
     async verify() {
-      const found: (Drift & { node: string })[] = [];
+      let found: (Drift & { node: string })[] = [];
       for (const node of modes.keys()) {
         const { drifts } = (await cluster.ask(node, 'verify')) as { drifts: Drift[] };
-        found.push(...drifts.map((drift) => ({ ...drift, node })));
+        found = found.concat(drifts.map((drift) => ({ ...drift, node })));
       }
       return found;
     },

@@ -1,4 +1,3 @@
-import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AgentState } from '../agent/agent-state.ts';
 import { MAX_TRACED_PODS, type TraceBody, type TracedPod } from '../agent/trace-body.ts';
@@ -6,10 +5,8 @@ import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { Explanation } from '../observe/explain-view.ts';
-import { compare } from '../trace/agreement.ts';
 import type { End } from '../trace/hops.ts';
 import type { Observation, TracedPacket } from '../trace/observation.ts';
-import { MAX_SEQUENCE, trace } from '../trace/trace.ts';
 import { ownAddresses, podName } from './observed-places.ts';
 import { problemText, type RemoteCluster } from './remote-cluster.ts';
 import { refuseOutside } from './remote-explain.ts';
@@ -18,11 +15,11 @@ import {
   followProxy,
   longestAnswerMs,
   MAX_ENDPOINT_PODS,
+  sendTraced,
   serviceNode,
   type TracedFlow,
   type TraceQuestion,
   tracedProtocol,
-  translatorsOf,
 } from './trace-flow.ts';
 
 /** Who sends the packet of a trace, and who observes it. */
@@ -73,21 +70,11 @@ export async function traceRemotely(
   try {
     const isProxied = entry !== null && endpoints.length > 0 && (await hasProxy(cluster, entry));
     const proxy = isProxied ? await followProxy(cluster, entry, end.signal) : null;
-    const destination = { ip: packet.destination, port: packet.port };
-    const result = await trace({
-      origin: plan.origin,
-      protocol,
-      destination,
-      endpoints: endpoints.map(({ address, port }) => ({ ip: address, port })),
-      proxy,
-      translators: translatorsOf(explanation),
-      sequence: randomInt(1, MAX_SEQUENCE),
-      observe: (traced) => observeRemotely(cluster, plan, traced, destination, onProblem),
+    return await sendTraced(explanation, packet, {
+      ...{ origin: plan.origin, protocol, proxy },
+      observe: (traced, destination) => observeRemotely(cluster, plan, traced, destination, onProblem),
       patienceMs: patienceMs(isProxied ? endpoints.length : 0),
-      sleep: (ms) => sleep(ms),
-      now: () => performance.now(),
     });
-    return { explanation, trace: result, agreement: compare(explanation, result.legs, result.answer) };
   } finally {
     end.abort();
   }

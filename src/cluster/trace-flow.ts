@@ -14,11 +14,12 @@ import type { Explanation } from '../observe/explain-view.ts';
 import type { Protocol } from '../service/model.ts';
 import { type Agreement, compare, onlyEndpoint } from '../trace/agreement.ts';
 import type { ProxyConnection } from '../trace/flow.ts';
-import type { Translator, Translators } from '../trace/hops.ts';
+import type { End, Translator, Translators } from '../trace/hops.ts';
 import type { TracedProxy } from '../trace/judge.ts';
 import { observeHere } from '../trace/local-observation.ts';
+import type { Observation, TracedPacket } from '../trace/observation.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
-import { MAX_SEQUENCE, type TraceResult, trace } from '../trace/trace.ts';
+import { MAX_SEQUENCE, type TraceOptions, type TraceResult, trace } from '../trace/trace.ts';
 import { askAgent } from './agent-client.ts';
 import { createFlowExplainer } from './explain-flow.ts';
 import { agentFlows, type FlowSource, type FlowStreams, readFlows } from './flow-reader.ts';
@@ -73,30 +74,41 @@ export async function traceFlow(
   const isProxied = modeDiffers(mode, 'server-sees-node') && endpoints.length > 0;
   const end = new AbortController();
   const proxy = isProxied && entry !== null ? await followProxy(agentFlows(state), entry, end.signal) : null;
-  const destination = { ip: packet.destination, port: packet.port };
-  const pause = (ms: number) => sleep(ms);
   const tunnelPort = state.overlay === 'vxlan' ? TUNNEL_PORT : null;
-  const result = await trace({
-    origin,
-    protocol,
-    destination,
-    endpoints: endpoints.map(({ address, port }) => ({ ip: address, port })),
-    proxy,
-    translators: translatorsOf(explanation),
-    sequence: randomInt(1, MAX_SEQUENCE),
-    observe: (traced) =>
+  return await sendTraced(explanation, packet, {
+    ...{ origin, protocol, proxy },
+    observe: (traced, destination) =>
       observeHere(
         traced,
-        { places, tunnelPort, send: { origin, destination }, sleep: pause },
+        { places, tunnelPort, send: { origin, destination }, sleep: (ms) => sleep(ms) },
         (observation) => {
           observation.send();
           return observation;
         },
       ),
     patienceMs: longestAnswerMs(isProxied ? endpoints.length : 0),
-    sleep: pause,
-    now: () => performance.now(),
   }).finally(() => end.abort());
+}
+
+/** Sends a packet of an explained flow, follows it, and compares its way with the explanation. Throws the errors of `trace`. */
+export async function sendTraced(
+  explanation: Explanation,
+  { destination: ip, port }: NonNullable<Explanation['packet']>,
+  options: Pick<TraceOptions, 'origin' | 'protocol' | 'proxy' | 'patienceMs'> & {
+    readonly observe: (packet: TracedPacket, destination: End) => Promise<Observation>;
+  },
+): Promise<TracedFlow> {
+  const destination = { ip, port };
+  const result = await trace({
+    ...options,
+    destination,
+    endpoints: explanation.endpoints.map((endpoint) => ({ ip: endpoint.address, port: endpoint.port })),
+    translators: translatorsOf(explanation),
+    sequence: randomInt(1, MAX_SEQUENCE),
+    observe: (packet) => options.observe(packet, destination),
+    sleep: (ms) => sleep(ms),
+    now: () => performance.now(),
+  });
   return { explanation, trace: result, agreement: compare(explanation, result.legs, result.answer) };
 }
 

@@ -1,5 +1,5 @@
 import { type Client, type DeleteOptions, hasReason, type PatchType } from '../kube/client.ts';
-import type { Informer } from '../kube/informer.ts';
+import { follow, type Informer } from '../kube/informer.ts';
 import type { KubeObject, Resource } from '../kube/types.ts';
 
 /**
@@ -26,6 +26,15 @@ export interface Cache<T extends KubeObject> {
 
 export const BY_NAMESPACE = 'namespace';
 export const BY_CONTROLLER = 'controller';
+
+/** Starts an informer with the options of a controller's context, and returns its cache. */
+export function followCache<T extends KubeObject>(
+  context: Parameters<typeof follow<T>>[0],
+  resource: Resource<T>,
+  settings: Parameters<typeof follow<T>>[2] = {},
+): Cache<T> {
+  return createCache(context.client, resource, follow(context, resource, settings), context.signal);
+}
 
 export function createCache<T extends KubeObject>(
   client: Client,

@@ -1,10 +1,9 @@
-import { startInformer } from '../kube/informer.ts';
 import { holdLease } from '../kube/lease.ts';
 import { ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
-import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
+import { RESOURCES } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
-import { type Cache, createCache } from './cache.ts';
+import { followCache } from './cache.ts';
 import { type AddressContext, startLoadBalancerAddresses } from './load-balancer-addresses.ts';
 
 /** The Lease of the only process that assigns addresses. */
@@ -22,30 +21,16 @@ export async function electPools(
 ): Promise<void> {
   const { client, clock, random, logger, signal } = context;
   const work = async (held: AbortSignal) => {
-    const follow = <T extends KubeObject>(resource: Resource<T>, namespace?: string): Cache<T> =>
-      createCache(
-        client,
-        resource,
-        startInformer({
-          client,
-          resource,
-          clock,
-          random,
-          logger,
-          signal: held,
-          ...(namespace === undefined ? {} : { namespace }),
-        }),
-        held,
-      );
+    const holding = { ...context, signal: held };
     const caches = {
-      services: follow(RESOURCES.services),
-      namespaces: follow(RESOURCES.namespaces),
-      nodes: follow(RESOURCES.nodes),
-      leases: follow(RESOURCES.leases, ANNOUNCEMENT_NAMESPACE),
+      services: followCache(holding, RESOURCES.services),
+      namespaces: followCache(holding, RESOURCES.namespaces),
+      nodes: followCache(holding, RESOURCES.nodes),
+      leases: followCache(holding, RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE }),
     };
     await Promise.all(Object.values(caches).map(({ informer }) => informer.synced));
     held.throwIfAborted();
-    startLoadBalancerAddresses({ ...context, signal: held, caches }, pools);
+    startLoadBalancerAddresses({ ...holding, caches }, pools);
     logger.info({ identity }, 'assigning load-balancer addresses');
   };
   await holdLease({

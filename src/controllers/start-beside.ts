@@ -1,7 +1,6 @@
-import { startInformer } from '../kube/informer.ts';
 import { ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
-import { type Cache, createCache } from './cache.ts';
+import { type Cache, followCache } from './cache.ts';
 import { startLoadBalancerAddresses } from './load-balancer-addresses.ts';
 import { startPolicyHints } from './policy-hints.ts';
 import { dropManagedFields, type StartOptions } from './start.ts';
@@ -14,21 +13,10 @@ import { startExternalProvisioner } from './storage/external-provisioner.ts';
 export function startBesideControllers(start: StartOptions): { readonly ready: Promise<void> } {
   const { client, clock, random, logger, signal, options } = start;
   const follow = <T extends KubeObject>(resource: Resource<T>, namespace?: string): Cache<T> =>
-    createCache(
-      client,
-      resource,
-      startInformer({
-        client,
-        resource,
-        clock,
-        random,
-        logger,
-        signal,
-        transform: dropManagedFields<T>,
-        ...(namespace === undefined ? {} : { namespace }),
-      }),
-      signal,
-    );
+    followCache(start, resource, {
+      transform: dropManagedFields<T>,
+      ...(namespace === undefined ? {} : { namespace }),
+    });
   const caches = {
     namespaces: follow(RESOURCES.namespaces),
     nodes: follow(RESOURCES.nodes),

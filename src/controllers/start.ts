@@ -1,10 +1,9 @@
 import type { Client } from '../kube/client.ts';
-import { startInformer } from '../kube/informer.ts';
 import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { startAutoscalers } from './autoscaling/autoscaler.ts';
-import { type Cache, createCache } from './cache.ts';
+import { type Cache, followCache } from './cache.ts';
 import { startCertificateSigning } from './certificate-signing.ts';
 import { startClusterRoleAggregation } from './cluster-role-aggregation.ts';
 import type { Caches, ControllerContext, ControllerOptions } from './context.ts';
@@ -62,12 +61,7 @@ export interface ControllerParts {
 export function startControllers(start: StartOptions): { readonly ready: Promise<void> } {
   const { client, clock, random, logger, signal } = start;
   const follow = <T extends KubeObject>(resource: Resource<T>, transform = dropManagedFields<T>): Cache<T> =>
-    createCache(
-      client,
-      resource,
-      startInformer({ client, resource, clock, random, logger, signal, transform }),
-      signal,
-    );
+    followCache(start, resource, { transform });
   const caches: Caches = {
     namespaces: follow(RESOURCES.namespaces),
     nodes: follow(RESOURCES.nodes),

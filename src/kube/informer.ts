@@ -79,6 +79,18 @@ const STARTING_MS = 120_000;
 /** Interval between attempts for an optional resource that is missing or forbidden. */
 const OPTIONAL_RETRY_MS = 600_000;
 
+/** The options that the informers of a process share. */
+type SharedOptions = 'client' | 'clock' | 'random' | 'logger' | 'signal';
+
+/** Starts an informer with the shared options of a context, which may have others. */
+export function follow<T extends KubeObject>(
+  { client, clock, random, logger, signal }: Pick<InformerOptions<T>, SharedOptions>,
+  resource: Resource<T>,
+  settings: Omit<InformerOptions<T>, SharedOptions | 'resource'> = {},
+): Informer<T> {
+  return startInformer({ ...{ client, clock, random, logger, signal, resource }, ...settings });
+}
+
 /** Starts to follow the resource; ends with the signal. */
 export function startInformer<T extends KubeObject>(options: InformerOptions<T>): Informer<T> {
   const { client, resource, clock, signal, logger } = options;

@@ -58,7 +58,7 @@ export function printTable(spec: TableSpec): string {
       if (!set) continue;
       const list = elements.get(one.set) ?? [];
       elements.set(one.set, list);
-      list.push(...printElements(set, shapeOf(set), one));
+      for (const line of printElements(set, shapeOf(set), one)) list.push(line);
     }
   }
   return [

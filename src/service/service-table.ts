@@ -267,12 +267,15 @@ interface ChangeParts {
  * Returns the addresses of endpoints that were added to, removed from, or moved within the ejection list.
  */
 function changedAddresses(before: ReadonlySet<EndpointKey>, after: ReadonlySet<EndpointKey>): Set<string> {
-  const changed = [...before.symmetricDifference(after)];
-  const kept = [...before.intersection(after)];
+  const changed = before.symmetricDifference(after);
   const keptAfter = [...after].filter((key) => before.has(key));
   const keptBefore = [...before].filter((key) => after.has(key));
-  if (keptBefore.some((key, i) => key !== keptAfter[i])) changed.push(...kept);
-  return new Set(changed.map((key) => key.slice(0, key.lastIndexOf(':')).replace(/^\[(.*)\]$/, '$1')));
+  const isMoved = keptBefore.some((key, i) => key !== keptAfter[i]);
+  return new Set(
+    [...(isMoved ? before.union(after) : changed)].map((key) =>
+      key.slice(0, key.lastIndexOf(':')).replace(/^\[(.*)\]$/, '$1'),
+    ),
+  );
 }
 
 function addressChanges(changes: readonly { key: string; before: unknown; after: unknown }[]) {

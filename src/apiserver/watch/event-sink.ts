@@ -89,12 +89,13 @@ export function convertingSink(
       isBusy = false;
     }
   };
-  const put = (...items: Item[]) => {
-    queue.push(...items);
+  const put = (...items: Item[]) => putAll(items);
+  const putAll = (items: readonly Item[]) => {
+    for (const item of items) queue.push(item);
     void pump();
   };
   return {
-    initial: (objects) => put(...objects.map((initial) => ({ initial }))),
+    initial: (objects) => putAll(objects.map((initial) => ({ initial }))),
     change: (change) => put({ change }),
     bookmark: (bookmark) => put({ bookmark }),
     afterwards: (task) => put({ task }),

@@ -127,7 +127,7 @@ export class ForwardingTable {
     this.#slotWrites.reserve(countSlots(map));
     for (const key of found.removedBackends) this.#removed.add(textOf(key));
     this.#adoptedIds = new Map([...found.frontends].map(([key, { id }]) => [key, id]));
-    this.#nextId = Math.max(0, ...this.#adoptedIds.values()) + 1;
+    this.#nextId = this.#adoptedIds.values().reduce((max, id) => Math.max(max, id), 0) + 1;
     // The search goes through the frontends, since there are fewer of them than endpoints.
     for (const frontend of map.frontends.values()) this.#set(frontend, null);
     for (const frontend of map.frontends.values()) this.#replan(frontend, map);
@@ -338,7 +338,7 @@ export class ForwardingTable {
   #releaseRuns({ pod, node }: Entry, kept: ReadonlySet<Placed | null>): void {
     for (const placed of new Set([pod.placed, node.placed])) {
       if (!placed || kept.has(placed)) continue;
-      this.#memberDeletes.push(...memberKeys(placed));
+      for (const key of memberKeys(placed)) this.#memberDeletes.push(key);
       this.#release(placed);
     }
   }

@@ -176,7 +176,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
       const { table } = TREES[tree];
       const { written, deleted } = trees[tree].update(edits[tree]);
       for (const [chain, rules] of written) out.written[table].set(chain, rules);
-      out.deleted[table].push(...deleted);
+      for (const chain of deleted) out.deleted[table].push(chain);
     }
   }
 

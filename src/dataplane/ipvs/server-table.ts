@@ -270,7 +270,7 @@ export class ServerTable {
       }
       seen.add(key);
       if (!sameServer(server, state.server)) drifts.push({ object, kind: 'different' });
-      drifts.push(...compareReals(object, state.reals, read(server.id)));
+      for (const drift of compareReals(object, state.reals, read(server.id))) drifts.push(drift);
     }
     for (const [key, { server }] of this.#servers) {
       if (!seen.has(key)) {

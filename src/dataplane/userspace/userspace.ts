@@ -151,7 +151,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       const state = families.includes(frontend.family) ? program(frontend) : null;
       if (state) programmed.set(frontend.key, state);
     }
-    unused.push(...listeners.sweep().unused);
+    unused = unused.concat(listeners.sweep().unused);
     const encodeMs = performance.now() - started;
     const committed = await tables.replace((family) =>
       renderTable(family, map.node, {
@@ -184,7 +184,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       ofFamily.set(key, state?.group ?? null);
     }
     const swept = listeners.sweep();
-    unused.push(...swept.unused);
+    unused = unused.concat(swept.unused);
     for (const listener of swept.unused) groups.get(listener.family)?.set(listenerOwner(listener), null);
     for (const listener of swept.opened) {
       groups.get(listener.family)?.set(listenerOwner(listener), renderListener(listener));
@@ -323,7 +323,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         removed = true;
         failures.clear();
         listeners.releaseAll();
-        unused.push(...listeners.sweep().unused);
+        unused = unused.concat(listeners.sweep().unused);
         retire();
         await forget(earlier);
       }),
