@@ -6,7 +6,7 @@ import { after, before, describe, test } from 'node:test';
 import { listenTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
-import type { Frontend, ServiceMap } from '../../service/model.ts';
+import type { ServiceMap } from '../../service/model.ts';
 import type { FlowEvent } from '../flow-event.ts';
 import { openEbpf } from '../testing/open-ebpf.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
@@ -17,6 +17,7 @@ import { closeMaps, indexKey, openMaps } from './maps.ts';
 import { linkPin, removePins } from './pins.ts';
 import { type Asked, type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
 import { holdAnswers } from './testing/held-answers.ts';
+import { createServices } from './testing/separate-services.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const CLIENTS = ['pod3', 'node'] as const;
@@ -32,7 +33,6 @@ describe('failover in eBPF mode', () => {
   let pinPath: string;
   const clients = new Map<Place, Client>();
   const outcomes: { kind: string; endpoint: string }[] = [];
-  let next = 1;
 
   const open = (attachment?: 'clsact') =>
     openEbpf({
@@ -65,27 +65,7 @@ describe('failover in eBPF mode', () => {
     if (group) await removeTestGroup(group);
   });
 
-  /**
-   * Returns a Service with a separate address, so that only the endpoints' numbers can link it to earlier
-   * ones.
-   */
-  function service(
-    family: IPFamily,
-    protocol: 'TCP' | 'UDP',
-    targets: readonly (readonly [string, number])[],
-    failover = true,
-  ): Frontend {
-    const n = next++;
-    const made = frontend({
-      kind: 'ClusterIP',
-      service: `s${n}`,
-      address: family === 'ipv4' ? `10.96.7.${n}` : `fd00:96::7:${n}`,
-      port: 80,
-      protocol,
-      endpoints: targets.map(([ip, port]) => endpoint(ip, port)),
-    });
-    return { ...made, options: { ...made.options, failover } };
-  }
+  const service = createServices();
 
   const at = (place: Place, family: IPFamily): readonly [string, number] => [
     topology.address(place, family),

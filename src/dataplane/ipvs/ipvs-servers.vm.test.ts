@@ -1,101 +1,18 @@
 import assert from 'node:assert/strict';
-import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
-import { manualClock } from '../../lib/clock.ts';
-import type { Frontend, Protocol, ServiceMap } from '../../service/model.ts';
-import { changeBetween, endpoint, frontend, NODE, serviceMap } from '../testing/service-map.ts';
-import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { changeBetween, frontend, NODE, serviceMap } from '../testing/service-map.ts';
+import type { Place } from '../testing/topology.ts';
 import { openUdpFlow } from '../testing/udp-flow.ts';
-import { createIpvs } from './ipvs.ts';
-import type { IpvsDataplane, IpvsOptions } from './options.ts';
 import { createSchedulerProbe } from './scheduler-probe.ts';
 import { SCHEDULERS } from './schedulers.ts';
-import { connectEcho, serveEcho } from './testing/echo.ts';
-import { listServers } from './testing/servers.ts';
+import { ECHO, PLACES, serverScene, TARGET, VIP } from './testing/server-scene.ts';
 
-const TARGET = 8080;
-const ECHO = 9000;
-const VIP = '10.96.0.50';
 const OUTER = '203.0.113.50';
-const PLACES: readonly Place[] = ['pod1', 'pod2', 'far'];
 
 describe('virtual servers', () => {
-  let topology: Topology;
-  let dataplane: IpvsDataplane;
-  let map: ServiceMap;
-  const clock = manualClock(1_000_000);
-  const open: { destroy(): void }[] = [];
-  const servers: { close(): void }[] = [];
-
-  before(async () => {
-    topology = createTopology();
-    for (const place of PLACES) {
-      await topology.serve(place, TARGET);
-      servers.push(serveEcho(topology, place, ECHO));
-    }
-  });
-  beforeEach(() => start());
-  afterEach(async () => {
-    for (const socket of open.splice(0)) socket.destroy();
-    await dataplane.remove();
-    await dataplane.close();
-  });
-  after(() => {
-    for (const server of servers) server.close();
-    topology?.close();
-  });
-
-  function start(options: Partial<IpvsOptions> = {}): void {
-    dataplane = createIpvs({
-      families: ['ipv4', 'ipv6'],
-      netns: topology.namespace('node'),
-      clock,
-      ...options,
-    });
-    map = serviceMap([]);
-  }
-
-  async function sync(frontends: readonly Frontend[], node = NODE) {
-    map = serviceMap(frontends, node);
-    return await dataplane.sync(map);
-  }
-
-  async function apply(frontends: readonly Frontend[]) {
-    const next = serviceMap(frontends);
-    const report = await dataplane.apply(changeBetween(map, next), next);
-    map = next;
-    assert.deepEqual(report.failed, []);
-    assert.deepEqual(await dataplane.verify(), []);
-    return report;
-  }
-
-  const at = (port: number, ...places: Place[]) =>
-    places.map((place) => endpoint(topology.address(place, 'ipv4'), port, place !== 'far'));
-
-  function clusterIP(
-    places: readonly Place[],
-    more: { protocol?: Protocol; port?: number; target?: number; spared?: readonly Place[] } = {},
-  ) {
-    const { protocol = 'TCP', port = 80, target = TARGET } = more;
-    const endpoints = at(target, ...places);
-    const spared = at(target, ...(more.spared ?? []));
-    return frontend({ kind: 'ClusterIP', service: 'web', address: VIP, port, protocol, endpoints, spared });
-  }
-
-  const withScheduler = (f: Frontend, ipvsScheduler: string): Frontend => ({
-    ...f,
-    options: { ...f.options, ipvsScheduler },
-  });
-
-  const list = () => listServers(topology);
-  const ask = async (from: Place, address = VIP, port = 80, protocol: 'TCP' | 'UDP' = 'TCP') =>
-    (await topology.ask(from, protocol, address, port)).split(' ')[0];
-
-  async function connect(from: Place, address: string, port: number) {
-    const connection = await connectEcho(topology, from, address, port);
-    open.push(connection);
-    return connection;
-  }
+  const scene = serverScene();
+  const { clock, start, sync, apply, at, clusterIP, withScheduler, list, ask, connect } = scene;
 
   test('ipvsadm lists Services by address and node ports by mark', async () => {
     const endpoints = at(TARGET, 'pod1', 'far');
@@ -162,9 +79,12 @@ describe('virtual servers', () => {
   });
 
   test('the check of a scheduler fails at once, naming a missing kernel module', async () => {
-    await dataplane.requireScheduler('wlc');
-    await assert.rejects(dataplane.requireScheduler('fastest'), { code: 'no-scheduler', object: 'fastest' });
-    const connection = new IpvsConnection(topology.namespace('node'));
+    await scene.dataplane.requireScheduler('wlc');
+    await assert.rejects(scene.dataplane.requireScheduler('fastest'), {
+      code: 'no-scheduler',
+      object: 'fastest',
+    });
+    const connection = new IpvsConnection(scene.topology.namespace('node'));
     try {
       const probe = createSchedulerProbe(connection, ['ipv4', 'ipv6'], 0xfa1f_ffff, ['rr', 'elsewhere']);
       assert.equal(await probe.check('rr'), null);
@@ -190,7 +110,7 @@ describe('virtual servers', () => {
     assert.equal(list().get(`TCP ${VIP}:80`)?.reals.get('10.244.1.11:9000')?.weight, 0);
     for (let i = 0; i < 5; i++) assert.equal((await connect('outside', VIP, 80)).place, 'pod2');
     clock.advance(60_000);
-    assert.deepEqual(await dataplane.verify(), []);
+    assert.deepEqual(await scene.dataplane.verify(), []);
     assert.ok(await gone.says('still here'));
   });
 
@@ -208,7 +128,7 @@ describe('virtual servers', () => {
     await apply([clusterIP(['pod1'])]);
     assert.equal(list().get(`TCP ${VIP}:80`)?.reals.size, 3);
     clock.advance(2000);
-    await dataplane.verify();
+    await scene.dataplane.verify();
     assert.deepEqual([...(list().get(`TCP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.11:8080']);
   });
 
@@ -218,15 +138,15 @@ describe('virtual servers', () => {
     await connect('pod3', VIP, 80);
     await apply([clusterIP([], { target: ECHO })]);
     assert.equal(list().get(`TCP ${VIP}:80`)?.reals.size, 2);
-    await dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port: ECHO }]);
+    await scene.dataplane.endConnections([{ ip: scene.topology.address('pod1', 'ipv4'), port: ECHO }]);
     assert.deepEqual([...(list().get(`TCP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.12:9000']);
     clock.advance(3_600_000);
-    await dataplane.verify();
+    await scene.dataplane.verify();
     // The next check for drained servers.
     clock.advance(2000);
-    await dataplane.verify();
+    await scene.dataplane.verify();
     assert.equal(list().has(`TCP ${VIP}:80`), false);
-    assert.deepEqual(await dataplane.verify(), []);
+    assert.deepEqual(await scene.dataplane.verify(), []);
   });
 
   test('a deleted Service keeps its open connections and rejects new ones until they are closed', async () => {
@@ -235,14 +155,17 @@ describe('virtual servers', () => {
     await apply([]);
     assert.equal((await connect('pod3', VIP, 80)).place, 'ECONNREFUSED');
     assert.ok(await connection.says('still here'));
-    assert.match(topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'), /10\.96\.0\.50/);
-    await dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port: ECHO }]);
-    assert.equal(list().size, 0);
-    assert.doesNotMatch(
-      topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),
+    assert.match(
+      scene.topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),
       /10\.96\.0\.50/,
     );
-    assert.deepEqual(await dataplane.verify(), []);
+    await scene.dataplane.endConnections([{ ip: scene.topology.address('pod1', 'ipv4'), port: ECHO }]);
+    assert.equal(list().size, 0);
+    assert.doesNotMatch(
+      scene.topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),
+      /10\.96\.0\.50/,
+    );
+    assert.deepEqual(await scene.dataplane.verify(), []);
   });
 
   test('UDP does not drain: its flows go to another endpoint', async () => {
@@ -259,7 +182,7 @@ describe('virtual servers', () => {
       clusterIP(places, { protocol: 'UDP', spared }),
     ];
     await sync(dns([], 'pod1'));
-    const flow = await openUdpFlow(topology.namespace('pod3'), VIP, 80);
+    const flow = await openUdpFlow(scene.topology.namespace('pod3'), VIP, 80);
     try {
       assert.equal(await flow.ask(), 'pod1');
       await apply(dns(['pod1'], 'pod2'));
@@ -267,9 +190,9 @@ describe('virtual servers', () => {
       for (let i = 0; i < 3; i++) assert.equal(await ask('pod3', VIP, 80, 'UDP'), 'pod2', 'a new flow');
       // The checks for endpoints without connections do not remove it.
       clock.advance(60_000);
-      assert.deepEqual(await dataplane.verify(), []);
+      assert.deepEqual(await scene.dataplane.verify(), []);
       assert.equal(await flow.ask(), 'pod1');
-      await dataplane.close();
+      await scene.dataplane.close();
       start();
       await sync(dns(['pod1'], 'pod2'));
       assert.equal(await flow.ask(), 'pod1', 'after a restart');
@@ -292,25 +215,25 @@ describe('virtual servers', () => {
     const connections = [
       await connect('pod3', VIP, 80),
       await connect('pod3', VIP, 80),
-      await connect('outside', topology.address('node', 'ipv4'), 30_090),
-      await connect('outside', topology.address('node', 'ipv4'), 30_091),
+      await connect('outside', scene.topology.address('node', 'ipv4'), 30_090),
+      await connect('outside', scene.topology.address('node', 'ipv4'), 30_091),
       await connect('outside', OUTER, 80),
     ];
     await apply([clusterIP(['pod1'], { target: ECHO }), ...frontends.slice(1)]);
     const before = [...list().keys()].sort();
-    await dataplane.close();
+    await scene.dataplane.close();
     for (const connection of connections) assert.ok(await connection.says('without an agent'));
     start();
     await sync([clusterIP(['pod1'], { target: ECHO }), ...frontends.slice(1)]);
     assert.deepEqual([...list().keys()].sort(), before);
     assert.equal(list().get(`TCP ${VIP}:80`)?.reals.get('10.244.1.12:9000')?.weight, 0);
-    assert.deepEqual(await dataplane.verify(), []);
+    assert.deepEqual(await scene.dataplane.verify(), []);
     for (const connection of connections) assert.ok(await connection.says('with another one'));
   });
 
   test('removing the mode keeps virtual servers of other programs', async () => {
     const ours = [clusterIP(['pod1']), clusterIP(['pod1'], { protocol: 'UDP' })];
-    const add = (...words: string[]) => topology.run('node', 'ipvsadm', ...words);
+    const add = (...words: string[]) => scene.topology.run('node', 'ipvsadm', ...words);
     add('-A', '-t', '198.51.100.1:80', '-s', 'wlc');
     add('-a', '-t', '198.51.100.1:80', '-r', '10.244.1.11:8080', '-m', '-w', '5');
     add('-A', '-f', '77', '-s', 'sh');
@@ -319,22 +242,22 @@ describe('virtual servers', () => {
     await apply([]);
     await sync(ours);
     for (const [name, server] of theirs) assert.deepEqual(list().get(name), server);
-    assert.deepEqual(await dataplane.verify(), []);
-    await dataplane.remove();
+    assert.deepEqual(await scene.dataplane.verify(), []);
+    await scene.dataplane.remove();
     assert.deepEqual(list(), theirs);
-    assert.doesNotMatch(topology.run('node', 'ip', 'link'), /fairlead/);
-    assert.doesNotMatch(topology.run('node', 'nft', 'list', 'tables'), /fairlead/);
+    assert.doesNotMatch(scene.topology.run('node', 'ip', 'link'), /fairlead/);
+    assert.doesNotMatch(scene.topology.run('node', 'nft', 'list', 'tables'), /fairlead/);
     assert.equal(
-      topology.run('node', 'sysctl', '-n', 'net.ipv4.vs.conntrack').trim(),
+      scene.topology.run('node', 'sysctl', '-n', 'net.ipv4.vs.conntrack').trim(),
       '1',
       'other programs may need it',
     );
     add('-C');
-    await dataplane.remove();
+    await scene.dataplane.remove();
   });
 
   test('a virtual server of another program at a Service’s address is reported and kept', async () => {
-    const add = (...words: string[]) => topology.run('node', 'ipvsadm', ...words);
+    const add = (...words: string[]) => scene.topology.run('node', 'ipvsadm', ...words);
     const theirs = () => [...list()].filter(([, { scheduler }]) => scheduler === 'sh');
     add('-A', '-t', `${VIP}:80`, '-s', 'sh');
     add('-a', '-t', `${VIP}:80`, '-r', '10.99.99.99:7', '-m', '-w', '5');
@@ -348,22 +271,22 @@ describe('virtual servers', () => {
       );
       assert.deepEqual(theirs(), first);
       assert.equal(await ask('pod3', VIP, 81), 'pod1');
-      assert.deepEqual(await dataplane.verify(), []);
+      assert.deepEqual(await scene.dataplane.verify(), []);
     }
     // A server that is created later, at an address of the mode's interface.
     add('-A', '-t', `${VIP}:82`, '-s', 'sh');
     const both = theirs();
     const more = serviceMap([...wanted, clusterIP(['pod1'], { port: 82 })]);
-    const { failed } = await dataplane.apply(changeBetween(map, more), more);
+    const { failed } = await scene.dataplane.apply(changeBetween(scene.map, more), more);
     assert.match(failed.map(({ error }) => error.message).join(), /virtual server TCP 10\.96\.0\.50:82/);
     assert.deepEqual(theirs(), both);
-    await dataplane.sync(more);
+    await scene.dataplane.sync(more);
     assert.deepEqual(theirs(), both);
-    assert.deepEqual(await dataplane.verify(), []);
+    assert.deepEqual(await scene.dataplane.verify(), []);
     add('-D', '-t', `${VIP}:82`);
-    assert.deepEqual((await dataplane.sync(more)).failed.length, 1);
+    assert.deepEqual((await scene.dataplane.sync(more)).failed.length, 1);
     assert.equal(await ask('pod3', VIP, 82), 'pod1');
-    await dataplane.remove();
+    await scene.dataplane.remove();
     assert.deepEqual([...list()], first);
     add('-C');
   });
@@ -377,17 +300,17 @@ describe('virtual servers', () => {
     assert.equal(await ask('outside', own), 'pod1');
     assert.equal(await ask('node', own), 'pod1');
     assert.doesNotMatch(
-      topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),
+      scene.topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),
       /192\.0\.2/,
     );
-    assert.equal(await topology.ask('outside', 'TCP', own, 81), 'refused');
-    assert.deepEqual(await dataplane.verify(), []);
-    await dataplane.remove();
-    assert.match(topology.run('node', 'ip', '-br', 'addr'), /192\.0\.2\.10/);
+    assert.equal(await scene.topology.ask('outside', 'TCP', own, 81), 'refused');
+    assert.deepEqual(await scene.dataplane.verify(), []);
+    await scene.dataplane.remove();
+    assert.match(scene.topology.run('node', 'ip', '-br', 'addr'), /192\.0\.2\.10/);
   });
 
   test('an address that appears on another device of the node is removed from the interface', async () => {
-    await dataplane.close();
+    await scene.dataplane.close();
     let noticed = 0;
     start({ onForeignChange: () => noticed++ });
     const frontends = [
@@ -402,24 +325,24 @@ describe('virtual servers', () => {
     await sync(frontends);
     await new Promise((resolve) => setTimeout(resolve, 50));
     assert.equal(noticed, 0);
-    topology.configure('node', `addr add ${OUTER}/32 dev eth0`);
+    scene.topology.configure('node', `addr add ${OUTER}/32 dev eth0`);
     try {
       for (let i = 0; i < 100 && noticed === 0; i++) await new Promise((resolve) => setTimeout(resolve, 10));
       assert.ok(noticed > 0);
-      assert.equal((await dataplane.verify()).length, 1);
+      assert.equal((await scene.dataplane.verify()).length, 1);
       await sync(frontends);
-      assert.deepEqual(await dataplane.verify(), []);
+      assert.deepEqual(await scene.dataplane.verify(), []);
       assert.equal(await ask('outside', OUTER), 'pod1');
     } finally {
-      topology.configure('node', `addr del ${OUTER}/32 dev eth0`);
+      scene.topology.configure('node', `addr del ${OUTER}/32 dev eth0`);
     }
     await sync(frontends);
-    assert.deepEqual(await dataplane.verify(), []);
+    assert.deepEqual(await scene.dataplane.verify(), []);
     assert.equal(await ask('outside', OUTER), 'pod1');
   });
 
   test('the node’s ports and node ports do not answer on Services’ addresses', async () => {
-    await topology.serve('node', 7070);
+    await scene.topology.serve('node', 7070);
     await sync([
       clusterIP(['pod1']),
       frontend({
@@ -462,16 +385,16 @@ describe('virtual servers', () => {
       frontend({ kind: 'LoadBalancer', service: 'web', address: six, port: 80, endpoints: [] }),
     ]);
     assert.equal(await ask('outside', OUTER), 'pod1');
-    topology.configure('outside', `route add ${OUTER}/32 dev eth0`, `route add ${six}/128 dev eth0`);
+    scene.topology.configure('outside', `route add ${OUTER}/32 dev eth0`, `route add ${six}/128 dev eth0`);
     try {
       assert.notEqual(await ask('outside', OUTER), 'pod1');
       await ask('outside', six);
-      assert.doesNotMatch(topology.run('outside', 'ip', 'neigh', 'show', OUTER), /lladdr/);
-      assert.doesNotMatch(topology.run('outside', 'ip', 'neigh', 'show', six), /lladdr/);
+      assert.doesNotMatch(scene.topology.run('outside', 'ip', 'neigh', 'show', OUTER), /lladdr/);
+      assert.doesNotMatch(scene.topology.run('outside', 'ip', 'neigh', 'show', six), /lladdr/);
     } finally {
-      topology.configure('outside', `route del ${OUTER}/32 dev eth0`, `route del ${six}/128 dev eth0`);
+      scene.topology.configure('outside', `route del ${OUTER}/32 dev eth0`, `route del ${six}/128 dev eth0`);
     }
-    assert.match(topology.run('node', 'ip', 'route', 'get', '192.0.2.20'), /src 192\.0\.2\.10/);
+    assert.match(scene.topology.run('node', 'ip', 'route', 'get', '192.0.2.20'), /src 192\.0\.2\.10/);
   });
 
   test('SCTP is balanced and masqueraded', async () => {
@@ -488,20 +411,23 @@ if os.fork() == 0:
         c, peer = s.accept()
         c.sendall(("%s" % peer[0]).encode()); c.close()
 `;
-    topology.run('pod1', ...program(served));
+    scene.topology.run('pod1', ...program(served));
     await sync([clusterIP(['pod1'], { protocol: 'SCTP', port: 3868, target: 3868 })]);
     const asked = `
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132)
 s.settimeout(5); s.connect(("${VIP}", 3868)); print(s.recv(100).decode())
 `;
-    assert.equal(topology.run('pod3', ...program(asked)).trim(), topology.address('pod3', 'ipv4'));
-    assert.match(topology.run('outside', ...program(asked)).trim(), /^(10\.244\.1\.1|192\.0\.2\.10)$/);
+    assert.equal(
+      scene.topology.run('pod3', ...program(asked)).trim(),
+      scene.topology.address('pod3', 'ipv4'),
+    );
+    assert.match(scene.topology.run('outside', ...program(asked)).trim(), /^(10\.244\.1\.1|192\.0\.2\.10)$/);
     assert.equal(list().get(`SCTP ${VIP}:3868`)?.reals.size, 1);
   });
 
   test('configured timeouts are set', async () => {
-    await dataplane.close();
+    await scene.dataplane.close();
     start({ timeouts: { udp: 77 } });
     const [tcp] = timeouts();
     await sync([]);
@@ -509,7 +435,8 @@ s.settimeout(5); s.connect(("${VIP}", 3868)); print(s.recv(100).decode())
   });
 
   const timeouts = () =>
-    /Timeout.*: (\d+) (\d+) (\d+)/.exec(topology.run('node', 'ipvsadm', '-L', '--timeout'))?.slice(1) ?? [];
+    /Timeout.*: (\d+) (\d+) (\d+)/.exec(scene.topology.run('node', 'ipvsadm', '-L', '--timeout'))?.slice(1) ??
+    [];
 
   test('explain names the kernel objects that a packet passes', async () => {
     await sync([clusterIP(PLACES)]);
@@ -520,7 +447,7 @@ s.settimeout(5); s.connect(("${VIP}", 3868)); print(s.recv(100).decode())
       port: 80,
       protocol: 'TCP',
     } as const;
-    const steps = dataplane.locate([...map.frontends.values()][0] ?? assert.fail(), packet);
+    const steps = scene.dataplane.locate([...scene.map.frontends.values()][0] ?? assert.fail(), packet);
     assert.deepEqual(
       steps.map(({ object }) => object),
       [
