@@ -1,10 +1,11 @@
 import { type SpawnOptions, spawn } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { nodeResolvConf } from '../cluster/places.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { spawnInNetns } from '../kernel/netns.ts';
+import { readOptionalFolder } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
@@ -100,7 +101,7 @@ function spawnInPod(state: ClusterState, target: string, container: string, prog
   const [namespace, name] = target.includes('/') ? target.split('/') : ['default', target];
   for (const node of state.nodes) {
     const folder = join(clusterPaths(state.name).node(node.name), 'state');
-    for (const uid of list(join(folder, 'pods'))) {
+    for (const uid of readOptionalFolder(join(folder, 'pods'))) {
       const pod = readJson(join(folder, 'pods', uid, 'pod.json')) as {
         metadata?: { name?: string; namespace?: string; deletionTimestamp?: string };
         spec?: { containers?: { name: string }[] };
@@ -135,15 +136,6 @@ function spawnInPod(state: ClusterState, target: string, container: string, prog
     code: 'no-pod',
     hint: 'kubectl get pods -A; write NAMESPACE/POD for a pod outside the namespace "default"',
   });
-}
-
-function list(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return [];
-    throw error;
-  }
 }
 
 function readJson(file: string): unknown {

@@ -1,6 +1,7 @@
-import { copyFileSync, readdirSync, rmSync, statSync, truncateSync } from 'node:fs';
+import { copyFileSync, rmSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
-import { hasCode, isDiskFull } from '../lib/errors.ts';
+import { readOptionalFolder } from '../kernel/optional-file.ts';
+import { isDiskFull } from '../lib/errors.ts';
 
 /** The limit of one log, as the kubelet's containerLogMaxSize. */
 export const MAX_LOG_BYTES = 10 * 1024 * 1024;
@@ -27,11 +28,5 @@ export function rotateLogs(folder: string, maxBytes = MAX_LOG_BYTES): string[] {
   });
 }
 
-function logsIn(folder: string): string[] {
-  try {
-    return readdirSync(folder).filter((name) => name.endsWith('.log'));
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return [];
-    throw error;
-  }
-}
+const logsIn = (folder: string): string[] =>
+  readOptionalFolder(folder).filter((name) => name.endsWith('.log'));

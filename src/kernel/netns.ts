@@ -1,10 +1,10 @@
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readdirSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, statSync, unlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { addressBytes } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { errnoError, libc, systemError } from './libc.ts';
-import { removeOptionalFile } from './optional-file.ts';
+import { readOptionalFolder, removeOptionalFile } from './optional-file.ts';
 import { AF_INET, AF_INET6, SOCK_CLOEXEC, SOL_SOCKET } from './socket-numbers.ts';
 
 /**
@@ -160,12 +160,7 @@ function errnoCode(): string {
 
 /** Returns the names of the namespaces under /run/netns. */
 export function listNetns(): string[] {
-  try {
-    return readdirSync(NETNS_DIR).sort();
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return [];
-    throw error;
-  }
+  return readOptionalFolder(NETNS_DIR).sort();
 }
 
 export function netnsExists(name: string): boolean {

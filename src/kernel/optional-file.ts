@@ -1,9 +1,14 @@
-import { readFileSync, unlinkSync } from 'node:fs';
+import { readdirSync, readFileSync, unlinkSync } from 'node:fs';
 import { hasCode } from '../lib/errors.ts';
 
 /** Returns a file's text; null if the file does not exist. */
 export function readOptionalFile(path: string): string | null {
-  return ifThere(() => readFileSync(path, 'utf8'));
+  return ifThere(() => readFileSync(path, 'utf8'), 'ENOENT');
+}
+
+/** Returns the names in a folder; none if the folder does not exist. */
+export function readOptionalFolder(path: string): string[] {
+  return ifThere(() => readdirSync(path), 'ENOENT', 'ENOTDIR') ?? [];
 }
 
 /** Removes a file. Returns true if it existed. */
@@ -11,15 +16,15 @@ export function removeOptionalFile(path: string): boolean {
   const removed = ifThere(() => {
     unlinkSync(path);
     return true;
-  });
+  }, 'ENOENT');
   return removed ?? false;
 }
 
-function ifThere<T>(act: () => T): T | null {
+function ifThere<T>(act: () => T, ...absent: readonly string[]): T | null {
   try {
     return act();
   } catch (error) {
-    if (hasCode(error, 'ENOENT')) return null;
+    if (hasCode(error, ...absent)) return null;
     throw error;
   }
 }

@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { libc } from '../kernel/libc.ts';
+import { readOptionalFolder } from '../kernel/optional-file.ts';
 import { hasCode } from '../lib/errors.ts';
 import { readControlGroups } from './control-groups.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
@@ -35,14 +36,16 @@ export async function removeRuntimeState(stateDir: string, cgroupParent: string)
 function recordedProcesses(stateDir: string): ProcessIdentity[] {
   const found: ProcessIdentity[] = [];
   const pods = join(stateDir, 'pods');
-  for (const uid of entries(pods)) {
+  for (const uid of readOptionalFolder(pods)) {
     const sandbox = readJson(join(pods, uid, 'sandbox.json')) as Sandbox | null;
     if (sandbox) found.push(sandbox.pause);
     const containers = join(pods, uid, 'containers');
-    for (const name of entries(containers)) {
+    for (const name of readOptionalFolder(containers)) {
       const state = readJson(join(containers, name, 'state.json')) as { process?: ProcessIdentity } | null;
       if (state?.process) found.push(state.process);
-      for (const run of entries(join(containers, name)).filter((entry) => entry.startsWith('run-'))) {
+      for (const run of readOptionalFolder(join(containers, name)).filter((entry) =>
+        entry.startsWith('run-'),
+      )) {
         const monitor = monitorOf(join(containers, name, run));
         if (monitor) found.push(monitor);
       }
@@ -119,15 +122,6 @@ function mountsBelow(folder: string): string[] {
     )
     .filter((target) => target.startsWith(`${folder}/`))
     .reverse();
-}
-
-function entries(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return [];
-    throw error;
-  }
 }
 
 function readJson(file: string): unknown {

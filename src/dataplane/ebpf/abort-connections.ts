@@ -1,9 +1,9 @@
+import { type ControlGroupOwner, groupNamespaces } from '../../kernel/group-namespaces.ts';
 import { NETLINK_SOCK_DIAG, NetlinkSocket } from '../../kernel/netlink/socket.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { destroySocket, listSockets, TCP_STATE } from '../../kernel/sock-diag.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { hasCode } from '../../lib/errors.ts';
-import { type ControlGroupOwner, clientNamespaces } from './client-namespaces.ts';
 import { flowKey, formatMapped, type Peer, readPeer, readRerouteTarget } from './entries.ts';
 import type { Maps } from './maps.ts';
 
@@ -23,7 +23,7 @@ export function abortConnections(
 ): number {
   const gone = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
   let aborted = 0;
-  for (const netns of clientNamespaces(owners)) {
+  for (const netns of groupNamespaces(owners)) {
     using socket = openIn(netns);
     if (!socket) continue;
     for (const family of FAMILIES) {

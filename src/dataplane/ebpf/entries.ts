@@ -206,8 +206,7 @@ export interface SlotEntry extends MappedEndpoint {
 export function readSlotEntry(slot: Uint8Array): SlotEntry {
   const view = viewOf(slot);
   return {
-    address: slot.subarray(ENDPOINT.address, ENDPOINT.address + 16),
-    port: view.getUint16(ENDPOINT.port),
+    ...readEndpoint(slot, ENDPOINT.address, ENDPOINT.port),
     owner: view.getUint32(ENDPOINT.owner, true),
     backend: view.getUint32(ENDPOINT.backend, true),
   };
@@ -229,8 +228,7 @@ export function readAffinity(key: Uint8Array, value: Uint8Array): AffinityEntry 
     client: keyView.getBigUint64(AFFINITY_KEY.client, true),
     frontend: keyView.getUint32(AFFINITY_KEY.frontend, true),
     at: view.getBigUint64(AFFINITY.at, true),
-    address: value.subarray(AFFINITY.address, AFFINITY.address + 16),
-    port: view.getUint16(AFFINITY.port),
+    ...readEndpoint(value, AFFINITY.address, AFFINITY.port),
   };
 }
 
@@ -297,19 +295,21 @@ export interface MappedEndpoint {
   readonly port: number;
 }
 
+/** Reads an address and a port at these offsets. */
+const readEndpoint = (bytes: Uint8Array, address: number, port: number): MappedEndpoint => ({
+  address: bytes.subarray(address, address + 16),
+  port: viewOf(bytes).getUint16(port),
+});
+
 /** The endpoint that a socket is connected to, and whether its packets go to another one. */
 export interface Peer extends MappedEndpoint {
   readonly rerouted: boolean;
 }
 
-export function readPeer(value: Uint8Array): Peer {
-  const view = viewOf(value);
-  return {
-    address: value.subarray(PEER.endpoint, PEER.endpoint + 16),
-    port: view.getUint16(PEER.endpoint_port),
-    rerouted: (view.getUint32(PEER.flags, true) & PEER_FLAG.PEER_REROUTED) !== 0,
-  };
-}
+export const readPeer = (value: Uint8Array): Peer => ({
+  ...readEndpoint(value, PEER.endpoint, PEER.endpoint_port),
+  rerouted: (viewOf(value).getUint32(PEER.flags, true) & PEER_FLAG.PEER_REROUTED) !== 0,
+});
 
 /**
  * Returns the key of a TCP connection from the view of its client's socket. Throws FairleadError EINVAL if
@@ -327,12 +327,8 @@ export function flowKey(ip: string, port: number, server: MappedEndpoint): Uint8
 }
 
 /** Returns the endpoint that a rerouted flow's packets go to. */
-export function readRerouteTarget(value: Uint8Array): MappedEndpoint {
-  return {
-    address: value.subarray(REROUTE.address, REROUTE.address + 16),
-    port: viewOf(value).getUint16(REROUTE.port),
-  };
-}
+export const readRerouteTarget = (value: Uint8Array): MappedEndpoint =>
+  readEndpoint(value, REROUTE.address, REROUTE.port);
 
 /** An event of the ring buffer; `kind` is one of EVENT_KIND. */
 export interface EventRecord {
@@ -348,16 +344,12 @@ export interface EventRecord {
 
 export function readEvent(record: Uint8Array): EventRecord {
   const view = viewOf(record);
-  const end = (address: number, port: number): MappedEndpoint => ({
-    address: record.subarray(address, address + 16),
-    port: view.getUint16(port),
-  });
   return {
     kind: view.getUint32(EVENT.kind, true),
     protocol: record[EVENT.protocol] ?? 0,
-    client: end(EVENT.client, EVENT.client_port),
-    service: end(EVENT.service, EVENT.service_port),
-    endpoint: end(EVENT.endpoint, EVENT.endpoint_port),
+    client: readEndpoint(record, EVENT.client, EVENT.client_port),
+    service: readEndpoint(record, EVENT.service, EVENT.service_port),
+    endpoint: readEndpoint(record, EVENT.endpoint, EVENT.endpoint_port),
     micros: view.getUint32(EVENT.micros, true),
     at: view.getBigUint64(EVENT.at, true),
   };

@@ -120,13 +120,15 @@ function slotLines(
     first === last
       ? `bpftool map lookup pinned ${pin} key hex ${hexText(indexKey(first))}`
       : `bpftool map dump pinned ${pin}`;
-  const rest = last - end;
-  return [
-    `# ${command}`,
-    ...(lines.length > 0 ? lines : [MISSING]),
-    ...(rest > 0 && lines.length > 0 ? [`… ${rest} more`] : []),
-  ];
+  return listing(command, lines, last - first + 1, MISSING);
 }
+
+/** Returns the first lines of `count` below their command. */
+const listing = (command: string, lines: readonly string[], count: number, none: string): string[] => [
+  `# ${command}`,
+  ...(lines.length > 0 ? lines : [none]),
+  ...(lines.length > 0 && lines.length < count ? [`… ${count - lines.length} more`] : []),
+];
 
 function affinityLines(map: BpfMap, pin: string, frontend: number): string[] {
   const found = map
@@ -139,12 +141,8 @@ function affinityLines(map: BpfMap, pin: string, frontend: number): string[] {
       ({ client, at, address, port }) =>
         `key: client ${client} (network namespace), frontend ${frontend}; value: endpoint ${hostPort({ ip: formatMapped(address), port })}, at ${at} ns`,
     );
-  const rest = found.length - lines.length;
-  return [
-    `# bpftool map dump pinned ${pin}`,
-    ...(lines.length > 0 ? lines : ['no client of this frontend is remembered now']),
-    ...(rest > 0 ? [`… ${rest} more`] : []),
-  ];
+  const none = 'no client of this frontend is remembered now';
+  return listing(`bpftool map dump pinned ${pin}`, lines, found.length, none);
 }
 
 const hexText = (bytes: Uint8Array): string =>

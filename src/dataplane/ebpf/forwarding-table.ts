@@ -106,10 +106,6 @@ export class ForwardingTable {
     return this.#numbers.isUsed(number);
   }
 
-  get size(): number {
-    return this.#entries.size;
-  }
-
   entry(key: FrontendKey): Entry | undefined {
     return this.#entries.get(key);
   }

@@ -1,7 +1,8 @@
-import { closeSync, existsSync, mkdirSync, readdirSync, rmdirSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, rmdirSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { detachLink, linkInfo } from '../../kernel/bpf/link.ts';
 import { makePinDirectory, openPin, unmountPinDirectory, unpin } from '../../kernel/bpf/pin.ts';
+import { readOptionalFolder } from '../../kernel/optional-file.ts';
 import { hasCode } from '../../lib/errors.ts';
 
 const STANDARD_MOUNT = '/sys/fs/bpf';
@@ -30,7 +31,7 @@ export const linkPin = (pinPath: string, name: string): string => join(pinDirect
 
 /** Returns the names of the links that are pinned for a node. */
 export function pinnedLinks(pinPath: string): string[] {
-  return entriesOf(pinDirectory(pinPath)).flatMap((name) =>
+  return readOptionalFolder(pinDirectory(pinPath)).flatMap((name) =>
     name.startsWith('link-') ? [name.slice('link-'.length)] : [],
   );
 }
@@ -76,9 +77,9 @@ export const removeOtherVersions = (pinPath: string): boolean =>
 
 function removeVersions(pinPath: string, isWanted: (version: string) => boolean): boolean {
   let found = false;
-  for (const version of entriesOf(pinPath).filter((name) => VERSIONS.test(name) && isWanted(name))) {
+  for (const version of readOptionalFolder(pinPath).filter((name) => VERSIONS.test(name) && isWanted(name))) {
     const folder = join(pinPath, version);
-    for (const name of entriesOf(folder)) {
+    for (const name of readOptionalFolder(folder)) {
       removePin(join(folder, name));
       found = true;
     }
@@ -105,16 +106,7 @@ function removePin(path: string): void {
 
 /** Calls `removePins` for every node below a folder: all nodes of a local cluster. */
 export function removeAllPins(folder: string): void {
-  for (const name of entriesOf(folder)) removePins(join(folder, basename(name)));
-}
-
-function entriesOf(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return [];
-    throw error;
-  }
+  for (const name of readOptionalFolder(folder)) removePins(join(folder, basename(name)));
 }
 
 function removeDirectory(path: string): void {

@@ -1,10 +1,10 @@
 import { netnsCookie } from '../../kernel/bpf/netns-cookie.ts';
+import { type ControlGroupOwner, groupNamespaces } from '../../kernel/group-namespaces.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { openRouteSocket } from '../../kernel/rtnetlink/links.ts';
 import { findRoute } from '../../kernel/rtnetlink/routes.ts';
 import { familyOf } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
-import { type ControlGroupOwner, clientNamespaces } from './client-namespaces.ts';
 
 /** Finds the addresses of clients that programs refuse before their sockets have one. */
 export interface RejectedClients {
@@ -31,7 +31,7 @@ export function createRejectedClients(
     if (searchedAt !== null && now() - searchedAt < SEARCH_MS) return;
     searchedAt = now();
     namespaces = new Map(
-      clientNamespaces(owner).flatMap((ref): [bigint, NetnsRef][] => {
+      groupNamespaces(owner).flatMap((ref): [bigint, NetnsRef][] => {
         try {
           return [[netnsCookie(ref), ref]];
         } catch {

@@ -15,14 +15,12 @@ const QUARANTINE_MS = 100;
  * that has just read a route still finds that route's endpoints.
  */
 export class SlotAllocator {
-  readonly capacity: number;
   readonly #clock: Clock;
   /** Free runs by the logarithm of their size. */
   readonly #free: number[][] = Array.from({ length: 32 }, () => []);
   #released: { run: Run; at: number }[] = [];
 
   constructor(capacity: number, clock: Clock) {
-    this.capacity = capacity;
     this.#clock = clock;
     // The largest powers of two, from the front.
     for (let first = 0; first < capacity; ) {

@@ -24,7 +24,6 @@ export interface ChainChanges {
  * order of changes, so a restarted agent finds the tree that it would build.
  */
 export interface DispatchTree {
-  readonly root: string;
   readonly size: number;
   /** Sets the rules of keys, null to remove. Returns the changed chains. */
   update(changes: ReadonlyMap<string, readonly Rule[] | null>): ChainChanges;
@@ -104,7 +103,6 @@ export function createDispatchTree(prefix: string, family: IPFamily, addressed: 
   }
 
   return {
-    root: treeChain(prefix, ''),
     get size() {
       return keys.length;
     },

@@ -108,6 +108,11 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
     watch = null;
   }
 
+  function stopPolling(): void {
+    cancelPoll?.();
+    cancelPoll = null;
+  }
+
   return {
     mode: 'ipvs',
     families,
@@ -161,8 +166,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
 
     async close() {
       closed = true;
-      cancelPoll?.();
-      cancelPoll = null;
+      stopPolling();
       unwatch();
       await calls.run(async () => {
         loopback.close();
@@ -173,8 +177,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
 
     remove: ({ succeeded } = { succeeded: false }) =>
       calls.run(async () => {
-        cancelPoll?.();
-        cancelPoll = null;
+        stopPolling();
         unwatch();
         const scheme = state?.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
         const { plans = null, node = null, foreign = new Set<string>() } = state ?? {};

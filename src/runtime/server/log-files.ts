@@ -1,6 +1,5 @@
-import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { hasCode } from '../../lib/errors.ts';
+import { readOptionalFolder } from '../../kernel/optional-file.ts';
 import { requestError } from './request-path.ts';
 import type { ServedPod } from './served-pod.ts';
 
@@ -28,19 +27,10 @@ export function findLogContent(pods: readonly ServedPod[], parts: readonly strin
   if (containerName === undefined) return { entries: pod.containerNames.map((name) => `${name}/`) };
   const container = pod.container(containerName);
   if (!container) throw none();
-  const files = filesOf(container.logFolder);
+  const files = readOptionalFolder(container.logFolder).sort();
   if (fileName === undefined) return { entries: files };
   if (!files.includes(fileName)) throw none();
   return { file: join(container.logFolder, fileName) };
-}
-
-function filesOf(folder: string): string[] {
-  try {
-    return readdirSync(folder).sort();
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return [];
-    throw error;
-  }
 }
 
 /** Renders a folder's entries as a page of links, as Go's http.FileServer does. */

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
-import { processesBelow } from '../../kernel/control-group.ts';
-import { listNetns, type NetnsRef, netnsPath } from '../../kernel/netns.ts';
-import { hasCode } from '../../lib/errors.ts';
+import { hasCode } from '../lib/errors.ts';
+import { processesBelow } from './control-group.ts';
+import { listNetns, type NetnsRef, netnsPath } from './netns.ts';
 
 export interface ControlGroupOwner {
   /** Directory of the control group whose processes have the sockets. */
@@ -14,7 +14,7 @@ export interface ControlGroupOwner {
  * Returns the network namespaces of the node, of the processes in its control group, and all named ones: in
  * a container that cannot see the processes of other containers, the namespaces of pods are found by name.
  */
-export function clientNamespaces({ cgroup, netns }: ControlGroupOwner): NetnsRef[] {
+export function groupNamespaces({ cgroup, netns }: ControlGroupOwner): NetnsRef[] {
   const own: NetnsRef = netns ?? { pid: process.pid };
   const refs = [own, ...processesBelow(cgroup).map((pid) => ({ pid })), ...listNetns()];
   const found = new Map<bigint, NetnsRef>();
