@@ -1,6 +1,6 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
-import type { Duplex, Readable } from 'node:stream';
+import { type Duplex, Readable } from 'node:stream';
 import { messageOf } from '../lib/errors.ts';
 import { type Send, sendOnce, sendTwice, type Through } from './kept-connection.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from './object.ts';
@@ -31,6 +31,16 @@ interface Sent {
   readonly signal?: AbortSignal;
 }
 
+/** The reasons of a kubelet's statuses. */
+const REFUSALS: Readonly<Record<number, string>> = {
+  400: 'BadRequest',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'NotFound',
+  405: 'MethodNotAllowed',
+};
+/** Upstream's limit, in characters. */
+const MAX_REFUSAL = 10_000;
 const CONNECT_MS = 5000;
 const PODS = { group: '', kind: 'Pod', plural: 'pods' };
 const NODES = { group: '', kind: 'Node', plural: 'nodes' };
@@ -134,7 +144,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     async podStream(context, subresource) {
       const target = podTarget(options.store, context, subresource);
       // Nodes answer logs without WebSocket; this server adds the framing if a client requests it.
-      return subresource === 'log' ? plain(context, target) : upgraded(context, target);
+      return subresource === 'log' ? logAnswer(await plain(context, target)) : upgraded(context, target);
     },
     async nodeProxy(context) {
       const path = `${context.info.subpath || '/'}${queryText(context.query)}`;
@@ -154,6 +164,18 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     },
     close: () => kept.destroy(),
   };
+}
+
+/** Returns a node's answer to a request for a log. Throws StatusError with the text of a refusal. */
+async function logAnswer(answer: OutgoingResponse): Promise<OutgoingResponse> {
+  if (answer === 'upgraded' || answer.status < 400 || !(answer.body instanceof Readable)) return answer;
+  let text = '';
+  for await (const chunk of answer.body) {
+    text += String(chunk);
+    if (text.length > MAX_REFUSAL) break;
+  }
+  const reason = REFUSALS[answer.status] ?? 'InternalError';
+  throw new StatusError(answer.status, reason, text.slice(0, MAX_REFUSAL).trim());
 }
 
 /** Joins two connections after both protocol upgrades; when one ends, the other ends. */

@@ -112,6 +112,7 @@ const ROUTES: Readonly<Record<string, Route>> = {
 
 /** The timeout of a request with its body; responses and upgraded connections may last longer. */
 const REQUEST_MS = 30_000;
+const TEXT_TYPE = 'text/plain; charset=utf-8';
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
 function statsSources({ options, pods, usage }: RequestContext) {
@@ -174,6 +175,9 @@ export function requestListeners(context: RequestContext): {
         const reason = reasonOf(error);
         if (reason === 'InternalError') logger.warn({ path: request.url, err: error }, messageOf(error));
         if (response.headersSent) response.destroy();
+        // As upstream's kubelet: kube-apiserver makes a Status of the text.
+        else if (request.url?.startsWith('/containerLogs/'))
+          sendText(response, messageOf(error), TEXT_TYPE, STATUS_CODES[reason]);
         else sendStatus(response, reason, messageOf(error));
       }
     },
@@ -201,8 +205,8 @@ function respond(context: RequestContext, request: IncomingMessage, response: Se
 
 const noPath = (path: string) => requestError('NotFound', `there is no ${path} on this node`);
 
-function sendText(response: ServerResponse, text: string, type = 'text/plain; charset=utf-8'): void {
-  response.writeHead(200, { 'content-type': type, 'content-length': Buffer.byteLength(text) }).end(text);
+function sendText(response: ServerResponse, text: string, type = TEXT_TYPE, code = 200): void {
+  response.writeHead(code, { 'content-type': type, 'content-length': Buffer.byteLength(text) }).end(text);
 }
 
 function sendJson(response: ServerResponse, code: number, body: object): void {
