@@ -3,11 +3,12 @@ import { randomBytes } from 'node:crypto';
 import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CORE, startApi, type TestApi } from '../../src/apiserver/testing/api.ts';
+import { CORE } from '../../src/apiserver/testing/api.ts';
 import { libc, systemError } from '../../src/kernel/libc.ts';
 import { openNetns } from '../../src/kernel/netns.ts';
 import { createTopology, nodeNetns, removeTopology } from '../../src/network/topology.ts';
 import { removeRuntimeState } from '../../src/runtime/runtime-state.ts';
+import { type NodeApi, startNodeApi } from './node-api.ts';
 import type { NodeProcessInput } from './node-process.ts';
 
 const CLONE_NEWNET = 0x40000000;
@@ -18,7 +19,7 @@ const ADDRESS = '172.30.9.11';
  * network.
  */
 export interface PodNode {
-  readonly api: TestApi;
+  readonly api: NodeApi;
   readonly stateDir: string;
   readonly cgroupParent: string;
   /** Starts the node's process; resolves once it has listed its pods. */
@@ -61,8 +62,7 @@ export async function startPodNode(): Promise<PodNode> {
   });
   const home = openSync('/proc/self/ns/net', 'r');
   enter(nodeNetns(cluster, 'node-1'));
-  const api = startApi();
-  await api.server.listen([{ host: '127.0.0.1', port: 6443 }]);
+  const api = await startNodeApi(6443);
   const { authority } = api;
   const admin = authority.issue({ commonName: 'admin', organizations: ['system:masters'], usage: 'client' });
   await api.request('POST', '/api/v1/nodes', {
@@ -175,7 +175,7 @@ export async function startPodNode(): Promise<PodNode> {
       for (const child of children) child.kill('SIGKILL');
       await node.killAgent();
       await removeRuntimeState(stateDir, cgroupParent);
-      await api.server.close();
+      await api.close();
       if (libc().setns(home, CLONE_NEWNET) !== 0) throw systemError('leave network namespace');
       closeSync(home);
       removeTopology(cluster);
