@@ -104,7 +104,8 @@ export class ServiceAllocator {
       if (spec['type'] === 'ExternalName') {
         for (const field of ['clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy']) delete spec[field];
       } else {
-        this.#families(spec, errors);
+        checkPrimary(spec, errors);
+        if (errors.length === 0) this.#families(spec, errors);
         if (errors.length === 0) this.#clusterIps(service, spec, held, dryRun ? null : reserved, errors);
       }
       this.#nodePortsOf(spec, ports, errors);
@@ -301,6 +302,17 @@ export class ServiceAllocator {
       searchFrom(first, first + band - 1, this.#random, isFree)
     );
   }
+}
+
+/** Refuses clusterIPs that do not begin with clusterIP. */
+function checkPrimary(spec: JsonObject, errors: FieldError[]): void {
+  const list = Array.isArray(spec['clusterIPs']) ? spec['clusterIPs'].map(String) : [];
+  if (list.length === 0) return;
+  const single = typeof spec['clusterIP'] === 'string' ? spec['clusterIP'] : '';
+  if (single === '')
+    errors.push(invalid('spec.clusterIPs', list, 'must be empty when `clusterIP` is not specified'));
+  else if (list[0] !== single)
+    errors.push(invalid('spec.clusterIPs', list, 'first value must match `clusterIP`'));
 }
 
 function givenAddresses(spec: JsonObject): string[] {

@@ -87,6 +87,16 @@ const refusals: readonly [what: string, spec: object, message: RegExp][] = [
     /the provided network does not match the current range/,
   ],
   [
+    'several addresses without the first one',
+    { clusterIPs: ['10.96.0.77'] },
+    /spec\.clusterIPs: Invalid value: \["10\.96\.0\.77"\]: must be empty when `clusterIP` is not specified/,
+  ],
+  [
+    'several addresses with another first one',
+    { clusterIP: '10.96.0.76', clusterIPs: ['10.96.0.77'] },
+    /spec\.clusterIPs: Invalid value: \["10\.96\.0\.77"\]: first value must match `clusterIP`/,
+  ],
+  [
     'a node port on a ClusterIP Service',
     { ports: [{ port: 80, nodePort: 30001 }] },
     /may not be used when `type` is 'ClusterIP'/,
