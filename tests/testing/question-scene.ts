@@ -108,7 +108,11 @@ function service(name: string, app: string | null, spec: Json = {}, metadata: Js
       ...(isName ? {} : { ports: [{ port: 80, targetPort: 8080 }] }),
       ...(isHeadless || isSingle || isName
         ? {}
-        : { ipFamilyPolicy: 'RequireDualStack', clusterIPs: [clusterIp(name), clusterIp6(name)] }),
+        : {
+            ipFamilyPolicy: 'RequireDualStack',
+            clusterIP: clusterIp(name),
+            clusterIPs: [clusterIp(name), clusterIp6(name)],
+          }),
       ...spec,
     },
   };
@@ -224,6 +228,7 @@ export function sceneObjects(outside: string): Json[] {
     service('six', 'web', {
       ipFamilyPolicy: 'SingleStack',
       ipFamilies: ['IPv6'],
+      clusterIP: clusterIp6('six'),
       clusterIPs: [clusterIp6('six')],
     }),
     service('headless', 'web', { clusterIP: 'None' }),
