@@ -22,23 +22,24 @@ export interface AgentOptions {
   readonly signal: AbortSignal;
 }
 
+/** See InformerOptions. */
+export interface FollowOptions<T> {
+  readonly namespace?: string;
+  readonly labelSelector?: string;
+  readonly fieldSelector?: string;
+  readonly transform?: (object: T) => T;
+  readonly optional?: boolean;
+  /** The name under which the objects are kept in a file, for a start without the API server; absent: they are not. */
+  readonly cacheAs?: string;
+}
+
 /** The context that all parts of an agent share. */
 export interface AgentContext extends AgentOptions {
   readonly configuration: AgentConfiguration;
   readonly client: Client;
   /** The metrics of /metrics. */
   readonly registry: Registry;
-  follow<T extends KubeObject>(
-    resource: Resource<T>,
-    options?: {
-      namespace?: string;
-      labelSelector?: string;
-      fieldSelector?: string;
-      transform?: (object: T) => T;
-      /** See InformerOptions.optional. */
-      optional?: boolean;
-    },
-  ): Informer<T>;
+  follow<T extends KubeObject>(resource: Resource<T>, options?: FollowOptions<T>): Informer<T>;
   /** What the API server forbids this agent; informers of `follow` report it themselves. */
   readonly missingRules: MissingRules;
   /** Called when the agent closes, the latest first. */

@@ -1,13 +1,15 @@
 import { mkdirSync } from 'node:fs';
-import { Registry } from 'prom-client';
+import { join } from 'node:path';
+import { Gauge, Registry } from 'prom-client';
 import { createClient } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import { follow, type Informer } from '../kube/informer.ts';
-import { type Node, RESOURCES } from '../kube/types.ts';
+import { openObjectCache } from '../kube/object-cache.ts';
+import { type KubeObject, type Node, RESOURCES, type Resource } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/status-servers.ts';
-import { type AgentContext, type AgentOptions, addressesOf } from './agent-context.ts';
+import { type AgentContext, type AgentOptions, addressesOf, type FollowOptions } from './agent-context.ts';
 import { connectToApi } from './api-connection.ts';
 import { startCommands } from './commands-part.ts';
 import type { AgentConfiguration } from './configuration.ts';
@@ -31,6 +33,9 @@ import {
 import { startPods } from './pods-part.ts';
 import { mayReadPolicies, type PolicyPart, removeLeftPolicies, startPolicies } from './policy-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
+
+/** The folder of objects below the state directory, for a start without the API server. */
+const CACHE_FOLDER = 'objects';
 
 /** The running agent of one node. */
 export interface Agent {
@@ -65,21 +70,43 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     }),
     node: ownNode,
   });
+  // A node that runs pods needs the API server for these; a local cluster's supervisor starts both together.
+  const cache = configuration.pods
+    ? null
+    : openObjectCache({ folder: join(configuration.stateDir, CACHE_FOLDER), clock, logger });
+  if (cache) closers.push(() => cache.close());
+  const cached: Pick<Informer<KubeObject>, 'cachedAt'>[] = [];
   const context: AgentContext = {
     ...options,
     configuration,
     client,
     registry,
     missingRules,
-    follow: (resource, settings = {}) =>
-      follow({ client, clock, random, logger, signal }, resource, {
+    follow<T extends KubeObject>(resource: Resource<T>, { cacheAs, ...settings }: FollowOptions<T> = {}) {
+      const informer = follow({ client, clock, random, logger, signal }, resource, {
         onMissingRule: (rule) => missingRules.set(resource, rule),
+        ...(cache && cacheAs ? { cached: () => cache.read<T>(cacheAs) } : {}),
         ...settings,
-      }),
+      });
+      if (cacheAs) {
+        cache?.keep(cacheAs, informer);
+        cached.push(informer);
+      }
+      return informer;
+    },
     onClose: (close) => closers.push(close),
   };
   mkdirSync(configuration.stateDir, { recursive: true, mode: 0o700 });
-  const nodes = context.follow(RESOURCES.nodes, { transform: trimNode });
+  const nodes = context.follow(RESOURCES.nodes, { transform: trimNode, cacheAs: 'nodes' });
+  new Gauge({
+    name: 'fairlead_cached_objects_age_seconds',
+    help: 'Age of the objects of an earlier run that are used without the API server; 0: its own are used',
+    registers: [registry],
+    collect() {
+      const at = oldest(cached);
+      this.set(at === null ? 0 : (clock.now() - at) / 1000);
+    },
+  });
   let proxy: ProxyPart | null = null;
   let isStarted = false;
   let networkProblem: string | null = null;
@@ -89,11 +116,14 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
     watch(nodes);
     const wanted = dns || proxied || loadBalancer;
-    const services = wanted ? context.follow(RESOURCES.services, { transform: trimService }) : null;
+    const services = wanted ? context.follow(RESOURCES.services, { transform: trimService, cacheAs: 'services' }) : null;
     const slices = wanted
-      ? context.follow(RESOURCES.endpointSlices, { transform: createSliceTransform() })
+      ? context.follow(RESOURCES.endpointSlices, {
+          transform: createSliceTransform(),
+          cacheAs: 'endpointslices',
+        })
       : null;
-    const serviceCidrs = proxied ? context.follow(RESOURCES.serviceCidrs, { optional: true }) : null;
+    const serviceCidrs = proxied ? context.follow(RESOURCES.serviceCidrs, { optional: true, cacheAs: 'servicecidrs' }) : null;
     const registration = pods
       ? await registerNode({
           ...options,
@@ -197,6 +227,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       { ...known, healthy: known.healthy && networkProblem === null },
       networkProblem,
       missingRules.problem(),
+      cacheProblem(oldest(cached)),
     );
   };
   const watch = (nodes: Informer<Node>) => {
@@ -231,6 +262,18 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       for (const close of closers.reverse()) await close();
     },
   };
+}
+
+/** Returns the time of the oldest objects of an earlier run that are used without the API server; null: none are. */
+function oldest(informers: readonly Pick<Informer<KubeObject>, 'cachedAt'>[]): number | null {
+  const times = informers.flatMap(({ cachedAt }) => cachedAt ?? []);
+  return times.length === 0 ? null : Math.min(...times);
+}
+
+function cacheProblem(at: number | null): string | null {
+  return at === null
+    ? null
+    : `the API server cannot be reached: using the objects of ${new Date(at).toISOString()}`;
 }
 
 async function startPolicyPart(context: AgentContext, nodes: Informer<Node>): Promise<PolicyPart | null> {

@@ -168,6 +168,7 @@ function refuseAtOnce(logger: Logger): void {
 /** Keeps the zone's table of all pods of the cluster and their addresses. */
 function followPods(context: AgentContext, zone: Zone): Promise<unknown> {
   const pods = context.follow(RESOURCES.pods, {
+    cacheAs: 'dns-pods',
     fieldSelector: 'status.phase!=Succeeded,status.phase!=Failed',
     transform: ({ metadata, status }: Pod): Pod => ({
       metadata: {

@@ -18,6 +18,8 @@ import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
 import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
 import type { AgentContext } from './agent-context.ts';
 
+/** How long the start waits for the answer whether policies may be read. */
+const ANSWER_MS = 5000;
 /** Time that the start of a pod waits for its policies; then it fails, and is retried. */
 const ADMISSION_MS = 10_000;
 /** The labels of DNS pods in other clusters, by which policies allow DNS. */
@@ -65,6 +67,7 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
   const namespaceArrivals = new Set<() => void>();
 
   const policies = context.follow<NetworkPolicy>(RESOURCES.networkPolicies, {
+    cacheAs: 'networkpolicies',
     transform: ({ metadata, spec, ...rest }) => {
       const { managedFields, annotations, ...kept } = metadata ?? {};
       return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
@@ -124,6 +127,7 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
   function followObjects(): Promise<unknown> {
     if (nameServers.length > 0) table.setPod(dnsPod(nameServers));
     const namespaces = context.follow(RESOURCES.namespaces, {
+      cacheAs: 'namespaces',
       transform: ({ metadata }) => {
         const { name = '', resourceVersion = '', labels = {} } = metadata ?? {};
         return { metadata: { name, resourceVersion, labels } };
@@ -137,7 +141,7 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
       onUpdate: (one) => set(() => table.setNamespace(one)),
       onDelete: (one) => set(() => table.deleteNamespace(keyOf(one))),
     });
-    const pods = context.follow(RESOURCES.pods, { transform: trimPod });
+    const pods = context.follow(RESOURCES.pods, { transform: trimPod, cacheAs: 'policy-pods' });
     pods.handle({
       onAdd: (pod) => set(() => table.setPod(pod), pod),
       onUpdate: (pod) => set(() => table.setPod(pod), pod),
@@ -324,9 +328,13 @@ const isOwnAddress = (address: string): boolean =>
 export const removeLeftPolicies = (): Promise<void> => removePolicies();
 
 /** Returns true if this agent may read policies: an older cluster role may not allow it. */
-export async function mayReadPolicies({ client, logger, missingRules }: AgentContext): Promise<boolean> {
+export async function mayReadPolicies(context: AgentContext): Promise<boolean> {
+  const { client, clock, logger, missingRules, signal } = context;
+  const late = new AbortController();
+  const cancel = clock.after(ANSWER_MS, () => late.abort());
   try {
-    await client.list(RESOURCES.networkPolicies, { limit: 1 });
+    const options = { limit: 1, signal: AbortSignal.any([signal, late.signal]) };
+    await client.list(RESOURCES.networkPolicies, options).finally(cancel);
     return true;
   } catch (error) {
     if (!hasReason(error, 'Forbidden', 'NotFound')) return true;

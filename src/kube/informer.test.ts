@@ -466,3 +466,74 @@ test('indexes follow the objects', async () => {
     },
   );
 });
+
+const unreachable = () => Promise.reject(new Error('connect ECONNREFUSED 10.0.0.1:6443'));
+const silent = ({ signal }: ApiRequest) =>
+  new Promise<never>((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason)));
+
+for (const [what, { transport, refuse, after = 0, used }] of Object.entries({
+  'cannot be reached': { transport: unreachable, used: true },
+  'fails with 503': { refuse: 503, used: true },
+  'does not know the credentials': { refuse: 401, used: true },
+  'does not answer for five seconds': { transport: silent, after: 5000, used: true },
+  'does not answer for less': { transport: silent, after: 4900, used: false },
+  'forbids the list': { refuse: 403, used: false },
+} as Record<
+  string,
+  { transport?: Script['transport']; refuse?: number; after?: number; used: boolean }
+>)) {
+  test(`at the start, a server that ${what}: cached objects are ${used ? 'used' : 'not used'}`, async () => {
+    const server = script();
+    server.refuse = refuse ?? null;
+    const clock = manualClock();
+    const ending = new AbortController();
+    const informer = startInformer({
+      client: createClient(transport ?? server.transport, 'test', clock),
+      resource: RESOURCES.configMaps,
+      clock,
+      random: () => 0,
+      logger: silentLogger,
+      signal: ending.signal,
+      cached: () => ({ objects: [map('a', 3)], at: 77 }),
+    });
+    clock.advance(after);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.deepEqual(
+      [informer.hasSynced, informer.cachedAt, informer.list().length],
+      used ? [true, 77, 1] : [false, null, 0],
+    );
+    ending.abort();
+  });
+}
+
+test('cached objects are replaced by the server’s as soon as it answers', async () => {
+  const server = script();
+  server.refuse = 503;
+  const clock = manualClock();
+  const ending = new AbortController();
+  const events: string[] = [];
+  const informer = startInformer({
+    client: createClient(server.transport, 'test', clock),
+    resource: RESOURCES.configMaps,
+    clock,
+    random: () => 0,
+    logger: silentLogger,
+    signal: ending.signal,
+    cached: () => ({ objects: [map('kept', 3), map('changed', 4), map('deleted', 5)], at: 77 }),
+  });
+  await informer.synced;
+  informer.handle({
+    onAdd: (object) => events.push(`+${object.metadata?.name}`),
+    onUpdate: (object) => events.push(`~${object.metadata?.name}`),
+    onDelete: (object) => events.push(`-${object.metadata?.name}`),
+  });
+  assert.deepEqual(events.splice(0), ['+kept', '+changed', '+deleted']);
+  server.objects = [map('kept', 3), map('changed', 8), map('new', 9)];
+  server.refuse = null;
+  await until(() => {
+    clock.advance(1000);
+    return informer.cachedAt === null;
+  });
+  assert.deepEqual(events, ['-deleted', '~changed', '+new']);
+  ending.abort();
+});

@@ -23,11 +23,22 @@ export interface InformerOptions<T extends KubeObject> {
    * called for an optional resource.
    */
   readonly onMissingRule?: (rule: MissingRule | null) => void;
+  /**
+   * Returns the objects of an earlier run, or null. Called if the API server cannot be reached at the start: these
+   * objects are used until it can.
+   */
+  readonly cached?: () => CachedObjects<T> | null;
   readonly clock: Clock;
   /** 0 ≤ n < 1; spreads reconnections. */
   readonly random: () => number;
   readonly logger: Logger;
   readonly signal: AbortSignal;
+}
+
+export interface CachedObjects<T> {
+  readonly objects: readonly T[];
+  /** When they were current, in the clock's milliseconds. */
+  readonly at: number;
 }
 
 export interface Handlers<T> {
@@ -56,6 +67,8 @@ export interface Informer<T> {
   record(object: T): void;
   /** Time of the last message from the server, in the clock's milliseconds: the staleness of this copy. */
   readonly lastContact: number;
+  /** When the objects were current, if they are those of an earlier run; null: they are the server's. */
+  readonly cachedAt: number | null;
 }
 
 /** A watch without any event, even a bookmark (sent every minute), for this long is treated as dead. */
@@ -65,6 +78,8 @@ const SILENCE_MS = 150_000;
  * until a later collection; a start would use tens of megabytes that the process never returns.
  */
 const PAGE = 200;
+/** A server that has not answered the first list after this time may be out of reach: cached objects are used. */
+const CACHE_MS = 5000;
 /** Timeout of a list request. */
 const LIST_MS = 60_000;
 const FIRST_BACKOFF_MS = 50;
@@ -104,6 +119,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   synced.promise.catch(() => {});
   let hasSynced = false;
   let lastContact = clock.now();
+  let cachedAt: number | null = null;
 
   /** The version up to which the server has reported its changes. */
   let seen = '';
@@ -160,6 +176,22 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     notify((handler) => handler.onDelete?.(last ?? before));
   };
 
+  const useCache = () => {
+    if (hasSynced || signal.aborted) return;
+    const found = options.cached?.() ?? null;
+    if (found === null) return;
+    cachedAt = found.at;
+    const context = { resource: resource.plural, objects: found.objects.length };
+    logger.warn(
+      context,
+      `the API server cannot be reached: using the ${resource.plural} of ${new Date(found.at).toISOString()}`,
+    );
+    for (const object of found.objects) put(transform(object));
+    hasSynced = true;
+    synced.resolve();
+  };
+  const cancelCache = options.cached ? clock.after(CACHE_MS, useCache) : () => {};
+
   let missing: MissingRule | null = null;
   const forbidden = (error: ApiError, verb: MissingRule['verb']) => {
     if (missing?.verb === verb) return;
@@ -196,6 +228,11 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       const known = objects.get(keyOf(object));
       if (known && recorded.has(keyOf(object)) && isLater(versionOf(known), versionOf(object))) continue;
       put(object);
+    }
+    cancelCache();
+    if (cachedAt !== null) {
+      cachedAt = null;
+      logger.info({ resource: resource.plural }, 'the API server answers again: its objects are used');
     }
     if (!hasSynced) {
       hasSynced = true;
@@ -280,6 +317,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         }
         const now = clock.now();
         refusedSince = isRefusal(error) ? (refusedSince ?? now) : null;
+        if (refusedSince === null) useCache();
         const isStarting = refusedSince === null || now - refusedSince < STARTING_MS;
         const delay =
           Math.min(backoff, isStarting ? MAX_STARTING_BACKOFF_MS : MAX_BACKOFF_MS) *
@@ -302,6 +340,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         await pause(clock, delay, signal);
       }
     }
+    cancelCache();
     synced.reject(signal.reason);
   };
   void run();
@@ -337,6 +376,9 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     },
     get lastContact() {
       return lastContact;
+    },
+    get cachedAt() {
+      return cachedAt;
     },
   };
 }

@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, test } from 'node:test';
+import { type ManualClock, manualClock } from '../lib/clock.ts';
+import { silentLogger } from '../lib/log.ts';
+import { eventually } from '../lib/testing/eventually.ts';
+import type { Handlers } from './informer.ts';
+import { type ObjectCache, openObjectCache } from './object-cache.ts';
+import type { ConfigMap } from './types.ts';
+
+let folder: string;
+let clock: ManualClock;
+let cache: ObjectCache;
+let warnings: string[];
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'fairlead-objects-'));
+  clock = manualClock();
+  warnings = [];
+  const logger = { ...silentLogger, warn: (_: object, text: string) => void warnings.push(text) };
+  cache = openObjectCache({ folder: join(folder, 'objects'), clock, logger });
+});
+afterEach(async () => {
+  await cache.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const object = (name: string, value = ''): ConfigMap => ({ metadata: { name }, data: { value } });
+
+/** An informer whose objects a test changes. */
+function informer(cachedAt: number | null = null) {
+  const objects: ConfigMap[] = [];
+  let handlers: Handlers<ConfigMap> = {};
+  return {
+    cachedAt,
+    list: () => objects,
+    handle(given: Handlers<ConfigMap>) {
+      handlers = given;
+      return () => {};
+    },
+    add(one: ConfigMap) {
+      objects.push(one);
+      handlers.onAdd?.(one);
+    },
+  };
+}
+const written = (name: string) => cache.read<ConfigMap>(name)?.objects.map((one) => one.metadata?.name);
+
+test('objects are written some seconds after a change, and read with their time', async () => {
+  const maps = informer();
+  cache.keep('maps', maps);
+  maps.add(object('a'));
+  clock.advance(2000);
+  maps.add(object('b', 'é\n'));
+  assert.equal(cache.read('maps'), null);
+  clock.advance(8000);
+  const found = await eventually(
+    () => cache.read<ConfigMap>('maps'),
+    (one) => one !== null,
+  );
+  assert.deepEqual(found, { at: clock.now(), objects: [object('a'), object('b', 'é\n')] });
+});
+
+test('closing writes what has changed', async () => {
+  const maps = informer();
+  cache.keep('maps', maps);
+  maps.add(object('a'));
+  await cache.close();
+  assert.deepEqual(written('maps'), ['a']);
+});
+
+test('objects of an earlier run do not replace the file', async () => {
+  const maps = informer();
+  cache.keep('maps', maps);
+  maps.add(object('a'));
+  await cache.close();
+  const before = readFileSync(join(folder, 'objects', 'maps.ndjson'), 'utf8');
+  const next = openObjectCache({ folder: join(folder, 'objects'), clock, logger: silentLogger });
+  const cached = informer(clock.now());
+  next.keep('maps', cached);
+  cached.add(object('a'));
+  clock.advance(60_000);
+  await next.close();
+  assert.equal(readFileSync(join(folder, 'objects', 'maps.ndjson'), 'utf8'), before);
+});
+
+test('many objects are written without a break in their lines', async () => {
+  const maps = informer();
+  cache.keep('maps', maps);
+  const names = Array.from({ length: 2000 }, (_, i) => `object-${i}`);
+  for (const name of names) maps.add(object(name, 'x'.repeat(100)));
+  await cache.close();
+  assert.deepEqual(written('maps'), names);
+});
+
+test('only the owner may read the files', async () => {
+  const maps = informer();
+  cache.keep('maps', maps);
+  maps.add(object('a'));
+  await cache.close();
+  assert.equal(statSync(join(folder, 'objects')).mode & 0o777, 0o700);
+  assert.equal(statSync(join(folder, 'objects', 'maps.ndjson')).mode & 0o777, 0o600);
+  assert.deepEqual(readdirSync(join(folder, 'objects')), ['maps.ndjson']);
+});
+
+for (const [what, text, warned] of [
+  ['an empty file', '', true],
+  ['half an object', '{"format":1,"at":5}\n{"metadata":', true],
+  ['another format', '{"format":2,"at":5}\n{}\n', false],
+  ['no time', '{"format":1}\n', false],
+] as const) {
+  test(`${what} is not used`, () => {
+    mkdirSync(join(folder, 'objects'));
+    writeFileSync(join(folder, 'objects', 'maps.ndjson'), text);
+    assert.equal(cache.read('maps'), null);
+    assert.equal(warnings.length, warned ? 1 : 0);
+  });
+}
+
+test('a folder that cannot be written is reported, and tried again after the next change', async () => {
+  writeFileSync(join(folder, 'objects'), 'a file');
+  const maps = informer();
+  cache.keep('maps', maps);
+  maps.add(object('a'));
+  clock.advance(10_000);
+  await eventually(() => warnings.length === 1);
+  rmSync(join(folder, 'objects'));
+  await cache.close();
+  assert.deepEqual(written('maps'), ['a']);
+});
