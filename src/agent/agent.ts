@@ -116,14 +116,18 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
     watch(nodes);
     const wanted = dns || proxied || loadBalancer;
-    const services = wanted ? context.follow(RESOURCES.services, { transform: trimService, cacheAs: 'services' }) : null;
+    const services = wanted
+      ? context.follow(RESOURCES.services, { transform: trimService, cacheAs: 'services' })
+      : null;
     const slices = wanted
       ? context.follow(RESOURCES.endpointSlices, {
           transform: createSliceTransform(),
           cacheAs: 'endpointslices',
         })
       : null;
-    const serviceCidrs = proxied ? context.follow(RESOURCES.serviceCidrs, { optional: true, cacheAs: 'servicecidrs' }) : null;
+    const serviceCidrs = proxied
+      ? context.follow(RESOURCES.serviceCidrs, { optional: true, cacheAs: 'servicecidrs' })
+      : null;
     const registration = pods
       ? await registerNode({
           ...options,

@@ -478,10 +478,7 @@ for (const [what, { transport, refuse, after = 0, used }] of Object.entries({
   'does not answer for five seconds': { transport: silent, after: 5000, used: true },
   'does not answer for less': { transport: silent, after: 4900, used: false },
   'forbids the list': { refuse: 403, used: false },
-} as Record<
-  string,
-  { transport?: Script['transport']; refuse?: number; after?: number; used: boolean }
->)) {
+} as Record<string, { transport?: Script['transport']; refuse?: number; after?: number; used: boolean }>)) {
   test(`at the start, a server that ${what}: cached objects are ${used ? 'used' : 'not used'}`, async () => {
     const server = script();
     server.refuse = refuse ?? null;

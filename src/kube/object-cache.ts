@@ -68,7 +68,10 @@ export function openObjectCache({ folder, clock, logger }: ObjectCacheOptions): 
       } catch (error) {
         changed.add(name);
         const context = { objects: name, folder };
-        logger.warn(context, `failed to write objects for a start without the API server: ${messageOf(error)}`);
+        logger.warn(
+          context,
+          `failed to write objects for a start without the API server: ${messageOf(error)}`,
+        );
       }
     }
     nextAt = clock.now() + busy / MAX_SHARE;

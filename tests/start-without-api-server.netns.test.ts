@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { availableModes } from '../src/agent/dataplanes.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+
+/** An agent that starts while the API server is away programs Services and answers DNS from an earlier run's objects. */
+
+/** IPVS is not in every kernel. */
+const MODES = availableModes().filter((mode) => mode !== 'ipvs');
+const FAIRLEAD = join(import.meta.dirname, '..', 'fairlead');
+const LOCAL = `
+apiVersion: v1
+kind: Service
+metadata: {name: local}
+spec: {type: LoadBalancer, externalTrafficPolicy: Local, selector: {app: hello}, ports: [{port: 80, targetPort: 8080}]}
+`;
+
+let cluster: Cluster;
+let folder: string;
+let agent: ChildProcess | null = null;
+let clusterIP: string;
+/** The node's address and the health-check node port of a Service. */
+let healthCheck: string;
+
+const onNode = (...words: string[]) =>
+  execFileSync('ip', ['netns', 'exec', `fl-${cluster.name}-node-1`, ...words], { encoding: 'utf8' });
+/** Waits for an answer of this content from a server on the node. */
+const answers = (host: string, path: string, content: RegExp) =>
+  eventually(
+    () => onNode('sh', '-c', `curl -s -m 5 http://${host}${path} || true`),
+    (text) => content.test(text),
+  );
+const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+function startAgent(mode: string): void {
+  const own = JSON.parse(
+    readFileSync(join(cluster.stateRoot, cluster.name, 'nodes', 'node-1', 'agent.json'), 'utf8'),
+  ) as { proxy: object; dns: object };
+  const config = join(folder, 'agent.json');
+  const parts = { network: null, policy: null, pods: null, loadBalancer: null };
+  writeFileSync(
+    config,
+    JSON.stringify({ ...own, ...parts, proxy: { ...own.proxy, mode }, stateDir: join(folder, 'state') }),
+  );
+  // ip-netns(8) would hide the control groups from eBPF mode.
+  const netns = `--net=/run/netns/fl-${cluster.name}-node-1`;
+  agent = spawn('nsenter', [netns, FAIRLEAD, 'agent', '--config', config], { stdio: 'ignore' });
+}
+
+async function endAgent(signal: NodeJS.Signals): Promise<void> {
+  const child = agent;
+  agent = null;
+  if (!child || child.exitCode !== null || child.signalCode !== null) return;
+  child.kill(signal);
+  await once(child, 'exit');
+}
+
+interface Health {
+  readonly healthy: boolean;
+  readonly problem?: string;
+}
+
+/** Waits until the agent has programmed the node, and a request of it is answered. */
+async function works(): Promise<Health> {
+  const health = await eventually(
+    () => onNode('sh', '-c', 'curl -s -m 5 http://127.0.0.1:10256/healthz || echo {}'),
+    (text) => (JSON.parse(text) as Health).healthy,
+    60_000,
+  );
+  await eventually(
+    () => cluster.request('node/node-1', `http://${clusterIP}`, '--count', '4', '--timeout', '3000'),
+    ({ failures }) => Object.keys(failures).length === 0,
+    30_000,
+  );
+  return JSON.parse(health) as Health;
+}
+
+describe('an agent that starts while the API server is away', () => {
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'fairlead-start-'));
+    cluster = await startCluster(['--nodes', '2', '-f', HELLO]);
+    await cluster.apply(LOCAL);
+    clusterIP = await cluster.ask('get', 'service', 'hello', '-o', 'jsonpath={.spec.clusterIP}');
+    const port = await cluster.ask('get', 'service', 'local', '-o', 'jsonpath={.spec.healthCheckNodePort}');
+    const node = cluster.state().nodes.find(({ name }) => name === 'node-1');
+    healthCheck = `${node?.addresses[0]}:${port}`;
+    await cluster.stopSupervisor();
+    const ours = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent;
+    assert.ok(ours);
+    process.kill(ours.pid, 'SIGTERM');
+    await eventually(() => !existsSync(`/proc/${ours.pid}`));
+  });
+  afterEach(() => endAgent('SIGKILL'));
+  after(async () => {
+    await cluster?.down();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  test('with the API server, it keeps the objects', async () => {
+    startAgent('nftables');
+    await works();
+    await endAgent('SIGTERM');
+    assert.match(readFileSync(join(folder, 'state', 'objects', 'services.ndjson'), 'utf8'), /"name":"hello"/);
+    const controlPlane = cluster.state().controlPlane;
+    assert.ok(controlPlane);
+    process.kill(controlPlane.pid, 'SIGKILL');
+    await pause(100);
+  });
+
+  for (const mode of MODES) {
+    test(`without it, ${mode}: Services, DNS, health checks and metrics are served, and say how old they are`, async () => {
+      // The rules that are there must not be what carries the traffic.
+      for (const [, table = ''] of onNode('nft', 'list', 'tables').matchAll(/^table (ip6? fairlead)$/gm))
+        onNode('nft', 'delete', 'table', ...table.split(' '));
+      startAgent(mode);
+      const { problem } = await works();
+      assert.match(String(problem), /^the API server cannot be reached: using the objects of 20[0-9T:.-]+Z$/);
+      await answers('127.0.0.1:10249', '/metrics', /^fairlead_cached_objects_age_seconds [1-9]/m);
+      await answers(healthCheck, '/', /"localEndpoints": ?[0-9]/);
+      const dns = onNode('dig', '+short', '+time=2', '@10.96.0.10', 'hello.default.svc.cluster.local');
+      assert.equal(dns.trim(), clusterIP);
+    });
+  }
+});
