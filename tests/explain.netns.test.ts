@@ -12,7 +12,7 @@ import { nodeNetns } from '../src/network/topology.ts';
 import { spawnFairlead } from './testing/cluster.ts';
 import { type AskedScene, testQuestions } from './testing/question-suite.ts';
 import { checkShown, SHOWN, startFlows } from './testing/shown-flows.ts';
-import { checkWay, TRACED } from './testing/traced-ways.ts';
+import { checkLookups, checkWay, LOOKUPS, TRACED } from './testing/traced-ways.ts';
 
 // The modes that differ most; explain.matrix.test.ts and explain.vm.test.ts have the others.
 const scene = testQuestions(['nftables', 'userspace', 'ebpf'], {
@@ -32,6 +32,9 @@ function testTracesAndFlows(mode: Mode, scene: AskedScene): void {
     try {
       await Promise.all([
         ...TRACED.map((row) => t.test(row.name, () => checkWay(cluster.state(), items, mode, row))),
+        ...LOOKUPS.map((row) =>
+          t.test(`questions before ${row.name}`, () => checkLookups(cluster.state(), items, row)),
+        ),
         ...SHOWN.map((row) =>
           t.test(`flows: ${row.name}`, () => checkShown(reader, scene.asker('client'), lone, row)),
         ),

@@ -23,6 +23,11 @@ describe('a request to observe', () => {
       refused: /packet/,
     },
     { name: 'a text of its own', body: { packet: { ...UDP, id: 'GET / HTTP' } }, refused: /packet/ },
+    {
+      name: 'a question of its own to a name server',
+      body: { packet: { ...UDP, question: { name: 'example.com', type: 'A' } } },
+      refused: /packet/,
+    },
     { name: 'a port that is none', body: { packet: { ...UDP, ports: [70_000] } }, refused: /packet/ },
     {
       name: 'more ports than a filter has room for',

@@ -70,7 +70,13 @@ export function readTraceBody(body: Partial<TraceBody> | null): CheckedTrace {
 
 function isPacket(packet: TracedPacket): boolean {
   if (packet.protocol === 'UDP')
-    return /^[0-9a-f]{8}$/.test(packet.id) && isPorts(packet.ports) && packet.ports.length <= MAX_PORTS + 1;
+    return (
+      /^[0-9a-f]{8}$/.test(packet.id) &&
+      isPorts(packet.ports) &&
+      packet.ports.length <= MAX_PORTS + 1 &&
+      // Other machines choose no names that this node asks for.
+      packet.question === undefined
+    );
   const { sequence, relayPorts } = packet;
   const isSequence = Number.isInteger(sequence) && sequence > 0 && sequence <= MAX_SEQUENCE;
   return packet.protocol === 'TCP' && isSequence && isPorts(relayPorts) && relayPorts.length <= MAX_PORTS;

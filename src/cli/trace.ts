@@ -10,7 +10,7 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { renderExplanation } from '../observe/explain-text.ts';
-import { renderTrace } from '../trace/trace-text.ts';
+import { renderLookups, renderTrace } from '../trace/trace-text.ts';
 import { defineCommand, NAME_OPTION } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { flag, text, usageError, wholeNumber } from './options.ts';
@@ -155,8 +155,8 @@ async function watchConnections(cluster: string, watch: string, signal: AbortSig
   }
 }
 
-function render({ explanation, trace, agreement }: TracedFlow): string {
+function render({ explanation, lookups, trace, agreement }: TracedFlow): string {
   return trace === null || agreement === null
-    ? renderExplanation(explanation)
-    : renderTrace(explanation, trace, agreement);
+    ? `${renderLookups(lookups)}${renderExplanation(explanation)}`
+    : renderTrace(explanation, trace, agreement, lookups);
 }

@@ -58,7 +58,7 @@ export async function traceRemotely(
   refuseOutside(question);
   const explanation = await cluster.explain(question);
   const { packet, endpoints } = explanation;
-  if (packet === null) return { explanation, trace: null, agreement: null };
+  if (packet === null) return { explanation, lookups: [], trace: null, agreement: null };
   const protocol = tracedProtocol(packet.protocol, question);
   const { client, agents } = cluster;
   const [pods, nodes] = await Promise.all([client.list(RESOURCES.pods), client.list(RESOURCES.nodes)]);
@@ -71,7 +71,7 @@ export async function traceRemotely(
     const isProxied = entry !== null && endpoints.length > 0 && (await hasProxy(cluster, entry));
     const proxy = isProxied ? await followProxy(cluster, entry, end.signal) : null;
     return await sendTraced(explanation, packet, {
-      ...{ origin: plan.origin, protocol, proxy },
+      ...{ origin: plan.origin, protocol, proxy, lookups: [] },
       observe: (traced, destination) => observeRemotely(cluster, plan, traced, destination, onProblem),
       patienceMs: patienceMs(isProxied ? endpoints.length : 0),
     });

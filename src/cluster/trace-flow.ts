@@ -17,6 +17,7 @@ import type { ProxyConnection } from '../trace/flow.ts';
 import type { End, Translator, Translators } from '../trace/hops.ts';
 import type { TracedProxy } from '../trace/judge.ts';
 import { observeHere } from '../trace/local-observation.ts';
+import type { TracedLookup } from '../trace/lookup.ts';
 import type { Observation, TracedPacket } from '../trace/observation.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
 import { MAX_SEQUENCE, type TraceOptions, type TraceResult, trace } from '../trace/trace.ts';
@@ -27,6 +28,7 @@ import { createPlaceFinder, ownAddresses, type PlaceFinder, podName } from './ob
 import { OWN_NETNS } from './places.ts';
 import { cgroupParent } from './processes.ts';
 import type { ClusterState } from './state.ts';
+import { hasQuestions, traceLookups } from './traced-lookups.ts';
 
 /** A request to trace one connection or datagram. */
 export interface TraceQuestion {
@@ -39,6 +41,8 @@ export interface TraceQuestion {
 /** What `explain` says of a flow, and what really happened to a packet of it. */
 export interface TracedFlow {
   readonly explanation: Explanation;
+  /** The questions to name servers before the packet; only in a local cluster. */
+  readonly lookups: readonly TracedLookup[];
   /** Null: no packet was sent, because the name did not resolve. */
   readonly trace: TraceResult | null;
   readonly agreement: Agreement | null;
@@ -49,6 +53,8 @@ export interface TracedFlow {
  * `proxied`: the number of endpoints of a proxy, which resets the client when none of them has answered.
  */
 export const longestAnswerMs = (proxied: number): number => Math.max(3500, longestDialMs(proxied) + 1000);
+/** How long a name server may take: a second, as for `explain`, and more on a busy machine. */
+const DNS_PATIENCE_MS = 1500;
 /** The maximum number of endpoints whose pods are observed. */
 export const MAX_ENDPOINT_PODS = 64;
 
@@ -65,27 +71,41 @@ export async function traceFlow(
 ): Promise<TracedFlow> {
   const explanation = await createFlowExplainer(state, machine, listObjects).explain(question);
   const { packet, endpoints } = explanation;
-  if (packet === null) return { explanation, trace: null, agreement: null };
-  const protocol = tracedProtocol(packet.protocol, question);
+  if (packet === null && !hasQuestions(explanation))
+    return { explanation, lookups: [], trace: null, agreement: null };
+  const protocol = packet && tracedProtocol(packet.protocol, question);
   const { origin, places } = findPlaces(createPlaceFinder(state, pods, machine), state, pods, explanation);
+  const pause = (ms: number) => sleep(ms);
+  const tunnelPort = state.overlay === 'vxlan' ? TUNNEL_PORT : null;
+  const observe = (traced: TracedPacket, destination: End) =>
+    observeHere(
+      traced,
+      { places, tunnelPort, send: { origin, destination }, sleep: pause },
+      (observation) => {
+        observation.send();
+        return observation;
+      },
+    );
+  const lookups = await traceLookups(explanation, question.family, (destination, asked) =>
+    trace({
+      ...{ origin, destination, protocol: 'UDP', endpoints: [], proxy: null, question: asked },
+      translators: { destination: [], source: [] },
+      sequence: randomInt(1, MAX_SEQUENCE),
+      observe: (traced) => observe(traced, destination),
+      patienceMs: DNS_PATIENCE_MS,
+      sleep: pause,
+      now: () => performance.now(),
+    }),
+  );
+  if (packet === null || protocol === null) return { explanation, lookups, trace: null, agreement: null };
   const names = state.nodes.map(({ name }) => name);
   const entry = serviceNode(names, explanation);
   const { mode } = entry ? await askAgent<AgentState>(state, entry, 'GET', '/state') : state;
   const isProxied = modeDiffers(mode, 'server-sees-node') && endpoints.length > 0;
   const end = new AbortController();
   const proxy = isProxied && entry !== null ? await followProxy(agentFlows(state), entry, end.signal) : null;
-  const tunnelPort = state.overlay === 'vxlan' ? TUNNEL_PORT : null;
   return await sendTraced(explanation, packet, {
-    ...{ origin, protocol, proxy },
-    observe: (traced, destination) =>
-      observeHere(
-        traced,
-        { places, tunnelPort, send: { origin, destination }, sleep: (ms) => sleep(ms) },
-        (observation) => {
-          observation.send();
-          return observation;
-        },
-      ),
+    ...{ origin, protocol, proxy, lookups, observe },
     patienceMs: longestAnswerMs(isProxied ? endpoints.length : 0),
   }).finally(() => end.abort());
 }
@@ -94,7 +114,11 @@ export async function traceFlow(
 export async function sendTraced(
   explanation: Explanation,
   { destination: ip, port }: NonNullable<Explanation['packet']>,
-  options: Pick<TraceOptions, 'origin' | 'protocol' | 'proxy' | 'patienceMs'> & {
+  {
+    lookups,
+    ...options
+  }: Pick<TraceOptions, 'origin' | 'protocol' | 'proxy' | 'patienceMs'> & {
+    readonly lookups: readonly TracedLookup[];
     readonly observe: (packet: TracedPacket, destination: End) => Promise<Observation>;
   },
 ): Promise<TracedFlow> {
@@ -109,7 +133,8 @@ export async function sendTraced(
     sleep: (ms) => sleep(ms),
     now: () => performance.now(),
   });
-  return { explanation, trace: result, agreement: compare(explanation, result.legs, result.answer) };
+  const agreement = compare(explanation, result.legs, result.answer, lookups);
+  return { explanation, lookups, trace: result, agreement };
 }
 
 /** Throws FairleadError "unsupported" for a protocol that cannot be traced. */

@@ -240,6 +240,7 @@ async function describe(
   const described = describeFlow(options, own, relayed, answer);
   return {
     explanation,
+    lookups: [],
     trace: { ...described, answer, counters: [], lostFrames: observer.lost(), clocks },
     agreement: compare(explanation, described.legs, answer),
   };

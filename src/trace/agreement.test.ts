@@ -4,8 +4,9 @@ import type { ExplainedEndpoint, Explanation, StepSubject } from '../observe/exp
 import { compare } from './agreement.ts';
 import { movedCounters, readCounterLines, readCounterPairs } from './counters.ts';
 import type { End, Hop, Leg } from './hops.ts';
+import type { TracedLookup } from './lookup.ts';
 import type { Answer } from './outcome.ts';
-import { renderTrace } from './trace-text.ts';
+import { renderLookups, renderTrace } from './trace-text.ts';
 
 const endpoint: ExplainedEndpoint = {
   ...{ address: '10.244.2.2', port: 8080, pod: 'default/web', node: 'node-2', odds: 1, terminating: false },
@@ -134,6 +135,61 @@ describe('explain is compared with the packet', () => {
     const { isVerdictRight } = compare(udp, [delivered], { kind: 'nothing', last: null });
     assert.equal(isVerdictRight, true);
   });
+});
+
+/** A question whose resolver was told `said`, and what came back when it was asked once more. */
+const lookup = (said: string, answer: Answer, legs: readonly Leg[] = []): TracedLookup => ({
+  ...{ name: 'web.default.svc', type: 'A', server: '10.96.0.10', said },
+  trace: { legs, answer, answeredAfterMs: 0.5, counters: [], lostFrames: 0, clocks: [] },
+});
+
+describe('questions to name servers are compared with the same questions, asked once more', () => {
+  const nothing: Answer = { kind: 'nothing', last: null };
+  const rows = [
+    ['an address', '10.96.0.1', { kind: 'answered' }, null],
+    ['a name that does not exist', 'NXDOMAIN', { kind: 'answered' }, null],
+    ['no answer, twice', 'no answer', nothing, null],
+    ['an error of the system, twice', 'EHOSTUNREACH', nothing, null],
+    ['no answer any more', '10.96.0.1', nothing, /not answered now/],
+    ['an answer by now', 'no answer', { kind: 'answered' }, /answers now/],
+  ] as const;
+  for (const [name, said, answer, seen] of rows) {
+    test(name, () => {
+      const step: Explanation['steps'][number] = {
+        subject: 'name',
+        object: null,
+        text: `web.default.svc: ${said}`,
+        ruleOrKey: 'DNS query for web.default.svc to 10.96.0.10',
+      };
+      const asked = explanation({ steps: [step] });
+      const [compared] = compare(asked, [], { kind: 'answered' }, [lookup(said, answer)]).steps;
+      assert.equal(compared?.isRight, seen === null);
+      if (seen) assert.match(compared?.seen ?? '', seen);
+    });
+  }
+});
+
+test('the text of a question: its way, the way of the answer, and the result', () => {
+  const there = {
+    ...leg(hop('pod default/client', 'out', '10.244.1.2:4000', '10.96.0.10:53')),
+    kind: 'datagram' as const,
+  };
+  const back: Leg = {
+    ...leg(hop('pod default/client', 'in', '10.96.0.10:53', '10.244.1.2:4000')),
+    ...{ way: 'back', kind: 'answer' },
+  };
+  assert.equal(
+    renderLookups([lookup('10.96.0.1', { kind: 'answered' }, [there, back])]),
+    `DNS question there: web.default.svc A, to 10.96.0.10
+  0 µs  pod default/client  out eth0  10.244.1.2:4000 → 10.96.0.10:53
+
+DNS answer back
+  0 µs  pod default/client  in  eth0  10.96.0.10:53 → 10.244.1.2:4000
+  ANSWERED after 500 µs: 10.96.0.1
+
+`,
+  );
+  assert.equal(renderLookups([]), '');
 });
 
 test('counters of undelivered packets that rose are named, others are not', () => {

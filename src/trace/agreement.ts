@@ -1,5 +1,6 @@
 import type { ExplainStep, ExplainVerdict, Explanation } from '../observe/explain-view.ts';
 import { endText, type Leg } from './hops.ts';
+import { NO_ANSWER, type TracedLookup } from './lookup.ts';
 import type { Answer } from './outcome.ts';
 
 /** A step of `explain`, compared with the packet. */
@@ -25,8 +26,13 @@ const AGREEING: Readonly<Record<Answer['kind'], readonly ExplainVerdict[]>> = {
   nothing: ['dropped', 'partial'],
 };
 
-/** Compares each step of an explanation, and its verdict, with the traced packet. */
-export function compare(explanation: Explanation, legs: readonly Leg[], answer: Answer): Agreement {
+/** Compares each step of an explanation, and its verdict, with the traced packet and with the questions before it. */
+export function compare(
+  explanation: Explanation,
+  legs: readonly Leg[],
+  answer: Answer,
+  lookups: readonly TracedLookup[] = [],
+): Agreement {
   const { verdict, steps } = explanation;
   // A server may take a datagram without an answer.
   const isTaken =
@@ -35,7 +41,10 @@ export function compare(explanation: Explanation, legs: readonly Leg[], answer: 
   const isVerdictRight =
     verdict === 'unknown' ? null : AGREEING[answer.kind].includes(verdict) || (isUdp && isTaken);
   return {
-    steps: steps.map((step) => ({ step, ...compareStep(step, explanation, legs, isVerdictRight) })),
+    steps: steps.map((step) => ({
+      step,
+      ...(compareLookup(step, lookups) ?? compareStep(step, explanation, legs, isVerdictRight)),
+    })),
     isVerdictRight,
   };
 }
@@ -44,6 +53,19 @@ type Compared = Omit<ComparedStep, 'step'>;
 const RIGHT: Compared = { isRight: true, seen: null };
 const UNSEEN: Compared = { isRight: null, seen: null };
 const wrong = (seen: string): Compared => ({ isRight: false, seen });
+
+/** Compares a question of the client's resolver with the same question, asked once more; null: the step is none. */
+function compareLookup(
+  { subject, ruleOrKey }: ExplainStep,
+  lookups: readonly TracedLookup[],
+): Compared | null {
+  const lookup = lookups.find(({ name, server }) => ruleOrKey === `DNS query for ${name} to ${server}`);
+  if (subject !== 'name' || !lookup) return null;
+  const { answer } = lookup.trace;
+  const isAnswered = answer.kind === 'answered';
+  if (isAnswered === (lookup.said !== NO_ANSWER && !/^E[A-Z]/.test(lookup.said))) return RIGHT;
+  return wrong(isAnswered ? 'the name server answers now' : 'the same question is not answered now');
+}
 
 function compareStep(
   { subject, object, text }: ExplainStep,

@@ -2,7 +2,7 @@ import { preparePacketTaps } from '../kernel/packet-tap.ts';
 import { familyOf } from '../lib/address.ts';
 import { type Counters, type MovedCounter, movedCounters } from './counters.ts';
 import type { End } from './hops.ts';
-import { datagramText, filterOf, type Observation, type TracedPacket } from './observation.ts';
+import { datagramPayload, filterOf, type Observation, type TracedPacket } from './observation.ts';
 import { type Probe, type ProbeOrigin, prepareTcpProbe, prepareUdpProbe } from './probe.ts';
 import { readCounters } from './read-counters.ts';
 import { openRecorder, type Recorder, type RecorderOptions, type TracedPlace } from './recorder.ts';
@@ -81,7 +81,7 @@ function prepare(
   const family = familyOf(destination.ip) ?? 'ipv4';
   if (packet.protocol === 'TCP')
     return { probe: prepareTcpProbe(origin, family, packet.sequence), port: null };
-  const probe = prepareUdpProbe(origin, family, datagramText(packet.id));
+  const probe = prepareUdpProbe(origin, family, (port) => datagramPayload(packet, port));
   return { probe, port: probe.port };
 }
 

@@ -1,3 +1,5 @@
+import { encodeQuestion } from '../dns/encode.ts';
+import { TYPE } from '../dns/message.ts';
 import type { PlaceClocks } from './clocks.ts';
 import type { MovedCounter } from './counters.ts';
 import { type FlowKey, SEQUENCE_WINDOW } from './flow.ts';
@@ -10,7 +12,18 @@ export type TracedPacket =
   /** `relayPorts`: the ports of connections that a proxy may open on its behalf. */
   | { readonly protocol: 'TCP'; readonly sequence: number; readonly relayPorts: readonly number[] }
   /** `id`: eight hexadecimal digits, part of its text; `ports`: those that it may be sent to. */
-  | { readonly protocol: 'UDP'; readonly id: string; readonly ports: readonly number[] };
+  | {
+      readonly protocol: 'UDP';
+      readonly id: string;
+      readonly ports: readonly number[];
+      /** The datagram is this question to a name server, with a part of `id` as its number. */
+      readonly question?: DnsQuestion;
+    };
+
+export interface DnsQuestion {
+  readonly name: string;
+  readonly type: 'A' | 'AAAA';
+}
 
 /** What the observers of a trace's places see, from before its packet is sent. */
 export interface Observation {
@@ -30,14 +43,33 @@ export interface Observation {
   close(): void;
 }
 
+/** How much of a question identifies it: more may be cut off where it is seen in a tunnel. */
+const QUESTION_BYTES = 40;
+
 /** Returns the text that a datagram carries. */
 export const datagramText = (id: string): string => `trace-${id}`;
+
+const questionBytes = (id: string, { name, type }: DnsQuestion): Uint8Array =>
+  encodeQuestion(Number.parseInt(id.slice(-4), 16), name, TYPE[type]);
+
+/** Returns what a datagram to a port carries: the question, one for a name that contains its text, or the text. */
+export function datagramPayload(packet: Extract<TracedPacket, { protocol: 'UDP' }>, to: number): Uint8Array {
+  if (packet.question) return questionBytes(packet.id, packet.question);
+  const text = datagramText(packet.id);
+  // RFC 6761: a name that never exists.
+  return to === DNS_PORT ? encodeQuestion(1, `${text}.invalid`, TYPE.A) : Buffer.from(`${text}\n`);
+}
+
+const DNS_PORT = 53;
 
 /** Returns what identifies a packet wherever it is seen. */
 export const keyOf = (packet: TracedPacket): FlowKey =>
   packet.protocol === 'TCP'
     ? { protocol: 'TCP', sequence: packet.sequence }
-    : { protocol: 'UDP', nonce: Buffer.from(datagramText(packet.id)) };
+    : { protocol: 'UDP', nonce: nonceOf(packet) };
+
+const nonceOf = ({ id, question }: Extract<TracedPacket, { protocol: 'UDP' }>): Uint8Array =>
+  question ? questionBytes(id, question).subarray(0, QUESTION_BYTES) : Buffer.from(datagramText(id));
 
 /** Returns the kernel's filter for a packet. `from`: the local port of a datagram; null: it is sent elsewhere. */
 export function filterOf(packet: TracedPacket, from: number | null): FlowFilter {

@@ -1,7 +1,5 @@
 import { createSocket } from 'node:dgram';
 import { Socket } from 'node:net';
-import { encodeQuestion } from '../dns/encode.ts';
-import { TYPE } from '../dns/message.ts';
 import { inControlGroup } from '../kernel/control-group.ts';
 import { bindUdpIn, localPort, type NetnsRef, openTcpIn } from '../kernel/netns.ts';
 import { setInitialSequence } from '../kernel/tcp-sequence.ts';
@@ -57,8 +55,12 @@ export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence:
   };
 }
 
-/** Prepares a datagram with this text; to port 53, a question for a name that contains it. */
-export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, text: string): UdpProbe {
+/** Prepares a datagram. `payload`: what it carries to a port. */
+export function prepareUdpProbe(
+  origin: ProbeOrigin,
+  family: IPFamily,
+  payload: (port: number) => Uint8Array,
+): UdpProbe {
   const fd = inControlGroup(origin.controlGroup, () =>
     bindUdpIn(origin.netns, family === 'ipv4' ? '0.0.0.0' : '::', 0),
   );
@@ -78,8 +80,7 @@ export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, text: str
       socket.bind({ fd, exclusive: true }, () =>
         socket.connect(to, address, (error?: Error | null) => {
           if (error) fail(error);
-          // RFC 6761: a name that never exists.
-          else socket.send(to === DNS_PORT ? encodeQuestion(1, `${text}.invalid`, TYPE.A) : `${text}\n`);
+          else socket.send(payload(to));
         }),
       );
     },
@@ -91,5 +92,3 @@ export function prepareUdpProbe(origin: ProbeOrigin, family: IPFamily, text: str
     },
   };
 }
-
-const DNS_PORT = 53;

@@ -3,18 +3,25 @@ import type { Explanation } from '../observe/explain-view.ts';
 import type { Agreement, ComparedStep } from './agreement.ts';
 import type { ClockNote } from './clocks.ts';
 import { type Change, endText, type Hop, type Leg } from './hops.ts';
+import type { TracedLookup } from './lookup.ts';
 import type { Answer } from './outcome.ts';
 import type { TraceResult } from './trace.ts';
 
 /** Renders a trace for a terminal, without colours; ends with a line feed. */
-export function renderTrace(explanation: Explanation, result: TraceResult, agreement: Agreement): string {
+export function renderTrace(
+  explanation: Explanation,
+  result: TraceResult,
+  agreement: Agreement,
+  lookups: readonly TracedLookup[] = [],
+): string {
   const { from, to, packet } = explanation;
   const asked = packet
     ? ` (${endText({ ip: packet.destination, port: packet.port })}/${packet.protocol})`
     : '';
   return [
     `${from} → ${to}${asked}`,
-    ...result.legs.flatMap(legLines),
+    ...lookups.flatMap(lookupLines),
+    ...result.legs.flatMap((leg) => legLines(leg)),
     '',
     ...verdictLines(explanation, result, agreement),
     '',
@@ -34,8 +41,30 @@ const LEG_TITLES: Readonly<Record<Leg['kind'], string>> = {
   error: 'error back',
 };
 
-function legLines({ kind, error, isRelayed, hops, repeatsUs }: Leg): string[] {
-  const title = `${LEG_TITLES[kind]}${error === null ? '' : `: ${error}`}`;
+/** Renders the questions to name servers before a packet that was not sent. */
+export const renderLookups = (lookups: readonly TracedLookup[]): string =>
+  lookups.length === 0 ? '' : `${lookups.flatMap(lookupLines).slice(1).join('\n')}\n\n`;
+
+function lookupLines({
+  name,
+  type,
+  server,
+  said,
+  trace: { legs, answer, answeredAfterMs },
+}: TracedLookup): string[] {
+  const titles = { datagram: `DNS question there: ${name} ${type}, to ${server}`, answer: 'DNS answer back' };
+  const after = answeredAfterMs === null ? '' : ` after ${timeText(answeredAfterMs * 1000)}`;
+  return [
+    ...legs.flatMap((leg) => legLines(leg, titles)),
+    `  ${answerText(answer)}${after}${answer.kind === 'answered' ? `: ${said}` : ''}`,
+  ];
+}
+
+function legLines(
+  { kind, error, isRelayed, hops, repeatsUs }: Leg,
+  titles: Partial<typeof LEG_TITLES> = {},
+): string[] {
+  const title = `${titles[kind] ?? LEG_TITLES[kind]}${error === null ? '' : `: ${error}`}`;
   let place = '';
   let addresses = '';
   const rows = hops.map((hop) => {

@@ -4,13 +4,15 @@ import type { MovedCounter } from './counters.ts';
 import { SEQUENCE_WINDOW } from './flow.ts';
 import type { End, Leg } from './hops.ts';
 import { describeFlow, type FlowOptions, judge } from './judge.ts';
-import { keyOf, type Observation, type TracedPacket } from './observation.ts';
+import { type DnsQuestion, keyOf, type Observation, type TracedPacket } from './observation.ts';
 import { type Answer, unanswered } from './outcome.ts';
 
 export interface TraceOptions extends FlowOptions {
   readonly protocol: 'TCP' | 'UDP';
   /** The endpoints that the packet may be sent to. */
   readonly endpoints: readonly End[];
+  /** What the datagram is; absent: a short text. */
+  readonly question?: DnsQuestion;
   /** Random, from 1 to MAX_SEQUENCE. */
   readonly sequence: number;
   /** Attaches observers to all places that the packet may pass, and sends it. */
@@ -76,7 +78,8 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
   }
 }
 
-function packetOf({ protocol, destination, endpoints, sequence, proxy }: TraceOptions): TracedPacket {
+function packetOf(options: TraceOptions): TracedPacket {
+  const { protocol, destination, endpoints, sequence, proxy, question } = options;
   const ports = [...new Set(endpoints.map(({ port }) => port))];
   if (ports.length > MAX_PORTS) {
     throw new FairleadError(`the endpoints have ${ports.length} different ports; at most ${MAX_PORTS}`, {
@@ -87,7 +90,10 @@ function packetOf({ protocol, destination, endpoints, sequence, proxy }: TraceOp
   }
   if (protocol === 'TCP') return { protocol, sequence, relayPorts: proxy === null ? [] : ports };
   const id = sequence.toString(16).padStart(8, '0');
-  return { protocol, id, ports: [...new Set([destination.port, ...ports])] };
+  return {
+    ...{ protocol, id, ports: [...new Set([destination.port, ...ports])] },
+    ...(question ? { question } : {}),
+  };
 }
 
 /** Returns the place where an unanswered flow ended; null: it was answered. */

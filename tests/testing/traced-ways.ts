@@ -6,7 +6,7 @@ import type { Pod } from '../../src/kube/types.ts';
 import { renderExplanation } from '../../src/observe/explain-text.ts';
 import type { Leg } from '../../src/trace/hops.ts';
 import type { Answer } from '../../src/trace/outcome.ts';
-import { renderTrace } from '../../src/trace/trace-text.ts';
+import { renderLookups, renderTrace } from '../../src/trace/trace-text.ts';
 
 /** A packet to trace, in the scene of question-scene.ts, and its way by the topology of the cluster. */
 export interface TracedRow {
@@ -170,4 +170,72 @@ export async function checkWay(
     [],
     text,
   );
+}
+
+/** A name that the pod of FROM resolves, and the questions before its packet. */
+export interface LookupRow {
+  readonly name: string;
+  readonly from: string;
+  readonly to: string;
+  readonly family: 4 | 6;
+  /** The names in the questions, and their results; null: an address of the family. */
+  readonly questions: readonly (readonly [name: string, result: string | null])[];
+  readonly answer: Answer['kind'];
+}
+
+const LOCAL = 'svc.cluster.local';
+const WEB: LookupRow['questions'] = [[`web.default.${LOCAL}`, null]];
+
+export const LOOKUPS: readonly LookupRow[] = [
+  { name: 'a name', from: 'client', to: 'web', family: 4, questions: WEB, answer: 'answered' },
+  { name: 'a name, IPv6', from: 'client', to: 'web', family: 6, questions: WEB, answer: 'answered' },
+  {
+    name: 'a name of the third place in the search path',
+    from: 'client',
+    to: 'api.lab.svc',
+    family: 4,
+    questions: [
+      [`api.lab.svc.default.${LOCAL}`, 'NXDOMAIN'],
+      [`api.lab.svc.${LOCAL}`, 'NXDOMAIN'],
+      [`api.lab.${LOCAL}`, null],
+    ],
+    answer: 'answered',
+  },
+  {
+    name: 'a name server that does not answer',
+    from: 'own-dns',
+    to: 'web',
+    family: 4,
+    questions: [['web', 'no answer']],
+    answer: 'nothing',
+  },
+];
+
+/** Traces a packet to a name, and compares the ways of the questions before it with the topology. */
+export async function checkLookups(
+  state: ClusterState,
+  pods: readonly Pod[],
+  { from, to, family, questions, answer }: LookupRow,
+): Promise<void> {
+  const asked = { from, to, family: family === 6 ? 'ipv6' : 'ipv4' } as const;
+  const { explanation, lookups, agreement } = await traceFlow(state, pods, asked);
+  const text = `${renderLookups(lookups)}${renderExplanation(explanation)}`;
+  assert.deepEqual(
+    lookups.map(({ name, type, said }) => [
+      name,
+      type,
+      /^[0-9a-f.:]+( \(also .*\))?$/.test(said) ? null : said,
+    ]),
+    questions.map(([name, result]) => [name, family === 6 ? 'AAAA' : 'A', result]),
+    text,
+  );
+  const client = pods.find(({ metadata }) => metadata?.namespace === 'default' && metadata.name === from);
+  const node = client?.spec?.nodeName;
+  const way = [`pod default/${from} out eth0`, `${node} in veth of default/${from}`, `${node} in bridge fl0`];
+  for (const { trace } of lookups) {
+    assert.equal(trace.answer.kind, answer, text);
+    assert.deepEqual(devicesThere(trace.legs, false), way, text);
+    assert.deepEqual(devicesBack(trace.legs, false), answer === 'answered' ? way : [], text);
+  }
+  assert.deepEqual(agreement?.steps.filter(({ isRight }) => isRight === false) ?? [], [], text);
 }

@@ -1,0 +1,40 @@
+import { familyOf, type IPFamily } from '../lib/address.ts';
+import type { Explanation } from '../observe/explain-view.ts';
+import type { End } from '../trace/hops.ts';
+import type { TracedLookup } from '../trace/lookup.ts';
+import type { DnsQuestion } from '../trace/observation.ts';
+import type { TraceResult } from '../trace/trace.ts';
+
+/** The most questions that are sent again to be traced; a search path has rarely more. */
+export const MAX_LOOKUPS = 8;
+const DNS_PORT = 53;
+
+const QUESTION = /^DNS query for (\S+) to (\S+)$/;
+
+/** Returns true if a name was resolved by questions to name servers. */
+export const hasQuestions = ({ steps }: Explanation): boolean =>
+  steps.some(({ ruleOrKey }) => QUESTION.test(ruleOrKey ?? ''));
+
+/**
+ * Sends the questions that the resolver of the client has just asked once more, one after the other, and traces each. They are the
+ * steps of `explain` for a name; none for other targets.
+ */
+export async function traceLookups(
+  explanation: Explanation,
+  family: IPFamily | null,
+  send: (destination: End, question: DnsQuestion) => Promise<TraceResult>,
+): Promise<TracedLookup[]> {
+  const { packet, steps } = explanation;
+  const wanted = packet === null ? family : familyOf(packet.destination);
+  const type = wanted === 'ipv6' ? 'AAAA' : 'A';
+  const lookups: TracedLookup[] = [];
+  for (const { subject, ruleOrKey, text } of steps) {
+    const [, name, server] = QUESTION.exec(ruleOrKey ?? '') ?? [];
+    if (subject !== 'name' || !name || !server || lookups.length === MAX_LOOKUPS) continue;
+    const result = await send({ ip: server, port: DNS_PORT }, { name, type });
+    // "full.name: result", and of the last one "name is address".
+    const said = text.replace(/^\S+(?::| is) /, '');
+    lookups.push({ name, type, server, said, trace: result });
+  }
+  return lookups;
+}
