@@ -115,6 +115,17 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
     assert.equal((await scene.cluster.fairlead('mode', 'nftables')).status, 0);
   });
 
+  test('the path to a name: the questions to the name server before it', async () => {
+    await scene.page.goto(`${scene.url}#path?from=default%2Fclient&to=hello`);
+    const before = scene.page.getByRole('region', { name: 'DNS before it' });
+    await before.getByText(/✓ hello\.default\.svc\.cluster\.local A: 10\.96\./).waitFor();
+    assert.match(
+      await before.innerText(),
+      /after [\d.]+ ms from 10\.96\.0\.10, through eth0 \(pod default\/client\)/,
+    );
+    await scene.expectAccessible();
+  });
+
   test('the path: a pod that does not exist is named, with a fix', async () => {
     await scene.page.getByLabel('From').fill('default/nothing');
     await scene.page.getByRole('button', { name: 'Send a packet' }).click();

@@ -189,6 +189,7 @@ function TracedPath({ flow, moves, command }: { flow: TracedFlow; moves: boolean
           <HopDetails step={current} command={command} entryNode={flow.explanation.packet?.node ?? null} />
         </section>
       )}
+      <Lookups flow={flow} />
       <ExplainSteps flow={flow} />
     </>
   );
@@ -249,6 +250,33 @@ function outcomeText(trace: TracedFlow['trace']): string {
         ? 'No answer: the packet was not seen on any device'
         : `No answer: last seen at ${answer.last.place}, ${answer.last.device}`;
   }
+}
+
+/** The questions to name servers before the packet, and what came back. */
+function Lookups({ flow: { lookups } }: { flow: TracedFlow }) {
+  if (lookups.length === 0) return null;
+  return (
+    <section class="card" aria-label="DNS before it">
+      <h2>DNS before it</h2>
+      <ul class="plain-list">
+        {lookups.map(({ name, type, server, said, trace: { answer, answeredAfterMs, legs } }, i) => (
+          <li key={`${i} ${name}`}>
+            <span class={answer.kind === 'answered' ? 'good' : 'bad'}>
+              {answer.kind === 'answered' ? '✓' : '✕'}
+            </span>{' '}
+            {name} {type}: {said}
+            <span class="quiet">
+              {' '}
+              {answeredAfterMs === null ? '' : `after ${answeredAfterMs.toFixed(2)} ms `}from {server},
+              through{' '}
+              {(legs[0]?.hops ?? []).map(({ place, deviceText }) => `${deviceText} (${place})`).join(', ') ||
+                'no device'}
+            </span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
 }
 
 /** The text of an object in the node's kernel, read when it is opened. */
