@@ -40,8 +40,8 @@ const indentOf = (widths: readonly number[]): number =>
 /** The least width of the last column: that of its longest word. */
 function lastWidth(rows: readonly (readonly string[])[]): number {
   const cells = rows.map((row) => row.at(-1) ?? '');
-  const whole = Math.max(0, ...cells.map((cell) => cell.length));
-  const word = Math.max(0, ...cells.flatMap((cell) => cell.split(' ').map(({ length }) => length)));
+  const whole = longest(cells);
+  const word = longest(cells.flatMap((cell) => cell.split(' ')));
   return Math.min(whole, Math.max(word, MIN_WRAPPED));
 }
 
@@ -74,3 +74,7 @@ function align(rows: readonly (readonly string[])[], columns: number | null): st
     })
     .join('');
 }
+
+/** Returns the length of the longest text; there may be more than a function takes arguments. */
+const longest = (texts: readonly string[]): number =>
+  texts.reduce((max, { length }) => Math.max(max, length), 0);
