@@ -4,13 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import type { ClusterPlace } from './cluster-places.ts';
 import { type FieldReader, programMissing, readWithTshark } from './tshark.ts';
-
-/** A network namespace that is captured. `netns`: the file of the namespace. */
-export interface CapturedPlace {
-  readonly name: string;
-  readonly netns: string;
-}
 
 /** Addresses and ports of a packet, or of the packet that an ICMP error is about. */
 export interface PlainTuple {
@@ -50,7 +45,7 @@ const run = promisify(execFile);
 export const captureMissing = (): string | false => programMissing('tcpdump', 'tshark', 'mergecap');
 
 /** Captures all packets of all devices of the places with tcpdump; resolves when all of them have begun. */
-export async function startPlainCapture(places: readonly CapturedPlace[]): Promise<PlainCapture> {
+export async function startPlainCapture(places: readonly ClusterPlace[]): Promise<PlainCapture> {
   const folder = mkdtempSync(join(tmpdir(), 'flt-capture-'));
   const fileOf = (index: number) => join(folder, `${index}.pcap`);
   const running = places.map(({ netns }, index) => startTcpdump(netns, fileOf(index)));

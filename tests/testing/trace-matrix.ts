@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { pausePid } from '../../src/cluster/places.ts';
 import { type TracedFlow, traceFlow } from '../../src/cluster/trace-flow.ts';
 import type { Mode } from '../../src/dataplane/dataplane.ts';
 import type { Pod } from '../../src/kube/types.ts';
@@ -9,7 +8,8 @@ import { renderExplanation } from '../../src/observe/explain-text.ts';
 import { endText } from '../../src/trace/hops.ts';
 import { renderTrace } from '../../src/trace/trace-text.ts';
 import { type Cluster, startCluster } from './cluster.ts';
-import { type CapturedPlace, captureMissing, type PlainPacket, startPlainCapture } from './plain-capture.ts';
+import { clusterPlaces } from './cluster-places.ts';
+import { captureMissing, type PlainPacket, startPlainCapture } from './plain-capture.ts';
 import { capturedWays, tracedWays } from './plain-ways.ts';
 import {
   CLIENTS,
@@ -48,7 +48,6 @@ export function testTraceMatrix(
     let free: FreeAddresses;
     before(async () => {
       cluster = await startCluster(['--nodes', '2', '--ip-family', 'dual', ...upOptions]);
-      process.env['FAIRLEAD_STATE'] = cluster.stateRoot;
       free = { here: await freeAddresses(cluster, 'node-1'), there: await freeAddresses(cluster, 'node-2') };
       await cluster.apply(JSON.stringify({ apiVersion: 'v1', kind: 'List', items: matrixObjects(free) }));
       await cluster.ask('wait', '--for=condition=Ready', 'pod', '--all', '--timeout=120s');
@@ -61,7 +60,8 @@ export function testTraceMatrix(
       test(`${mode} mode`, async (t) => {
         const { status, error } = await cluster.fairlead('mode', mode);
         assert.equal(status, 0, error);
-        const capture = await startPlainCapture(placesOf(cluster, pods));
+        // The wire is a switch between the hosts, and no hop.
+        const capture = await startPlainCapture(clusterPlaces(cluster, pods));
         try {
           const traced = await traceRows(cluster, pods, rows);
           const packets = await capture.stop();
@@ -75,20 +75,6 @@ export function testTraceMatrix(
       });
     }
   });
-}
-
-/** All namespaces of the cluster but the wire, which is a switch between the hosts and no hop. */
-function placesOf(cluster: Cluster, pods: readonly Pod[]): CapturedPlace[] {
-  const state = cluster.state();
-  const hosts = [...state.nodes.map(({ name }) => name), 'outside'];
-  return [
-    ...hosts.map((name) => ({ name, netns: `/run/netns/fl-${cluster.name}-${name}` })),
-    ...pods.flatMap(({ metadata, spec }) => {
-      if (spec?.hostNetwork || !spec?.nodeName || !metadata?.uid) return [];
-      const pid = pausePid(state, spec.nodeName, metadata.uid);
-      return [{ name: `pod ${metadata.namespace}/${metadata.name}`, netns: `/proc/${pid}/ns/net` }];
-    }),
-  ];
 }
 
 async function traceRows(
