@@ -16,6 +16,8 @@ interface Step {
   readonly sees?: RegExp;
   readonly fails?: RegExp;
   readonly input?: string;
+  /** Not for a real control plane, which answers in another way. */
+  readonly isOurs?: boolean;
 }
 
 const WEB = `apiVersion: apps/v1
@@ -129,9 +131,10 @@ const STEPS: readonly Step[] = [
   { run: 'rollout undo deploy/web', sees: /rolled back/ },
   { run: 'rollout status deploy/web --timeout=120s', sees: /successfully rolled out/ },
   { run: 'explain service.spec.externalTrafficPolicy', sees: /FIELD: externalTrafficPolicy <string>/ },
-  { run: 'events --for pod/shell', sees: /Normal +Scheduled[\s\S]*Normal +Started/ },
+  { run: 'events --for pod/shell', sees: /^(?=[\s\S]*Normal +Scheduled)(?=[\s\S]*Normal +Started)/ },
   { run: 'get events', sees: /Normal +ScalingReplicaSet +deployment\/web/ },
-  { run: 'top node', sees: /^node-1 +\d+m .*\nnode-2 +\d+m /m },
+  // A real control plane needs metrics-server.
+  { run: 'top node', sees: /^node-1 +\d+m .*\nnode-2 +\d+m /m, isOurs: true },
   { run: 'delete deploy,svc web', sees: /deployment\.apps "web" deleted/ },
   { run: 'delete pod shell --grace-period=0', sees: /pod "shell" (force )?deleted/ },
   { run: 'delete namespace shop', sees: /namespace "shop" deleted/ },
@@ -140,6 +143,8 @@ const STEPS: readonly Step[] = [
   { run: 'delete namespace ordered --wait=false', sees: /namespace "ordered" deleted/ },
   // Pods first: a namespace cannot be deleted while a pod is terminating.
   {
+    // kube-controller-manager reports no remaining content while it waits for pods.
+    isOurs: true,
     run: 'wait --for=condition=NamespaceContentRemaining namespace/ordered --timeout=120s',
     sees: /condition met/,
   },
@@ -148,6 +153,8 @@ const STEPS: readonly Step[] = [
   { run: 'wait --for=delete namespace/ordered --timeout=120s' },
   { run: 'get configmap kept -n ordered', fails: /not found/ },
 ];
+
+const isReal = Boolean(process.env['FAIRLEAD_CONTROL_PLANE']);
 
 const PROGRAMS: readonly { readonly name: string; readonly find: () => string | null | undefined }[] = [
   {
@@ -183,8 +190,9 @@ for (const { name, find } of PROGRAMS) {
     });
     after(() => cluster?.down());
 
-    for (const [index, { run, sees, fails, input }] of STEPS.entries()) {
-      test(`${index + 1}. kubectl ${run}`, async () => {
+    for (const [index, { run, sees, fails, input, isOurs }] of STEPS.entries()) {
+      const skip = isOurs === true && isReal && 'the embedded control plane only';
+      test(`${index + 1}. kubectl ${run}`, { skip }, async () => {
         const words = [...run.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(
           (match) => match[1] ?? match[2] ?? match[3] ?? '',
         );

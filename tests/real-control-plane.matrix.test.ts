@@ -14,7 +14,7 @@ const missing = ['etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-sche
 const skip = missing.length === 0 ? false : `KUBEBUILDER_ASSETS names no folder with ${missing.join(', ')}`;
 
 /** One group of what a control plane is there for; the others are run by hand (CONTRIBUTING.md). */
-const GROUPS = ['traffic', 'dns', 'load-balancer', 'network-policy', 'nodes', 'pods', 'pod-features'];
+const GROUPS = ['traffic', 'dns', 'load-balancer', 'network-policy', 'nodes-change', 'pods', 'pod-features'];
 
 describe('with a real control plane', { skip }, () => {
   for (const group of GROUPS) {
@@ -22,7 +22,11 @@ describe('with a real control plane', { skip }, () => {
       const { NODE_TEST_CONTEXT: _, ...environment } = process.env;
       const child = spawn(
         process.execPath,
-        [...process.execArgv, '--test', join(import.meta.dirname, `${group}.netns.test.ts`)],
+        [
+          '--disable-warning=ExperimentalWarning',
+          '--test',
+          join(import.meta.dirname, `${group}.netns.test.ts`),
+        ],
         { env: { ...environment, FAIRLEAD_CONTROL_PLANE: folder }, stdio: ['ignore', 'pipe', 'inherit'] },
       );
       const ended = new Promise<number | null>((resolve) => child.on('exit', resolve));
