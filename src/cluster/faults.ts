@@ -116,13 +116,13 @@ export async function listFaults(state: ClusterState, client: Client): Promise<F
       .map(({ metadata }) => metadata?.name),
   );
   const faults = state.nodes.flatMap(({ name }): Fault[] => [
-    ...(hasTable(nodeNetns(state.name, name)) ? [{ kind: 'cut' as const, target: name }] : []),
+    ...(hasFaultTable(nodeNetns(state.name, name)) ? [{ kind: 'cut' as const, target: name }] : []),
     ...(isLinkDelayed(state, name) ? [{ kind: 'slow' as const, target: name }] : []),
     ...(drained.has(name) ? [{ kind: 'drain' as const, target: name }] : []),
   ]);
   const { items: pods } = await client.list(RESOURCES.pods);
   for (const pod of pods) {
-    if (isRunningPod(pod) && hasTable(podNetns(state, pod), true))
+    if (isRunningPod(pod) && isSilent(state, pod))
       faults.push({ kind: 'silent', target: podName(pod) });
   }
   return faults;
@@ -257,12 +257,13 @@ const removeTable = (netns: NetnsRef): void =>
     for (const table of tables) table.removeSync();
   });
 
-/** `mayBeGone`: its process may have ended meanwhile. */
-function hasTable(netns: NetnsRef, mayBeGone = false): boolean {
+/** Reports whether a planted fault keeps packets from a pod. */
+function isSilent(state: ClusterState, pod: Pod): boolean {
   try {
-    return hasFaultTable(netns);
+    return hasFaultTable(podNetns(state, pod));
   } catch (error) {
-    if (mayBeGone && hasCode(error, 'ENOENT', 'ESRCH')) return false;
+    // The pod has ended since it was listed.
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return false;
     throw error;
   }
 }

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { nodeNetns, outsideNetns, wireNetns } from '../network/topology.ts';
+import { FairleadError } from '../lib/errors.ts';
 import type { LinkHost } from '../observe/explain-view.ts';
 import type { Place } from '../observe/facts.ts';
 import type { LocalPlace } from '../observe/gather-facts.ts';
@@ -32,7 +33,14 @@ export function nodeResolvConf({ dnsAddresses, clusterDomain }: ClusterState): s
 /** Returns the pause process of a pod. Throws if the pod is not running. */
 export function pausePid(state: ClusterState, node: string, uid: string): number {
   const file = join(clusterPaths(state.name).nodeState(node), 'pods', uid, 'sandbox.json');
-  return (JSON.parse(readFileSync(file, 'utf8')) as { pause: { pid: number } }).pause.pid;
+  const text = readOptionalFile(file);
+  if (text === null)
+    throw new FairleadError(`no pod with the uid ${uid} is running on ${node}: it has just ended`, {
+      op: 'find a pod',
+      code: 'ENOENT',
+      hint: 'kubectl get pods -A',
+    });
+  return (JSON.parse(text) as { pause: { pid: number } }).pause.pid;
 }
 
 /** The network namespace of this process. */
