@@ -105,6 +105,9 @@ describe('an agent that starts while the API server is away', () => {
   test('with the API server, it keeps the objects', async () => {
     startAgent('nftables');
     await works();
+    const { out } = await cluster.fairlead('exec', 'node/node-1', '--', 'fairlead', 'preflight');
+    assert.match(out, /the agent is running on this node, and uses its ports/);
+    assert.doesNotMatch(out, /is in use/);
     await endAgent('SIGTERM');
     assert.match(readFileSync(join(folder, 'state', 'objects', 'services.ndjson'), 'utf8'), /"name":"hello"/);
     const controlPlane = cluster.state().controlPlane;

@@ -210,7 +210,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     await late;
     await registration?.setReady();
     isStarted = true;
-    logger.info({ node: nodeName }, 'node is ready');
+    logger.info({}, 'node is ready');
   };
   const startedAt = clock.now();
   const nodeProblemNow = () =>

@@ -26,7 +26,7 @@ export async function openLateNetwork<N>(options: LateNetworkOptions<N>): Promis
     if (problem === said) return;
     said = problem;
     onProblem(`the pod network is not open: ${problem}`);
-    logger.warn({ node: name }, `the pod network is not open: ${problem}`);
+    logger.warn({}, `the pod network is not open: ${problem}`);
   };
   const isComplete = (node: Node | undefined) => {
     const problem = lacks(node);
@@ -39,7 +39,7 @@ export async function openLateNetwork<N>(options: LateNetworkOptions<N>): Promis
     try {
       const network = open(node);
       onProblem(null);
-      logger.info({ node: name }, 'the pod network is open now');
+      logger.info({}, 'the pod network is open now');
       return network;
     } catch (error) {
       say(messageOf(error));

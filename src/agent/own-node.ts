@@ -48,10 +48,10 @@ export function reportNodeProblems(
     const problem = nodeProblem(nodes.get(name), name, address);
     if (problem === said) return;
     said = problem;
-    if (problem === null) logger.info({ node: name }, `Node ${name} and its address are known now`);
+    if (problem === null) logger.info({}, `Node ${name} and its address are known now`);
     else {
       logger.warn(
-        { node: name },
+        {},
         `${problem}; Services are programmed without node-dependent features, and /healthz answers 503`,
       );
     }

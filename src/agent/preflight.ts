@@ -6,6 +6,7 @@ import { messageOf } from '../lib/errors.ts';
 import { COMMAND_PORT } from './command-rights.ts';
 import { findKubeProxyState, isAnyLeft } from './kube-proxy-state.ts';
 import { findRunningKubeProxy } from './running-kube-proxy.ts';
+import { askStatus } from './status-answer.ts';
 
 /** The result of one check. "note": information; "problem": the agent would not work. */
 export interface Finding {
@@ -21,8 +22,9 @@ export type ReadFile = (path: string) => string | null;
 const NFPROTO_IPV4 = 2;
 /** Below this value, a node with many pods may drop connections. */
 const SMALL_CONNTRACK = 65_536;
+const HEALTH_PORT = 10256;
 const PORTS: readonly [port: number, purpose: string][] = [
-  [10256, 'health checks'],
+  [HEALTH_PORT, 'health checks'],
   [10249, 'metrics'],
   [COMMAND_PORT, 'commands from other machines'],
 ];
@@ -50,7 +52,7 @@ export async function preflight(): Promise<Finding[]> {
             : 'not needed: the agent removes them after it has programmed its own',
         }
       : { level: 'ok', what: 'no rules of kube-proxy found', fix: null },
-    ...(running === null ? await Promise.all(PORTS.map(checkPort)) : []),
+    ...(running === null ? await checkPorts() : []),
   ];
 }
 
@@ -143,6 +145,12 @@ export function checkSettings(read: ReadFile): Finding[] {
     });
   }
   return findings;
+}
+
+async function checkPorts(): Promise<Finding[]> {
+  if ((await askStatus(HEALTH_PORT, '/healthz'))?.isAgents)
+    return [{ level: 'ok', what: 'the agent is running on this node, and uses its ports', fix: null }];
+  return await Promise.all(PORTS.map(checkPort));
 }
 
 function checkPort([port, purpose]: readonly [port: number, purpose: string]): Promise<Finding> {

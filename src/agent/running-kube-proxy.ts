@@ -1,13 +1,11 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { get } from 'node:http';
 import { basename } from 'node:path';
 import { FairleadError, hasCode } from '../lib/errors.ts';
-import { SERVER_HEADER } from '../proxy/status-servers.ts';
+import { askStatus } from './status-answer.ts';
 
 /** Evidence of a running kube-proxy: "process 123", "it answers on port 10256". */
 export type Evidence = string;
 
-const ANSWER_MS = 1000;
 /** kube-proxy's ports for health and metrics. */
 const PORTS: readonly [port: number, path: string][] = [
   [10256, '/healthz'],
@@ -56,22 +54,9 @@ function findProcess(): number | null {
   return null;
 }
 
-function answersAsKubeProxy(port: number, path: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const request = get({ host: '127.0.0.1', port, path, timeout: ANSWER_MS, agent: false }, (response) => {
-      let body = '';
-      response.on('data', (chunk) => {
-        body += String(chunk).slice(0, 4096);
-      });
-      response.on('end', () =>
-        resolve(response.headers.server !== SERVER_HEADER && isKubeProxys(path, body)),
-      );
-      response.on('error', () => resolve(false));
-    });
-    request.on('timeout', () => request.destroy());
-    // No process listens on the port, or it uses another protocol.
-    request.on('error', () => resolve(false));
-  });
+async function answersAsKubeProxy(port: number, path: string): Promise<boolean> {
+  const answer = await askStatus(port, path);
+  return answer !== null && !answer.isAgents && isKubeProxys(path, answer.body);
 }
 
 /** Other programs may use these ports. */
