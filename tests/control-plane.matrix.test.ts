@@ -29,7 +29,8 @@ const serverVersion = async (cluster: Cluster) => {
 };
 
 async function answers(cluster: Cluster, place: string, url: string): Promise<void> {
-  const counts = await cluster.request(place, url, '--count', '30');
+  // So many that each of six endpoints, chosen at random, is chosen.
+  const counts = await cluster.request(place, url, '--count', '200');
   assert.deepEqual(counts.failures, {});
   const pods = await cluster.pods('app=hello');
   assert.deepEqual(Object.keys(counts.answers).sort(), pods.map(({ name }) => name).sort());

@@ -122,8 +122,7 @@ export async function listFaults(state: ClusterState, client: Client): Promise<F
   ]);
   const { items: pods } = await client.list(RESOURCES.pods);
   for (const pod of pods) {
-    if (isRunningPod(pod) && isSilent(state, pod))
-      faults.push({ kind: 'silent', target: podName(pod) });
+    if (isRunningPod(pod) && isSilent(state, pod)) faults.push({ kind: 'silent', target: podName(pod) });
   }
   return faults;
 }

@@ -3,6 +3,7 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { ClusterPlace } from './cluster-places.ts';
 import { type FieldReader, programMissing, readWithTshark } from './tshark.ts';
@@ -40,6 +41,8 @@ export interface PlainCapture {
 }
 
 const run = promisify(execFile);
+/** How late a tcpdump may read its last packets on a busy machine. */
+const LAST_PACKETS_MS = 1000;
 
 /** Returns why packets cannot be captured here, or false. In CI they must be. */
 export const captureMissing = (): string | false => programMissing('tcpdump', 'tshark', 'mergecap');
@@ -64,6 +67,8 @@ export async function startPlainCapture(places: readonly ClusterPlace[]): Promis
     async stop() {
       try {
         const devices = await Promise.all(places.map(({ netns }) => devicesOf(netns)));
+        // tcpdump ends without reading what the kernel still has for it.
+        await pause(LAST_PACKETS_MS);
         for (const { child } of running) child.kill('SIGINT');
         for (const [index, { ended }] of running.entries())
           assert.match(await ended, /\b0 packets dropped by kernel/, places[index]?.name);
@@ -98,6 +103,8 @@ function startTcpdump(netns: string, file: string): Tcpdump {
     '--time-stamp-precision',
     'nano',
     '-U',
+    // Otherwise the kernel hands over a block of packets at a time, up to a second later.
+    '--immediate-mode',
     '-n',
     '-Z',
     'root',
