@@ -41,8 +41,8 @@ export interface PlainCapture {
 }
 
 const run = promisify(execFile);
-/** How late a tcpdump may read its last packets on a busy machine. */
-const LAST_PACKETS_MS = 1000;
+/** How late tcpdump may read its last packets: the kernel hands over a block that is not full after a second. */
+const LAST_PACKETS_MS = 2500;
 
 /** Returns why packets cannot be captured here, or false. In CI they must be. */
 export const captureMissing = (): string | false => programMissing('tcpdump', 'tshark', 'mergecap');
@@ -103,8 +103,6 @@ function startTcpdump(netns: string, file: string): Tcpdump {
     '--time-stamp-precision',
     'nano',
     '-U',
-    // Otherwise the kernel hands over a block of packets at a time, up to a second later.
-    '--immediate-mode',
     '-n',
     '-Z',
     'root',
