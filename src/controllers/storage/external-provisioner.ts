@@ -6,10 +6,9 @@ import {
   RESOURCES,
   splitKey,
 } from '../../kube/types.ts';
-import { FairleadError, messageOf } from '../../lib/errors.ts';
+import { messageOf } from '../../lib/errors.ts';
 import { type ContextWith, controllerQueue, recorderFor } from '../context.ts';
-import { nodeTaints } from '../taints.ts';
-import { classOf, PROVISIONED_BY, SELECTED_NODE } from './claims.ts';
+import { classOf, PROVISIONED_BY } from './claims.ts';
 import {
   FOLDER_FINALIZER,
   LOCAL_PATH,
@@ -17,6 +16,7 @@ import {
   localVolume,
   provisioningProblem,
 } from './provisioning.ts';
+import { nodeOfVolume } from './volume-node.ts';
 
 /** Written by kube-controller-manager when a provisioner is to create the claim's volume. */
 const PROVISIONER = 'volume.kubernetes.io/storage-provisioner';
@@ -28,14 +28,14 @@ type Context = ContextWith<'nodes' | 'persistentVolumes' | 'persistentVolumeClai
  * claims and releases them.
  */
 export function startExternalProvisioner(context: Context, local: LocalVolumes): void {
-  const { caches, random } = context;
-  const { persistentVolumes: volumes, persistentVolumeClaims: claims, storageClasses, nodes } = caches;
+  const { caches } = context;
+  const { persistentVolumes: volumes, persistentVolumeClaims: claims, storageClasses } = caches;
   const events = recorderFor(context, LOCAL_PATH);
   const fail = (claim: PersistentVolumeClaim, message: string) =>
     events.event(claim, 'Warning', 'ProvisioningFailed', message, RESOURCES.persistentVolumeClaims);
 
   const provision = async (claim: PersistentVolumeClaim) => {
-    const { annotations = {}, deletionTimestamp, uid } = claim.metadata ?? {};
+    const { annotations = {}, deletionTimestamp } = claim.metadata ?? {};
     const storageClass = storageClasses.get(undefined, classOf(claim));
     const isWanted = annotations[PROVISIONER] === LOCAL_PATH && storageClass?.provisioner === LOCAL_PATH;
     if (!isWanted || claim.spec?.volumeName || deletionTimestamp !== undefined) return;
@@ -44,21 +44,8 @@ export function startExternalProvisioner(context: Context, local: LocalVolumes):
       fail(claim, problem);
       return;
     }
-    const chosen = annotations[SELECTED_NODE];
-    const ready = nodes.informer.list().filter((node) => nodeTaints(node).length === 0);
-    const node =
-      chosen === undefined ? ready[Math.floor(random() * ready.length)] : nodes.get(undefined, chosen);
-    if (!node && chosen !== undefined) {
-      // The scheduler selects a node again.
-      await claims.patch(claim, 'merge', { metadata: { uid, annotations: { [SELECTED_NODE]: null } } });
-      return;
-    }
-    if (!node) {
-      const message = 'no node is ready for a volume';
-      fail(claim, message);
-      const hint = 'kubectl describe nodes shows why they are not ready';
-      throw new FairleadError(message, { op: 'provision volume', code: 'not-ready', hint });
-    }
+    const node = await nodeOfVolume(context, claim, (message) => fail(claim, message));
+    if (!node) return;
     const volume = localVolume(claim, storageClass, node, local.pathOf);
     const path = volume.spec?.local?.path ?? volume.spec?.hostPath?.path ?? '';
     try {

@@ -2,19 +2,17 @@ import { hasReason } from '../../kube/client.ts';
 import { timestamp } from '../../kube/timestamp.ts';
 import {
   keyOf,
-  type Node,
   type PersistentVolume,
   type PersistentVolumeClaim,
   RESOURCES,
   type StorageClass,
   splitKey,
 } from '../../kube/types.ts';
-import { FairleadError, messageOf } from '../../lib/errors.ts';
+import { messageOf } from '../../lib/errors.ts';
 import { same } from '../canonical.ts';
 import { type ControllerContext, controllerQueue, recorderFor } from '../context.ts';
-import { nodeTaints } from '../taints.ts';
 import { boundClaim, boundStatus, boundVolume, stepOfClaim, stepOfVolume, unboundVolume } from './binding.ts';
-import { classOf, PROVISIONED_BY, SELECTED_NODE } from './claims.ts';
+import { classOf, PROVISIONED_BY } from './claims.ts';
 import {
   FOLDER_FINALIZER,
   LOCAL_PATH,
@@ -22,6 +20,7 @@ import {
   localVolume,
   provisioningProblem,
 } from './provisioning.ts';
+import { nodeOfVolume } from './volume-node.ts';
 
 const PROVISIONER_ANNOTATIONS = [
   'volume.beta.kubernetes.io/storage-provisioner',
@@ -30,8 +29,8 @@ const PROVISIONER_ANNOTATIONS = [
 
 /** Binds claims to volumes, provisions volumes of the local-path provisioner, and implements reclaim policies. */
 export function startVolumes(context: ControllerContext, local: LocalVolumes | undefined): void {
-  const { caches, client, clock, random, signal } = context;
-  const { persistentVolumes: volumes, persistentVolumeClaims: claims, storageClasses, nodes } = caches;
+  const { caches, client, clock, signal } = context;
+  const { persistentVolumes: volumes, persistentVolumeClaims: claims, storageClasses } = caches;
   const events = recorderFor(context, 'persistentvolume-controller');
   const recordClaimEvent = (
     claim: PersistentVolumeClaim,
@@ -106,21 +105,10 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
       recordClaimEvent(claim, 'Warning', 'ProvisioningFailed', message);
       return;
     }
-    const chosen = claim.metadata?.annotations?.[SELECTED_NODE];
-    const node = chosen === undefined ? someNode() : nodes.get(undefined, chosen);
-    if (!node) {
-      if (chosen === undefined) {
-        const message = 'no node is ready for a volume';
-        recordClaimEvent(claim, 'Warning', 'ProvisioningFailed', message);
-        const hint = 'kubectl describe nodes shows why they are not ready';
-        throw new FairleadError(message, { op: 'provision volume', code: 'not-ready', hint });
-      }
-      // The scheduler selects a node again.
-      await claims.patch(claim, 'merge', {
-        metadata: { uid: claim.metadata?.uid, annotations: { [SELECTED_NODE]: null } },
-      });
-      return;
-    }
+    const node = await nodeOfVolume(context, claim, (message) =>
+      recordClaimEvent(claim, 'Warning', 'ProvisioningFailed', message),
+    );
+    if (!node) return;
     const volume = localVolume(claim, storageClass, node, local.pathOf);
     const path = volume.spec?.local?.path ?? volume.spec?.hostPath?.path ?? '';
     try {
@@ -150,12 +138,6 @@ export function startVolumes(context: ControllerContext, local: LocalVolumes | u
       throw error;
     }
   };
-  /** Returns any schedulable node, for claims that do not wait for a pod. */
-  const someNode = (): Node | undefined => {
-    const ready = nodes.informer.list().filter((node) => nodeTaints(node).length === 0);
-    return ready[Math.floor(random() * ready.length)];
-  };
-
   const syncVolume = async (volume: PersistentVolume) => {
     const reference = volume.spec?.claimRef;
     const found = reference ? await claimOf(reference.namespace ?? '', reference.name ?? '') : undefined;
