@@ -247,7 +247,7 @@ function Row({
   );
 }
 
-/** A name; where there is no room for all of it, its end stays, which tells the pods of a Service apart. */
+/** Shows a name. If it does not fit, its end stays visible, which distinguishes the pods of a Service. */
 function Label({ text }: { text: string }) {
   const end = text.lastIndexOf('-');
   if (end <= 0) return <span class="label">{text}</span>;
