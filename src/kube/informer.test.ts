@@ -2,11 +2,10 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { manualClock } from '../lib/clock.ts';
 import { type Logger, silentLogger } from '../lib/log.ts';
-import { createClient } from './client.ts';
-import { type Informer, startInformer } from './informer.ts';
-import { bench, map, type Script, script, until } from './testing/scripted-server.ts';
+import type { Informer } from './informer.ts';
+import { bench, map, type Script, script, startScripted, until } from './testing/scripted-server.ts';
 import type { ApiRequest } from './transport.ts';
-import { type ConfigMap, RESOURCES } from './types.ts';
+import type { ConfigMap } from './types.ts';
 
 test('lists in pages, then follows changes from the version of the list', async () => {
   const many = Array.from({ length: 401 }, (_, i) => map(`m${i}`, 5));
@@ -342,13 +341,7 @@ for (const [what, { transport, refuse, after = 0, used }] of Object.entries({
     server.refuse = refuse ?? null;
     const clock = manualClock();
     const ending = new AbortController();
-    const informer = startInformer({
-      client: createClient(transport ?? server.transport, 'test', clock),
-      resource: RESOURCES.configMaps,
-      clock,
-      random: () => 0,
-      logger: silentLogger,
-      signal: ending.signal,
+    const informer = startScripted(transport ?? server.transport, clock, ending.signal, {
       cached: () => ({ objects: [map('a', 3)], at: 77 }),
     });
     clock.advance(after);
@@ -367,13 +360,7 @@ test('cached objects are replaced by the server’s as soon as it answers', asyn
   const clock = manualClock();
   const ending = new AbortController();
   const events: string[] = [];
-  const informer = startInformer({
-    client: createClient(server.transport, 'test', clock),
-    resource: RESOURCES.configMaps,
-    clock,
-    random: () => 0,
-    logger: silentLogger,
-    signal: ending.signal,
+  const informer = startScripted(server.transport, clock, ending.signal, {
     cached: () => ({ objects: [map('kept', 3), map('changed', 4), map('deleted', 5)], at: 77 }),
   });
   await informer.synced;

@@ -98,6 +98,24 @@ export interface Bench {
   watches(count: number): Promise<void>;
 }
 
+/** Starts an informer of ConfigMaps of a scripted server. */
+export function startScripted(
+  transport: Script['transport'],
+  clock: ManualClock,
+  signal: AbortSignal,
+  options: Partial<InformerOptions<ConfigMap>>,
+): Informer<ConfigMap> {
+  return startInformer({
+    client: createClient(transport, 'test', clock),
+    resource: RESOURCES.configMaps,
+    clock,
+    random: () => 0,
+    logger: silentLogger,
+    signal,
+    ...options,
+  });
+}
+
 export async function bench(
   objects: ConfigMap[],
   body: (bench: Bench) => Promise<void>,
@@ -110,15 +128,7 @@ export async function bench(
   const clock = manualClock();
   const ending = new AbortController();
   const events: string[] = [];
-  const informer = startInformer({
-    client: createClient(server.transport, 'test', clock),
-    resource: RESOURCES.configMaps,
-    clock,
-    random: () => 0,
-    logger: silentLogger,
-    signal: ending.signal,
-    ...options,
-  });
+  const informer = startScripted(server.transport, clock, ending.signal, options);
   informer.handle({
     onAdd: (object) => events.push(`+${object.metadata?.name}`),
     onUpdate: (object, before) =>
