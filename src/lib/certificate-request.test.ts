@@ -4,7 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { parseCertificateRequest } from './certificate-request.ts';
+import { createCertificateRequest, parseCertificateRequest } from './certificate-request.ts';
+import { createSigningKey } from './pki.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'certificate-request-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -43,6 +44,42 @@ for (const [name, key] of ROWS) {
       [parsed.commonName, parsed.organizations, parsed.dnsNames, parsed.addresses, parsed.otherNames],
       ['system:node:n1', ['system:nodes'], ['n1'], ['10.0.0.1'], ['https://x']],
     );
+  });
+}
+
+const CREATED: readonly { name: string; organizations: string[]; names: string[]; shown: RegExp[] }[] = [
+  {
+    name: "a node's client certificate",
+    organizations: ['system:nodes'],
+    names: [],
+    shown: [/Subject: O ?= ?system:nodes, CN ?= ?system:node:n1/, /Attributes:\s+\(none\)/],
+  },
+  {
+    name: 'a server of several names',
+    organizations: ['system:nodes'],
+    names: ['n1', 'n1.example', '10.0.0.1', 'fd00::1'],
+    shown: [/DNS:n1, DNS:n1\.example, IP Address:10\.0\.0\.1, IP Address:FD00:0:0:0:0:0:0:1/],
+  },
+  {
+    name: 'an organization that is longer than the short form of a length',
+    organizations: ['o'.repeat(300)],
+    names: [],
+    shown: [/O ?= ?o{300}/],
+  },
+];
+
+for (const { name, organizations, names, shown } of CREATED) {
+  test(`openssl reads and verifies a created request: ${name}`, () => {
+    const terms = { commonName: 'system:node:n1', organizations, names };
+    const pem = createCertificateRequest(terms, createSigningKey());
+    const text = execFileSync('openssl', ['req', '-noout', '-text', '-verify'], {
+      input: pem,
+      encoding: 'utf8',
+      stdio: ['pipe', 'pipe', 'ignore'],
+    });
+    for (const pattern of shown) assert.match(text, pattern);
+    const parsed = parseCertificateRequest(pem);
+    assert.deepEqual([parsed.commonName, parsed.organizations], [terms.commonName, organizations]);
   });
 }
 

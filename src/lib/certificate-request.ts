@@ -1,5 +1,17 @@
-import { createPublicKey, verify } from 'node:crypto';
+import { createPrivateKey, createPublicKey, sign, verify } from 'node:crypto';
 import { formatAddress } from './address.ts';
+import {
+  alternativeName,
+  bitString,
+  type DistinguishedName,
+  distinguishedName,
+  extension,
+  OID,
+  objectIdentifier,
+  pem as pemText,
+  sequence,
+  tagged,
+} from './der.ts';
 import { FairleadError } from './errors.ts';
 
 /** A request for a certificate (PKCS #10, RFC 2986) whose signature was checked. */
@@ -39,6 +51,35 @@ const HASHES: Readonly<Record<string, string | null>> = {
   '2a8648ce3d040304': 'sha512',
   '2b6570': null,
 };
+
+/** What a request asks a certificate for. */
+export interface CertificateRequestTerms extends DistinguishedName {
+  /** DNS names and addresses of a server. */
+  readonly names: readonly string[];
+}
+
+/** Creates a request for a certificate of an EC P-256 key (PEM): PEM. */
+export function createCertificateRequest(
+  { names, ...subject }: CertificateRequestTerms,
+  privateKey: string,
+): string {
+  const key = createPrivateKey(privateKey);
+  const wanted = sequence(
+    ...(names.length === 0
+      ? []
+      : [extension(OID.subjectAltName, false, sequence(...names.map(alternativeName)))]),
+  );
+  const attribute = sequence(objectIdentifier(OID.extensionRequest), tagged(0x31, wanted));
+  const info = sequence(
+    tagged(0x02, Buffer.of(0)),
+    distinguishedName(subject),
+    createPublicKey(key).export({ type: 'spki', format: 'der' }),
+    tagged(0xa0, names.length === 0 ? Buffer.alloc(0) : attribute),
+  );
+  const algorithm = sequence(objectIdentifier(OID.ecdsaWithSha256));
+  const request = sequence(info, algorithm, bitString(sign('sha256', info, key), 0));
+  return pemText('CERTIFICATE REQUEST', request);
+}
 
 /** An element of DER: its tag, its content, and all its bytes. */
 interface Element {

@@ -94,3 +94,8 @@ export function manualClock(start = 0): ManualClock {
     },
   };
 }
+
+/** Blocks this thread, for the kernel to finish what it does without a notification. Use it where nothing can be awaited. */
+export function blockFor(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}

@@ -7,8 +7,21 @@ import {
   randomBytes,
   sign,
 } from 'node:crypto';
-import { addressBytes } from './address.ts';
 import type { ParsedCertificateRequest } from './certificate-request.ts';
+import {
+  alternativeName,
+  bitString,
+  boolean,
+  type DistinguishedName,
+  distinguishedName,
+  extension,
+  OID,
+  objectIdentifier,
+  octetString,
+  pem,
+  sequence,
+  tagged,
+} from './der.ts';
 
 /** A certificate and its private key, PEM. */
 export interface KeyedCertificate {
@@ -76,10 +89,7 @@ export function openAuthority(
         request.usage === 'both'
           ? [OID.serverAuth, OID.clientAuth]
           : [request.usage === 'server' ? OID.serverAuth : OID.clientAuth];
-      const names = (request.names ?? []).map((name) => {
-        const address = addressBytes(name);
-        return address ? tagged(0x87, Buffer.from(address)) : tagged(0x82, Buffer.from(name, 'ascii'));
-      });
+      const names = (request.names ?? []).map(alternativeName);
       const issued = certificate(
         {
           commonName: request.commonName,
@@ -142,29 +152,10 @@ export function publicKeyOf(privateKey: string): string {
   return createPublicKey(privateKey).export({ type: 'spki', format: 'pem' }) as string;
 }
 
-interface Subject {
-  readonly commonName: string;
-  readonly organizations?: readonly string[];
-}
-
-const OID = {
-  ecdsaWithSha256: '1.2.840.10045.4.3.2',
-  commonName: '2.5.4.3',
-  organization: '2.5.4.10',
-  subjectKeyIdentifier: '2.5.29.14',
-  keyUsage: '2.5.29.15',
-  subjectAltName: '2.5.29.17',
-  basicConstraints: '2.5.29.19',
-  authorityKeyIdentifier: '2.5.29.35',
-  extKeyUsage: '2.5.29.37',
-  serverAuth: '1.3.6.1.5.5.7.3.1',
-  clientAuth: '1.3.6.1.5.5.7.3.2',
-} as const;
-
 /** Builds and signs a v3 certificate (RFC 5280, section 4.1). */
 function certificate(
-  subject: Subject | Buffer,
-  issuer: Subject,
+  subject: DistinguishedName | Buffer,
+  issuer: DistinguishedName,
   publicKey: KeyObject | Buffer,
   issuerKey: KeyObject,
   validity: { readonly now: Date; readonly until?: Date; readonly earlierMs?: number },
@@ -181,58 +172,19 @@ function certificate(
     tagged(0xa0, tagged(0x02, Buffer.of(2))),
     tagged(0x02, serial),
     algorithm,
-    name(issuer),
+    distinguishedName(issuer),
     sequence(time(from), time(until)),
-    Buffer.isBuffer(subject) ? subject : name(subject),
+    Buffer.isBuffer(subject) ? subject : distinguishedName(subject),
     Buffer.isBuffer(publicKey) ? publicKey : publicKey.export({ type: 'spki', format: 'der' }),
     tagged(0xa3, sequence(...extensions)),
   );
-  const der = sequence(body, algorithm, bitString(sign('sha256', body, issuerKey), 0));
-  const base64 = der.toString('base64').replace(/.{64}/g, '$&\n').trimEnd();
-  return `-----BEGIN CERTIFICATE-----\n${base64}\n-----END CERTIFICATE-----\n`;
+  return pem('CERTIFICATE', sequence(body, algorithm, bitString(sign('sha256', body, issuerKey), 0)));
 }
 
 function yearsAfter(date: Date, years: number): Date {
   const later = new Date(date);
   later.setUTCFullYear(later.getUTCFullYear() + years);
   return later;
-}
-
-function name(subject: Subject): Buffer {
-  const part = (oid: string, text: string) =>
-    tagged(0x31, sequence(objectIdentifier(oid), tagged(0x0c, Buffer.from(text, 'utf8'))));
-  return sequence(
-    ...(subject.organizations ?? []).map((text) => part(OID.organization, text)),
-    part(OID.commonName, subject.commonName),
-  );
-}
-
-function extension(oid: string, critical: boolean, value: Buffer): Buffer {
-  return sequence(objectIdentifier(oid), ...(critical ? [boolean(true)] : []), octetString(value));
-}
-
-// Encodes tag, length and value by the distinguished encoding rules (ITU-T X.690).
-function tagged(tag: number, value: Buffer): Buffer {
-  const { length } = value;
-  if (length < 0x80) return Buffer.concat([Buffer.of(tag, length), value]);
-  const bytes = length < 0x100 ? [length] : [length >> 8, length & 0xff];
-  return Buffer.concat([Buffer.of(tag, 0x80 | bytes.length, ...bytes), value]);
-}
-
-const sequence = (...parts: Buffer[]) => tagged(0x30, Buffer.concat(parts));
-const boolean = (value: boolean) => tagged(0x01, Buffer.of(value ? 0xff : 0));
-const octetString = (value: Buffer) => tagged(0x04, value);
-const bitString = (value: Buffer, unused: number) => tagged(0x03, Buffer.concat([Buffer.of(unused), value]));
-
-function objectIdentifier(text: string): Buffer {
-  const [first = 0, second = 0, ...rest] = text.split('.').map(Number);
-  const bytes = [first * 40 + second];
-  for (const number of rest) {
-    const groups = [number & 0x7f];
-    for (let left = number >> 7; left > 0; left >>= 7) groups.unshift((left & 0x7f) | 0x80);
-    bytes.push(...groups);
-  }
-  return tagged(0x06, Buffer.from(bytes));
 }
 
 /** Encodes UTCTime until 2049, GeneralizedTime later (RFC 5280, section 4.1.2.5). */
