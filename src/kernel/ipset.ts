@@ -1,6 +1,6 @@
-import type { IPFamily } from '../lib/address.ts';
+import { formatAddress, type IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
-import { MessageWriter, readAttributes, readText } from './netlink/attributes.ts';
+import { eachAttribute, MessageWriter, readAttributes, readBe16, readText } from './netlink/attributes.ts';
 import { NETLINK_NETFILTER, NetlinkSocket, NLM_F_CREATE } from './netlink/socket.ts';
 import type { NetnsRef } from './netns.ts';
 import { AF_INET, AF_INET6 } from './socket-numbers.ts';
@@ -17,6 +17,11 @@ const IPSET_ATTR_REVISION = 4;
 const IPSET_ATTR_FAMILY = 5;
 const IPSET_ATTR_FLAGS = 6;
 const IPSET_ATTR_DATA = 7;
+const IPSET_ATTR_ADT = 8;
+// Attributes of a member.
+const IPSET_ATTR_IP = 1;
+const IPSET_ATTR_PORT = 4;
+const IPSET_ATTR_PROTO = 7;
 const IPSET_ATTR_TIMEOUT = 6;
 const IPSET_ATTR_MAXELEM = 19;
 const IPSET_FLAG_LIST_SETNAME = 1 << 1;
@@ -35,6 +40,13 @@ export interface AddressSet {
   readonly seconds: number;
 }
 
+/** A member of a set of addresses, ports, or both. */
+export interface SetMember {
+  readonly address: string | null;
+  readonly protocol: number | null;
+  readonly port: number | null;
+}
+
 /** The sets of ipset(8) in a network namespace. */
 export interface Ipsets {
   /** Creates missing sets. Throws FairleadError EEXIST if a set exists with other settings. */
@@ -43,7 +55,10 @@ export interface Ipsets {
   destroy(names: Iterable<string>): Map<string, Error>;
   /** Names of all sets. */
   list(): string[];
+  /** Returns the members of a set; empty if it does not exist. Networks are shown by their first address. */
+  members(name: string): SetMember[];
   close(): void;
+  [Symbol.dispose](): void;
 }
 
 /** Opens the sets of a namespace. `netns`: default the namespace of this thread. */
@@ -104,8 +119,36 @@ export function openIpsets(netns: NetnsRef | undefined): Ipsets {
         return name ? [readText(name)] : [];
       });
     },
+    members(name) {
+      const message = payload(0, (writer) => writer.attribute(IPSET_ATTR_SETNAME, zeroEnded(name)));
+      try {
+        return socket
+          .dump(type(IPSET_CMD_LIST), message, `ipset ${name}`)
+          .flatMap(({ payload: bytes }) => readMembers(bytes.subarray(4)));
+      } catch (error) {
+        if (hasCode(error, 'ENOENT')) return [];
+        throw error;
+      }
+    },
     close: () => socket.close(),
+    [Symbol.dispose]: () => socket.close(),
   };
+}
+
+function readMembers(bytes: Uint8Array): SetMember[] {
+  const list = readAttributes(bytes).get(IPSET_ATTR_ADT);
+  if (!list) return [];
+  return [...eachAttribute(list)].map(([, member]) => {
+    const attributes = readAttributes(member);
+    const ip = attributes.get(IPSET_ATTR_IP);
+    const [address] = ip ? [...eachAttribute(ip)].map(([, value]) => value) : [];
+    const port = attributes.get(IPSET_ATTR_PORT);
+    return {
+      address: address ? formatAddress(address) : null,
+      protocol: attributes.get(IPSET_ATTR_PROTO)?.[0] ?? null,
+      port: port ? readBe16(port) : null,
+    };
+  });
 }
 
 function inUse(name: string, cause: unknown): FairleadError {

@@ -32,6 +32,8 @@ export interface Libc {
   /** Duplicates a descriptor of another process (Linux 5.6). */
   pidfd_getfd(pidfd: number, fd: number): number;
   pipe2(ends: Int32Array, flags: number): number;
+  /** Makes a character device of the numbers 0:0; `mode`: its permissions. */
+  makeWhiteout(path: string, mode: number): number;
   waitpid(pid: number, status: Int32Array, options: number): number;
   // posix_spawn(3): these return an errno, and their structs are opaque memory.
   posix_spawnp(
@@ -106,6 +108,13 @@ function load(): Libc {
   const SYS_PIDFD_OPEN = 434;
   const SYS_PIDFD_GETFD = 438;
   const plainSyscall = declare('long syscall(long number, long a, unsigned long b, unsigned long c)');
+  // Not mknod(3): C libraries before 2021 have it in their headers only.
+  const SYS_MKNODAT = process.arch === 'x64' ? 259 : 33;
+  const AT_FDCWD = -100;
+  const S_IFCHR = 0o020000;
+  const makeNode = declare(
+    'long syscall(long number, long folder, const char *path, unsigned long mode, unsigned long device)',
+  );
   const spawn = declare(
     'int posix_spawnp(_Out_ int *pid, const char *file, const uint8_t *actions, const uint8_t *attributes, const char **args, const char **env)',
   );
@@ -143,6 +152,7 @@ function load(): Libc {
     syscall,
     pidfd_open: (pid) => Number(plainSyscall(SYS_PIDFD_OPEN, pid, 0, 0)),
     pidfd_getfd: (pidfd, fd) => Number(plainSyscall(SYS_PIDFD_GETFD, pidfd, fd, 0)),
+    makeWhiteout: (path, mode) => Number(makeNode(SYS_MKNODAT, AT_FDCWD, path, S_IFCHR | mode, 0)),
     pipe2: declare('int pipe2(_Out_ int *ends, int flags)'),
     waitpid: declare('int waitpid(int pid, _Out_ int *status, int options)'),
     posix_spawnp: spawn,

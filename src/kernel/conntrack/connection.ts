@@ -9,11 +9,23 @@ import {
   refusalError,
 } from '../netlink/socket.ts';
 import type { NetnsRef } from '../netns.ts';
-import { CTA, CTNL_MSG, type Flow, NFNL_SUBSYS_CTNETLINK, readFlow, type Tuple } from './flow.ts';
+import {
+  CTA,
+  CTNL_MSG,
+  FLOW_STATUS,
+  type Flow,
+  NFNL_SUBSYS_CTNETLINK,
+  readFlow,
+  type Tuple,
+} from './flow.ts';
 
 const messageType = (message: number) => (NFNL_SUBSYS_CTNETLINK << 8) | message;
 const FAMILY_NUMBER: Readonly<Record<IPFamily, number>> = { ipv4: 2, ipv6: 10 };
 const ENOENT = 2;
+const EBUSY = 16;
+/** CTA_PROTOINFO_TCP, CTA_PROTOINFO_TCP_STATE */
+const TCP_INFO = 1;
+const TCP_STATE = 1;
 /** linux/net/netfilter/nf_internals.h */
 const FILTER_DESTINATION = 1 << 1;
 const FILTER_PROTOCOL = 1 << 3;
@@ -97,27 +109,69 @@ export class ConntrackConnection {
 
   /** Deletes flows, hundreds at a time; missing ones are not an error. Returns how many were deleted. */
   async delete(flows: readonly Flow[]): Promise<number> {
-    let deleted = 0;
+    const deleted = await this.#batch(flows, CTNL_MSG.delete, 'delete flows', [ENOENT], (writer, { id }) => {
+      if (id !== 0) writer.attributeBe32(CTA.id, id);
+    });
+    return deleted.length;
+  }
+
+  /**
+   * Deletes flows of TCP that have not been answered, as `delete` does; returns these. A flow that has been answered since it was
+   * read stays. The kernel has no deletion with a condition, but it refuses to unset SEEN_REPLY, and changes the state after that
+   * (ctnetlink_change_conntrack): an entry without a state takes no answer until it is deleted.
+   */
+  async deleteUnanswered(flows: readonly Flow[]): Promise<readonly Flow[]> {
+    const stateless = await this.#batch(
+      flows,
+      CTNL_MSG.new,
+      'close flows',
+      [ENOENT, EBUSY],
+      (writer, { status }) => {
+        writer.attributeBe32(CTA.status, status & ~FLOW_STATUS.seenReply);
+        writer.nested(CTA.protocolInfo, () =>
+          writer.nested(TCP_INFO, () => writer.attributeU8(TCP_STATE, 0)),
+        );
+      },
+    );
+    await this.delete(stateless);
+    return stateless;
+  }
+
+  /**
+   * Sends a message for each of the flows, hundreds at a time; returns those that the kernel accepted, and ignores refusals
+   * with one of the errors in `tolerated`.
+   */
+  async #batch(
+    flows: readonly Flow[],
+    message: number,
+    purpose: string,
+    tolerated: readonly number[],
+    write: (writer: MessageWriter, flow: Flow) => void,
+  ): Promise<Flow[]> {
+    const accepted: Flow[] = [];
     for (let from = 0; from < flows.length; from += BATCH) {
       const part = flows.slice(from, from + BATCH);
-      const writer = new MessageWriter(part.length * 128);
+      const writer = new MessageWriter(part.length * 160);
+      const sent = new Map<number, Flow>();
       let last = 0;
       for (const [i, flow] of part.entries()) {
         last = this.#socket.nextSequence();
+        sent.set(last, flow);
         const flags = NLM_F_REQUEST | (i === part.length - 1 ? NLM_F_ACK : 0);
-        const start = writer.beginMessage(messageType(CTNL_MSG.delete), flags, last);
+        const start = writer.beginMessage(messageType(message), flags, last);
         writer.u8(FAMILY_NUMBER[flow.family]).u8(0).u16(0);
         writeTuple(writer, CTA.tupleOriginal, flow.original);
         if (flow.zone !== 0) writer.attributeBe16(CTA.zone, flow.zone);
-        if (flow.id !== 0) writer.attributeBe32(CTA.id, flow.id);
+        write(writer, flow);
         writer.endMessage(start);
       }
-      const refusals = await this.#socket.batch(writer.bytes(), last);
-      const bad = refusals.find(({ errno }) => errno !== ENOENT);
-      if (bad) throw refusalError(bad, 'delete flows');
-      deleted += part.length - refusals.length;
+      for (const refusal of await this.#socket.batch(writer.bytes(), last)) {
+        if (!tolerated.includes(refusal.errno)) throw refusalError(refusal, purpose);
+        sent.delete(refusal.sequence);
+      }
+      for (const flow of sent.values()) accepted.push(flow);
     }
-    return deleted;
+    return accepted;
   }
 
   close(): void {
