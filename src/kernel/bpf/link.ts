@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
+import { errnoName, libc } from '../libc.ts';
 import { ATTACH, type AttachPoint } from './program.ts';
-import { Attributes, bpf, COMMAND } from './syscall.ts';
+import { Attributes, bpf, bpfError, COMMAND, tryBpf } from './syscall.ts';
 
 /** An attached program: it stays attached as long as the descriptor is open or the link is pinned. */
 export interface BpfLink {
@@ -60,4 +61,38 @@ export function linkInfo(fd: number): LinkInfo {
     cgroupId: view.getBigUint64(16, true),
     interface: view.getUint32(16, true),
   };
+}
+
+/** enum bpf_link_type */
+const CGROUP_LINK = 3;
+
+/** Detaches the links by which a program is attached to a control group, pinned or not. Returns their number. */
+export function detachCgroupLinks(programId: number, cgroupId: bigint): number {
+  let detached = 0;
+  for (const fd of openLinks()) {
+    try {
+      const info = linkInfo(fd);
+      if (info.type !== CGROUP_LINK || info.programId !== programId || info.cgroupId !== cgroupId) continue;
+      detachLink(fd);
+      detached++;
+    } finally {
+      closeSync(fd);
+    }
+  }
+  return detached;
+}
+
+/** Opens each link of this machine in turn. The caller closes the descriptors. */
+function* openLinks(): Generator<number> {
+  for (let id = 0; ; ) {
+    const next = new Attributes(16).u32(0, id);
+    if (tryBpf(COMMAND.nextLink, next) < 0) {
+      if (errnoName(libc().errno()) === 'ENOENT') return;
+      throw bpfError('list BPF links');
+    }
+    id = next.readU32(4);
+    const fd = tryBpf(COMMAND.linkById, new Attributes(16).u32(0, id));
+    // The link was closed in the meantime.
+    if (fd >= 0) yield fd;
+  }
 }

@@ -1,7 +1,10 @@
 import { closeSync } from 'node:fs';
+import { basename } from 'node:path';
+import { blockFor } from '../../lib/clock.ts';
 import { errnoName, libc } from '../libc.ts';
 import { loadStorageTypes } from './btf.ts';
 import { type SharedMemory, shareMemory } from './memory.ts';
+import { openPin } from './pin.ts';
 import { Attributes, bpf, bpfError, COMMAND, pointer, tryBpf } from './syscall.ts';
 
 /** Kinds of maps (linux/bpf.h, enum bpf_map_type). */
@@ -39,6 +42,14 @@ export interface MapInfo {
 
 const BATCH = 4096;
 
+/**
+ * Elements of a map without preallocation come from a small cache of the processor, which the kernel refills in interrupt
+ * work (kernel/bpf/memalloc.c). Without an interrupt for that, it waits for the next timer tick, and updates until then
+ * fail with ENOMEM although there is memory.
+ */
+const REFILL_MS = 10;
+const MAX_REFILLS = 20;
+
 /** An open BPF map. Keys and values are bytes as the programs see them. */
 export class BpfMap {
   readonly fd: number;
@@ -67,7 +78,10 @@ export class BpfMap {
   }
 
   update(key: Uint8Array, value: Uint8Array, flags: number = UPDATE.any): void {
-    if (this.#call(COMMAND.update, key, value, flags) < 0) throw bpfError('write BPF map', this.name);
+    for (let refills = 0; this.#call(COMMAND.update, key, value, flags) < 0; refills++) {
+      if (refills === MAX_REFILLS || !isCacheEmpty()) throw bpfError('write BPF map', this.name);
+      blockFor(REFILL_MS);
+    }
   }
 
   /** Deletes a key. Returns true if the key existed. */
@@ -85,6 +99,24 @@ export class BpfMap {
   /** Deletes `count` keys, all of which must exist. */
   deleteBatch(keys: Uint8Array, count: number): void {
     this.#batch(COMMAND.deleteBatch, keys, null, count, 'delete from BPF map');
+  }
+
+  /** Returns the keys, unordered, of a map of any kind; at most `max`. */
+  keys(max = Number.POSITIVE_INFINITY): Uint8Array[] {
+    const keys: Uint8Array[] = [];
+    for (let last: Uint8Array | null = null; ; ) {
+      const next = new Uint8Array(this.keySize);
+      const attributes = new Attributes(32).u32(0, this.fd).pointer(16, next);
+      if (last !== null) attributes.pointer(8, last);
+      if (tryBpf(COMMAND.nextKey, attributes) < 0) {
+        if (errnoName(libc().errno()) === 'ENOENT') return keys;
+        throw bpfError('read BPF map', this.name);
+      }
+      keys.push(next);
+      // A key that is deleted meanwhile makes the kernel begin again.
+      if (keys.length >= Math.min(max, this.maxEntries)) return keys;
+      last = next;
+    }
   }
 
   /** Returns all keys with their values, unordered. */
@@ -180,9 +212,22 @@ export class BpfMap {
     if (keys.length < count * this.keySize || (values && values.length < count * this.valueSize)) {
       throw new RangeError(`BPF map ${this.name}: ${count} elements need more bytes`);
     }
-    const attributes = new Attributes(56).pointer(16, keys).u32(32, count).u32(36, this.fd);
-    if (values) attributes.pointer(24, values);
-    bpf(command, attributes, op, this.name);
+    for (let done = 0, refills = 0; done < count; refills++) {
+      const attributes = new Attributes(56)
+        .pointer(16, keys.subarray(done * this.keySize))
+        .u32(32, count - done)
+        .u32(36, this.fd);
+      if (values) attributes.pointer(24, values.subarray(done * this.valueSize));
+      if (tryBpf(command, attributes) >= 0) return;
+      const isEmpty = isCacheEmpty();
+      // A kernel that fails before the first element may leave the number as it is.
+      const processed = attributes.readU32(32);
+      const written = processed < count - done ? processed : 0;
+      if (!isEmpty || (written === 0 && refills >= MAX_REFILLS)) throw bpfError(op, this.name);
+      if (written > 0) refills = 0;
+      done += written;
+      blockFor(REFILL_MS);
+    }
   }
 
   #readAll(room: number, out: [Uint8Array, Uint8Array][]): boolean {
@@ -234,6 +279,15 @@ export function createMap(definition: MapDefinition): BpfMap {
   }
 }
 
+/** Opens a pinned map, of any program; returns null if there is none. The caller closes the descriptor. */
+export function openPinnedMap(path: string): BpfMap | null {
+  const fd = openPin(path);
+  if (fd === null) return null;
+  return new BpfMap(fd, { name: basename(path), kind: 'hash', ...sizesOf(mapInfo(fd)) });
+}
+
+const sizesOf = ({ keySize, valueSize, maxEntries }: MapInfo) => ({ keySize, valueSize, maxEntries });
+
 /** Reads the attributes of an open map. */
 export function mapInfo(fd: number): MapInfo {
   const info = new Uint8Array(80);
@@ -261,4 +315,8 @@ export function isLike(info: MapInfo, definition: MapDefinition): boolean {
     info.keySize === definition.keySize &&
     info.valueSize === definition.valueSize
   );
+}
+
+function isCacheEmpty(): boolean {
+  return errnoName(libc().errno()) === 'ENOMEM';
 }

@@ -11,14 +11,19 @@ export const PROGRAM_TYPE = { socketFilter: 1, tc: 3, cgroupSkb: 8, sockOps: 13,
 export const ATTACH = {
   inetEgress: 1,
   sockOps: 3,
+  bind4: 8,
+  bind6: 9,
   connect4: 10,
   connect6: 11,
+  postBind4: 12,
+  postBind6: 13,
   sendmsg4: 14,
   sendmsg6: 15,
   recvmsg4: 19,
   recvmsg6: 20,
   getpeername4: 29,
   getpeername6: 30,
+  sockRelease: 34,
   tcxIngress: 46,
   tcxEgress: 47,
 } as const;
@@ -99,9 +104,9 @@ function loadAttributes({ name, type, attach, instructions, license }: ProgramSo
 
 const held = (fd: number, name: string): BpfProgram => ({ fd, name, close: () => closeSync(fd) });
 
-/** Reads a program's type, id and the hash of its instructions (struct bpf_prog_info). */
-export function programInfo(fd: number): { type: number; id: number; tag: string } {
-  const info = new Uint8Array(64);
+/** Reads a program's type, id, name and the hash of its instructions (struct bpf_prog_info). */
+export function programInfo(fd: number): { type: number; id: number; tag: string; name: string } {
+  const info = new Uint8Array(80);
   bpf(
     COMMAND.info,
     new Attributes(16).u32(0, fd).u32(4, info.length).pointer(8, info),
@@ -112,18 +117,44 @@ export function programInfo(fd: number): { type: number; id: number; tag: string
     type: view.getUint32(0, true),
     id: view.getUint32(4, true),
     tag: Buffer.from(info.subarray(8, 16)).toString('hex'),
+    name: Buffer.from(info.subarray(64, 80)).toString('latin1').replace(/\0.*$/s, ''),
   };
 }
 
-/** Returns the ids of the programs attached to a control group, including those of its ancestors. */
-export function programsAt(cgroupFd: number, attach: AttachPoint): number[] {
+/** Opens a loaded program; returns null if it was freed. The caller closes the descriptor. */
+export function openProgram(id: number): number | null {
+  const fd = tryBpf(COMMAND.programById, new Attributes(16).u32(0, id));
+  if (fd >= 0) return fd;
+  if (errnoName(libc().errno()) === 'ENOENT') return null;
+  throw bpfError('open BPF program', String(id));
+}
+
+/** Attaches a program to a control group without a link: it stays until it is detached. */
+export function attachProgram(programFd: number, cgroupFd: number, attach: AttachPoint): void {
+  const ALLOW_MULTI = 2;
+  const attributes = new Attributes(64)
+    .u32(0, cgroupFd)
+    .u32(4, programFd)
+    .u32(8, ATTACH[attach])
+    .u32(12, ALLOW_MULTI);
+  bpf(COMMAND.programAttach, attributes, 'attach BPF program', attach);
+}
+
+/** Detaches a program that was attached to a control group without a link. */
+export function detachProgram(programFd: number, cgroupFd: number, attach: AttachPoint): void {
+  const attributes = new Attributes(64).u32(0, cgroupFd).u32(4, programFd).u32(8, ATTACH[attach]);
+  bpf(COMMAND.programDetach, attributes, 'detach BPF program', attach);
+}
+
+/** Returns the ids of the programs attached to a control group; `effective`: including those of its ancestors. */
+export function programsAt(cgroupFd: number, attach: AttachPoint, effective = true): number[] {
   const ids = new Uint32Array(256);
   const bytes = new Uint8Array(ids.buffer);
   const QUERY_EFFECTIVE = 1;
   const attributes = new Attributes(64)
     .u32(0, cgroupFd)
     .u32(4, ATTACH[attach])
-    .u32(8, QUERY_EFFECTIVE)
+    .u32(8, effective ? QUERY_EFFECTIVE : 0)
     .pointer(16, bytes)
     .u32(24, ids.length);
   bpf(COMMAND.programQuery, attributes, 'list BPF programs of a control group', attach);

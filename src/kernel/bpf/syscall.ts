@@ -12,6 +12,8 @@ export const COMMAND = {
   programLoad: 5,
   pin: 6,
   openPin: 7,
+  programAttach: 8,
+  programDetach: 9,
   programTestRun: 10,
   programById: 13,
   mapById: 14,
@@ -24,6 +26,8 @@ export const COMMAND = {
   deleteBatch: 27,
   linkCreate: 28,
   linkUpdate: 29,
+  linkById: 30,
+  nextLink: 31,
   linkDetach: 34,
 } as const;
 
