@@ -216,8 +216,13 @@ const MISSING: { name: string; answers: number[]; optional?: true; said: string[
     answers: [500, 500, 0],
     said: [
       'warn: lost the connection to the API server: no',
-      'warn: lost the connection to the API server: no',
+      'info: the API server answers again, after 0 s',
     ],
+  },
+  {
+    name: 'a refusal that is not about rules',
+    answers: [404, 404, 0],
+    said: ['warn: failed to watch configmaps: no'],
   },
   {
     name: 'an optional resource',

@@ -3,6 +3,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { ApiError, type Client, hasReason } from './client.ts';
 import { type MissingRule, missingRule } from './missing-rule.ts';
+import { contactOf, type ServerContact } from './server-contact.ts';
 import { type KubeObject, keyOf, type Resource } from './types.ts';
 
 export interface InformerOptions<T extends KubeObject> {
@@ -28,6 +29,8 @@ export interface InformerOptions<T extends KubeObject> {
    * objects are used until it can.
    */
   readonly cached?: () => CachedObjects<T> | null;
+  /** What informers log together about the API server; absent: those of `client` do. */
+  readonly contact?: ServerContact;
   readonly clock: Clock;
   /** 0 ≤ n < 1; spreads reconnections. */
   readonly random: () => number;
@@ -109,6 +112,8 @@ export function follow<T extends KubeObject>(
 /** Starts to follow the resource; ends with the signal. */
 export function startInformer<T extends KubeObject>(options: InformerOptions<T>): Informer<T> {
   const { client, resource, clock, signal, logger } = options;
+  const contact = options.contact ?? contactOf(client, { clock, logger });
+  const follower = contact.follower(resource.plural);
   const objects = new Map<string, T>();
   const indices = new Map<
     string,
@@ -182,15 +187,17 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     if (found === null) return;
     cachedAt = found.at;
     const context = { resource: resource.plural, objects: found.objects.length };
-    logger.warn(
-      context,
-      `the API server cannot be reached: using the ${resource.plural} of ${new Date(found.at).toISOString()}`,
-    );
+    logger.debug(context, `using the ${resource.plural} of ${new Date(found.at).toISOString()}`);
     for (const object of found.objects) put(transform(object));
     hasSynced = true;
     synced.resolve();
   };
-  const cancelCache = options.cached ? clock.after(CACHE_MS, useCache) : () => {};
+  const cancelCache = options.cached
+    ? clock.after(CACHE_MS, () => {
+        useCache();
+        if (cachedAt !== null) follower.lost(`no answer for ${CACHE_MS / 1000} s`, cachedAt);
+      })
+    : () => {};
 
   let missing: MissingRule | null = null;
   const forbidden = (error: ApiError, verb: MissingRule['verb']) => {
@@ -230,18 +237,19 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       put(object);
     }
     cancelCache();
-    if (cachedAt !== null) {
-      cachedAt = null;
-      logger.info({ resource: resource.plural }, 'the API server answers again: its objects are used');
-    }
+    cachedAt = null;
+    follower.answered();
     if (!hasSynced) {
       hasSynced = true;
       synced.resolve();
     }
     return list.resourceVersion;
   };
+  /** Whether the server accepted the latest watch. */
+  let isOpen = false;
   const watchFrom = async (start: string): Promise<string> => {
     let version = start;
+    isOpen = false;
     const silent = new AbortController();
     let cancelSilence = () => {};
     const heard = () => {
@@ -259,7 +267,11 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         // Between 5 and 10 minutes, to spread reconnections.
         timeoutSeconds: 300 + Math.floor(options.random() * 300),
         signal: AbortSignal.any([signal, silent.signal]),
-        onOpen: allowed,
+        onOpen() {
+          isOpen = true;
+          allowed();
+          follower.answered();
+        },
       });
       for await (const event of events) {
         heard();
@@ -291,9 +303,18 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     let refused = false;
     /** When the server that answers now began to refuse. */
     let refusedSince: number | null = null;
+    /** How often in succession watches broke at once. */
+    let breaks = 0;
+    let complaint = '';
+    const complain = (what: string, error: unknown) => {
+      const message = `${what} ${resource.plural}: ${messageOf(error)}`;
+      if (message !== complaint) logger.warn({ resource: resource.plural }, message);
+      complaint = message;
+    };
     while (!signal.aborted) {
       const startedAt = clock.now();
       try {
+        isOpen = false;
         if (version === null) {
           version = await listAll();
           if (!expired) backoff = FIRST_BACKOFF_MS;
@@ -301,12 +322,15 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         version = await watchFrom(version);
         expired = false;
         refusedSince = null;
+        breaks = 0;
+        complaint = '';
         if (clock.now() - startedAt > 5000) backoff = FIRST_BACKOFF_MS;
         // Prevents a busy loop with a server that ends watches immediately.
         if (clock.now() - startedAt < 1000) await pause(clock, FIRST_BACKOFF_MS, signal);
       } catch (error) {
         if (signal.aborted) break;
         if (hasReason(error, 'Expired', 'Gone')) {
+          follower.answered();
           logger.info({ resource: resource.plural }, 'watch expired; listing again');
           // A first 410 is handled immediately; repeated ones wait, to prevent a busy loop.
           if (version === null || expired) await pause(clock, backoff * (0.5 + options.random() / 2), signal);
@@ -318,6 +342,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         const now = clock.now();
         refusedSince = isRefusal(error) ? (refusedSince ?? now) : null;
         if (refusedSince === null) useCache();
+        else follower.answered();
         const isStarting = refusedSince === null || now - refusedSince < STARTING_MS;
         const delay =
           Math.min(backoff, isStarting ? MAX_STARTING_BACKOFF_MS : MAX_BACKOFF_MS) *
@@ -331,15 +356,14 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           continue;
         }
         if (hasReason(error, 'Forbidden')) forbidden(error, version === null ? 'list' : 'watch');
-        else {
-          logger.warn(
-            { resource: resource.plural, delayMs: Math.round(delay) },
-            `lost the connection to the API server: ${messageOf(error)}`,
-          );
-        }
-        await pause(clock, delay, signal);
+        else if (refusedSince !== null) complain(`failed to ${version === null ? 'list' : 'watch'}`, error);
+        else if (!isOpen) follower.lost(messageOf(error), cachedAt);
+        // A first break is that of a server that restarts, or of another one that takes over.
+        else if (breaks++ > 0) complain('watch broke off again:', error);
+        await follower.pause(delay, signal);
       }
     }
+    follower.end();
     cancelCache();
     synced.reject(signal.reason);
   };

@@ -28,6 +28,8 @@ export const ADDRESS_ANNOUNCED = 'fairlead.dev/AddressAnnounced';
  */
 export const ANNOUNCEMENT_LABEL = 'fairlead.dev/load-balancer';
 export const ANNOUNCEMENT_NAMESPACE = 'kube-system';
+/** The group of the identities with which agents of local clusters write them: nodes may not (NodeRestriction). */
+export const ANNOUNCERS_GROUP = 'fairlead:announcers';
 /** The address or node of the Lease. */
 const SUBJECT = 'fairlead.dev/subject';
 /** Validity of a session after a renewal; spec.leaseDurationSeconds has no fractions. */

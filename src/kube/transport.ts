@@ -1,6 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import type { Socket } from 'node:net';
+import { createSecureContext } from 'node:tls';
+import { afterRunning, systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { CredentialSource } from './credential-source.ts';
 
@@ -45,11 +48,29 @@ export interface TransportOptions {
   readonly now?: () => number;
   /** Called for each response: the HTTP status, or "<error>" without a response. */
   readonly onAnswer?: (request: { readonly method: string; readonly host: string }, code: string) => void;
+  /** Returns the timeout for the next connection, with its TLS handshake; absent: that of the response. */
+  readonly connectMs?: () => number;
+  /** Called for each connection once it is open, before a request is sent on it. */
+  readonly onConnect?: (socket: Socket) => void;
+}
+
+/** Failures of requests before a connection was open. */
+const unsent = new WeakSet<object>();
+
+/** Reports whether a request failed before any of it was sent, so that another attempt is not a second request. */
+export function isUnsent(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && unsent.has(error);
 }
 
 const TOKEN_FILE_MS = 60_000;
 /** Timeout for the start of a response; watches respond immediately and then last. */
 const ANSWER_MS = 30_000;
+/**
+ * The kernel probes a connection that is idle for this long, then every second; ten without an answer end it, fewer with
+ * a limit of unacknowledged time (`onConnect`). A server whose machine fails sends nothing, and a watch would wait for
+ * minutes.
+ */
+const KEEP_ALIVE_MS = 5000;
 
 /**
  * Creates a transport over HTTP or HTTPS with persistent connections. With a CredentialSource, connections that are
@@ -57,7 +78,7 @@ const ANSWER_MS = 30_000;
  */
 export function httpTransport(
   source: Credentials | CredentialSource,
-  { now = Date.now, onAnswer }: TransportOptions = {},
+  { now = Date.now, onAnswer, connectMs = () => ANSWER_MS, onConnect }: TransportOptions = {},
 ): Transport & { close(): void } {
   let connection: Connection | null = 'server' in source ? openConnection(source) : null;
   const connect = async (): Promise<Connection> => {
@@ -81,6 +102,7 @@ export function httpTransport(
     return await new Promise((resolve, reject) => {
       const bearer = currentToken(credentials);
       let isAnswered = false;
+      let isConnected = false;
       const outgoing = (secure ? httpsRequest : httpRequest)(
         {
           agent,
@@ -109,7 +131,7 @@ export function httpTransport(
           });
         },
       );
-      const late = setTimeout(() => {
+      const giveUp = () =>
         outgoing.destroy(
           new FairleadError(`${credentials.server} does not answer`, {
             op: 'connect to API server',
@@ -117,10 +139,28 @@ export function httpTransport(
             object: `${request.method} ${request.path.split('?')[0]}`,
           }),
         );
-      }, ANSWER_MS);
+      const late = setTimeout(giveUp, ANSWER_MS);
+      // Time in which this process was busy or stopped is not the server's.
+      let cancelConnect = () => {};
+      outgoing.on('socket', (socket) => {
+        const connected = () => {
+          isConnected = true;
+          cancelConnect();
+        };
+        if (!socket.connecting) return connected();
+        socket.setKeepAlive(true, KEEP_ALIVE_MS);
+        if (onConnect) socket.once('connect', () => onConnect(socket));
+        const ms = connectMs();
+        if (ms < ANSWER_MS) cancelConnect = afterRunning(systemClock, ms, giveUp);
+        socket.once(secure ? 'secureConnect' : 'connect', connected);
+      });
       outgoing.on('response', () => clearTimeout(late));
-      outgoing.on('close', () => clearTimeout(late));
+      outgoing.on('close', () => {
+        clearTimeout(late);
+        cancelConnect();
+      });
       outgoing.on('error', (error) => {
+        if (!isConnected) unsent.add(error);
         if (!isAnswered) onAnswer?.({ method: request.method, host: `${host}:${port}` }, '<error>');
         reject(error);
       });
@@ -155,10 +195,16 @@ function openConnection(credentials: Credentials): Connection {
     });
   }
   const secure = base.protocol === 'https:';
+  // Parsed once: each new connection would parse the certificates and the key again.
+  const secureContext = secure
+    ? createSecureContext({
+        ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
+        ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
+        ...(credentials.key === undefined ? {} : { key: credentials.key }),
+      })
+    : undefined;
   const tls = {
-    ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
-    ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
-    ...(credentials.key === undefined ? {} : { key: credentials.key }),
+    secureContext,
     ...(credentials.serverName === undefined ? {} : { servername: credentials.serverName }),
     ...(credentials.insecure === undefined ? {} : { rejectUnauthorized: false }),
   };

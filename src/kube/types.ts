@@ -7,6 +7,7 @@ import type {
 } from './generated/apps-v1.ts';
 import type { HorizontalPodAutoscaler } from './generated/autoscaling-v2.ts';
 import type { CronJob, Job } from './generated/batch-v1.ts';
+import type { CertificateSigningRequest } from './generated/certificates-v1.ts';
 import type { Lease } from './generated/coordination-v1.ts';
 import type {
   ConfigMap,
@@ -41,6 +42,7 @@ export type {
 } from './generated/apps-v1.ts';
 export type { HorizontalPodAutoscaler } from './generated/autoscaling-v2.ts';
 export type { CronJob, Job, JobCondition } from './generated/batch-v1.ts';
+export type { CertificateSigningRequest } from './generated/certificates-v1.ts';
 export type { Lease } from './generated/coordination-v1.ts';
 export type {
   ConfigMap,
@@ -164,6 +166,12 @@ export const RESOURCES = {
     'policy/v1',
     'poddisruptionbudgets',
     'PodDisruptionBudget',
+  ),
+  certificateSigningRequests: resource<CertificateSigningRequest>(
+    'certificates.k8s.io/v1',
+    'certificatesigningrequests',
+    'CertificateSigningRequest',
+    false,
   ),
   leases: resource<Lease>('coordination.k8s.io/v1', 'leases', 'Lease'),
   networkPolicies: resource<NetworkPolicy>('networking.k8s.io/v1', 'networkpolicies', 'NetworkPolicy'),
