@@ -26,6 +26,7 @@ import {
   createValidatingWebhooks,
   type WebhookOptions,
 } from './admission/webhooks/webhooks.ts';
+import { createBootstrapTokenAuthenticator } from './authentication/bootstrap-token-authenticator.ts';
 import { createCertificateAuthenticator } from './authentication/certificate-authenticator.ts';
 import { createImpersonator } from './authentication/impersonation.ts';
 import { createTokenAuthenticator } from './authentication/token-authenticator.ts';
@@ -101,7 +102,11 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
   ];
   const ends: (() => void)[] = [() => graph.close(), () => webhookClient.close()];
   return {
-    authenticators: [createCertificateAuthenticator(), createTokenAuthenticator(parts.tokens)],
+    authenticators: [
+      createCertificateAuthenticator(),
+      createBootstrapTokenAuthenticator(view, parts.clock),
+      createTokenAuthenticator(parts.tokens),
+    ],
     impersonator: createImpersonator(authorizer),
     authorizer,
     admission: [

@@ -188,3 +188,32 @@ test('a node may change only its own Node, without reserved labels', async () =>
     else assert.deepEqual([status, body.message], [403, `nodes "${node}" is forbidden: ${message}`]);
   }
 });
+
+test('Leases of announced addresses are written by announcers, not by nodes, which have their own', async () => {
+  const announcer = {
+    'impersonate-user': 'fairlead:announcer:n1',
+    'impersonate-group': 'fairlead:announcers',
+  };
+  const rows: [who: object, namespace: string, name: string, message: string | null][] = [
+    [announcer, 'kube-system', 'address', null],
+    [AS_NODE, 'kube-node-lease', 'n1', null],
+    [AS_NODE, 'kube-system', 'other', 'can only access leases in the "kube-node-lease" system namespace'],
+    [
+      AS_NODE,
+      'kube-node-lease',
+      'n2',
+      'can only access node lease with the same name as the requesting node',
+    ],
+  ];
+  for (const [who, namespace, name, message] of rows) {
+    const lease = { metadata: { name, labels: { 'fairlead.dev/load-balancer': 'address' } } };
+    const path = `/apis/coordination.k8s.io/v1/namespaces/${namespace}/leases`;
+    const { status, body } = await api.request('POST', path, lease, { ...who });
+    if (message === null) assert.equal(status, 201, body.message);
+    else {
+      // By the authorizer, or by the admission plugin, which knows the name of an object that is created.
+      assert.equal(status, 403);
+      assert.ok(body.message?.endsWith(`: ${message}`), body.message);
+    }
+  }
+});

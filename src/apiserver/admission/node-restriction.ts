@@ -1,4 +1,3 @@
-import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../../kube/load-balancer.ts';
 import { nodeOf } from '../authorization/node-authorizer.ts';
 import { podReferences } from '../authorization/node-graph.ts';
 import { type ApiObject, at, equal, isObject, listAt, textAt } from '../object.ts';
@@ -163,21 +162,8 @@ function checkToken(view: ObjectView, node: string, attributes: AdmissionAttribu
     throw refuse('node requested token bound to a pod scheduled on a different node');
 }
 
-/**
- * Reports whether the object is a lease by which the agents agree on the node that announces a load-balancer address.
- */
-function isAnnouncement({ namespace, object, oldObject }: AdmissionAttributes): boolean {
-  return (
-    namespace === ANNOUNCEMENT_NAMESPACE &&
-    [object, oldObject].every(
-      (lease) => lease === null || lease.metadata.labels?.[ANNOUNCEMENT_LABEL] !== undefined,
-    )
-  );
-}
-
 function checkLease(node: string, attributes: AdmissionAttributes, refuse: Refuse): void {
   const name = attributes.object?.metadata.name ?? attributes.name;
-  if (isAnnouncement(attributes)) return;
   if (attributes.namespace !== LEASES)
     throw refuse(`can only access leases in the ${JSON.stringify(LEASES)} system namespace`);
   if (name !== node) throw refuse('can only access node lease with the same name as the requesting node');

@@ -1,4 +1,4 @@
-import { ANNOUNCEMENT_NAMESPACE } from '../../kube/load-balancer.ts';
+import { ANNOUNCEMENT_NAMESPACE, ANNOUNCERS_GROUP } from '../../kube/load-balancer.ts';
 import type { ApiObject, JsonObject } from '../object.ts';
 import { equal, listAt } from '../object.ts';
 import { CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES } from './generated/bootstrap-policy.ts';
@@ -42,7 +42,7 @@ export const AGENT_ROLE: BootstrapRole = {
     'get,list,watch apiextensions.k8s.io customresourcedefinitions',
   ],
 };
-/** Leases determine the node that announces a load-balancer address; NodeRestriction keeps agents from other leases. */
+/** Leases determine the node that announces a load-balancer address. */
 const ANNOUNCER_ROLE: BootstrapRole = {
   name: 'fairlead:load-balancer-announcer',
   namespace: ANNOUNCEMENT_NAMESPACE,
@@ -52,7 +52,7 @@ const ANNOUNCER_BINDING: BootstrapBinding = {
   name: ANNOUNCER_ROLE.name,
   namespace: ANNOUNCEMENT_NAMESPACE,
   role: `Role/${ANNOUNCER_ROLE.name}`,
-  subjects: ['Group/system:nodes'],
+  subjects: [`Group/${ANNOUNCERS_GROUP}`],
 };
 
 const AGENT_BINDING: BootstrapBinding = {

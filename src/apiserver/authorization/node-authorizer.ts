@@ -136,8 +136,11 @@ function ownCsiNode(node: string, { verb, name, subresource }: AuthorizationAttr
   return allow;
 }
 
-function ownNode(node: string, { verb, name, subresource }: AuthorizationAttributes): Decision | null {
+function ownNode(node: string, attributes: AuthorizationAttributes): Decision | null {
+  const { verb, name, subresource, fieldSelector } = attributes;
   if (subresource !== '' || !READS.has(verb) || name === node) return null;
+  // A list or watch of one object by its name is authorized for this object.
+  if (name === '' && verb !== 'get' && selects(fieldSelector, 'metadata.name', node)) return null;
   return noOpinion(
     `node '${node}' cannot read ${name === '' ? 'all nodes' : `'${name}'`}, only its own Node object`,
   );

@@ -35,24 +35,30 @@ export function createCompiler(
   variables: readonly string[],
   extend: (environment: Environment) => void = () => {},
 ): Compiler {
-  const environment = registerKubernetesFunctions(
-    new Environment({
-      enableOptionalTypes: true,
-      homogeneousAggregateLiterals: false,
-      limits: {
-        maxAstNodes: 10_000,
-        maxDepth: 100,
-        maxListElements: 1000,
-        maxMapEntries: 1000,
-        maxCallArguments: 32,
-      },
-    }),
-  );
-  extend(environment);
-  for (const name of variables) environment.registerVariable(name, 'dyn');
+  let made: Environment | undefined;
+  // Made for the first expression: it takes milliseconds, and most servers compile none.
+  const environment = () => {
+    if (made) return made;
+    made = registerKubernetesFunctions(
+      new Environment({
+        enableOptionalTypes: true,
+        homogeneousAggregateLiterals: false,
+        limits: {
+          maxAstNodes: 10_000,
+          maxDepth: 100,
+          maxListElements: 1000,
+          maxMapEntries: 1000,
+          maxCallArguments: 32,
+        },
+      }),
+    );
+    extend(made);
+    for (const name of variables) made.registerVariable(name, 'dyn');
+    return made;
+  };
   return {
     compile(expression) {
-      const parsed = environment.parse(expression);
+      const parsed = environment().parse(expression);
       adaptTree(parsed.ast);
       const checked = parsed.check();
       if (!checked.valid) throw new Error(firstLine(messageOf(checked.error)));
