@@ -1,4 +1,5 @@
 import { startInformer } from '../kube/informer.ts';
+import { postReview } from '../kube/reviews.ts';
 import type { KubeObject, Resource } from '../kube/types.ts';
 import { type ParsedCertificateRequest, parseCertificateRequest } from '../lib/certificate-request.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -182,24 +183,20 @@ export function startCertificateSigning(context: ControllerContext, sign: Certif
       { ...request, status },
     );
   const mayApprove = async ({ spec }: CertificateSigningRequest, subresource: string): Promise<boolean> => {
-    const review = (await client.request('POST', '/apis/authorization.k8s.io/v1/subjectaccessreviews', {
-      apiVersion: 'authorization.k8s.io/v1',
-      kind: 'SubjectAccessReview',
-      spec: {
-        user: spec.username,
-        uid: spec.uid,
-        groups: spec.groups,
-        extra: spec.extra,
-        resourceAttributes: {
-          group: 'certificates.k8s.io',
-          resource: 'certificatesigningrequests',
-          verb: 'create',
-          subresource,
-          version: '*',
-        },
+    const status = await postReview<{ readonly allowed?: boolean }>(client, 'SubjectAccessReview', {
+      user: spec.username,
+      uid: spec.uid,
+      groups: spec.groups,
+      extra: spec.extra,
+      resourceAttributes: {
+        group: 'certificates.k8s.io',
+        resource: 'certificatesigningrequests',
+        verb: 'create',
+        subresource,
+        version: '*',
       },
-    })) as { readonly status?: { readonly allowed?: boolean } };
-    return review.status?.allowed === true;
+    });
+    return status?.allowed === true;
   };
   const changed = ({ metadata }: CertificateSigningRequest) => queue.add(metadata?.name ?? '');
   informer.handle({ onAdd: changed, onUpdate: changed });
