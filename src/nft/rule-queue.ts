@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import type { NetnsRef } from '../kernel/netns.ts';
 import type { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
@@ -20,6 +21,8 @@ export interface RuleQueueOptions {
 export interface RuleQueue {
   /** Ends a rule: hands its packets to this process; accepts them when it has ended. */
   readonly statement: Statement;
+  /** Resolves when no packet waits for a decision, if no rule queues others meanwhile. */
+  idle(): Promise<void>;
   close(): void;
 }
 
@@ -38,8 +41,26 @@ export function openRuleQueue(
         hint: 'load the module nft_queue, or use a kernel that has it',
       });
     }
-    const { number, close } = openPacketQueue({ netns, snapBytes: SNAP_BYTES, decide });
-    return { statement: queue(number, form), close };
+    let decided = 0;
+    const { number, close } = openPacketQueue({
+      netns,
+      snapBytes: SNAP_BYTES,
+      decide(packet) {
+        decided++;
+        return decide(packet);
+      },
+    });
+    return {
+      statement: queue(number, form),
+      async idle() {
+        // Two turns of the event loop: it may not have looked at the socket yet in the present one.
+        for (let before = -1; before !== decided; ) {
+          before = decided;
+          for (let turn = 0; turn < 2; turn++) await setImmediate();
+        }
+      },
+      close,
+    };
   } catch (error) {
     logger.warn(
       {},

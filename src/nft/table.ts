@@ -235,11 +235,15 @@ export class Table {
   /**
    * Removes the table, also one of an earlier process. In two transactions: in a single one, the kernel removes the
    * elements of maps some hundred microseconds before it unregisters the chains from their hooks (nf_tables_commit builds
-   * no new rules for deleted chains), and packets would pass the rules while the lookups fail.
+   * no new rules for deleted chains), and packets would pass the rules while the lookups fail. `settle` runs after each
+   * transaction: when a chain is deleted, the kernel drops the packets that its rules have queued.
    */
-  remove(): Promise<void> {
+  remove(settle?: () => Promise<void>): Promise<void> {
     return this.#lock.run(async () => {
-      for (const batch of this.#removal()) await this.#options.connection.commit(batch);
+      for (const batch of this.#removal()) {
+        await this.#options.connection.commit(batch);
+        await settle?.();
+      }
     });
   }
 

@@ -137,10 +137,10 @@ export class Tables {
     this.#watch = null;
   }
 
-  /** Removes the tables, also those of an earlier process. */
-  async remove(): Promise<void> {
+  /** Removes the tables, also those of an earlier process. `settle`: see Table. */
+  async remove(settle?: () => Promise<void>): Promise<void> {
     this.unwatch();
-    for (const table of this) await table.remove();
+    for (const table of this) await table.remove(settle);
   }
 
   /** Completes deferred work and closes the connection. The tables stay. */
