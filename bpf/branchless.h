@@ -8,12 +8,14 @@
 
 /*
  * Returns all ones if the highest bit is set, else 0. The empty asm keeps the compiler from turning
- * the mask into a branch.
+ * the mask into a branch, here or where it is used.
  */
 static __always_inline __u32 mask_of(__u32 value)
 {
 	asm volatile("" : "+r"(value));
-	return -(value >> 31);
+	value = -(value >> 31);
+	asm volatile("" : "+r"(value));
+	return value;
 }
 
 /* Returns the lesser of two numbers, both below 2^31. */

@@ -52,8 +52,10 @@ static __always_inline struct endpoint *choose(const struct frontend *frontend, 
 					       __u64 now, __u32 avoid)
 {
 	__u32 count = route->count, balance = frontend->balance & BALANCE_MASK;
-	__u32 seen = lesser(count, PROGRAM_SAMPLE), good, pick, at;
+	__u32 seen = lesser(count, PROGRAM_SAMPLE), good, pick, at, usable, number;
+	__u32 is_random = balance ^ MAGLEV;
 	struct endpoint *first, *other;
+	struct backend *found;
 	struct config *settings;
 
 	if (!count)
@@ -79,22 +81,30 @@ static __always_inline struct endpoint *choose(const struct frontend *frontend, 
 		return first;
 	/* 0, but unknown to the verifier, which would otherwise explore each value of `good` separately. */
 	good = pick = settings->zero;
+	is_random = mask_of(is_random | -is_random);
 	for (__u32 i = 0; i < PROGRAM_SAMPLE; i++) {
 		if (i >= seen)
 			break;
 		/* Backwards, so that Maglev ends with the first good one. */
 		at = (start + seen - 1 - i) % count;
 		other = endpoint_at(route, at);
-		if (!other || other->backend == avoid || is_ejected(other->backend, now))
+		if (!other)
 			continue;
-		good++;
+		number = other->backend;
+		usable = number ^ avoid;
+		usable = mask_of(usable | -usable);
+		found = bpf_map_lookup_elem(&backends, &number);
+		if (found)
+			usable &= ~mask_of((now - found->ejected_until) >> 32);
+		good += usable & 1;
 		/*
 		 * All good endpoints share the ejected one's connections (reservoir sampling), except that a
-		 * Maglev client's next endpoint is always the same. No comparison of `good` here: the verifier
-		 * would learn its value.
+		 * Maglev client's next endpoint is always the same. No branches: the verifier would follow each in
+		 * every round.
 		 */
-		if (balance == MAGLEV || bpf_get_prandom_u32() % good == 0)
-			pick = at;
+		number = bpf_get_prandom_u32() % (good | (~usable & 1)) & is_random;
+		usable &= ~mask_of(number | -number);
+		pick = (pick & ~usable) | (at & usable);
 	}
 	if (!good || (avoid == NO_BACKEND && good * 2 < seen)) {
 		if (first->backend != avoid)

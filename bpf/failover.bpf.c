@@ -437,19 +437,31 @@ static __always_inline int rewrite_answer(struct __sk_buff *skb, const struct pa
 	return NEXT;
 }
 
+/* Reads a packet that may have to be rewritten. Returns 0 for all others; `is_rerouting`: whether there are rerouted flows. */
+static __always_inline int read_packet(struct __sk_buff *skb, struct packet *packet, __u32 *is_rerouting)
+{
+	enum flag flag = REROUTES;
+	struct flag_value *found = bpf_map_lookup_elem(&flags, &flag);
+
+	if (!found)
+		return 0;
+	*is_rerouting = found->is_set;
+	if ((!*is_rerouting && !may_be_refusal(skb)) || skb->vlan_present || !parse(skb, packet))
+		return 0;
+	forget(packet, found->zero);
+	return 1;
+}
+
 SEC("tc/ingress")
 int fl_ingress(struct __sk_buff *skb)
 {
 	struct packet packet;
+	__u32 is_rerouting;
 
-	if (test_flag(REROUTES)) {
-		if (skb->vlan_present || !parse(skb, &packet))
-			return NEXT;
-		if (rewrite_request(skb, &packet, POD))
-			return NEXT;
-	} else if (!may_be_refusal(skb) || skb->vlan_present || !parse(skb, &packet)) {
+	if (!read_packet(skb, &packet, &is_rerouting))
 		return NEXT;
-	}
+	if (is_rerouting && rewrite_request(skb, &packet, POD))
+		return NEXT;
 	return rewrite_answer(skb, &packet, NODE);
 }
 
@@ -457,16 +469,13 @@ SEC("tc/egress")
 int fl_egress(struct __sk_buff *skb)
 {
 	struct packet packet;
+	__u32 is_rerouting;
 
-	if (test_flag(REROUTES)) {
-		if (skb->vlan_present || !parse(skb, &packet))
-			return NEXT;
-		/* Another endpoint may be behind another device, and has another link address in any case. */
-		if (rewrite_request(skb, &packet, NODE))
-			return redirect(skb, packet.is_ipv6);
-	} else if (!may_be_refusal(skb) || skb->vlan_present || !parse(skb, &packet)) {
+	if (!read_packet(skb, &packet, &is_rerouting))
 		return NEXT;
-	}
+	/* Another endpoint may be behind another device, and has another link address in any case. */
+	if (is_rerouting && rewrite_request(skb, &packet, NODE))
+		return redirect(skb, packet.is_ipv6);
 	return rewrite_answer(skb, &packet, POD);
 }
 

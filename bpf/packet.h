@@ -159,6 +159,28 @@ static __always_inline int parse(struct __sk_buff *skb, struct packet *packet)
 	return 1;
 }
 
+/*
+ * Hides from the verifier what it knows of a parsed packet: it would follow the rest of the program once for each way
+ * through the parser, which takes a tenth of a second. `zero` is 0, from a map.
+ */
+static __always_inline void forget(struct packet *packet, __u32 zero)
+{
+	for (__u32 i = 0; i < 4; i++) {
+		packet->source.word[i] ^= zero;
+		packet->destination.word[i] ^= zero;
+	}
+	packet->source_port ^= zero;
+	packet->destination_port ^= zero;
+	packet->transport ^= zero;
+	packet->sequence ^= zero;
+	packet->protocol ^= zero;
+	packet->is_ipv6 ^= zero;
+	packet->is_answer ^= zero;
+	packet->is_refusal ^= zero;
+	packet->is_error ^= zero;
+	packet->no_checksum ^= zero;
+}
+
 /* Replaces the source or destination of a packet and updates its checksums. */
 static __always_inline void rewrite(struct __sk_buff *skb, const struct packet *packet, int is_source,
 				    const struct address *address, __be16 port)

@@ -23,18 +23,19 @@ static __always_inline int has_loopback_source(struct bpf_sock *sk)
 	return (sk->src_ip6[0] | sk->src_ip6[1] | sk->src_ip6[2]) == 0 && sk->src_ip6[3] == bpf_htonl(1);
 }
 
-static __always_inline void save_udp_session(struct bpf_sock *sk, const struct frontend_key *service,
-					  const struct endpoint *endpoint)
+/* Returns 0 without memory for the socket's sessions. */
+static __always_inline int save_udp_session(struct bpf_sock *sk, const struct frontend_key *service,
+					    const struct endpoint *endpoint)
 {
 	struct udp_sessions *sessions;
 	struct udp_session *session;
 	__u32 at;
 
 	if (!sk)
-		return;
+		return 0;
 	sessions = bpf_sk_storage_get(&udp_sessions, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!sessions)
-		return;
+		return 0;
 	at = UDP_SESSIONS;
 	for (__u32 i = 0; i < UDP_SESSIONS; i++) {
 		session = &sessions->session[i];
@@ -56,6 +57,7 @@ static __always_inline void save_udp_session(struct bpf_sock *sk, const struct f
 	session->service_port = service->port;
 	session->endpoint = endpoint->address;
 	session->endpoint_port = endpoint->port;
+	return 1;
 }
 
 /*
@@ -88,16 +90,17 @@ static __always_inline int continue_udp_session(struct bpf_sock *sk, const struc
 	return 0;
 }
 
-static __always_inline void save_peer(struct bpf_sock *sk, const struct frontend_key *service,
-					  const struct frontend *frontend, const struct endpoint *endpoint, int is_node)
+/* Returns 0 without memory for the socket's peer. */
+static __always_inline int save_peer(struct bpf_sock *sk, const struct frontend_key *service,
+				     const struct frontend *frontend, const struct endpoint *endpoint, int is_node)
 {
 	struct peer *peer;
 
 	if (!sk)
-		return;
+		return 0;
 	peer = bpf_sk_storage_get(&peers, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!peer)
-		return;
+		return 0;
 	peer->service = service->address;
 	peer->service_port = service->port;
 	peer->endpoint = endpoint->address;
@@ -107,6 +110,7 @@ static __always_inline void save_peer(struct bpf_sock *sk, const struct frontend
 	peer->started = 0;
 	peer->flags = (is_node ? PEER_NODE : 0) | (frontend->balance & NO_FAILOVER ? PEER_NO_FAILOVER : 0) |
 		      ((frontend->balance & BALANCE_MASK) == LEAST_CONNECTIONS ? PEER_COUNTED : 0);
+	return 1;
 }
 
 /* A socket may be connected more than once. */
@@ -128,7 +132,7 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	struct affinity_key client = {};
 	struct route route;
 	__u64 cookie, now;
-	__u32 zero = 0, start;
+	__u32 zero = 0, hidden, start;
 	int is_node;
 
 	found = bpf_map_lookup_elem(&frontends, &key);
@@ -138,7 +142,12 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	if (!settings)
 		return LET_PASS;
 	cookie = bpf_get_netns_cookie(ctx);
-	is_node = cookie == settings->node_cookie;
+	/*
+	 * 0, but unknown to the verifier: with it, it does not remember the outcome of a comparison, and does not follow the
+	 * rest of the program once for each.
+	 */
+	hidden = settings->zero;
+	is_node = (cookie == settings->node_cookie) ^ hidden;
 	frontend = *found;
 	route = is_node ? frontend.routes[NODE] : frontend.routes[POD];
 	if (route.action == REFUSE) {
@@ -154,9 +163,9 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 		goto translated;
 
 	now = bpf_ktime_get_ns();
+	client.client = cookie;
+	client.frontend = frontend.id;
 	if (frontend.affinity_seconds) {
-		client.client = cookie;
-		client.frontend = frontend.id;
 		last = bpf_map_lookup_elem(&affinities, &client);
 		if (last && now - last->at < (__u64)frontend.affinity_seconds * 1000000000ull) {
 			struct member member = { .first = route.first, .address = last->address, .port = last->port };
@@ -172,7 +181,7 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 		}
 	}
 	/* With Maglev all flows of a client go to the same endpoint. */
-	if ((frontend.balance & BALANCE_MASK) == MAGLEV)
+	if (((frontend.balance & BALANCE_MASK) ^ hidden) == MAGLEV)
 		start = (__u32)((cookie * 0x9e3779b97f4a7c15ull) >> 32);
 	else if (is_message)
 		start = (__u32)((bpf_get_socket_cookie(ctx) * 0x9e3779b97f4a7c15ull) >> 32);
@@ -185,15 +194,17 @@ static __always_inline enum result translate(struct bpf_sock_addr *ctx, struct a
 	/* The slot was reused for another frontend after the route was read: left to nf_tables. */
 	if (endpoint.owner != frontend.id)
 		return LET_PASS;
-	if (frontend.affinity_seconds) {
+	if (frontend.affinity_seconds ^ hidden) {
 		struct affinity fresh = { .at = now, .address = endpoint.address, .port = endpoint.port };
 		bpf_map_update_elem(&affinities, &client, &fresh, BPF_ANY);
 	}
 chosen:
-	if (is_message)
-		save_udp_session(sk, &key, &endpoint);
-	else
-		save_peer(sk, &key, &frontend, &endpoint, is_node);
+	/*
+	 * A socket whose endpoint is not saved, for lack of memory, would show the endpoint's address to its program, and its
+	 * pending connection could not be rerouted: nf_tables translates it instead.
+	 */
+	if (is_message ? !save_udp_session(sk, &key, &endpoint) : !save_peer(sk, &key, &frontend, &endpoint, is_node))
+		return LET_PASS;
 translated:
 	*address = endpoint.address;
 	ctx->user_port = endpoint.port;

@@ -245,11 +245,13 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
       if (options.isMovable(connectionOf(flow))) movable.push(flow);
       else waiting.set(flow.id, { flow, dueAt: again, isReported: true });
     }
-    const deleted = movable.length === 0 ? 0 : await connection.delete(movable);
-    options.onUnanswered?.(deleted);
+    const deleted = await connection.deleteUnanswered(movable);
+    options.onUnanswered?.(deleted.length);
     if (closed) return;
-    for (const { flow, isReported } of still) if (!isReported) report('timeout', flow);
-    listOthers(movable);
+    const answered = new Set(movable);
+    for (const flow of deleted) answered.delete(flow);
+    for (const { flow, isReported } of still) if (!isReported && !answered.has(flow)) report('timeout', flow);
+    listOthers(deleted);
   }
 
   function takeDue(now: number): Waiting[] {
@@ -262,15 +264,16 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     return due;
   }
 
+  /** Returns those that have no answer yet, with their entries as they are now. */
   function stillUnanswered(late: readonly Waiting[]): Waiting[] {
-    if (late.length <= MAX_LOOKUPS) {
-      return late.filter(({ flow }) => {
-        const now = connection.find(flow);
-        return now !== null && isUnanswered(now);
-      });
-    }
-    const ids = new Set(families.flatMap(unanswered).map(({ id }) => id));
-    return late.filter(({ flow }) => ids.has(flow.id));
+    const listed =
+      late.length <= MAX_LOOKUPS
+        ? null
+        : new Map(families.flatMap(unanswered).map((flow) => [flow.id, flow]));
+    return late.flatMap((one) => {
+      const now = listed ? listed.get(one.flow.id) : connection.find(one.flow);
+      return now && isUnanswered(now) ? [{ ...one, flow: now }] : [];
+    });
   }
 
   if (readSysctl(EVENTS, netns) === '0') {

@@ -9,7 +9,7 @@ import { createMap } from '../../kernel/bpf/map.ts';
 import { pin, unpin } from '../../kernel/bpf/pin.ts';
 import { programsAt } from '../../kernel/bpf/program.ts';
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
-import { hostPort, type IPFamily } from '../../lib/address.ts';
+import type { IPFamily } from '../../lib/address.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEvent } from '../flow-event.ts';
@@ -30,7 +30,6 @@ import {
   vip,
 } from '../testing/service-scene.ts';
 import { PATIENCE_MS, type Place, SILENCE_MS } from '../testing/topology.ts';
-import { readEntryQuestion, readEntryText } from './entry-text.ts';
 import { closeMaps, openMaps } from './maps.ts';
 import { linkPin, pinDirectory, removePins } from './pins.ts';
 import { type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
@@ -213,45 +212,6 @@ describe('eBPF mode', () => {
     await scene.apply(sticky(...ALL));
     for (let i = 0; i < 8; i++) assert.equal((await ask('pod3', 'TCP', address, port)).split(' ')[0], second);
     await scene.expectVerified();
-  });
-
-  test('the text of the map entries that a connection uses: what the kernel has', async () => {
-    const frontends = service(28, LOCAL, 'plain', { affinitySeconds: 100 });
-    await scene.sync(frontends);
-    for (const family of FAMILIES) {
-      const address = clusterIP(family, 28);
-      const used = (await ask('pod3', 'TCP', address, 80)).split(' ')[0] as Place;
-      const frontend = frontends.find((one) => one.address === address && one.protocol === 'TCP');
-      assert.ok(frontend);
-      const source = scene.topology.address('pod3', family);
-      const packet = { source, sourceClass: 'pod', destination: address, port: 80, protocol: 'TCP' } as const;
-      const [key, client, slots] = scene.dataplane.locate(frontend, packet).map(({ object }) => {
-        const question = readEntryQuestion(object);
-        assert.ok(question, object);
-        return readEntryText(pinPath, question);
-      });
-      const pin = (map: string) => join(pinDirectory(pinPath), `map-${map}`);
-      const [, id, first] =
-        /\nvalue: id (\d+), affinity_seconds 100, balance RANDOM\n {2}routes\[POD\]: action FORWARD, first (\d+), count 2\n/.exec(
-          key ?? '',
-        ) ?? assert.fail(key);
-      assert.match(
-        key ?? '',
-        new RegExp(`^# bpftool map lookup pinned ${pin('frontends')} key hex( [0-9a-f]{2}){20}\n`),
-      );
-      assert.ok(key?.includes(`\nkey: address ${address}, port 80, protocol TCP\n`), key);
-      const at = (place: Place) =>
-        `address ${scene.topology.address(place, family)}, port ${TARGET}, owner ${id}`;
-      const shown = (slots ?? '').split('\n').map((line) => line.replace(/, backend \d+$/, ''));
-      assert.deepEqual(shown, [
-        `# bpftool map dump pinned ${pin('endpoints')}`,
-        ...LOCAL.map((place, i) => `key ${Number(first) + i}: ${at(place)}`),
-      ]);
-      const endpoint = hostPort({ ip: scene.topology.address(used, family), port: TARGET });
-      assert.ok(client?.includes(`frontend ${id}; value: endpoint ${endpoint}, at `), client);
-    }
-    const text = readEntryText(pinPath, { map: 'frontends', ip: '10.96.0.99', port: 80, protocol: 'UDP' });
-    assert.match(text, /\nthe map has no such entry now$/);
   });
 
   testAffinityTime(scene, 'pod3', 'ClusterIP');

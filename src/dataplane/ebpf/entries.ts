@@ -4,8 +4,6 @@ import { FairleadError } from '../../lib/errors.ts';
 import { be16Port, writeAddress } from '../../nft/encoding.ts';
 import type { Protocol, ServiceOptions } from '../../service/model.ts';
 import {
-  AFFINITY,
-  AFFINITY_KEY,
   BACKEND,
   BALANCE,
   CONFIG,
@@ -193,43 +191,6 @@ export function readSpared(
   bytes.set(key.subarray(MEMBER.port, MEMBER.port + 2), FRONTEND_KEY.port);
   bytes[FRONTEND_KEY.protocol] = PROTOCOL_NUMBER.UDP;
   return { words, number: view.getUint32(MEMBERSHIP.backend, true) };
-}
-
-/** A slot of the map `endpoints`. */
-export interface SlotEntry extends MappedEndpoint {
-  /** The id of its frontend. */
-  readonly owner: number;
-  /** Index into `backends`. */
-  readonly backend: number;
-}
-
-export function readSlotEntry(slot: Uint8Array): SlotEntry {
-  const view = viewOf(slot);
-  return {
-    ...readEndpoint(slot, ENDPOINT.address, ENDPOINT.port),
-    owner: view.getUint32(ENDPOINT.owner, true),
-    backend: view.getUint32(ENDPOINT.backend, true),
-  };
-}
-
-/** The endpoint that a client of a frontend with affinity used last. */
-export interface AffinityEntry extends MappedEndpoint {
-  /** Cookie of the client's network namespace. */
-  readonly client: bigint;
-  /** The id of the frontend. */
-  readonly frontend: number;
-  /** Monotonic nanoseconds. */
-  readonly at: bigint;
-}
-
-export function readAffinity(key: Uint8Array, value: Uint8Array): AffinityEntry {
-  const [keyView, view] = [viewOf(key), viewOf(value)];
-  return {
-    client: keyView.getBigUint64(AFFINITY_KEY.client, true),
-    frontend: keyView.getUint32(AFFINITY_KEY.frontend, true),
-    at: view.getBigUint64(AFFINITY.at, true),
-    ...readEndpoint(value, AFFINITY.address, AFFINITY.port),
-  };
 }
 
 /** Encodes struct membership, the value of a member. */

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/syn-timeout.bpf.c; do not edit.
-export const SOURCE_HASH = '97ea6a62d688031a633baf3a175b284019a4734fe106f8e8efb40d816c563b99';
+export const SOURCE_HASH = '04cf9d6ce5808ffba7789277f83c370870477cfbcf43322527f9ada632d9802a';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAMgCAAAAAAAAAAAAAEAAAAAAAEAACQABAL8WAAAAAAAAtAEA' +
