@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type EntryQuestion, readEntryQuestion } from './entry-text.ts';
+import { type EntryQuestion, readEntryQuestion } from './bpf-entry-text.ts';
 
 const ROWS: readonly (readonly [object: string, question: EntryQuestion | null])[] = [
   [

@@ -1,18 +1,21 @@
-import type { BpfMap } from '../../kernel/bpf/map.ts';
-import { familyOf, hostPort } from '../../lib/address.ts';
-import { FairleadError } from '../../lib/errors.ts';
+import { FRONTEND_KEY_WORDS, formatMapped, writeKey } from '../dataplane/ebpf/entries.ts';
 import {
-  FRONTEND_KEY_WORDS,
-  type FrontendEntry,
-  formatMapped,
-  readAffinity,
-  readFrontend,
-  readSlotEntry,
-  writeKey,
-} from './entries.ts';
-import { ACTION, BALANCE, MAPS } from './generated/layout.ts';
-import { closeMaps, indexKey, type Maps, openMaps } from './maps.ts';
-import { mapPin } from './pins.ts';
+  ACTION,
+  AFFINITY,
+  AFFINITY_KEY,
+  BALANCE,
+  ENDPOINT,
+  FRONTEND,
+  FRONTEND_KEY,
+  MAPS,
+  ROUTE,
+} from '../dataplane/ebpf/generated/layout.ts';
+import { closeMaps, indexKey, type Maps, openMaps } from '../dataplane/ebpf/maps.ts';
+import { mapPin } from '../dataplane/ebpf/pins.ts';
+import type { BpfMap } from '../kernel/bpf/map.ts';
+import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
+import { familyOf } from '../lib/address.ts';
+import { FairleadError } from '../lib/errors.ts';
 
 /** Entries of a map, as `locateSteps` names them. */
 export type EntryQuestion =
@@ -88,20 +91,17 @@ function frontendLines(
   const value = map.lookup(key);
   return [
     `# bpftool map lookup pinned ${pin} key hex ${hexText(key)}`,
-    ...(value
-      ? [`key: address ${ip}, port ${port}, protocol ${protocol}`, ...frontendText(readFrontend(value))]
-      : [MISSING]),
+    ...(value ? [`key: ${fieldsText(FRONTEND_KEY, key)}`, ...frontendText(value)] : [MISSING]),
   ];
 }
 
-function frontendText({ id, affinitySeconds, balance, pod, node }: FrontendEntry): string[] {
-  const routeText = ({ action, first, count }: FrontendEntry['pod']) =>
-    `action ${nameOf(ACTION, action)}, first ${first}, count ${count}`;
-  const failover = balance & BALANCE.NO_FAILOVER ? ' | NO_FAILOVER' : '';
+function frontendText(value: Uint8Array): string[] {
+  const route = (name: string, from: number) =>
+    `  routes[${name}]: ${fieldsText(ROUTE, value.subarray(from, from + ROUTE.size))}`;
   return [
-    `value: id ${id}, affinity_seconds ${affinitySeconds}, balance ${nameOf(BALANCE, balance & BALANCE.BALANCE_MASK)}${failover}`,
-    `  routes[POD]: ${routeText(pod)}`,
-    `  routes[NODE]: ${routeText(node)}`,
+    `value: ${fieldsText(FRONTEND, value)}`,
+    route('POD', FRONTEND.routes),
+    route('NODE', FRONTEND.routes + ROUTE.size),
   ];
 }
 
@@ -112,10 +112,7 @@ function slotLines(
 ): string[] {
   const end = Math.min(last, map.maxEntries - 1, first + MAX_ENTRIES - 1);
   const values = end < first ? [] : map.range(first, end - first + 1);
-  const lines = values.map((value, i) => {
-    const { address, port, owner, backend } = readSlotEntry(value);
-    return `key ${first + i}: address ${formatMapped(address)}, port ${port}, owner ${owner}, backend ${backend}`;
-  });
+  const lines = values.map((value, i) => `key ${first + i}: ${fieldsText(ENDPOINT, value)}`);
   const command =
     first === last
       ? `bpftool map lookup pinned ${pin} key hex ${hexText(indexKey(first))}`
@@ -131,22 +128,59 @@ const listing = (command: string, lines: readonly string[], count: number, none:
 ];
 
 function affinityLines(map: BpfMap, pin: string, frontend: number): string[] {
-  const found = map
-    .entries()
-    .map(([key, value]) => readAffinity(key, value))
-    .filter((one) => one.frontend === frontend);
+  const found = [...map.entries()].filter(([key]) => numberAt(key, AFFINITY_KEY.frontend) === frontend);
   const lines = found
     .slice(0, MAX_ENTRIES)
-    .map(
-      ({ client, at, address, port }) =>
-        `key: client ${client} (network namespace), frontend ${frontend}; value: endpoint ${hostPort({ ip: formatMapped(address), port })}, at ${at} ns`,
-    );
+    .map(([key, value]) => `key: ${fieldsText(AFFINITY_KEY, key)}; value: ${fieldsText(AFFINITY, value)}`);
   const none = 'no client of this frontend is remembered now';
   return listing(`bpftool map dump pinned ${pin}`, lines, found.length, none);
 }
 
 const hexText = (bytes: Uint8Array): string =>
   [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
+
+const numberAt = (bytes: Uint8Array, at: number): number =>
+  new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
+
+/**
+ * Returns the fields of a structure ("address 10.96.0.1, port 80, protocol 6"), but no padding and no nested structures. They are
+ * read by their width: an address has 16 bytes, a time 8, a number 4, a port 2, a protocol 1.
+ */
+function fieldsText(layout: Readonly<Record<string, number>>, bytes: Uint8Array): string {
+  const { size = 0, ...offsets } = layout;
+  const fields = Object.entries(offsets);
+  const texts = fields.flatMap(([name, at], i) => {
+    if (/zero$/.test(name)) return [];
+    const text = valueText(name, bytes.subarray(at, fields[i + 1]?.[1] ?? size));
+    return text === null ? [] : [`${name} ${text}`];
+  });
+  return texts.join(', ');
+}
+
+function valueText(name: string, bytes: Uint8Array): string | null {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  switch (bytes.length) {
+    case 1:
+      return nameOf(PROTOCOL_NUMBER, view.getUint8(0));
+    case 2:
+      return String(view.getUint16(0));
+    case 4:
+      return numberText(name, view.getUint32(0, true));
+    case 8:
+      return String(view.getBigUint64(0, true));
+    case 16:
+      return formatMapped(bytes);
+    default:
+      return null;
+  }
+}
+
+function numberText(name: string, value: number): string {
+  if (name === 'action') return nameOf(ACTION, value);
+  if (name !== 'balance') return String(value);
+  const failover = value & BALANCE.NO_FAILOVER ? ' | NO_FAILOVER' : '';
+  return `${nameOf(BALANCE, value & BALANCE.BALANCE_MASK)}${failover}`;
+}
 
 /** Returns the name of an enum's value. */
 const nameOf = (values: Readonly<Record<string, number>>, value: number): string =>
