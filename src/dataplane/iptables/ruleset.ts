@@ -180,7 +180,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     }
   }
 
-  function* chainsIn(
+  function* sharedChains(
     current: ServiceMap,
   ): Generator<readonly [table: Table, chain: string, rules: readonly Rule[]]> {
     const base = baseChains(settings(current));
@@ -190,6 +190,12 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     for (const tree of TREE_KEYS) {
       for (const [chain, rules] of trees[tree].render()) yield [TREES[tree].table, chain, rules];
     }
+  }
+
+  function* chainsIn(
+    current: ServiceMap,
+  ): Generator<readonly [table: Table, chain: string, rules: readonly Rule[]]> {
+    yield* sharedChains(current);
     for (const state of owners.values()) {
       for (const [chain, rules] of render(state, current).chains) yield ['nat', chain, rules];
     }
@@ -203,11 +209,14 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
   for (const key of [...owners.keys()]) refresh(key, map, initial, edits);
   clusterIPEdits(map.clusterIPs.keys(), [], edits.clusterIP);
   updateTrees(edits, initial);
+  /** The chains of all owners, for the complete programming that follows; not kept after it. */
+  let rendered: ReadonlyMap<string, readonly Rule[]> | null = initial.written.nat;
 
   return {
     family,
     sets,
     apply(change, current) {
+      rendered = null;
       const out = emptyChange();
       const pending = noEdits();
       const dirty = new Set<string>();
@@ -232,7 +241,11 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     },
     render(current) {
       const out: Record<Table, Map<string, readonly Rule[]>> = { nat: new Map(), filter: new Map() };
-      for (const [table, chain, rules] of chainsIn(current)) out[table].set(chain, rules);
+      const known = current === map ? rendered : null;
+      for (const [table, chain, rules] of known ? sharedChains(current) : chainsIn(current))
+        out[table].set(chain, rules);
+      for (const [chain, rules] of known ?? []) out.nat.set(chain, rules);
+      rendered = null;
       return out;
     },
     chains: chainsIn,
