@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import { changeBetween, frontend, NODE, serviceMap } from '../testing/service-map.ts';
 import type { Place } from '../testing/topology.ts';
 import { openUdpFlow } from '../testing/udp-flow.ts';
@@ -197,7 +198,9 @@ describe('virtual servers', () => {
       await sync(dns(['pod1'], 'pod2'));
       assert.equal(await flow.ask(), 'pod1', 'after a restart');
       await apply(dns([], 'pod2'));
-      assert.equal(await flow.ask(), 'pod2');
+      // The kernel ends the flow's connection in a work queue (expire_nodest_conn). A datagram that comes before that ends it,
+      // and is dropped (ip_vs_in_hook): clients repeat it.
+      await eventually(flow.ask, (place) => place === 'pod2');
     } finally {
       flow.close();
     }
