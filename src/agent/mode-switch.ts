@@ -4,6 +4,7 @@ import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import type { EventRecorder } from '../kube/events.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
+import { type Clock, pause } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createMutex } from '../lib/semaphore.ts';
@@ -14,6 +15,8 @@ import { availableModes } from './dataplanes.ts';
 export const MODE_ANNOTATION = 'fairlead.dev/mode';
 /** The file with the mode that wrote to the kernel, so that the next run can remove its rules. */
 export const MODE_FILE = 'proxy-mode';
+/** How often the rules of an agent that has not ended yet are tried again to be removed. */
+const OWNED_MS = 1000;
 
 export interface ModeSwitchOptions {
   readonly stateDir: string;
@@ -28,7 +31,10 @@ export interface ModeSwitchOptions {
   readonly onKept: () => void;
   readonly node: () => Node;
   readonly events: EventRecorder;
+  readonly clock: Clock;
   readonly logger: Logger;
+  /** Aborts when the agent ends. */
+  readonly signal: AbortSignal;
 }
 
 /** The proxy mode of the node. */
@@ -41,12 +47,17 @@ export interface ModeSwitch {
    * Other updates of the node may still have the annotation from before a `switchMode`.
    */
   follow(node: Node): void;
+  /**
+   * Programs another mode in place of this one until the next agent runs, without changing the mode of the node. No
+   * other switch follows. Rejects, and keeps the mode, if the other one cannot be programmed.
+   */
+  standIn(other: Mode): Promise<void>;
   /** Removes the rules of a previous run's mode, if it was another. Call it after the first programming. */
   removeEarlier(open: (mode: Mode) => Promise<Dataplane>): Promise<void>;
 }
 
 export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
-  const { stateDir, open, switchTo, onMode, onKept, node, events, logger } = options;
+  const { stateDir, open, switchTo, onMode, onKept, node, events, clock, logger, signal } = options;
   const file = join(stateDir, MODE_FILE);
   const switches = createMutex();
   let mode = options.mode;
@@ -54,6 +65,8 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
   let followed: string | undefined;
   /** The annotation to which the last switch failed: each update of the node repeats it. */
   let failed: string | undefined;
+
+  let isEnding = false;
 
   const save = () => {
     try {
@@ -64,21 +77,29 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
     }
   };
 
+  /** Rejects, and removes the rules of `next`, if it cannot be programmed. */
+  async function program(next: Dataplane, onFailed: () => void): Promise<void> {
+    try {
+      await switchTo(next);
+    } catch (error) {
+      onFailed();
+      await next.remove().finally(() => next.close());
+      onKept();
+      throw error;
+    }
+  }
+
   async function change(wanted: Mode): Promise<void> {
+    if (isEnding) throw new FairleadError('the agent is ending', { op: 'switch mode', code: 'ended' });
     if (wanted === mode) return;
     const before = mode;
     const next = await open(wanted);
     mode = wanted;
     onMode(mode);
-    try {
-      await switchTo(next);
-    } catch (error) {
+    await program(next, () => {
       mode = before;
       onMode(mode);
-      await next.remove().finally(() => next.close());
-      onKept();
-      throw error;
-    }
+    });
     save();
     logger.info({ from: before, to: mode }, 'mode switched');
     events.event(node(), 'Normal', 'ModeSwitched', `the proxy mode is now ${mode}`, RESOURCES.nodes);
@@ -97,7 +118,8 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
       const wanted = metadata?.annotations?.[MODE_ANNOTATION];
       if (wanted === followed && wanted !== failed) return;
       followed = wanted;
-      if (wanted === undefined) return;
+      // The next agent reads the annotation at its start.
+      if (wanted === undefined || isEnding) return;
       void switches.run(async () => {
         failed = undefined;
         try {
@@ -109,16 +131,39 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
         }
       });
     },
+    standIn: (other) =>
+      switches.run(async () => {
+        isEnding = true;
+        const next = await open(other);
+        // First: rules that the next agent does not know of would stay.
+        replaceFile(file, other);
+        await program(next, save);
+        logger.info({ mode, standIn: other }, 'the agent ends: another mode handles new connections');
+      }),
     async removeEarlier(openEarlier) {
-      try {
+      const remove = async () => {
+        if (isEnding) return;
         const earlier = availableModes().find((one) => one === readOptional(file));
         if (earlier !== undefined && earlier !== mode) {
           const dataplane = await openEarlier(earlier);
           await dataplane.remove({ succeeded: true }).finally(() => dataplane.close());
         }
         save();
-      } catch (error) {
-        logger.error({ err: error }, `failed to remove the rules of an earlier mode: ${messageOf(error)}`);
+      };
+      for (let attempt = 1; !signal.aborted; attempt++) {
+        try {
+          await switches.run(remove);
+          return;
+        } catch (error) {
+          if (attempt === 1)
+            logger.error(
+              { err: error },
+              `failed to remove the rules of an earlier mode: ${messageOf(error)}`,
+            );
+          if (!hasCode(error, 'EPERM')) return;
+          // A previous agent that has not ended yet owns them.
+          await pause(clock, OWNED_MS, signal);
+        }
       }
     },
   };

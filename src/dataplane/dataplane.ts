@@ -103,6 +103,11 @@ export interface Dataplane {
    */
   close(): Promise<void>;
   /**
+   * Resolves when the connections that this process copies have ended; when `signal` aborts, resets those that remain, and
+   * returns their number. Called after `remove`. Absent in modes whose connections outlive the process.
+   */
+  drain?(signal: AbortSignal): Promise<number>;
+  /**
    * Removes the mode's state from this node. `succeeded`: another mode is already programmed; state that
    * modes share (the sysctl route_localnet, routes to ::1) is kept for it.
    */

@@ -123,6 +123,8 @@ export function createLayout(family: IPFamily, node: NodeView, gate: Statement |
         ...(gate ? [[isTcp, hasAny('ct.state', CT_NEW), toListener, gate]] : []),
       ],
     },
+    // A mode that this one succeeds leaves route_localnet on, for its open connections.
+    ...rules.guardLoopback,
   ];
 
   const sets: SetSpec[] = [

@@ -105,6 +105,18 @@ describe('the proxy of the userspace mode', () => {
     return socket.connect(80, vip(family));
   }
 
+  /** Adds a rule for the next mode: without any NAT rule, the kernel does not translate old flows either. */
+  function addNextMode(): void {
+    for (const [family, from, to] of [
+      ['ip', '198.18.0.1', '198.18.0.2'],
+      ['ip6', '2001:2::1', '2001:2::2'],
+    ]) {
+      topology.run('node', 'nft', `add table ${family} next`);
+      topology.run('node', 'nft', `add chain ${family} next nat { type nat hook prerouting priority 0; }`);
+      topology.run('node', 'nft', `add rule ${family} next nat ${family} daddr ${from} dnat to ${to}`);
+    }
+  }
+
   async function readAll(socket: Socket): Promise<Buffer> {
     const chunks: Buffer[] = [];
     for await (const chunk of socket) chunks.push(chunk as Buffer);
@@ -298,7 +310,7 @@ describe('the proxy of the userspace mode', () => {
       await dataplane.apply(changeBetween(map, moved), moved);
       const none = serviceMap([]);
       await dataplane.apply(changeBetween(moved, none), none);
-      await pause(1200);
+      await pause(1500);
       socket.write('two');
       assert.equal(String((await once(socket, 'data'))[0]), 'two');
       const closed = new Promise((resolve) => socket.once('close', resolve));
@@ -309,10 +321,7 @@ describe('the proxy of the userspace mode', () => {
 
     test('established connections continue after a switch to another mode', async () => {
       const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
-      // The rule of the next mode: without any NAT rule, the kernel does not translate old flows either.
-      topology.run('node', 'nft', 'add table ip next');
-      topology.run('node', 'nft', 'add chain ip next nat { type nat hook prerouting priority 0; }');
-      topology.run('node', 'nft', 'add rule ip next nat ip daddr 198.18.0.1 dnat to 198.18.0.2');
+      addNextMode();
       const other = open();
       await dataplane.remove();
       await other.sync(serviceMap(web((f) => [living('pod1', f, port)])));
@@ -325,6 +334,38 @@ describe('the proxy of the userspace mode', () => {
       assert.equal(String((await once(socket, 'data'))[0]), 'two');
       socket.destroy();
     });
+
+    for (const family of FAMILIES) {
+      test(`${family}: the end of the process waits for connections, and resets those that remain`, async () => {
+        const port = await serveTcp('pod1', family, (socket) => socket.pipe(socket));
+        const ending = open();
+        closers.push(() => void ending.close());
+        addNextMode();
+        await dataplane.remove();
+        const echo = async (socket: Socket, text: string) => {
+          socket.write(text);
+          return String((await once(socket, 'data'))[0]);
+        };
+        await ending.sync(serviceMap(web((f) => [living('pod1', f, port)])));
+        const [brief, long] = [connectTcp('pod3', family), connectTcp('pod3', family)];
+        for (const socket of [brief, long]) assert.equal(await echo(socket, 'one'), 'one');
+        await ending.remove({ succeeded: true });
+        const limit = new AbortController();
+        const drained = ending.drain(limit.signal);
+        await ending.close();
+        for (const socket of [brief, long]) assert.equal(await echo(socket, 'two'), 'two');
+        brief.end();
+        await eventually(
+          () => ending.connections(),
+          (count) => count === 1,
+        );
+        const failed = once(long, 'error');
+        limit.abort();
+        assert.equal(await drained, 1);
+        assert.equal(((await failed)[0] as NodeJS.ErrnoException).code, 'ECONNRESET');
+        assert.equal(await ending.drain(new AbortController().signal), 0);
+      });
+    }
   });
 
   describe('UDP', () => {

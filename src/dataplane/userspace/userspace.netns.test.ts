@@ -255,6 +255,8 @@ describe('userspace mode', () => {
 
   test('removing the mode removes all of its state and keeps that of other programs', async () => {
     const { topology } = scene;
+    // As a mode leaves it that this one succeeds.
+    topology.run('node', 'sysctl', '-qw', 'net.ipv4.conf.all.route_localnet=1');
     await scene.sync(service(89, ALL));
     assert.equal(scene.dataplane.listeners().length, 4);
     topology.run('node', 'nft', 'add', 'table', 'ip', 'theirs');
@@ -262,6 +264,7 @@ describe('userspace mode', () => {
     const tables = topology.run('node', 'nft', 'list', 'tables');
     assert.doesNotMatch(tables, /fairlead/);
     assert.match(tables, /theirs/);
+    assert.equal(topology.run('node', 'sysctl', '-n', 'net.ipv4.conf.all.route_localnet').trim(), '0');
     assert.deepEqual(scene.dataplane.listeners(), []);
     await scene.dataplane.close();
     const sockets = topology.run('node', 'ss', '-Hltun').split('\n');

@@ -1,6 +1,6 @@
 import type { Outcome } from '../../failover/outcome.ts';
 import { hostPort, type SocketAddress } from '../../lib/address.ts';
-import { afterRunning, systemClock } from '../../lib/clock.ts';
+import { afterRunning, pause, systemClock } from '../../lib/clock.ts';
 import { errorOf, messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { recordOf } from '../../lib/record-of.ts';
@@ -20,6 +20,7 @@ import {
 import { type ApplyReport, type Dataplane, type DataplaneOptions, withFailures } from '../dataplane.ts';
 import type { OnFlowEvent } from '../flow-event.ts';
 import { CLUSTER_IPS, changeAddressSet } from '../rules/address-elements.ts';
+import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { admitting } from './connection-gate.ts';
 import { LISTENERS, TABLE } from './layout.ts';
 import { deleteListenerFlows } from './listener-flows.ts';
@@ -51,10 +52,16 @@ export interface UserspaceDataplane extends Dataplane {
   connections(): number;
   /** Ends connections to removed endpoints: TCP clients are reset. Returns their number. */
   endConnections(endpoints: readonly SocketAddress[]): number;
+  drain(signal: AbortSignal): Promise<number>;
 }
 
-/** Running time during which a listener without rules still accepts connections in flight, and relays answers to datagrams. */
-const LINGER_MS = 1000;
+/**
+ * Running time during which a listener without rules still accepts connections in flight, and relays answers to datagrams:
+ * longer than the second after which clients repeat the first packet of a connection.
+ */
+const LINGER_MS = 1300;
+/** How often `drain` counts the connections. */
+const COUNT_MS = 20;
 /** A frontend in the tables. */
 interface Programmed extends ProgrammedFrontend {
   readonly group: ElementGroup;
@@ -96,6 +103,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   let current: ServiceMap | null = null;
   let removed = false;
   const calls = createMutex();
+  const loopback = createLoopbackAccess(families, netns);
 
   /** Returns the listeners of an earlier process. */
   function earlierListeners(): Map<string, SocketAddress> {
@@ -243,6 +251,9 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     return forgetting;
   }
 
+  const connections = (): number =>
+    [...listeners, ...retired.keys()].reduce((sum, { proxy }) => sum + proxy.active, 0);
+
   /** Connection tracking is checked for UDP only. */
   function listening(at: SocketAddress): boolean {
     return (listeners.at('UDP', at) ?? lingering.get(placeOf('UDP', at)))?.proxy.listening ?? false;
@@ -275,7 +286,15 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     listeners: () =>
       [...listeners].map(({ pool, protocol, at, endpoints }) => ({ pool, protocol, at, endpoints })),
 
-    connections: () => [...listeners, ...retired.keys()].reduce((sum, { proxy }) => sum + proxy.active, 0),
+    connections,
+
+    async drain(signal) {
+      while (!signal.aborted && (lingering.size > 0 || connections() > 0))
+        await pause(clock, COUNT_MS, signal);
+      const left = connections();
+      for (const { proxy } of retired.keys()) proxy.close();
+      return left;
+    },
 
     endConnections(endpoints) {
       let ended = 0;
@@ -317,7 +336,9 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       calls.run(async () => {
         succeeded = options.succeeded;
         const earlier = tables.areWritten ? [] : [...earlierListeners().values()];
-        await tables.remove();
+        const guarded = tables.get('ipv4')?.readChains().includes('guard-loopback') ?? false;
+        loopback.remove({ succeeded, guarded });
+        await tables.remove(() => gate?.idle() ?? Promise.resolve());
         programmed.clear();
         current = null;
         removed = true;
