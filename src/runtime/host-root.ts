@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
   chownSync,
@@ -35,7 +34,7 @@ export function makeHostLayers(folder: string, root = '/'): readonly string[] {
   const [folders, whiteouts] = [join(folder, 'folders'), join(folder, 'whiteouts')];
   for (const layer of [folders, whiteouts]) mkdirSync(layer, { mode: 0o755 });
   const device = join(folder, 'whiteout');
-  execFileSync('mknod', [device, 'c', '0', '0']);
+  if (libc().makeWhiteout(device, 0o644) !== 0) throw systemError('create whiteout', device);
   const hide = (path: string) => {
     copyFolders(root, whiteouts, dirname(path));
     linkSync(device, join(whiteouts, path));

@@ -22,6 +22,11 @@ const rows: { name: string; spec?: object; settings?: Partial<ResolverSettings>;
     is: 'search corp.example\nnameserver 192.0.2.53\noptions edns0\n',
   },
   {
+    name: "without a cluster DNS, the node's own",
+    settings: { clusterDns: [] },
+    is: 'search corp.example\nnameserver 192.0.2.53\noptions edns0\n',
+  },
+  {
     name: "a pod in the host's network has the node's own",
     spec: { hostNetwork: true, dnsPolicy: 'ClusterFirst' },
     is: 'search corp.example\nnameserver 192.0.2.53\noptions edns0\n',

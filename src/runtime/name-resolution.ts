@@ -16,15 +16,17 @@ export function resolvConf(pod: Pod, settings: ResolverSettings): string {
   const namespace = pod.metadata?.namespace ?? 'default';
   const policy = spec?.dnsPolicy ?? 'ClusterFirst';
   const node = parseResolvConf(settings.nodeResolvConf);
-  const inCluster =
+  const { clusterDomain, clusterDns } = settings;
+  const asksCluster =
     policy === 'ClusterFirst' ? spec?.hostNetwork !== true : policy === 'ClusterFirstWithHostNet';
-  const { clusterDomain } = settings;
+  // As upstream's kubelet: without a cluster DNS, pods resolve as the node.
+  const inCluster = asksCluster && clusterDns.length > 0;
   const base =
     policy === 'None'
       ? { nameservers: [], searches: [], options: [] }
       : inCluster
         ? {
-            nameservers: [...settings.clusterDns],
+            nameservers: [...clusterDns],
             searches: [
               `${namespace}.svc.${clusterDomain}`,
               `svc.${clusterDomain}`,

@@ -49,10 +49,12 @@ export interface KubeletOptions {
   };
   readonly server: {
     readonly port: number;
-    /** PEM texts. */
+    /** PEM texts. Without a certificate (empty), connections fail until there is one. */
     readonly cert: string;
     readonly key: string;
     readonly clientCa: string;
+    /** Calls the listener with each later certificate, for new connections; absent: it stays. */
+    readonly onRenewal?: (listener: (pair: { readonly cert: string; readonly key: string }) => void) => void;
   };
   /** Returns the traffic that Services send to these addresses of a pod; absent: unknown. */
   readonly trafficOf?: (addresses: readonly string[]) => Traffic;

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync
 import { join } from 'node:path';
 import { libc } from '../kernel/libc.ts';
 import { readOptionalFolder } from '../kernel/optional-file.ts';
+import { blockFor } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
 import { readControlGroups } from './control-groups.ts';
 import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
@@ -101,7 +102,7 @@ function removeGroup(group: string): void {
     if (!hasCode(error, 'EBUSY')) throw error;
     writeFileSync(join(group, 'cgroup.kill'), '1');
     for (let round = 0; round < ROUNDS && existsSync(group); round++) {
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ROUND_MS);
+      blockFor(ROUND_MS);
       try {
         rmdirSync(group);
       } catch (again) {

@@ -3,7 +3,7 @@ import { connect, isIP } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
-import { authorizeClient } from './client-authorization.ts';
+import { requireMaster } from './client-authorization.ts';
 import { reasonOf, STATUS_CODES } from './request-path.ts';
 
 const CONNECT_MS = 10_000;
@@ -19,7 +19,7 @@ export function serveConnect(request: IncomingMessage, socket: Duplex, head: Buf
       `HTTP/1.1 ${code} ${text.replace(/[^\x20-\x7e]/g, ' ')}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n`,
     );
   try {
-    authorizeClient(request.socket as TLSSocket);
+    requireMaster(request.socket as TLSSocket);
   } catch (error) {
     refuse(STATUS_CODES[reasonOf(error)], messageOf(error));
     return;

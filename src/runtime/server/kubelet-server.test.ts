@@ -5,21 +5,52 @@ import { type AddressInfo, connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import type { Client } from '../../kube/client.ts';
 import type { Pod } from '../../kube/types.ts';
 import { manualClock } from '../../lib/clock.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import { sendHostileRequests } from '../../lib/testing/hostile-http.ts';
+import { createClientAuthorization } from './client-authorization.ts';
 import { requestListeners } from './kubelet-server.ts';
 import { createUsageReader } from './resource-usage.ts';
 import type { ServedContainer, ServedPod } from './served-pod.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'flt-kubelet-'));
 const LOG = '2026-01-01T00:00:01.000000000+00:00 stdout F hello\n';
+const clock = manualClock(1_750_000_000_000);
 let server: Server;
 let authorized = true;
 let group = 'system:masters';
-const client = () => ({ authorized, getPeerCertificate: () => ({ subject: { O: group } }) });
+const peer = () => ({ authorized, getPeerCertificate: () => ({ subject: { CN: 'jane', O: group } }) });
+
+/** The reviews that the API server was asked for: verb and subresource. */
+const asked: string[] = [];
+/** The rights that the API server knows. */
+let rights: readonly string[] = [];
+const client = {
+  async request(_method: string, path: string, body: { spec: Review }) {
+    if (path.endsWith('/tokenreviews'))
+      return body.spec.token === 'right'
+        ? { status: { authenticated: true, user: { username: 'metrics', groups: ['robots'] } } }
+        : { status: {} };
+    const { verb, subresource, name } = body.spec.resourceAttributes;
+    const right = `${verb} ${subresource}`;
+    asked.push(`${body.spec.user} ${right} ${name}`);
+    return { status: { allowed: rights.includes(right) } };
+  },
+} as unknown as Client;
+
+interface Review {
+  readonly token: string;
+  readonly user: string;
+  readonly resourceAttributes: {
+    readonly verb: string;
+    readonly subresource: string;
+    readonly name: string;
+  };
+}
+
 const silent = { warn() {}, info() {}, debug() {}, error() {} } as unknown as Logger;
 
 const container = {
@@ -43,9 +74,9 @@ const pod: ServedPod = {
 before(async () => {
   mkdirSync(join(folder, 'logs'));
   writeFileSync(join(folder, 'logs', '0.log'), LOG);
-  const clock = manualClock(1_750_000_000_000);
   const listeners = requestListeners({
     options: {
+      client,
       nodeName: 'node-1',
       nodeAddresses: ['127.0.0.1'],
       stateDir: folder,
@@ -62,13 +93,14 @@ before(async () => {
       find: (namespace, name) => (namespace === 'ns' && name === 'web' ? pod : undefined),
     },
     usage: createUsageReader(null, clock),
+    authorization: createClientAuthorization(client, 'node-1', clock),
   });
   server = createServer((request, response) => {
-    Object.assign(request.socket, client());
+    Object.assign(request.socket, peer());
     listeners.request(request, response);
   });
   server.on('upgrade', (request, socket, head) => {
-    Object.assign(socket, client());
+    Object.assign(socket, peer());
     listeners.upgrade(request, socket, head);
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -161,11 +193,103 @@ describe('requests', () => {
       authorized = true;
     }
   });
-  test('other certificates than the API server’s get 403', async () => {
-    group = 'system:nodes';
+  test('other certificates than those of administrators get 403 without a right', async () => {
+    group = 'readers';
     try {
       assert.match(await get('/configz'), /^HTTP\/1.1 403 /);
       assert.match(await upgrade('/exec/ns/web/main?command=x', WEBSOCKET), /^HTTP\/1.1 403 /);
+    } finally {
+      group = 'system:masters';
+    }
+  });
+});
+
+describe('rights of clients, which the API server reviews', () => {
+  const rows: readonly {
+    path: string;
+    rights: string[];
+    code: number;
+    asked: string[];
+    isUpgrade?: true;
+  }[] = [
+    { path: '/metrics/resource', rights: ['get metrics'], code: 200, asked: ['get metrics'] },
+    { path: '/metrics', rights: ['get stats'], code: 403, asked: ['get metrics'] },
+    { path: '/m%65trics', rights: ['get metrics'], code: 200, asked: ['get metrics'] },
+    { path: '/stats/summary', rights: ['get stats'], code: 200, asked: ['get stats'] },
+    { path: '/logs/', rights: ['get log'], code: 200, asked: ['get log'] },
+    { path: '/pods', rights: ['get pods'], code: 200, asked: ['get pods'] },
+    { path: '/pods', rights: ['get proxy'], code: 200, asked: ['get pods', 'get proxy'] },
+    { path: '/healthz', rights: [], code: 403, asked: ['get healthz', 'get proxy'] },
+    { path: '/configz', rights: ['get configz'], code: 200, asked: ['get configz'] },
+    { path: '/containerLogs/ns/web/main', rights: ['get log'], code: 403, asked: ['get proxy'] },
+    { path: '/containerLogs/ns/web/main', rights: ['get proxy'], code: 200, asked: ['get proxy'] },
+    {
+      path: '/exec/ns/web/main?command=ls',
+      rights: ['get proxy'],
+      code: 403,
+      asked: ['create proxy'],
+      isUpgrade: true,
+    },
+    {
+      path: '/exec/ns/web/main?command=ls',
+      rights: ['create proxy'],
+      code: 500,
+      asked: ['create proxy'],
+      isUpgrade: true,
+    },
+  ];
+  for (const [index, row] of rows.entries()) {
+    test(`${row.path} with ${row.rights.join() || 'none'}: ${row.code}`, async () => {
+      // Another group for each row: answers are remembered by user.
+      group = `row-${index}`;
+      rights = row.rights;
+      asked.length = 0;
+      try {
+        const answer = await (row.isUpgrade ? upgrade(row.path, WEBSOCKET) : get(row.path));
+        assert.match(answer, new RegExp(`^HTTP/1.1 ${row.code} `));
+        assert.deepEqual(
+          asked,
+          row.asked.map((right) => `jane ${right} node-1`),
+        );
+      } finally {
+        group = 'system:masters';
+      }
+    });
+  }
+
+  for (const { token, code } of [
+    { token: 'right', code: 200 },
+    { token: 'wrong', code: 401 },
+    { token: 'x'.repeat(15_000), code: 401 },
+  ]) {
+    test(`a client without a certificate, with the token ${token.slice(0, 10)}: ${code}`, async () => {
+      authorized = false;
+      rights = ['get metrics'];
+      try {
+        const answer = await get('/metrics/resource', [`authorization: Bearer ${token}`]);
+        assert.match(answer, new RegExp(`^HTTP/1.1 ${code} `));
+      } finally {
+        authorized = true;
+      }
+    });
+  }
+
+  test('an answer is remembered for 30 seconds if it is a refusal, for 5 minutes if not', async () => {
+    group = 'remembered';
+    const code = async () => Number((await get('/metrics')).slice(9, 12));
+    try {
+      rights = [];
+      assert.equal(await code(), 403);
+      rights = ['get metrics'];
+      clock.advance(29_000);
+      assert.equal(await code(), 403);
+      clock.advance(2000);
+      assert.equal(await code(), 200);
+      rights = [];
+      clock.advance(299_000);
+      assert.equal(await code(), 200);
+      clock.advance(2000);
+      assert.equal(await code(), 403);
     } finally {
       group = 'system:masters';
     }

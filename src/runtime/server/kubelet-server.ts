@@ -2,11 +2,10 @@ import { createReadStream } from 'node:fs';
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { createServer } from 'node:https';
 import type { Duplex } from 'node:stream';
-import type { TLSSocket } from 'node:tls';
 import { listenTcpIn } from '../../kernel/netns.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { KubeletOptions } from '../options.ts';
-import { authorizeClient } from './client-authorization.ts';
+import { type ClientAuthorization, createClientAuthorization } from './client-authorization.ts';
 import { serveConnect } from './connect-tunnel.ts';
 import { findLogContent, renderFolder } from './log-files.ts';
 import { parseLogQuery, sendLog } from './log-request.ts';
@@ -25,6 +24,7 @@ import { refuseUpgrade, serveUpgrade } from './upgraded-requests.ts';
 
 export type KubeletServerOptions = Pick<
   KubeletOptions,
+  | 'client'
   | 'nodeName'
   | 'nodeAddresses'
   | 'stateDir'
@@ -42,6 +42,7 @@ export interface RequestContext {
   readonly options: KubeletServerOptions;
   readonly pods: ServedPods;
   readonly usage: UsageReader;
+  readonly authorization: ClientAuthorization;
 }
 
 type Route = (context: RequestContext, path: RequestPath, response: ServerResponse) => void;
@@ -103,7 +104,8 @@ const ROUTES: Readonly<Record<string, Route>> = {
         clusterDomain: options.clusterDomain,
         cgroupRoot: options.cgroupParent,
         cgroupDriver: 'cgroupfs',
-        authentication: { anonymous: { enabled: false }, x509: {} },
+        authentication: { anonymous: { enabled: false }, webhook: { enabled: true }, x509: {} },
+        authorization: { mode: 'Webhook' },
         containerLogMaxSize: '10Mi',
       },
     });
@@ -121,8 +123,8 @@ function statsSources({ options, pods, usage }: RequestContext) {
 }
 
 /**
- * Serves the API server's requests to a node: logs, statistics, exec, attach, port-forward, on a kubelet's paths. Clients
- * need a certificate of the cluster. An error in a request affects only this request.
+ * Serves requests to a node: logs, statistics, exec, attach, port-forward, on a kubelet's paths. Clients need a certificate or a
+ * token of the cluster, and rights to the Node. An error in a request affects only this request.
  */
 export async function serveKubelet(
   options: KubeletServerOptions,
@@ -131,14 +133,19 @@ export async function serveKubelet(
 ): Promise<{ close(): Promise<void> }> {
   const { cert, key, clientCa, port } = options.server;
   const tls = {
-    cert,
-    key,
+    ...(cert === '' ? {} : { cert, key }),
     ca: clientCa,
     requestCert: true,
-    rejectUnauthorized: true,
+    // Clients without a certificate may have a token.
+    rejectUnauthorized: false,
     ALPNProtocols: ['http/1.1'],
   };
-  const context = { options, pods, usage: createUsageReader(groupRoot, options.clock) };
+  const context = {
+    options,
+    pods,
+    usage: createUsageReader(groupRoot, options.clock),
+    authorization: createClientAuthorization(options.client, options.nodeName, options.clock),
+  };
   const listeners = requestListeners(context);
   const servers = options.nodeAddresses.map((address) => {
     const server = createServer(tls, listeners.request);
@@ -148,6 +155,9 @@ export async function serveKubelet(
     // The socket is opened here, so that an address in use is reported immediately, with its name.
     server.listen({ fd: listenTcpIn(null, address, port) });
     return server;
+  });
+  options.server.onRenewal?.((pair) => {
+    for (const server of servers) server.setSecureContext({ ...tls, cert: pair.cert, key: pair.key });
   });
   return {
     async close() {
@@ -169,9 +179,7 @@ export function requestListeners(context: RequestContext): {
   const { logger } = context.options;
   return {
     request(request, response) {
-      try {
-        respond(context, request, response);
-      } catch (error) {
+      const fail = (error: unknown) => {
         const reason = reasonOf(error);
         if (reason === 'InternalError') logger.warn({ path: request.url, err: error }, messageOf(error));
         if (response.headersSent) response.destroy();
@@ -179,6 +187,20 @@ export function requestListeners(context: RequestContext): {
         else if (request.url?.startsWith('/containerLogs/'))
           sendText(response, messageOf(error), TEXT_TYPE, STATUS_CODES[reason]);
         else sendStatus(response, reason, messageOf(error));
+      };
+      const answer = () => {
+        try {
+          respond(context, request, response);
+        } catch (error) {
+          fail(error);
+        }
+      };
+      try {
+        const decision = context.authorization.authorize(request, false);
+        if (decision) decision.then(answer, fail);
+        else answer();
+      } catch (error) {
+        fail(error);
       }
     },
     upgrade(request, socket, head) {
@@ -192,7 +214,6 @@ export function requestListeners(context: RequestContext): {
 }
 
 function respond(context: RequestContext, request: IncomingMessage, response: ServerResponse): void {
-  authorizeClient(request.socket as TLSSocket);
   const path = parseRequestPath(request.url);
   const first = path.parts[0] ?? '';
   const route = Object.hasOwn(ROUTES, first) ? ROUTES[first] : undefined;

@@ -1,14 +1,12 @@
 import { STATUS_CODES as HTTP_TEXTS, type IncomingMessage } from 'node:http';
 import { connect, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { TLSSocket } from 'node:tls';
 import { openTcpIn } from '../../kernel/netns.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { runAttachSession } from '../attach-session.ts';
 import { runExecSession } from '../exec-session.ts';
 import { acceptPortForward } from '../streams/port-forward.ts';
 import { acceptRemoteCommand } from '../streams/remote-command.ts';
-import { authorizeClient } from './client-authorization.ts';
 import type { RequestContext } from './kubelet-server.ts';
 import { parseRequestPath, requestError, STATUS_CODES, type StatusReason } from './request-path.ts';
 
@@ -17,12 +15,12 @@ import { parseRequestPath, requestError, STATUS_CODES, type StatusReason } from 
  * response is sent (see refuseUpgrade).
  */
 export async function serveUpgrade(
-  { options, pods }: RequestContext,
+  { options, pods, authorization }: RequestContext,
   request: IncomingMessage,
   socket: Duplex,
   head: Buffer,
 ): Promise<void> {
-  authorizeClient(socket as TLSSocket);
+  await authorization.authorize(request, true);
   const { parts, path, query } = parseRequestPath(request.url);
   const [what, namespace = '', name = '', container = ''] = parts;
   if (what !== 'exec' && what !== 'attach' && what !== 'portForward') {

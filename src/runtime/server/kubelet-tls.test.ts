@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict';
+import { createServer } from 'node:net';
+import { after, before, test } from 'node:test';
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
+import type { Client } from '../../kube/client.ts';
+import { systemClock } from '../../lib/clock.ts';
+import { silentLogger } from '../../lib/log.ts';
+import { createAuthority, type KeyedCertificate } from '../../lib/pki.ts';
+import { serveKubelet } from './kubelet-server.ts';
+
+const authority = createAuthority('ca', new Date());
+const foreign = createAuthority('other', new Date());
+const serving = (name: string) =>
+  authority.issue({ commonName: name, names: ['127.0.0.1'], usage: 'server' });
+const master = { commonName: 'api', organizations: ['system:masters'], usage: 'client' } as const;
+const ending = new AbortController();
+let port = 0;
+let renew: (pair: KeyedCertificate) => void = () => {};
+let kubelet: { close(): Promise<void> };
+
+/** Returns a port that was free a moment ago. */
+function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === 'object' && address ? address.port : 0));
+    });
+  });
+}
+
+/** Requests /healthz: the status, the name of the server, and the session for another connection. */
+function request(
+  options: ConnectionOptions,
+): Promise<{ status: string; server: string; session: Buffer | null }> {
+  return new Promise((resolve, reject) => {
+    let session: Buffer | null = null;
+    let text = '';
+    const socket: TLSSocket = connect({ host: '127.0.0.1', port, ca: authority.cert, ...options }, () => {
+      const server = String(socket.getPeerCertificate().subject?.CN);
+      socket.on('end', () => resolve({ status: text.slice(9, 12), server, session }));
+      socket.write('GET /healthz HTTP/1.1\r\nhost: n\r\nconnection: close\r\n\r\n');
+    });
+    socket.on('session', (made) => {
+      session = made;
+    });
+    socket.on('data', (chunk) => {
+      text += String(chunk);
+    });
+    socket.on('error', reject);
+  });
+}
+
+before(async () => {
+  port = await freePort();
+  kubelet = await serveKubelet(
+    {
+      client: { request: async () => ({ status: {} }) } as unknown as Client,
+      ...{ nodeName: 'n1', nodeAddresses: ['127.0.0.1'], stateDir: '/none', cgroupParent: '/none' },
+      ...{ clusterDns: [], clusterDomain: 'cluster.local', logger: silentLogger, clock: systemClock },
+      signal: ending.signal,
+      server: {
+        ...{ port, cert: '', key: '', clientCa: authority.cert },
+        onRenewal(listener) {
+          renew = listener;
+        },
+      },
+    },
+    { list: () => [], find: () => undefined },
+    null,
+  );
+});
+after(async () => {
+  ending.abort();
+  await kubelet?.close();
+});
+
+test('connections fail while there is no certificate', async () => {
+  await assert.rejects(request(authority.issue(master)), /handshake failure|ECONNRESET/);
+});
+
+test('each certificate is used for the connections after it', async () => {
+  for (const name of ['first', 'second']) {
+    renew(serving(name));
+    const { status, server } = await request(authority.issue(master));
+    assert.deepEqual([status, server], ['200', name]);
+  }
+});
+
+for (const [name, credentials] of [
+  ['without a certificate', {}],
+  ['with a certificate of another authority', foreign.issue(master)],
+] as const) {
+  for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+    test(`a client ${name} is refused, and when it resumes its session too (${version})`, async () => {
+      renew(serving('n1'));
+      const versions = { minVersion: version, maxVersion: version };
+      const first = await request({ ...credentials, ...versions });
+      assert.equal(first.status, '401');
+      const session = first.session ? { session: first.session } : {};
+      assert.equal((await request({ ...credentials, ...versions, ...session })).status, '401');
+    });
+  }
+}
