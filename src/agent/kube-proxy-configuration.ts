@@ -77,7 +77,9 @@ export function readKubeProxyConfiguration(
     nodeName: nodeNameOf(root.text('hostnameOverride', ''), environment),
     nodeAddress: ['0.0.0.0', '::'].includes(bindAddress) ? null : bindAddress,
     kubeconfig,
+    bootstrapKubeconfig: null,
     server: null,
+    servers: [],
     clusterDomain: 'cluster.local',
     stateDir: '/var/lib/fairlead/agent',
     oomScoreAdj: root.number('oomScoreAdj', -999, -1000, 1000),
@@ -94,6 +96,7 @@ export function readKubeProxyConfiguration(
       serviceCidrs: [],
       ipvsScheduler: sections.ipvs.scheduler,
       ipvsTimeouts: sections.ipvs.timeouts,
+      ipvsExcludedCidrs: sections.ipvs.excludedCidrs,
       conntrack: readConntrack(root),
       minSyncPeriodMs,
       syncPeriodMs,
@@ -139,12 +142,11 @@ function readSection(root: FieldReader, field: 'iptables' | 'nftables' | 'ipvs',
     const minSyncPeriodMs = reader.duration('minSyncPeriod', 0);
     if (isActive && minSyncPeriodMs > syncPeriodMs)
       reader.problem('syncPeriod', 'must be greater than or equal to minSyncPeriod');
-    // Virtual servers of other programs are never changed, and ARP requests for Services' addresses never answered.
-    if (isIpvs) {
-      reader.flag('strictARP', false);
-      reader.texts('excludeCIDRs', [], isActive ? cidr : undefined);
-    }
+    // ARP requests for Services' addresses never answered.
+    if (isIpvs) reader.flag('strictARP', false);
+    const excluded = isIpvs ? reader.texts('excludeCIDRs', [], isActive ? cidr : undefined) : [];
     return {
+      excludedCidrs: excluded.flatMap((text) => parseCidr(text) ?? []),
       scheduler: isIpvs ? reader.choice('scheduler', ['', ...Object.keys(SCHEDULERS)], '') || 'rr' : 'rr',
       timeouts: {
         tcp: isIpvs ? seconds(reader, 'tcpTimeout') : 0,

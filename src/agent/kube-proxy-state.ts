@@ -1,13 +1,35 @@
 import { execFile } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { createIptables } from '../dataplane/iptables/iptables.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
-import { findLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import type { IPFamily } from '../lib/address.ts';
-import { hasCode, messageOf } from '../lib/errors.ts';
+import type { Cidr, IPFamily } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import {
+  COMMANDS,
+  type Command,
+  chainsOf,
+  existsCommand,
+  type FoundChains,
+  familyOf,
+  findChains,
+  isInUse,
+  NFPROTO_IPV4,
+  NFPROTO_IPV6,
+  removeChains,
+  VARIANTS,
+  type Variant,
+} from './foreign-chains.ts';
+import {
+  adoptAddresses,
+  drainAdopted,
+  drainNodePorts,
+  type ForeignServers,
+  findForeignServers,
+  KUBE_PROXY_IPVS,
+} from './foreign-servers.ts';
 
 /** The state of kube-proxy in the kernel. */
 export interface KubeProxyState {
@@ -15,32 +37,33 @@ export interface KubeProxyState {
   readonly iptables: readonly ('nft' | 'legacy')[];
   /** Families (NFPROTO_IPV4, NFPROTO_IPV6) of its tables `kube-proxy`. */
   readonly nftables: readonly number[];
-  /** Whether the device of its virtual servers exists. */
-  readonly ipvs: boolean;
+  /** Chains that only its IPVS mode has. */
+  readonly ipvsChains: readonly FoundChains[];
+  /** Its virtual servers, their device and its ipsets. */
+  readonly ipvs: ForeignServers | null;
 }
 
 /** The mode of this agent; null: none. */
 export interface Programmed {
   readonly mode: Mode | null;
   readonly families: readonly IPFamily[];
+  /** Networks whose virtual servers stay (kube-proxy's ipvs.excludeCIDRs). */
+  readonly excluded: readonly Cidr[];
 }
 
-/** linux/netfilter.h */
-const NFPROTO_IPV4 = 2;
-const NFPROTO_IPV6 = 10;
 const NFT_TABLE = 'kube-proxy';
-const IPVS_DEVICE = 'kube-ipvs0';
 const CANARY = 'KUBE-PROXY-CANARY';
-const COMMANDS = ['iptables', 'ip6tables'] as const;
-const VARIANTS = ['nft', 'legacy'] as const;
-type Command = (typeof COMMANDS)[number];
-type Variant = (typeof VARIANTS)[number];
+/** Chains of kube-proxy's IPVS mode, besides those that it shares with the iptables mode. */
+const IPVS_CHAINS = {
+  nat: /^KUBE-(NODE-PORT|LOAD-BALANCER)$/,
+  filter: /^KUBE-(NODE-PORT|SOURCE-RANGES-FIREWALL|IPVS-FILTER|IPVS-OUT-FILTER)$/,
+};
 
 /**
  * Finds the state of kube-proxy, in all its modes and both variants of iptables. In iptables mode the
  * chains of the agent's own variant and families have kube-proxy's names, and are ignored.
  */
-export async function findKubeProxyState({ mode, families }: Programmed): Promise<KubeProxyState> {
+export async function findKubeProxyState({ mode, families, excluded }: Programmed): Promise<KubeProxyState> {
   const own = mode === 'iptables' ? await defaultVariant() : null;
   const iptables: Variant[] = [];
   for (const variant of VARIANTS) {
@@ -56,7 +79,10 @@ export async function findKubeProxyState({ mode, families }: Programmed): Promis
       }
     }
   }
-  return { iptables, nftables: ownTables(), ipvs: hasIpvsDevice() };
+  const ipvs = findForeignServers(KUBE_PROXY_IPVS, excluded);
+  // They match its ipsets: without these there are none, and large tables need not be read again.
+  const ipvsChains = ipvs === null ? [] : await findChains(IPVS_CHAINS);
+  return { iptables, nftables: ownTables(), ipvsChains, ipvs };
 }
 
 /**
@@ -66,10 +92,13 @@ export async function findKubeProxyState({ mode, families }: Programmed): Promis
 export async function removeKubeProxyState(
   state: KubeProxyState,
   { mode, families }: Programmed,
+  clock: Clock,
   logger: Logger,
 ): Promise<string[]> {
   const own = mode === 'iptables' ? await defaultVariant() : null;
   const removed: string[] = [];
+  // Before the chains that they jump to, and before the ipsets that they match.
+  await removeChains(state.ipvsChains);
   for (const variant of state.iptables) {
     const left = COMMANDS.filter((command) => existsCommand(`${command}-${variant}`))
       .map(familyOf)
@@ -99,10 +128,13 @@ export async function removeKubeProxyState(
     removed.push('nftables');
   }
   if (state.ipvs) {
-    logger.warn(
-      {},
-      `kube-proxy's IPVS virtual servers (device ${IPVS_DEVICE}) stay: remove them by kube-proxy --cleanup`,
-    );
+    // Our IPVS mode has taken the servers over before it programmed its own.
+    if (state.ipvs.device !== null && mode !== 'ipvs') {
+      await adoptAddresses(state.ipvs);
+      await drainAdopted(logger);
+    }
+    await drainNodePorts(state.ipvs, clock, logger);
+    removed.push('ipvs');
   }
   return removed;
 }
@@ -111,41 +143,6 @@ async function removeCanary(variant: Variant, command: Command): Promise<void> {
   if (!(await chainsOf(variant, command, 'mangle')).includes(CANARY)) return;
   await promisify(execFile)(`${command}-${variant}`, ['--wait', '5', '-t', 'mangle', '-X', CANARY]);
 }
-
-/** Returns the names of a table's chains. The nft variant is read without its tools, which would create tables. */
-async function chainsOf(variant: Variant, command: Command, table: string): Promise<string[]> {
-  if (variant === 'nft') {
-    const connection = new NftConnection();
-    try {
-      return connection.chains(command === 'iptables' ? NFPROTO_IPV4 : NFPROTO_IPV6, table);
-    } finally {
-      connection.close();
-    }
-  }
-  if (!existsCommand(`${command}-legacy`)) return [];
-  const { stdout } = await promisify(execFile)(`${command}-legacy-save`, ['-t', table], {
-    maxBuffer: 1 << 30,
-  });
-  return [...stdout.matchAll(/^:(\S+) -/gm)].map(([, chain = '']) => chain);
-}
-
-/** Reading a legacy table would create it: only existing ones are read. */
-function isInUse(variant: 'nft' | 'legacy'): boolean {
-  if (variant === 'nft') return true;
-  return ['ip_tables_names', 'ip6_tables_names'].some((file) => {
-    try {
-      return readFileSync(`/proc/net/${file}`, 'utf8').trim() !== '';
-    } catch (error) {
-      if (hasCode(error, 'ENOENT')) return false;
-      throw error;
-    }
-  });
-}
-
-const familyOf = (command: Command): IPFamily => (command === 'iptables' ? 'ipv4' : 'ipv6');
-
-const existsCommand = (command: string): boolean =>
-  (process.env['PATH'] ?? '').split(':').some((folder) => existsSync(`${folder}/${command}`));
 
 async function defaultVariant(): Promise<'nft' | 'legacy'> {
   const { stdout } = await promisify(execFile)('iptables', ['--version']);
@@ -163,25 +160,24 @@ function ownTables(): number[] {
   }
 }
 
-function hasIpvsDevice(): boolean {
-  const socket = openRouteSocket();
-  try {
-    return findLink(socket, IPVS_DEVICE) !== null;
-  } finally {
-    socket.close();
-  }
+/** Takes the virtual servers of kube-proxy over, before our IPVS mode programs its own: they become its servers. */
+export async function adoptServers(excluded: readonly Cidr[], logger: Logger): Promise<void> {
+  const found = findForeignServers(KUBE_PROXY_IPVS, excluded);
+  if (found === null || found.device === null) return;
+  await adoptAddresses(found);
+  logger.info({ addresses: found.addresses.length }, "took over kube-proxy's virtual servers");
 }
 
 /** Returns true if any state was found. */
 export const isAnyLeft = ({ iptables, nftables, ipvs }: KubeProxyState): boolean =>
-  iptables.length > 0 || nftables.length > 0 || ipvs;
+  iptables.length > 0 || nftables.length > 0 || ipvs !== null;
 
 /** Finds and removes kube-proxy's state; failures are only logged, since they do not affect traffic. */
-export async function takeOver(programmed: Programmed, logger: Logger): Promise<string[]> {
+export async function takeOver(programmed: Programmed, clock: Clock, logger: Logger): Promise<string[]> {
   try {
     const state = await findKubeProxyState(programmed);
     if (!isAnyLeft(state)) return [];
-    const removed = await removeKubeProxyState(state, programmed, logger);
+    const removed = await removeKubeProxyState(state, programmed, clock, logger);
     if (removed.length > 0) logger.info({ removed }, 'removed the rules of kube-proxy');
     return removed;
   } catch (error) {

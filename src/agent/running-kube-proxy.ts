@@ -17,35 +17,37 @@ const PORTS: readonly [port: number, path: string][] = [
  * Fairlead's. A container sees the node's processes only with hostPID; the ports answer in any container.
  */
 export async function findRunningKubeProxy(): Promise<Evidence | null> {
-  const pid = findProcess();
+  const pid = findProcess(isKubeProxyProcess);
   if (pid !== null) return `process ${pid}`;
   const answers = await Promise.all(PORTS.map(([port, path]) => answersAsKubeProxy(port, path)));
   const found = PORTS.find((_, i) => answers[i]);
   return found ? `it answers on port ${found[0]}` : null;
 }
 
-/** Throws FairleadError "other-proxy" with a hint if kube-proxy is running. */
-export function refuseToRunAlongside(evidence: Evidence): never {
+/** Throws FairleadError "other-proxy" with a hint if another proxy is running. */
+export function refuseToRunAlongside(evidence: Evidence, name = 'kube-proxy'): never {
   throw new FairleadError(
-    `kube-proxy is running on this node (${evidence}): both would program the same Services`,
+    `${name} is running on this node (${evidence}): both would program the same Services`,
     {
       op: 'start proxy',
       code: 'other-proxy',
-      hint: 'stop kube-proxy first (its rules stay, so traffic continues), or start with --beside',
+      hint: `stop ${name} first (its rules stay, so traffic continues), or start with --beside`,
     },
   );
 }
 
-function findProcess(): number | null {
+/**
+ * Returns a process of this network namespace whose command line matches; null: there is none, or this container does not
+ * see the node's processes. The first word is the program's name without its folder.
+ */
+export function findProcess(matches: (words: readonly string[]) => boolean): number | null {
   const own = readlinkSync('/proc/self/ns/net');
   for (const name of readdirSync('/proc')) {
     if (!/^[0-9]+$/.test(name) || Number(name) === process.pid) continue;
     try {
-      const words = readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0');
-      const isKubeProxy =
-        basename(words[0] ?? '') === 'kube-proxy' ||
-        (basename(words[0] ?? '') === 'hyperkube' && words[1] === 'kube-proxy');
-      if (isKubeProxy && readlinkSync(`/proc/${name}/ns/net`) === own) return Number(name);
+      const [program = '', ...words] = readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0');
+      if (matches([basename(program), ...words]) && readlinkSync(`/proc/${name}/ns/net`) === own)
+        return Number(name);
     } catch (error) {
       // The process has ended, or belongs to another user.
       if (!hasCode(error, 'ENOENT', 'ESRCH', 'EACCES', 'EPERM')) throw error;
@@ -53,6 +55,9 @@ function findProcess(): number | null {
   }
   return null;
 }
+
+const isKubeProxyProcess = ([program, command]: readonly string[]): boolean =>
+  program === 'kube-proxy' || (program === 'hyperkube' && command === 'kube-proxy');
 
 async function answersAsKubeProxy(port: number, path: string): Promise<boolean> {
   const answer = await askStatus(port, path);
