@@ -5,6 +5,16 @@ import { readOptionalFile } from '../kernel/optional-file.ts';
 import { messageOf } from '../lib/errors.ts';
 import { COMMAND_PORT } from './command-rights.ts';
 import { findKubeProxyState, isAnyLeft } from './kube-proxy-state.ts';
+import {
+  bpfPlace,
+  describeState,
+  findOtherProxies,
+  isLiveProxy,
+  isTranslating,
+  type OtherProxyState,
+  remainderOf,
+} from './other-proxies.ts';
+import { checkMtu, readMtuFacts } from './preflight-mtu.ts';
 import { findRunningKubeProxy } from './running-kube-proxy.ts';
 import { askStatus } from './status-answer.ts';
 
@@ -23,19 +33,21 @@ const NFPROTO_IPV4 = 2;
 /** Below this value, a node with many pods may drop connections. */
 const SMALL_CONNTRACK = 65_536;
 const HEALTH_PORT = 10256;
+const MTU_PLACES = { confDir: '/etc/cni/net.d', flannel: '/run/flannel/subnet.env' } as const;
 const PORTS: readonly [port: number, purpose: string][] = [
   [HEALTH_PORT, 'health checks'],
   [10249, 'metrics'],
   [COMMAND_PORT, 'commands from other machines'],
 ];
 
-/** Checks whether the agent can run on this node. Changes nothing. */
-export async function preflight(): Promise<Finding[]> {
+/** Checks whether the agent can run on this node. `root`: of the node's file system. Changes nothing. */
+export async function preflight(root: string): Promise<Finding[]> {
   const running = await findRunningKubeProxy();
-  const left = await findKubeProxyState({ mode: null, families: [] });
+  const left = await findKubeProxyState({ mode: null, families: [], excluded: [] });
   return [
     ...checkMechanisms(),
     ...checkSettings((path) => readOptionalFile(path)?.trim() ?? null),
+    ...checkMtu(readMtuFacts(root, MTU_PLACES)),
     running === null
       ? { level: 'ok', what: 'kube-proxy is not running', fix: null }
       : {
@@ -47,12 +59,46 @@ export async function preflight(): Promise<Finding[]> {
       ? {
           level: 'note',
           what: `found rules of kube-proxy: ${[...left.iptables.map((variant) => `iptables (${variant})`), ...(left.nftables.length > 0 ? ['nftables'] : []), ...(left.ipvs ? ['ipvs'] : [])].join(', ')}`,
-          fix: left.ipvs
-            ? 'kube-proxy --cleanup, after the agent has started'
-            : 'not needed: the agent removes them after it has programmed its own',
+          fix: 'not needed: the agent removes them after it has programmed its own',
         }
       : { level: 'ok', what: 'no rules of kube-proxy found', fix: null },
+    ...(await findOtherProxies(bpfPlace(null), [])).flatMap(otherProxyFindings),
     ...(running === null ? await checkPorts() : []),
+  ];
+}
+
+/** Reports another product that translates Services, or what it has left. */
+export function otherProxyFindings(state: OtherProxyState): Finding[] {
+  const { name, cleanUp } = state.proxy;
+  if (isLiveProxy(state))
+    return [
+      {
+        level: 'problem',
+        what: `${name} is running (${state.running}) and translates Services`,
+        fix: 'stop it, or disable its replacement of kube-proxy; then it can stay as the CNI plugin',
+      },
+    ];
+  if (state.running !== null) return [];
+  const rest = remainderOf(state);
+  return [
+    ...(isTranslating(state)
+      ? [
+          {
+            level: 'note' as const,
+            what: `found the state of a stopped ${name}: ${describeState(state)}`,
+            fix: 'not needed: the agent removes it after it has programmed its own',
+          },
+        ]
+      : []),
+    ...(rest.length > 0
+      ? [
+          {
+            level: 'note' as const,
+            what: `found the pod network of a stopped ${name}: ${state.devices.length} devices`,
+            fix: `if no pods use it any more: ${cleanUp}`,
+          },
+        ]
+      : []),
   ];
 }
 
