@@ -46,6 +46,14 @@ export function nameServer(text: string): string | null {
   }
 }
 
+/** Returns the problem of a text as the address of an API server, or null. */
+export function serverUrl(text: string): string | null {
+  const url = URL.parse(text);
+  return url?.protocol === 'https:' && url.search === '' && url.hash === '' && url.username === ''
+    ? null
+    : 'is not https://HOST:PORT';
+}
+
 /** Returns the problem of a text as a domain name, or null. */
 export function domain(text: string): string | null {
   const labels = text.replace(/\.$/, '').split('.');

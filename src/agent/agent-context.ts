@@ -1,6 +1,8 @@
 import type { Registry } from 'prom-client';
 import type { Client } from '../kube/client.ts';
+import type { EventType } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
+import type { MissingRule } from '../kube/missing-rule.ts';
 import type { KubeObject, Node, Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
@@ -29,6 +31,10 @@ export interface FollowOptions<T> {
   readonly fieldSelector?: string;
   readonly transform?: (object: T) => T;
   readonly optional?: boolean;
+  /** Whose rights are used; absent: those of `client`. */
+  readonly as?: Client;
+  /** Called in addition to `missingRules`, see InformerOptions. */
+  readonly onMissingRule?: (rule: MissingRule | null) => void;
   /** The name under which the objects are kept in a file, for a start without the API server; absent: they are not. */
   readonly cacheAs?: string;
 }
@@ -37,11 +43,15 @@ export interface FollowOptions<T> {
 export interface AgentContext extends AgentOptions {
   readonly configuration: AgentConfiguration;
   readonly client: Client;
+  /** The client with the right to the Leases of announced addresses, which a node's identity does not have. */
+  readonly announcer: Client;
   /** The metrics of /metrics. */
   readonly registry: Registry;
   follow<T extends KubeObject>(resource: Resource<T>, options?: FollowOptions<T>): Informer<T>;
   /** What the API server forbids this agent; informers of `follow` report it themselves. */
   readonly missingRules: MissingRules;
+  /** Records an event of this machine's Node. */
+  nodeEvent(type: EventType, reason: string, message: string): void;
   /** Called when the agent closes, the latest first. */
   onClose(close: () => Promise<void> | void): void;
 }

@@ -1,10 +1,11 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Gauge, Registry } from 'prom-client';
-import { createClient } from '../kube/client.ts';
-import { createEventRecorder } from '../kube/events.ts';
+import { type Client, createClient } from '../kube/client.ts';
+import { createEventRecorder, type EventType } from '../kube/events.ts';
 import { follow, type Informer } from '../kube/informer.ts';
 import { openObjectCache } from '../kube/object-cache.ts';
+import { contactOf } from '../kube/server-contact.ts';
 import { type KubeObject, type Node, RESOURCES, type Resource } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
@@ -16,12 +17,16 @@ import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
-import { createSliceTransform, trimNode, trimService } from './informer-transforms.ts';
+import { type FollowedNodes, followNodes, needsAllNodes } from './followed-nodes.ts';
+import { type IdentityOptions, joinCluster, keepClientCertificate } from './identity/node-identity.ts';
+import { createSliceTransform, trimService } from './informer-transforms.ts';
+import { API_SERVICE_SLICES, type KnownApiServers, openKnownApiServers } from './known-api-servers.ts';
 import { openLateNetwork } from './late-network.ts';
 import { startLoadBalancer } from './load-balancer-part.ts';
 import { createMissingRules } from './missing-rules.ts';
 import { podGateways } from './name-servers.ts';
 import { startNetwork } from './network-part.ts';
+import { reportNodeLosses } from './node-events.ts';
 import { registerNode } from './node-registration.ts';
 import {
   nodeProblem,
@@ -42,6 +47,11 @@ export interface Agent {
   /** Resolves when the node can run pods and has programmed all Services. */
   readonly ready: Promise<void>;
   readonly proxy: ProxyPart | null;
+  /**
+   * Waits for the connections that this process copies, while the agent still works: call it before the signal aborts.
+   * New connections are handled by the kernel from then on. Returns at once if the mode of the node copies none.
+   */
+  drain(): Promise<void>;
   /** Stops the agent; pods, addresses and rules stay, and traffic continues. */
   close(): Promise<void>;
 }
@@ -52,24 +62,40 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   for (const warning of configuration.warnings) logger.warn({}, warning);
   const registry = new Registry();
   const { onAnswer } = createProcessMetrics(registry, options.version);
-  const transport = connectToApi(configuration, { ...options, onAnswer });
-  const client = createClient(transport, `fairlead-agent/${options.version}`);
-  const closers: (() => Promise<void> | void)[] = [() => transport.close()];
+  const userAgent = `fairlead-agent/${options.version}`;
+  mkdirSync(configuration.stateDir, { recursive: true, mode: 0o700 });
+  const apiServers = openKnownApiServers(configuration.stateDir, logger);
+  const identity = identityOptions(configuration, options, apiServers, userAgent);
+  if (identity?.bootstrapKubeconfig) await joinCluster(identity);
+  const closers: (() => Promise<void> | void)[] = [];
+  const connect = (kubeconfig: string | null): Client => {
+    const transport = connectToApi(
+      { ...configuration, kubeconfig },
+      {
+        ...options,
+        onAnswer,
+        known: apiServers.urls,
+        onReturn: () => contactOf(client, { clock, logger }).wake(),
+      },
+    );
+    closers.push(() => transport.close());
+    return createClient(transport, userAgent);
+  };
+  const client = connect(configuration.kubeconfig);
+  const announcer = configuration.loadBalancer?.kubeconfig ?? null;
   const ownNode = (): Node =>
-    nodes.get(configuration.nodeName) ?? {
+    own.get(configuration.nodeName) ?? {
       metadata: { name: configuration.nodeName, uid: configuration.nodeName },
     };
-  const missingRules = createMissingRules({
-    events: createEventRecorder({
-      client,
-      component: 'fairlead-agent',
-      host: configuration.nodeName,
-      clock,
-      logger,
-      signal,
-    }),
-    node: ownNode,
+  const events = createEventRecorder({
+    client,
+    component: 'fairlead-agent',
+    host: configuration.nodeName,
+    clock,
+    logger,
+    signal,
   });
+  const missingRules = createMissingRules({ events, node: ownNode });
   // A node that runs pods needs the API server for these; a local cluster's supervisor starts both together.
   const cache = configuration.pods
     ? null
@@ -80,11 +106,20 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     ...options,
     configuration,
     client,
+    announcer: announcer === null ? client : connect(announcer),
     registry,
     missingRules,
-    follow<T extends KubeObject>(resource: Resource<T>, { cacheAs, ...settings }: FollowOptions<T> = {}) {
-      const informer = follow({ client, clock, random, logger, signal }, resource, {
-        onMissingRule: (rule) => missingRules.set(resource, rule),
+    nodeEvent: (type, reason, message) => events.event(ownNode(), type, reason, message, RESOURCES.nodes),
+    follow<T extends KubeObject>(
+      resource: Resource<T>,
+      { cacheAs, onMissingRule, as = client, ...settings }: FollowOptions<T> = {},
+    ) {
+      const informer = follow({ client: as, clock, random, logger, signal }, resource, {
+        contact: contactOf(client, { clock, logger }),
+        onMissingRule(rule) {
+          missingRules.set(resource, rule);
+          onMissingRule?.(rule);
+        },
         ...(cache && cacheAs ? { cached: () => cache.read<T>(cacheAs) } : {}),
         ...settings,
       });
@@ -96,8 +131,21 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     },
     onClose: (close) => closers.push(close),
   };
-  mkdirSync(configuration.stateDir, { recursive: true, mode: 0o700 });
-  const nodes = context.follow(RESOURCES.nodes, { transform: trimNode, cacheAs: 'nodes' });
+  const followed = followNodes(context);
+  const { nodes, own } = followed;
+  let certificateProblem: string | null = null;
+  if (identity) {
+    keepClientCertificate({
+      ...identity,
+      client,
+      onProblem(problem) {
+        certificateProblem = problem;
+        if (problem === null) return;
+        logger.warn({}, problem);
+        events.event(ownNode(), 'Warning', 'CertificateNotRenewed', problem, RESOURCES.nodes);
+      },
+    });
+  }
   new Gauge({
     name: 'fairlead_cached_objects_age_seconds',
     help: 'Age of the objects of an earlier run that are used without the API server; 0: its own are used',
@@ -114,7 +162,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
 
   const start = async () => {
     const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
-    watch(nodes);
+    watch();
     const wanted = dns || proxied || loadBalancer;
     const services = wanted
       ? context.follow(RESOURCES.services, { transform: trimService, cacheAs: 'services' })
@@ -125,6 +173,10 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
           cacheAs: 'endpointslices',
         })
       : null;
+    // A node's identity has no right to EndpointSlices.
+    if (needsAllNodes(configuration)) {
+      apiServers.follow(slices ?? context.follow(RESOURCES.endpointSlices, API_SERVICE_SLICES));
+    }
     const serviceCidrs = proxied
       ? context.follow(RESOURCES.serviceCidrs, { optional: true, cacheAs: 'servicecidrs' })
       : null;
@@ -132,33 +184,46 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       ? await registerNode({
           ...options,
           client,
-          nodes,
+          nodes: own,
           nodeName,
           addresses: pods.nodeAddresses,
           kubeletPort: pods.port,
           maxPods: pods.maxPods,
+          startProblem: missingRules.problem,
           stateDir: configuration.stateDir,
         })
       : null;
-    const own = { nodes, name: nodeName, signal };
+    const ownOf = { nodes: own, name: nodeName, signal };
     const lacks = (one: Node | undefined) => (network ? podNetworkProblem(one, nodeName) : null);
     const isComplete = (one: Node) => addressesOf(one).length > 0 && lacks(one) === null;
     // A node of a local cluster has registered itself: it waits for its pod networks only.
     const node = pods
-      ? await nodeWhen(own, isComplete)
-      : await ownNodeOrSubstitute({ ...own, ...reporting, isComplete });
-    if (!pods) context.onClose(reportNodeProblems({ ...own, ...reporting }));
-    const onProblem = (problem: string | null) => registration?.setNetworkProblem(problem);
-    const policies = await startPolicyPart(context, nodes);
-    const open = (from: Node) => startNetwork(context, from, nodes, policies, onProblem);
+      ? await nodeWhen(ownOf, isComplete)
+      : await ownNodeOrSubstitute({ ...ownOf, ...reporting, isComplete });
+    if (!pods) {
+      context.onClose(reportNodeProblems({ ...ownOf, ...reporting }));
+      const event = (node: Node, ...rest: [EventType, string, string]) =>
+        events.event(node, ...rest, RESOURCES.nodes);
+      context.onClose(reportNodeLosses({ ...ownOf, address: reporting.address, event }));
+    }
+    await followed.present(isComplete);
+    let keeperProblem: string | null = null;
+    const onProblem = (problem: string | null) => {
+      keeperProblem = problem;
+      registration?.setNetworkProblem(followed.problem() ?? problem);
+    };
+    followed.onProblem(() => onProblem(keeperProblem));
+    if (followed.problem() !== null) onProblem(null);
+    const policies = await startPolicyPart(context, followed);
+    const open = (from: Node) => startNetwork(context, from, nodes, own, policies, onProblem);
     // An external address may be one that this machine does not have.
-    const known = nodes.get(nodeName);
+    const known = own.get(nodeName);
     const isUsual = known?.status?.addresses?.some(({ type }) => type === 'InternalIP') === true;
     const podNetwork = network && known && isUsual && lacks(known) === null ? open(known) : null;
     const late =
       network && !podNetwork
         ? openLateNetwork({
-            ...own,
+            ...ownOf,
             lacks,
             open,
             clock,
@@ -168,7 +233,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
             },
           })
         : null;
-    const lateGateways = late?.then(() => podGateways(nodes.get(nodeName) ?? node)) ?? null;
+    const lateGateways = late?.then(() => podGateways(own.get(nodeName) ?? node)) ?? null;
     lateGateways?.catch(() => {});
     const parts: Promise<unknown>[] = [];
     if (dns && services && slices) {
@@ -203,7 +268,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
         ),
       );
     }
-    if (pods && podNetwork) parts.push(startPods(context, podNetwork, nodes, slices));
+    if (pods && podNetwork) parts.push(startPods(context, podNetwork, nodes, own, slices));
     await Promise.all(parts);
     if (loadBalancer && services && slices)
       await startLoadBalancer(context, loadBalancer, { nodes, services, slices });
@@ -216,7 +281,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   const nodeProblemNow = () =>
     configuration.pods
       ? null
-      : nodeProblem(nodes.get(configuration.nodeName), configuration.nodeName, configuration.nodeAddress);
+      : nodeProblem(own.get(configuration.nodeName), configuration.nodeName, configuration.nodeAddress);
   const health = (): ProxyHealth => {
     // Health checks fail until the agent has read all objects.
     const problem = isStarted ? nodeProblemNow() : 'the agent is starting';
@@ -231,10 +296,11 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       { ...known, healthy: known.healthy && networkProblem === null },
       networkProblem,
       missingRules.problem(),
+      certificateProblem,
       cacheProblem(oldest(cached)),
     );
   };
-  const watch = (nodes: Informer<Node>) => {
+  const watch = () => {
     const servers = startStatusServers({
       healthz: configuration.healthzBindAddress,
       metrics: configuration.metricsBindAddress,
@@ -242,7 +308,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       clock,
       logger,
       health,
-      node: () => nodes.get(configuration.nodeName),
+      node: () => own.get(configuration.nodeName),
       mode: () => proxy?.mode ?? configuration.proxy?.mode ?? '',
       configz: configuration.configz,
       flags: options.flags,
@@ -262,9 +328,27 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     get proxy() {
       return proxy;
     },
+    drain: async () => await proxy?.drain(),
     async close() {
       for (const close of closers.reverse()) await close();
     },
+  };
+}
+
+/** Returns what a node with an identity of its own needs to join and to renew it; null: it runs no pods, or has no kubeconfig. */
+function identityOptions(
+  configuration: AgentConfiguration,
+  { clock, random, logger, signal }: AgentOptions,
+  { urls: known }: KnownApiServers,
+  userAgent: string,
+): IdentityOptions | null {
+  const { pods, kubeconfig, bootstrapKubeconfig, nodeName, stateDir, server, servers } = configuration;
+  if (!pods || kubeconfig === null) return null;
+  const connect = (file: string) =>
+    connectToApi({ kubeconfig: file, server, servers }, { clock, random, logger, known });
+  return {
+    ...{ nodeName, kubeconfig, bootstrapKubeconfig, stateDir, connect, userAgent },
+    ...{ clock, random, logger, signal },
   };
 }
 
@@ -280,9 +364,12 @@ function cacheProblem(at: number | null): string | null {
     : `the API server cannot be reached: using the objects of ${new Date(at).toISOString()}`;
 }
 
-async function startPolicyPart(context: AgentContext, nodes: Informer<Node>): Promise<PolicyPart | null> {
+async function startPolicyPart(
+  context: AgentContext,
+  { allNodes }: FollowedNodes,
+): Promise<PolicyPart | null> {
   const { policy } = context.configuration;
-  if (policy?.enforce) return (await mayReadPolicies(context)) ? startPolicies(context, nodes) : null;
+  if (policy?.enforce) return (await mayReadPolicies(context)) ? startPolicies(context, allNodes()) : null;
   if (policy) await removeLeftPolicies();
   return null;
 }

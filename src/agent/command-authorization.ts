@@ -1,5 +1,6 @@
-import { createHash } from 'node:crypto';
 import { type Client, hasReason } from '../kube/client.ts';
+import { createReviewCache } from '../kube/review-cache.ts';
+import { MAX_TOKEN_BYTES, postReview, type ReviewKind, reviewResource } from '../kube/reviews.ts';
 import type { Clock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { audienceOf, type CommandVerb } from './command-rights.ts';
@@ -31,9 +32,7 @@ interface User {
 const ALLOWED_MS = 10_000;
 const REFUSED_MS = 5_000;
 const MAX_KNOWN = 256;
-/** Reviews at the same time: anybody can send tokens. */
 const MAX_REVIEWS = 8;
-const MAX_TOKEN_BYTES = 16_384;
 
 const INSTALL_HINT = 'fairlead manifests --for commands | kubectl apply -f -';
 
@@ -44,50 +43,38 @@ export function createCommandAuthorization(
   clock: Clock,
 ): CommandAuthorization {
   const audience = audienceOf(node);
-  const known = new Map<string, { readonly until: number; readonly result: Promise<string> }>();
-  let reviews = 0;
+  const { remember } = createReviewCache({
+    clock,
+    maxKnown: MAX_KNOWN,
+    maxPending: MAX_REVIEWS,
+    tooMany: () => new CommandRefused(429, 'too many requests are being authorized'),
+  });
 
-  async function review(token: string, verb: CommandVerb, path: string): Promise<string> {
-    if (reviews >= MAX_REVIEWS) throw new CommandRefused(429, 'too many requests are being authorized');
-    reviews++;
-    try {
-      const user = await authenticate(client, token, audience);
-      const name = user.username ?? '';
-      const { allowed, reason } = await mayDo(client, user, verb, path);
-      if (allowed) return name;
-      throw new CommandRefused(
-        403,
-        `${name} may not ${verb} ${path}${reason ? `: ${reason}` : ''}`,
-        INSTALL_HINT,
-      );
-    } finally {
-      reviews--;
-    }
+  /** Returns the user's name, or why the token's user may not do this. */
+  async function review(token: string, verb: CommandVerb, path: string): Promise<string | CommandRefused> {
+    const user = await authenticate(client, token, audience);
+    if (user === null) return wrongToken(audience);
+    const name = user.username ?? '';
+    const { allowed, reason } = await mayDo(client, user, verb, path);
+    if (allowed) return name;
+    return new CommandRefused(
+      403,
+      `${name} may not ${verb} ${path}${reason ? `: ${reason}` : ''}`,
+      INSTALL_HINT,
+    );
   }
 
   return {
     async authorize(token, verb, path) {
       if (!token) throw new CommandRefused(401, 'the request has no token');
       if (token.length > MAX_TOKEN_BYTES || !isFor(token, audience)) throw wrongToken(audience);
-      const key = createHash('sha256').update(`${verb} ${path} ${token}`).digest('base64');
-      const found = known.get(key);
-      if (found && found.until > clock.now()) return await found.result;
-      const result = review(token, verb, path);
-      const remember = (ms: number) => known.set(key, { until: clock.now() + ms, result });
-      remember(REFUSED_MS);
-      result.then(
-        () => remember(ALLOWED_MS),
-        (error: unknown) => {
-          // A review that was not made says nothing about the token.
-          if (!(error instanceof CommandRefused) || error.status === 429 || error.status === 503)
-            known.delete(key);
-        },
+      const result = await remember(
+        `${verb} ${path} ${token}`,
+        () => review(token, verb, path),
+        (one) => (typeof one === 'string' ? ALLOWED_MS : REFUSED_MS),
       );
-      for (const oldest of known.keys()) {
-        if (known.size <= MAX_KNOWN) break;
-        known.delete(oldest);
-      }
-      return await result;
+      if (typeof result !== 'string') throw result;
+      return result;
     },
   };
 }
@@ -106,15 +93,20 @@ function isFor(token: string, audience: string): boolean {
   }
 }
 
-async function authenticate(client: Pick<Client, 'request'>, token: string, audience: string): Promise<User> {
-  const { status } = await ask<{
+/** Returns the token's user; null: the token is not valid. */
+async function authenticate(
+  client: Pick<Client, 'request'>,
+  token: string,
+  audience: string,
+): Promise<User | null> {
+  const status = await ask<{
     authenticated?: boolean;
     audiences?: readonly string[];
     user?: User;
-  }>(client, 'authentication.k8s.io', 'TokenReview', { token, audiences: [audience] });
+  }>(client, 'TokenReview', { token, audiences: [audience] });
   // An API server that does not know audiences answers without them.
   if (status?.authenticated && status.user && status.audiences?.includes(audience)) return status.user;
-  throw wrongToken(audience);
+  return null;
 }
 
 async function mayDo(
@@ -130,30 +122,22 @@ async function mayDo(
     extra,
     nonResourceAttributes: { path, verb },
   };
-  const { status } = await ask<{ allowed?: boolean; reason?: string }>(
-    client,
-    'authorization.k8s.io',
-    'SubjectAccessReview',
-    spec,
-  );
+  const status = await ask<{ allowed?: boolean; reason?: string }>(client, 'SubjectAccessReview', spec);
   return { allowed: status?.allowed === true, reason: status?.reason ?? '' };
 }
 
 async function ask<S>(
   client: Pick<Client, 'request'>,
-  group: string,
-  kind: 'TokenReview' | 'SubjectAccessReview',
+  kind: ReviewKind,
   spec: object,
-): Promise<{ status?: S }> {
-  const plural = `${kind.toLowerCase()}s`;
+): Promise<S | undefined> {
   try {
-    const body = { apiVersion: `${group}/v1`, kind, spec };
-    return (await client.request('POST', `/apis/${group}/v1/${plural}`, body)) as { status?: S };
+    return await postReview<S>(client, kind, spec);
   } catch (error) {
     if (hasReason(error, 'Forbidden'))
       throw new CommandRefused(
         503,
-        `the agent may not create ${plural}.${group}, so it cannot authorize commands`,
+        `the agent may not create ${reviewResource(kind)}, so it cannot authorize commands`,
         INSTALL_HINT,
       );
     throw new CommandRefused(503, `the API server does not authorize commands: ${messageOf(error)}`);

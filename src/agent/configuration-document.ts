@@ -9,8 +9,12 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   nodeAddress:
     "The node's primary address. Absent: the first InternalIP of its Node object, else its first ExternalIP.",
   kubeconfig: "The kubeconfig file for the API server. Absent: the pod's service account.",
+  bootstrapKubeconfig:
+    'A kubeconfig with a bootstrap token: while `kubeconfig` is missing or of no use, the agent requests a client certificate and writes `kubeconfig` (absent: a file in `stateDir`). Needs `pods`.',
   server:
-    'https://HOST:PORT of the API server, instead of the one in the kubeconfig or the pod. An agent in a pod needs it: the Service address of the API server works only once an agent has programmed it.',
+    'https://HOST:PORT of the API server, instead of the one in the kubeconfig or the pod. An agent in a pod needs it for its first start on a node: the Service address of the API server works only once an agent has programmed it.',
+  servers:
+    'https://HOST:PORT of several API servers, instead of the one in the kubeconfig or the pod, preferred ones first; they follow `server` if that is set. The agent uses the first that is ready, and moves to another one when it fails.',
   oomScoreAdj:
     "The agent's oom_score_adj: how readily the kernel kills it when memory is short. Absent: unchanged.",
   verbose: 'Logs what is programmed into the kernel.',
@@ -34,6 +38,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'proxy.ipvsTimeouts.tcp': 'Open TCP connections.',
   'proxy.ipvsTimeouts.tcpFin': 'TCP connections that are closing (FIN received).',
   'proxy.ipvsTimeouts.udp': 'UDP flows.',
+  'proxy.ipvsExcludeCIDRs':
+    'Networks whose virtual servers stay when the agent takes over from kube-proxy in IPVS mode.',
   'proxy.conntrack': "Connection tracking, as in kube-proxy's configuration; 0 keeps the kernel's value.",
   'proxy.conntrack.maxPerCore': 'The maximum number of tracked connections per CPU.',
   'proxy.conntrack.min': 'The lower bound of the maximum number of tracked connections.',
@@ -45,7 +51,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'proxy.minSyncPeriodMs': 'The minimum time between two updates of the kernel, in milliseconds.',
   'proxy.syncPeriodMs': "After this time without a change, the kernel's state is verified, in milliseconds.",
   network: "Connects this node's pods with the pods of other nodes.",
-  'network.overlay': 'routes: plain routes through the other nodes; vxlan: a tunnel.',
+  'network.overlay':
+    'routes: plain routes through the other nodes; vxlan: a tunnel; none: something else routes to the pods of other nodes, and the agent needs no list of Nodes.',
   'network.uplink': 'The interface towards the other nodes.',
   'network.masquerade':
     "Masquerades traffic from pods to addresses outside the cluster as the node's address.",
@@ -61,12 +68,18 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'pods.cgroupParent': 'The parent control group of all pods.',
   'pods.maxPods': 'How many pods the node has room for; its pod network needs as many addresses.',
   'pods.port': "The port of the kubelet's HTTPS server.",
-  'pods.nodeAddresses': 'Addresses that the Node object reports.',
-  'pods.tlsCert': "PEM file of the kubelet server's certificate.",
+  'pods.nodeAddresses': 'Addresses that the Node object reports. Empty: nodeAddress.',
+  'pods.serverTLSBootstrap':
+    "Requests the kubelet server's certificate from the cluster (signer kubernetes.io/kubelet-serving), and renews it.",
+  'pods.tlsCert': "PEM file of the kubelet server's certificate. Empty: self-signed.",
   'pods.tlsKey': "PEM file of the certificate's key.",
-  'pods.clientCA': 'PEM file of the certificate authority for client certificates.',
-  'pods.apiServiceHost': 'The value of KUBERNETES_SERVICE_HOST in pods.',
+  'pods.clientCA':
+    "PEM file of the certificate authority for client certificates. Empty: the kubeconfig's authority.",
+  'pods.apiServiceHost':
+    'The value of KUBERNETES_SERVICE_HOST in pods. Empty: the cluster IP of the Service default/kubernetes.',
   'pods.apiServicePort': 'The value of KUBERNETES_SERVICE_PORT in pods.',
+  'pods.clusterDNS':
+    "Name servers of pods, usually the cluster IP of the cluster's DNS. Empty: dns.addresses, else the node's name servers.",
   'pods.imagesDir':
     'The folder of images; nodes on one machine may share it. Absent: a folder below stateDir.',
   'pods.plainHttpRegistries':
@@ -83,6 +96,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   loadBalancer: 'Announces addresses of Services of type LoadBalancer on the link.',
   'loadBalancer.interface':
     "The interface towards the clients. Absent: the interface with the node's address.",
+  'loadBalancer.kubeconfig':
+    "A kubeconfig for the Leases of announced addresses in kube-system, which the admission plugin NodeRestriction forbids to a node's identity. Absent: the agent's own identity.",
   'loadBalancer.leaseDurationMs':
     'How long other nodes wait before they take over an address, in milliseconds.',
   'loadBalancer.pools':

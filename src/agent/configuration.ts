@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
@@ -5,7 +6,15 @@ import { type Cidr, familyOf, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { CNI_TYPE, type CniInstallation } from '../network/cni/installation.ts';
 import type { ConntrackSettings } from '../proxy/conntrack-settings.ts';
-import { address, bindProblem, cidr, domain, nameServer, nodePortAddress } from './address-fields.ts';
+import {
+  address,
+  bindProblem,
+  cidr,
+  domain,
+  nameServer,
+  nodePortAddress,
+  serverUrl,
+} from './address-fields.ts';
 import { COMMAND_PORT } from './command-rights.ts';
 import { readConntrack } from './conntrack-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
@@ -25,8 +34,12 @@ export interface AgentConfiguration {
   readonly nodeAddress: string | null;
   /** Null: the pod's service account (in-cluster). */
   readonly kubeconfig: string | null;
+  /** A kubeconfig with a bootstrap token, for a node that joins the cluster; null: it uses `kubeconfig` only. */
+  readonly bootstrapKubeconfig: string | null;
   /** "https://10.0.0.1:6443": the API server; null: from the kubeconfig or the pod's environment. */
   readonly server: string | null;
+  /** Addresses of further API servers, in the order of preference. */
+  readonly servers: readonly string[];
   readonly clusterDomain: string;
   /** The folder for state that must survive a restart of the agent. */
   readonly stateDir: string;
@@ -70,6 +83,8 @@ export interface ProxyConfiguration {
   readonly ipvsScheduler: string;
   /** Seconds after which IPVS expires idle connections; 0: the kernel's value. */
   readonly ipvsTimeouts: IpvsTimeouts;
+  /** Networks whose virtual servers stay when the node is taken over from kube-proxy. */
+  readonly ipvsExcludedCidrs: readonly Cidr[];
   readonly conntrack: ConntrackSettings;
   /** Minimum time between two updates of the kernel, in milliseconds. */
   readonly minSyncPeriodMs: number;
@@ -78,7 +93,8 @@ export interface ProxyConfiguration {
 }
 
 export interface NetworkConfiguration {
-  readonly overlay: 'routes' | 'vxlan';
+  /** none: the pods of other nodes are reached by routes that others write. */
+  readonly overlay: 'routes' | 'vxlan' | 'none';
   /** The interface towards the other nodes. */
   readonly uplink: string;
   /**
@@ -103,13 +119,20 @@ export interface PodsConfiguration {
   readonly port: number;
   /** Addresses that the Node object reports. */
   readonly nodeAddresses: readonly string[];
-  /** PEM files of the kubelet's server certificate and key, and of the authority for client certificates. */
+  /**
+   * PEM files of the kubelet's server certificate and key (empty: self-signed), and of the authority for client certificates
+   * (empty: the kubeconfig's).
+   */
   readonly tls: { readonly cert: string; readonly key: string; readonly clientCa: string };
+  /** Whether the cluster's signer issues the certificate of the kubelet's server. */
+  readonly serverTLSBootstrap: boolean;
   /** The values of KUBERNETES_SERVICE_HOST and _PORT in pods. */
   readonly apiServiceHost: string;
   readonly apiServicePort: number;
   /** The folder of images, which nodes on one machine may share; null: below stateDir. */
   readonly imagesDir: string | null;
+  /** Name servers of pods; empty: the addresses of the part dns, else the node's name servers. */
+  readonly clusterDNS: readonly string[];
   /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
   readonly plainHttpRegistries: readonly string[];
 }
@@ -130,6 +153,8 @@ export interface DnsConfiguration {
 export interface LoadBalancerConfiguration {
   /** The interface towards the clients; null: the interface with the node's address. */
   readonly interface: string | null;
+  /** The identity for the Leases of announced addresses; null: that of the agent. */
+  readonly kubeconfig: string | null;
   /** How long other nodes wait before they take over an address. */
   readonly leaseDurationMs: number;
   /**
@@ -179,7 +204,9 @@ export function readAgent(
     nodeName: nodeNameOf(root.text('nodeName', ''), environment),
     nodeAddress: optionalAddress(root, 'nodeAddress'),
     kubeconfig: root.optionalText('kubeconfig'),
+    bootstrapKubeconfig: root.optionalText('bootstrapKubeconfig'),
     server: root.optionalText('server'),
+    servers: root.texts('servers', [], serverUrl),
     clusterDomain: root.text('clusterDomain', 'cluster.local'),
     stateDir: root.text('stateDir', '/var/lib/fairlead/agent'),
     oomScoreAdj: root.optionalNumber('oomScoreAdj', -1000, 1000),
@@ -188,12 +215,16 @@ export function readAgent(
   };
   const network = root.optionalObject('network', readNetwork);
   const policy = root.optionalObject('policy', (reader) => ({ enforce: reader.flag('enforce', true) }));
+  const pods = root.optionalObject('pods', readPods);
+  if (common.bootstrapKubeconfig !== null && pods === null)
+    root.problem('bootstrapKubeconfig', 'needs pods: only an agent that runs pods joins as a node');
   return {
     ...common,
+    ...joining(common),
     network,
     // With the pod network, policies are enforced by default.
     policy: policy ?? (network ? { enforce: true } : null),
-    pods: root.optionalObject('pods', readPods),
+    pods: pods && withAddress(pods, common.nodeAddress),
     dns: root.optionalObject('dns', (reader) => ({
       addresses: reader.texts('addresses', [], address),
       upstreams: reader.texts('upstreams', [], nameServer),
@@ -204,6 +235,7 @@ export function readAgent(
     })),
     loadBalancer: root.optionalObject('loadBalancer', (reader) => ({
       interface: reader.optionalText('interface'),
+      kubeconfig: reader.optionalText('kubeconfig'),
       leaseDurationMs: reader.number('leaseDurationMs', 750, 300, 60_000),
       pools: readPools(reader, 'pools'),
     })),
@@ -214,6 +246,22 @@ export function readAgent(
     warnings: [],
     configz: {},
   };
+}
+
+/** Returns where the kubeconfig of a node that joins is: the configured file, or one in its state folder. */
+export function joining({
+  kubeconfig,
+  bootstrapKubeconfig,
+  stateDir,
+}: Pick<AgentConfiguration, 'kubeconfig' | 'bootstrapKubeconfig' | 'stateDir'>): Pick<
+  AgentConfiguration,
+  'kubeconfig'
+> {
+  return { kubeconfig: kubeconfig ?? (bootstrapKubeconfig === null ? null : join(stateDir, 'kubeconfig')) };
+}
+
+function withAddress(pods: PodsConfiguration, address: string | null): PodsConfiguration {
+  return pods.nodeAddresses.length > 0 || address === null ? pods : { ...pods, nodeAddresses: [address] };
 }
 
 function readProxy(reader: FieldReader): ProxyConfiguration {
@@ -238,6 +286,7 @@ function readProxy(reader: FieldReader): ProxyConfiguration {
       tcpFin: timeouts.number('tcpFin', 0, 0, MAX_TIMEOUT),
       udp: timeouts.number('udp', 0, 0, MAX_TIMEOUT),
     })),
+    ipvsExcludedCidrs: cidrs(reader, 'ipvsExcludeCIDRs'),
     conntrack: readConntrack(reader),
     minSyncPeriodMs: reader.number('minSyncPeriodMs', 0, 0, 3_600_000),
     syncPeriodMs: reader.number('syncPeriodMs', 30_000, 100, 86_400_000),
@@ -246,7 +295,7 @@ function readProxy(reader: FieldReader): ProxyConfiguration {
 
 function readNetwork(reader: FieldReader): NetworkConfiguration {
   return {
-    overlay: reader.choice('overlay', ['routes', 'vxlan'], 'vxlan'),
+    overlay: reader.choice('overlay', ['routes', 'vxlan', 'none'], 'vxlan'),
     uplink: reader.text('uplink', 'eth0'),
     masquerade: reader.flag('masquerade', true),
     cni: reader.optionalObject('cni', (fields) => ({
@@ -265,6 +314,13 @@ function chainedPluginProblem({ type }: Readonly<Record<string, unknown>>): stri
 }
 
 function readPods(reader: FieldReader): PodsConfiguration {
+  const serverTLSBootstrap = reader.flag('serverTLSBootstrap', false);
+  const cert = reader.text('tlsCert', '');
+  const key = reader.text('tlsKey', '');
+  if (serverTLSBootstrap && cert + key !== '')
+    reader.problem('serverTLSBootstrap', 'excludes tlsCert and tlsKey');
+  if ((cert === '') !== (key === ''))
+    reader.problem(cert === '' ? 'tlsCert' : 'tlsKey', 'is missing: a certificate needs its key');
   return {
     cgroupParent: reader.text('cgroupParent', '/fairlead'),
     // A bridge has at most 1,024 ports (BR_MAX_PORTS).
@@ -272,13 +328,15 @@ function readPods(reader: FieldReader): PodsConfiguration {
     port: reader.number('port', 10250, 1, 65535),
     nodeAddresses: reader.texts('nodeAddresses', [], address),
     tls: {
-      cert: reader.text('tlsCert', ''),
-      key: reader.text('tlsKey', ''),
+      cert,
+      key,
       clientCa: reader.text('clientCA', ''),
     },
+    serverTLSBootstrap,
     apiServiceHost: reader.text('apiServiceHost', ''),
     apiServicePort: reader.number('apiServicePort', 443, 1, 65535),
     imagesDir: reader.optionalText('imagesDir'),
+    clusterDNS: reader.texts('clusterDNS', [], address),
     plainHttpRegistries: reader.texts('plainHttpRegistries', []),
   };
 }

@@ -23,11 +23,14 @@ export interface ListedObjects {
   readonly leases: readonly Lease[];
 }
 
-/** Lists the objects that an explanation needs and agents do not watch; listing them for each question is cheap enough. */
-export async function listObjectsToExplain(client: Client): Promise<ListedObjects> {
+/**
+ * Lists the objects that an explanation needs and agents do not watch; listing them for each question is cheap
+ * enough. `announcer`: may list the Leases of announced addresses.
+ */
+export async function listObjectsToExplain(client: Client, announcer = client): Promise<ListedObjects> {
   const [{ items: pods }, { items: leases }] = await Promise.all([
     client.list(RESOURCES.pods),
-    client.list(RESOURCES.leases, {
+    announcer.list(RESOURCES.leases, {
       namespace: ANNOUNCEMENT_NAMESPACE,
       labelSelector: ANNOUNCEMENT_LABEL,
     }),
@@ -47,7 +50,7 @@ export async function answerExplain(
   if (!from || !to) {
     throw new FairleadError('from and to are needed', { op: 'ask the agent', code: 'bad-request' });
   }
-  const listed = objects ?? (await listObjectsToExplain(context.client));
+  const listed = objects ?? (await listObjectsToExplain(context.client, context.announcer));
   return explain(explainView(context, sources, hosts, facts, listed), { from, to, family, entry });
 }
 

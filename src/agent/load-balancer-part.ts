@@ -24,7 +24,7 @@ export async function startLoadBalancer(
   settings: LoadBalancerConfiguration,
   { nodes, services, slices }: LoadBalancerSources,
 ): Promise<Speaker> {
-  const { client, clock, random, signal, registry, configuration } = context;
+  const { client, announcer: owner, clock, random, signal, registry, configuration } = context;
   const { nodeName } = configuration;
   const logger = context.logger.child({ part: 'load-balancer' });
   const events = createEventRecorder({
@@ -44,12 +44,13 @@ export async function startLoadBalancer(
     }
   };
   const speaker = startSpeaker({
-    client,
+    client: owner,
     node: nodeName,
     nodes,
     services,
     slices,
     leases: context.follow(RESOURCES.leases, {
+      as: owner,
       namespace: ANNOUNCEMENT_NAMESPACE,
       labelSelector: ANNOUNCEMENT_LABEL,
     }),

@@ -3,7 +3,8 @@ import type { Informer } from '../kube/informer.ts';
 import type { Node } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { CNI_SOCKET, serveCni } from '../network/cni/cni-server.ts';
-import { type CniInstallation, installCni } from '../network/cni/installation.ts';
+import { type CniInstallation, CONFLIST, installCni } from '../network/cni/installation.ts';
+import { watchConfigurations } from '../network/cni/other-configurations.ts';
 import { keepNetwork, reportRoutes } from '../network/network-keeper.ts';
 import { NodeNetwork } from '../network/node-network.ts';
 import { type PeerNode, peerNode } from '../network/peer-node.ts';
@@ -13,21 +14,24 @@ import type { PolicyPart } from './policy-part.ts';
 
 /**
  * Opens this node's pod network, reverts changes by other programs, and maintains the routes to all other nodes' pods.
- * `policies`: pods start when these are in force for them. `onProblem`: as in `keepNetwork`.
+ * `own` has this machine's Node. `policies`: pods start when these are in force for them. `onProblem`: as in `keepNetwork`.
  */
 export function startNetwork(
   context: AgentContext,
   node: Node,
   nodes: Informer<Node>,
+  own: Informer<Node>,
   policies: PolicyPart | null,
   onProblem: (problem: string | null) => void,
 ): PodNetwork {
   const { configuration, logger, clock } = context;
+  const overlay = configuration.network?.overlay ?? 'vxlan';
+  const isRouted = overlay !== 'none';
   const network = new NodeNetwork({
     node: configuration.nodeName,
     addresses: configuration.pods?.nodeAddresses ?? addressesOf(node),
     podCidrs: node.spec?.podCIDRs ?? [],
-    overlay: configuration.network?.overlay ?? 'vxlan',
+    overlay: isRouted ? overlay : 'routes',
     masquerade: configuration.network?.masquerade ?? true,
     serviceCidrs: (configuration.proxy?.serviceCidrs ?? []).map((cidr) => cidr.text),
     // The namespace of a local cluster's node belongs to this program.
@@ -38,11 +42,11 @@ export function startNetwork(
   const opened = openPodNetwork({ network, stateDir: configuration.stateDir, clock, logger });
   const pods = policies ? policies.guard(opened) : opened;
   const follow = () => {
-    const own = nodes.get(configuration.nodeName);
+    const current = own.get(configuration.nodeName);
     // Configured node addresses do not change while the agent runs.
-    if (!own || configuration.pods || addressesOf(own).length === 0) return;
+    if (!current || configuration.pods || addressesOf(current).length === 0) return;
     try {
-      network.moveTo(addressesOf(own));
+      network.moveTo(addressesOf(current));
     } catch (error) {
       logger.error(
         { err: error },
@@ -51,8 +55,7 @@ export function startNetwork(
     }
   };
   const peers = (): PeerNode[] =>
-    nodes
-      .list()
+    (isRouted ? nodes.list() : [])
       .filter((one) => one.metadata?.name !== configuration.nodeName)
       .map(peerNode);
   let queued = false;
@@ -82,9 +85,27 @@ function serveCniPlugin(
   network: NodeNetwork,
   pods: PodNetwork,
 ): void {
-  const { configuration, logger } = context;
+  const { configuration, logger, clock } = context;
   const socket = join(configuration.stateDir, CNI_SOCKET);
   const server = serveCni({ path: socket, network, pods, logger: logger.child({ part: 'cni' }) });
   context.onClose(() => server.close());
   installCni({ ...cni, socket });
+  const { confDir } = cni;
+  const stop = watchConfigurations(confDir, {
+    clock,
+    onChange(file) {
+      const message =
+        file === null
+          ? `${CONFLIST} is the first network configuration in ${confDir} again: new pods are connected by Fairlead`
+          : `${file} comes before ${CONFLIST} in ${confDir}: container runtimes use it, and new pods are not connected by Fairlead; remove or rename it`;
+      if (file === null) logger.info({}, message);
+      else logger.warn({}, message);
+      const [type, reason] =
+        file === null
+          ? (['Normal', 'CNIConfigurationUsed'] as const)
+          : (['Warning', 'OtherCNIConfiguration'] as const);
+      context.nodeEvent(type, reason, message);
+    },
+  });
+  context.onClose(stop);
 }

@@ -19,6 +19,8 @@ export interface RegistrationOptions {
   /** The folder of the pods' files. */
   readonly stateDir: string;
   readonly maxPods: number;
+  /** Returns what delays the start of the node; null: nothing is known. */
+  readonly startProblem: () => string | null;
   readonly version: string;
   readonly clock: Clock;
   readonly random: () => number;
@@ -179,7 +181,7 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
         type: 'Ready',
         status: ready ? 'True' : 'False',
         reason: ready ? 'KubeletReady' : 'KubeletNotReady',
-        message: ready ? 'network, Services, DNS and pods work' : 'the node is starting',
+        message: ready ? 'network, Services, DNS and pods work' : startMessage(options.startProblem()),
         lastHeartbeatTime: now,
         lastTransitionTime: readySince,
       },
@@ -198,6 +200,9 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
     },
   };
 }
+
+const startMessage = (problem: string | null) =>
+  problem === null ? 'the node is starting' : `the node is starting: ${problem}`;
 
 function osName(): string {
   return /^PRETTY_NAME="?([^"\n]*)/m.exec(readFirst('/etc/os-release'))?.[1] ?? hostname();

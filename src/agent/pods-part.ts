@@ -1,20 +1,24 @@
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Client } from '../kube/client.ts';
 import { extendedResources } from '../kube/extended-resources.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type Node, RESOURCES } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
 import type { PodNetwork } from '../network/pod-network.ts';
 import { startKubelet } from '../runtime/kubelet.ts';
+import type { KubeletOptions } from '../runtime/options.ts';
 import type { Traffic } from '../runtime/traffic-end.ts';
 import type { AgentContext } from './agent-context.ts';
+import type { PodsConfiguration } from './configuration.ts';
+import { servingOptions } from './identity/serving-certificate.ts';
 import { fallbackNameServers } from './name-servers.ts';
 
-/** Runs the pods of this node; resolves after the first sync of all of them. */
+/** Runs the pods of this node; resolves after the first sync of all of them. `own` has this machine's Node. */
 export async function startPods(
   context: AgentContext,
   network: PodNetwork,
   nodes: Informer<Node>,
+  own: Informer<Node>,
   slices: Informer<EndpointSlice> | null,
 ): Promise<void> {
   const { configuration, client, clock, random, logger, signal } = context;
@@ -27,26 +31,21 @@ export async function startPods(
     stateDir: configuration.stateDir,
     cgroupParent: pods.cgroupParent,
     maxPods: pods.maxPods,
-    extendedResources: ownExtendedResources(client, nodes, configuration.nodeName),
+    extendedResources: ownExtendedResources(client, own, configuration.nodeName),
     network,
-    clusterDns: dns?.addresses ?? [],
+    clusterDns: pods.clusterDNS.length > 0 ? pods.clusterDNS : (dns?.addresses ?? []),
     // A getter, since the set of nodes changes.
     get fallbackDns() {
       return fallbackNameServers(dns?.addresses ?? [], configuration.nodeName, nodes.list());
     },
     clusterDomain: configuration.clusterDomain,
-    apiService: { host: pods.apiServiceHost, port: pods.apiServicePort },
+    apiService: await apiService(context, pods),
     builtinImages: context.builtinImages,
     images: {
       folder: pods.imagesDir ?? join(configuration.stateDir, 'images'),
       plainHttp: pods.plainHttpRegistries,
     },
-    server: {
-      port: pods.port,
-      cert: readFileSync(pods.tls.cert, 'utf8'),
-      key: readFileSync(pods.tls.key, 'utf8'),
-      clientCa: readFileSync(pods.tls.clientCa, 'utf8'),
-    },
+    server: servingOptions(context, pods, own),
     ...(slices ? { trafficOf: (addresses) => trafficOf(slices.list(), addresses) } : {}),
     logger: logger.child({ part: 'pods' }),
     clock,
@@ -55,6 +54,26 @@ export async function startPods(
   });
   context.onClose(() => kubelet.close());
   await kubelet.ready;
+}
+
+/** Returns the address of the API server for pods: as configured, else the cluster IP of its Service, as upstream's kubelet. */
+async function apiService(
+  { client, logger }: AgentContext,
+  { apiServiceHost, apiServicePort }: PodsConfiguration,
+): Promise<KubeletOptions['apiService']> {
+  const configured = { host: apiServiceHost, port: apiServicePort };
+  if (apiServiceHost !== '') return configured;
+  try {
+    const { spec } = await client.get(RESOURCES.services, 'kubernetes', 'default');
+    const port = spec?.ports?.find(({ name }) => name === 'https')?.port ?? apiServicePort;
+    return { host: spec?.clusterIP ?? '', port };
+  } catch (error) {
+    logger.warn(
+      { part: 'pods' },
+      `pods get no KUBERNETES_SERVICE_HOST; set pods.apiServiceHost: ${messageOf(error)}`,
+    );
+    return configured;
+  }
 }
 
 /** Follows the extended resources of this node's object. */

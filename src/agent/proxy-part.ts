@@ -26,10 +26,18 @@ import { createServiceTable } from '../service/service-table.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { ProxyConfiguration } from './configuration.ts';
 import { openDataplane } from './dataplanes.ts';
-import { takeOver } from './kube-proxy-state.ts';
+import { adoptServers, takeOver } from './kube-proxy-state.ts';
 import { createModeSwitch, modeOf } from './mode-switch.ts';
+import {
+  adoptOtherServers,
+  bpfPlace,
+  detectOtherProxies,
+  isLiveProxy,
+  takeOverFromOthers,
+} from './other-proxies.ts';
 import { familiesOf, nodeProblem, withAddress } from './own-node.ts';
 import type { PolicyPart } from './policy-part.ts';
+import { drainProxy } from './proxy-drain.ts';
 import { findRunningKubeProxy, refuseToRunAlongside } from './running-kube-proxy.ts';
 import { serviceNetworks } from './service-networks.ts';
 import { createSynTimers } from './syn-timers.ts';
@@ -46,6 +54,8 @@ export interface ProxyPart {
   health(): ProxyHealth;
   /** Switches the proxy mode; the previous one is removed when the new one is complete. */
   switchMode(mode: Mode): Promise<void>;
+  /** See Agent. */
+  drain(): Promise<void>;
 }
 
 export interface ProxySources {
@@ -79,6 +89,12 @@ export async function startProxyPart(
   if (evidence !== null && !context.beside) refuseToRunAlongside(evidence);
   if (evidence !== null)
     logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
+  const place = bpfPlace(configuration.pods?.cgroupParent ?? null);
+  const others = await detectOtherProxies(place, proxied.ipvsExcludedCidrs, logger);
+  for (const { proxy, running } of others.filter(isLiveProxy)) {
+    if (!context.beside) refuseToRunAlongside(running ?? '', proxy.name);
+    logger.warn({ evidence: running }, `${proxy.name} is running on this node too: its state is kept`);
+  }
   const families = familiesOf(node);
   const startedAt = clock.now();
   let self = node;
@@ -106,9 +122,11 @@ export async function startProxyPart(
     map: () => proxy.map,
     hasShortTimers: () => synTimers.current !== null,
   });
+  /** Modes whose connections this process copies. */
+  const relays = new Set<Dataplane>();
   /** `ipvsScheduler` null: the mode is opened only to be removed. */
-  const open = (wanted: Mode, ipvsScheduler: string | null = proxied.ipvsScheduler) =>
-    openDataplane(wanted, {
+  const open = async (wanted: Mode, ipvsScheduler: string | null = proxied.ipvsScheduler) => {
+    const dataplane = await openDataplane(wanted, {
       families,
       logger,
       onForeignChange: () => proxy.check(),
@@ -118,6 +136,9 @@ export async function startProxyPart(
       ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,
     });
+    if (dataplane.drain) relays.add(dataplane);
+    return dataplane;
+  };
   const modes = createModeSwitch({
     stateDir: configuration.stateDir,
     mode: firstMode,
@@ -132,7 +153,9 @@ export async function startProxyPart(
     onMode: (mode) => table.setNode(readView(mode).view),
     node: () => self,
     events,
+    clock,
     logger,
+    signal: context.signal,
   });
   function tellProxies(): void {
     const others = nodes.list().filter(({ metadata }) => metadata?.name !== configuration.nodeName);
@@ -179,6 +202,10 @@ export async function startProxyPart(
   });
   context.onClose(() => checks.close());
 
+  if (firstMode === 'ipvs') {
+    if (evidence === null) await adoptServers(proxied.ipvsExcludedCidrs, logger);
+    await adoptOtherServers(others);
+  }
   const dataplane = await open(firstMode);
   const proxy = startProxy({
     table,
@@ -290,8 +317,12 @@ export async function startProxyPart(
   );
   void proxy.programmed.then(async () => {
     await modes.removeEarlier((earlier) => open(earlier, null));
+    const excluded = proxied.ipvsExcludedCidrs;
+    const left = await takeOverFromOthers({ mode: modes.mode, place, excluded }, clock, logger);
+    for (const one of left)
+      events.event(self, 'Normal', 'TookOverFromProxy', `removed ${one}`, RESOURCES.nodes);
     if (evidence !== null) return;
-    const removed = await takeOver({ mode: modes.mode, families }, logger);
+    const removed = await takeOver({ mode: modes.mode, families, excluded }, clock, logger);
     if (removed.length === 0) return;
     const message = `removed the rules of kube-proxy: ${removed.join(', ')}`;
     events.event(self, 'Normal', 'TookOverFromKubeProxy', message, RESOURCES.nodes);
@@ -306,6 +337,7 @@ export async function startProxyPart(
     flows,
     health,
     switchMode: modes.switchMode,
+    drain: () => drainProxy({ modes, isProxy: isProxy(modes.mode), proxy, relays, clock, logger }),
   };
 }
 
