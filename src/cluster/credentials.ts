@@ -1,6 +1,7 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { kubeconfigJson, kubeconfigText } from '../kube/kubeconfig-text.ts';
+import { ANNOUNCERS_GROUP } from '../kube/load-balancer.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import {
   type CertificateAuthority,
@@ -90,11 +91,41 @@ export function writeNodeCredentials(state: ClusterState, node: NodeState): void
   writeIdentity(state, node, clusterAuthority(state));
 }
 
+/** Returns the kubeconfig with which a node's agent writes the Leases of announced addresses. */
+export const announcerKubeconfig = (state: ClusterState, node: NodeState): string =>
+  join(clusterPaths(state.name).node(node.name), 'announcer.kubeconfig');
+
+/** Writes that kubeconfig, unless it is there: nodes of an earlier version have none. */
+export function completeNodeCredentials(state: ClusterState, node: NodeState): void {
+  if (!existsSync(announcerKubeconfig(state, node))) writeAnnouncer(state, node, clusterAuthority(state));
+}
+
+function writeAnnouncer(state: ClusterState, node: NodeState, authority: CertificateAuthority): void {
+  const identity = authority.issue({
+    commonName: `fairlead:announcer:${node.name}`,
+    organizations: [ANNOUNCERS_GROUP],
+    usage: 'client',
+  });
+  write(
+    announcerKubeconfig(state, node),
+    kubeconfigJson({
+      name: authorityName(state),
+      server: nodeServer(state),
+      ca: authority.cert,
+      ...identity,
+    }),
+  );
+}
+
+/** Returns the URL of the API server for nodes. */
+function nodeServer(state: ClusterState): string {
+  const [address = ''] = state.controlPlaneAddresses;
+  return `https://${address.includes(':') ? `[${address}]` : address}:${state.apiPort}`;
+}
+
 const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });
 
 function writeIdentity(state: ClusterState, node: NodeState, authority: CertificateAuthority): void {
-  const [address = ''] = state.controlPlaneAddresses;
-  const url = `https://${address.includes(':') ? `[${address}]` : address}:${state.apiPort}`;
   const folder = clusterPaths(state.name).node(node.name);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const identity = authority.issue({
@@ -107,6 +138,12 @@ function writeIdentity(state: ClusterState, node: NodeState, authority: Certific
   write(join(folder, 'node.key'), identity.key);
   write(
     join(folder, 'kubeconfig'),
-    kubeconfigJson({ name: authorityName(state), server: url, ca: authority.cert, ...identity }),
+    kubeconfigJson({
+      name: authorityName(state),
+      server: nodeServer(state),
+      ca: authority.cert,
+      ...identity,
+    }),
   );
+  writeAnnouncer(state, node, authority);
 }

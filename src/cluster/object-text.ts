@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process';
-import { readEntryQuestion, readEntryText } from '../dataplane/ebpf/entry-text.ts';
 import { pinPathOf } from '../dataplane/ebpf/pins.ts';
 import { inNetns } from '../kernel/netns.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { readEntryQuestion, readEntryText } from '../modes/bpf-entry-text.ts';
 import { nodeNetns } from '../network/topology.ts';
 import { cgroupParent } from './processes.ts';
 import type { ClusterState } from './state.ts';

@@ -2,30 +2,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parseCidr } from '../lib/address.ts';
 import { type ClusterRequest, nodePrefixes, planCluster } from './plan.ts';
-
-const request: ClusterRequest = {
-  name: 'default',
-  nodes: 3,
-  mode: 'nftables',
-  ipFamily: 'ipv4',
-  overlay: 'routes',
-  authorization: 'RBAC',
-  podCidr: null,
-  serviceCidr: null,
-  lbPool: null,
-  apiPort: 6443,
-  hostAccess: 'none',
-  maxPods: 250,
-  egress: false,
-  publishedPorts: [],
-  realControlPlane: null,
-  proxy: { masqueradeAll: false, localDetection: true },
-};
+import { CLUSTER_REQUEST } from './testing/cluster-request.ts';
 
 const uplink = { cidr: network('192.168.1.0/24'), by: 'route via eth0' };
 
 function plan(changes: Partial<ClusterRequest>, occupied = [uplink]) {
-  return planCluster({ ...request, ...changes }, occupied, '0.0.0', new Date(0));
+  return planCluster({ ...CLUSTER_REQUEST, ...changes }, occupied, '0.0.0', new Date(0));
 }
 
 test('a default cluster uses the default networks', () => {

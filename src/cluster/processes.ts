@@ -9,6 +9,7 @@ import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { writtenJson } from '../lib/written-json.ts';
 import { nodeNetns, UPLINK, wireNetns } from '../network/topology.ts';
 import { API_SERVER, ETCD, programNames, type RealControlPlane } from './control-plane-programs.ts';
+import { announcerKubeconfig, completeNodeCredentials } from './credentials.ts';
 import type { HeldSockets } from './held-sockets.ts';
 import { maxPodsOf } from './plan.ts';
 import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
@@ -22,11 +23,13 @@ const MARK = 'FAIRLEAD_PROCESS_OF';
 
 /**
  * Flags of Node.js by command. It would extend its young generation to 128 MB during the first lists of a large cluster, and
- * never shrink it. The launcher does the same for an agent on a real cluster.
+ * never shrink it. The launcher does the same for an agent on a real cluster. It would also begin with a small one, and
+ * collect garbage a dozen times during a start. Most other flags of V8 cost more: Node.js's own modules are compiled without
+ * its kept code if V8's flags differ.
  */
 export const NODE_FLAGS: Readonly<Record<string, readonly string[]>> = {
-  agent: ['--max-semi-space-size=4'],
-  'control-plane': ['--max-semi-space-size=8'],
+  agent: ['--max-semi-space-size=4', '--min-semi-space-size=4'],
+  'control-plane': ['--max-semi-space-size=8', '--min-semi-space-size=8'],
 };
 
 /**
@@ -69,6 +72,7 @@ function startProgram(state: ClusterState, { folder }: RealControlPlane, name: s
 function startNodeAgent(state: ClusterState, node: NodeState, sockets: readonly number[]): StartedProcess {
   const folder = clusterPaths(state.name).node(node.name);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
+  completeNodeCredentials(state, node);
   const file = join(folder, 'agent.json');
   replaceFile(file, writtenJson(agentConfiguration(state, node)));
   const netns = nodeNetns(state.name, node.name);
@@ -109,7 +113,7 @@ function agentConfiguration(state: ClusterState, node: NodeState): object {
       imagesDir: paths.images,
     },
     dns: { addresses: state.dnsAddresses, refuseAtOnce: true },
-    loadBalancer: { interface: UPLINK },
+    loadBalancer: { interface: UPLINK, kubeconfig: announcerKubeconfig(state, node) },
     healthzBindAddress: '[::]:10256',
     metricsBindAddress: '127.0.0.1:10249',
   };

@@ -2,25 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type ClusterRequest, planCluster } from './plan.ts';
 import { programArguments } from './program-arguments.ts';
+import { CLUSTER_REQUEST } from './testing/cluster-request.ts';
 
-const REQUEST: ClusterRequest = {
-  name: 'demo',
-  nodes: 1,
-  mode: 'nftables',
-  ipFamily: 'ipv4',
-  overlay: 'routes',
-  authorization: 'RBAC',
-  podCidr: null,
-  serviceCidr: null,
-  lbPool: null,
-  apiPort: 6443,
-  hostAccess: 'none',
-  maxPods: 250,
-  egress: false,
-  publishedPorts: [],
-  realControlPlane: null,
-  proxy: { masqueradeAll: false, localDetection: true },
-};
+const REQUEST: ClusterRequest = { ...CLUSTER_REQUEST, name: 'demo', nodes: 1 };
 
 describe('the arguments of the programs of a real control plane', () => {
   const rows: readonly (readonly [string, Partial<ClusterRequest>, string, readonly string[]])[] = [
@@ -56,6 +40,7 @@ describe('the arguments of the programs of a real control plane', () => {
         '--secure-port=6450',
         '--advertise-address=172.30.0.1',
         '--authorization-mode=Node,RBAC',
+        '--enable-admission-plugins=NodeRestriction',
       ],
     ],
     [

@@ -31,6 +31,7 @@ const ARGUMENTS: Readonly<Record<string, (state: ClusterState) => readonly strin
       `--advertise-address=${state.controlPlaneAddresses[0]}`,
       `--service-cluster-ip-range=${state.serviceCidrs.join()}`,
       `--authorization-mode=${state.authorization === 'RBAC' ? 'Node,RBAC' : state.authorization}`,
+      '--enable-admission-plugins=NodeRestriction',
       '--allow-privileged=true',
       `--tls-cert-file=${pki('apiserver.crt')}`,
       `--tls-private-key-file=${pki('apiserver.key')}`,

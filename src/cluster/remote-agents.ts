@@ -37,7 +37,8 @@ export interface RemoteAgents {
   ): Promise<AsyncIterable<Uint8Array>>;
 }
 
-const AGENT_LABELS = 'app.kubernetes.io/name=fairlead';
+/** Selects the pods of agents. */
+export const AGENT_SELECTOR = 'app.kubernetes.io/name=fairlead';
 /** The shortest life of a token that API servers grant. */
 const TOKEN_SECONDS = 600;
 /** A token is used for at most this long, so that it is not refused on its way. */
@@ -52,7 +53,7 @@ const INSTALL_HINT = 'fairlead manifests --for commands | kubectl apply -f -';
 export async function findAgents(client: Client, namespace: string | null): Promise<RemoteAgent[]> {
   const place = namespace === null ? {} : { namespace };
   const { items } = await client
-    .list(RESOURCES.pods, { ...place, labelSelector: AGENT_LABELS })
+    .list(RESOURCES.pods, { ...place, labelSelector: AGENT_SELECTOR })
     .catch((error: unknown) => {
       if (!hasReason(error, 'Forbidden')) throw error;
       throw new FairleadError(messageOf(error), {
@@ -70,7 +71,7 @@ export async function findAgents(client: Client, namespace: string | null): Prom
   }
   if (found.size === 0) {
     throw new FairleadError(
-      `no pod with the label ${AGENT_LABELS} runs in ${namespace === null ? 'this cluster' : `namespace ${namespace}`}`,
+      `no pod with the label ${AGENT_SELECTOR} runs in ${namespace === null ? 'this cluster' : `namespace ${namespace}`}`,
       {
         op: 'find agents',
         code: 'not-running',

@@ -2,6 +2,7 @@ import { readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
+import { blockFor } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { listTopology, removeTopology, unplugMachine } from '../network/topology.ts';
 import { authorityName } from './authority-name.ts';
@@ -108,7 +109,7 @@ function removeGroups(path: string): void {
       if (hasCode(error, 'ENOENT')) return;
       // A killed process leaves its group a moment after it has disappeared from /proc.
       if (!hasCode(error, 'EBUSY') || attempt === 50) throw error;
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+      blockFor(10);
     }
   }
 }

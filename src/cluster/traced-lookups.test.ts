@@ -11,6 +11,7 @@ const ANSWERED: TraceResult = {
 const question = (name: string, text: string) => ({
   ...({ subject: 'name', object: null, text } as const),
   ruleOrKey: `DNS query for ${name} to 10.96.0.10`,
+  question: { name, server: '10.96.0.10' },
 });
 const explanation = (steps: Explanation['steps'], destination: string | null): Explanation =>
   ({ steps, packet: destination === null ? null : { destination } }) as Explanation;

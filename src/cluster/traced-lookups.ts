@@ -9,11 +9,9 @@ import type { TraceResult } from '../trace/trace.ts';
 export const MAX_LOOKUPS = 8;
 const DNS_PORT = 53;
 
-const QUESTION = /^DNS query for (\S+) to (\S+)$/;
-
 /** Returns true if a name was resolved by questions to name servers. */
 export const hasQuestions = ({ steps }: Explanation): boolean =>
-  steps.some(({ ruleOrKey }) => QUESTION.test(ruleOrKey ?? ''));
+  steps.some(({ question }) => question !== undefined);
 
 /**
  * Sends the questions that the resolver of the client has just asked once more, one after the other, and traces each. They are the
@@ -28,9 +26,9 @@ export async function traceLookups(
   const wanted = packet === null ? family : familyOf(packet.destination);
   const type = wanted === 'ipv6' ? 'AAAA' : 'A';
   const lookups: TracedLookup[] = [];
-  for (const { subject, ruleOrKey, text } of steps) {
-    const [, name, server] = QUESTION.exec(ruleOrKey ?? '') ?? [];
-    if (subject !== 'name' || !name || !server || lookups.length === MAX_LOOKUPS) continue;
+  for (const { question, text } of steps) {
+    if (question === undefined || lookups.length === MAX_LOOKUPS) continue;
+    const { name, server } = question;
     const result = await send({ ip: server, port: DNS_PORT }, { name, type });
     // "full.name: result", and of the last one "name is address".
     const said = text.replace(/^\S+(?::| is) /, '');
