@@ -159,7 +159,7 @@ function toName(context: Context, name: string): Destination | null {
       context,
       log.addresses,
       name,
-      { ...NAME, object: null, ruleOrKey: steps.at(-1)?.ruleOrKey ?? `DNS ${name}` },
+      steps.at(-1) ?? { ...NAME, object: null, ruleOrKey: `DNS ${name}` },
       steps.slice(0, -1),
     );
   return { found: false, steps, ...nameFailure(view, origin, name, log) };

@@ -17,6 +17,7 @@ export function nameSteps(name: string, log: NameLog): ExplainStep[] {
     ...base,
     ruleOrKey: `DNS query for ${one.name} to ${one.server}`,
     text: `${one.name}: ${tryText(one)}`,
+    question: { name: one.name, server: one.server },
   }));
 }
 

@@ -70,6 +70,13 @@ export interface ExplainStep {
   /** The kernel rule or map key, or the field, that decides it. */
   readonly ruleOrKey: string | null;
   readonly text: string;
+  /** The question to a name server that the step describes; absent: it describes none. */
+  readonly question?: {
+    /** The full name in the question. */
+    readonly name: string;
+    /** The name server's address. */
+    readonly server: string;
+  };
 }
 
 /** The outcome at the destination address. */

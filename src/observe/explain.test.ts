@@ -302,6 +302,12 @@ for (const [what, mode, from, says] of perMode) {
   });
 }
 
+test('the step of the question that was answered has the question', () => {
+  const [step] = ask(view(), 'shop/client-1', 'web.shop:80').steps;
+  assert.equal(step?.subject, 'name');
+  assert.equal(step.ruleOrKey, `DNS query for ${step.question?.name} to ${step.question?.server}`);
+});
+
 test('a node with an unknown table is reported', () => {
   const explanation = ask(view({ map: () => null }), 'shop/client-1', '10.96.0.1:80');
   assert.equal(explanation.verdict, 'unknown');

@@ -160,6 +160,7 @@ describe('questions to name servers are compared with the same questions, asked 
         object: null,
         text: `web.default.svc: ${said}`,
         ruleOrKey: 'DNS query for web.default.svc to 10.96.0.10',
+        question: { name: 'web.default.svc', server: '10.96.0.10' },
       };
       const asked = explanation({ steps: [step] });
       const [compared] = compare(asked, [], { kind: 'answered' }, [lookup(said, answer)]).steps;

@@ -55,12 +55,9 @@ const UNSEEN: Compared = { isRight: null, seen: null };
 const wrong = (seen: string): Compared => ({ isRight: false, seen });
 
 /** Compares a question of the client's resolver with the same question, asked once more; null: the step is none. */
-function compareLookup(
-  { subject, ruleOrKey }: ExplainStep,
-  lookups: readonly TracedLookup[],
-): Compared | null {
-  const lookup = lookups.find(({ name, server }) => ruleOrKey === `DNS query for ${name} to ${server}`);
-  if (subject !== 'name' || !lookup) return null;
+function compareLookup({ question }: ExplainStep, lookups: readonly TracedLookup[]): Compared | null {
+  const lookup = lookups.find(({ name, server }) => name === question?.name && server === question.server);
+  if (!lookup) return null;
   const { answer } = lookup.trace;
   const isAnswered = answer.kind === 'answered';
   if (isAnswered === (lookup.said !== NO_ANSWER && !/^E[A-Z]/.test(lookup.said))) return RIGHT;
