@@ -2,10 +2,13 @@ import type { ServiceView } from '../view.ts';
 import type { ClusterData } from './cluster-store.ts';
 import { baseName, latencyText, rateText } from './format.ts';
 import { type MapView, type View, viewLink } from './link-state.ts';
+import { useSlots } from './slots.ts';
 import type { LiveEdge } from './traffic.ts';
 import { isFailure, VERDICTS } from './verdicts.ts';
 
-const MAX_EDGES = 40;
+/** Enough to fill a window: each costs time in the frame that draws the list. */
+const MAX_EDGES = 24;
+const MAX_ENDPOINTS = 40;
 
 /** The facts of what the map shows: the chosen Service, and the live connections as text. */
 export function MapDetails({
@@ -34,11 +37,7 @@ export function MapDetails({
       {ordered.length === 0 ? (
         <p class="quiet">None in the last 10 seconds.</p>
       ) : (
-        <ul class="edges">
-          {ordered.slice(0, MAX_EDGES).map((edge) => (
-            <Edge key={`${edge.client} ${edge.service} ${edge.endpoint} ${edge.verdict}`} edge={edge} />
-          ))}
-        </ul>
+        <Edges edges={ordered.slice(0, MAX_EDGES)} />
       )}
       {ordered.length > MAX_EDGES && (
         <p class="quiet">
@@ -54,6 +53,20 @@ export function MapDetails({
     </aside>
   );
 }
+
+function Edges({ edges }: { edges: readonly LiveEdge[] }) {
+  const slotOf = useSlots(edges.map(edgeId));
+  return (
+    <ul class="edges">
+      {edges.map((edge) => (
+        <Edge key={slotOf(edgeId(edge))} edge={edge} />
+      ))}
+    </ul>
+  );
+}
+
+const edgeId = ({ client, service, endpoint, verdict }: LiveEdge): string =>
+  `${client} ${service} ${endpoint} ${verdict}`;
 
 function Edge({ edge }: { edge: LiveEdge }) {
   const { client, service, endpoint, verdict, rate, latencyMs, reason } = edge;
@@ -140,7 +153,7 @@ function ServiceFacts({
         </p>
       ) : (
         <ul class="plain-list">
-          {service.endpoints.slice(0, MAX_EDGES).map(({ address, pod, node, state }) => (
+          {service.endpoints.slice(0, MAX_ENDPOINTS).map(({ address, pod, node, state }) => (
             <li key={address}>
               <span class={state === 'not-ready' ? 'bad' : 'good'}>{state === 'not-ready' ? '○' : '●'}</span>{' '}
               {pod === null ? address : baseName(pod)}
@@ -161,6 +174,12 @@ function ServiceFacts({
             </li>
           ))}
         </ul>
+      )}
+      {service.endpoints.length > MAX_ENDPOINTS && (
+        <p class="quiet">
+          and {(service.endpoints.length - MAX_ENDPOINTS).toLocaleString('en')} more:{' '}
+          <code>kubectl describe endpointslice</code> lists all
+        </p>
       )}
     </>
   );

@@ -6,6 +6,7 @@ import { MapDetails } from './map-details.tsx';
 import { curveText, type PlacedLink, type PlacedRow, placeMap, ROW_HEIGHT } from './map-geometry.ts';
 import { chooseRows, type RowTarget } from './map-rows.ts';
 import { Motion } from './motion.tsx';
+import { useSlots } from './slots.ts';
 import { Staggered, useDelayed } from './staggered.tsx';
 import { suggestedUrl } from './suggested-request.ts';
 import { isFailure, VERDICTS } from './verdicts.ts';
@@ -82,7 +83,7 @@ export function MapPage({
             }}
           >
             <Staggered value={geometry} frames={4} draw={(geometry) => <Links {...geometry} />} />
-            {moves && <Motion links={geometry.links} width={geometry.width} height={geometry.height} />}
+            {moves && <Motion links={geometry.links} width={geometry.width} scale={scale} view={view} />}
             {columns.map((column, i) => (
               <Staggered key={i} value={column} frames={1 + i} draw={(column) => <Rows {...column} />} />
             ))}
@@ -187,11 +188,12 @@ function Rows({
   chosen: string | null;
   open: (target: RowTarget) => void;
 }) {
+  const slotOf = useSlots(rows.map(({ row }) => row.id));
   return (
     <>
       {rows.map((placed) => (
         <Row
-          key={placed.row.id}
+          key={slotOf(placed.row.id)}
           placed={placed}
           isChosen={placed.row.target.kind === 'service' && placed.row.target.name === chosen}
           open={open}
@@ -249,8 +251,8 @@ function Row({
 
 /** Shows a name. If it does not fit, its end stays visible, which distinguishes the pods of a Service. */
 function Label({ text }: { text: string }) {
-  const end = text.lastIndexOf('-');
-  if (end <= 0) return <span class="label">{text}</span>;
+  const dash = text.lastIndexOf('-');
+  const end = dash > 0 ? dash : text.length;
   return (
     <span class="label">
       <span class="start">{text.slice(0, end)}</span>
@@ -260,11 +262,12 @@ function Label({ text }: { text: string }) {
 }
 
 function Links({ links, width, height }: { links: readonly PlacedLink[]; width: number; height: number }) {
+  const slotOf = useSlots(links.map(({ link }) => link.id));
   return (
     <svg class="links" width={width} height={height} aria-hidden="true">
       {links.map(({ link, curve, thickness }) => (
         <path
-          key={link.id}
+          key={slotOf(link.id)}
           d={curveText(curve)}
           class={isFailure(link.verdict) ? 'link bad' : 'link good'}
           stroke-width={thickness}

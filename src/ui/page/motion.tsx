@@ -1,4 +1,4 @@
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { type PlacedLink, pointAt } from './map-geometry.ts';
 import { isFailure } from './verdicts.ts';
 
@@ -7,35 +7,51 @@ const FRAME_MS = 33;
 const MAX_DOTS = 160;
 const MAX_DOTS_OF_LINK = 4;
 const CROSSING_MS = 1600;
+/** In which the parts of another view are drawn. */
+const PAUSE_MS = 150;
 const RADIUS = 2.5;
 /** Half the side of the square that holds a dot, its soft edge included. */
 const CLEARED = 4;
 
-/** Draws dots that move along the links, more of them on busier ones; connections that fail stop at the end. */
+/**
+ * Draws dots that move along the links, more of them on busier ones; connections that fail stop at the end. The canvas is as
+ * high as the window and follows it over the map: a browser copies the whole canvas for each frame.
+ */
 export function Motion({
   links,
   width,
-  height,
+  scale,
+  view,
 }: {
   links: readonly PlacedLink[];
   width: number;
-  height: number;
+  /** The zoom of the map: pixels of the window for one of the map. */
+  scale: number;
+  /** What the map shows. While another view is drawn, the dots wait: each frame has time for one of both. */
+  view: unknown;
 }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const current = useRef(links);
   current.current = links;
+  const pausedUntil = useRef(0);
+  useLayoutEffect(() => {
+    pausedUntil.current = performance.now() + PAUSE_MS;
+  }, [view]);
+  const height = Math.ceil(useWindowHeight() / scale);
   useEffect(() => {
     const element = canvas.current;
+    const map = element?.parentElement;
     const context = element?.getContext('2d');
-    if (!element || !context) return;
+    if (!element || !map || !context) return;
     let frame = 0;
     let drawn = 0;
     let points: [x: number, y: number][] = [];
     const draw = (now: number) => {
       frame = requestAnimationFrame(draw);
-      if (now - drawn < FRAME_MS) return;
+      if (now - drawn < FRAME_MS || now < pausedUntil.current) return;
       drawn = now;
-      // Not the whole canvas, which is as high as the map.
+      const top = Math.max(0, Math.floor(-map.getBoundingClientRect().top / scale));
+      element.style.top = `${top}px`;
       for (const [x, y] of points) context.clearRect(x - CLEARED, y - CLEARED, 2 * CLEARED, 2 * CLEARED);
       points = [];
       const { color: good, outlineColor: bad } = getComputedStyle(element);
@@ -46,7 +62,9 @@ export function Motion({
         dots += count;
         context.fillStyle = isFailure(link.verdict) ? bad : good;
         for (let i = 0; i < count; i++) {
-          const [x, y] = pointAt(curve, (now / CROSSING_MS + i / count + hash(link.id)) % 1);
+          const [x, yOnMap] = pointAt(curve, (now / CROSSING_MS + i / count + hash(link.id)) % 1);
+          const y = yOnMap - top;
+          if (y < -RADIUS || y > height + RADIUS) continue;
           points.push([x, y]);
           context.beginPath();
           context.arc(x, y, RADIUS, 0, 2 * Math.PI);
@@ -56,12 +74,23 @@ export function Motion({
     };
     frame = requestAnimationFrame(draw);
     return () => cancelAnimationFrame(frame);
-  }, [width, height]);
+  }, [width, height, scale]);
   return (
-    <div aria-hidden="true">
-      <canvas ref={canvas} class="motion" width={width} height={height} />
+    <div class="motion" aria-hidden="true">
+      <canvas ref={canvas} width={width} height={height} />
     </div>
   );
+}
+
+/** Returns the height of the window, also when it changes. */
+function useWindowHeight(): number {
+  const [height, setHeight] = useState(innerHeight);
+  useEffect(() => {
+    const onResize = () => setHeight(innerHeight);
+    addEventListener('resize', onResize);
+    return () => removeEventListener('resize', onResize);
+  }, []);
+  return height;
 }
 
 /** A phase for each link, so that the dots of different links do not move together. */
