@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
 import { describe, test } from 'node:test';
 import { parse, parseAllDocuments } from 'yaml';
 import { readConfiguration } from '../agent/configuration.ts';
 import { commandAccessObjects } from './command-access-objects.ts';
 import { deploymentFiles } from './deployment-files.ts';
 import { INSTALLATIONS, type Installation, installationObjects } from './installation-objects.ts';
+import { version } from './version.ts';
 
 const deploy = join(import.meta.dirname, '..', '..', 'deploy');
 const kubectl = join(process.env['KUBEBUILDER_ASSETS'] ?? '', 'kubectl');
@@ -23,7 +24,7 @@ interface Rule {
 
 interface Role {
   readonly kind: string;
-  readonly metadata: { readonly name: string };
+  readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
   readonly rules?: readonly Rule[];
   readonly roleRef?: { readonly name: string };
   readonly data?: Record<string, string>;
@@ -34,6 +35,7 @@ const INSTALLATION = {
   image: 'fairlead:1',
   mode: 'nftables',
   server: 'https://192.0.2.1:6443',
+  servers: ['https://192.0.2.2:6443'],
   clusterCidr: '10.244.0.0/16',
   dnsAddress: '10.96.0.10',
   clusterDomain: 'cluster.local',
@@ -46,6 +48,12 @@ const objects = (parts: Installation, pool: readonly string[] = []) =>
 test('the files below deploy/ equal the output of the generator (node tools/deployment-files.mjs)', () => {
   for (const [path, text] of deploymentFiles())
     assert.equal(readFileSync(join(deploy, path), 'utf8'), text, path);
+  const generated = ['helm', 'kustomize'].flatMap((folder) =>
+    readdirSync(join(deploy, folder), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map(({ parentPath, name }) => relative(deploy, join(parentPath, name))),
+  );
+  assert.deepEqual(generated.toSorted(), [...deploymentFiles().keys()].toSorted());
 });
 
 for (const parts of INSTALLATIONS) {
@@ -53,7 +61,10 @@ for (const parts of INSTALLATIONS) {
     const all = objects(parts);
     const text = all.find(({ kind }) => kind === 'ConfigMap')?.data?.['agent.yaml'] ?? '';
     const configuration = readConfiguration(parse(text), { NODE_NAME: 'node-1' });
-    assert.equal(configuration.server, 'https://192.0.2.1:6443');
+    assert.deepEqual(
+      [configuration.server, configuration.servers],
+      ['https://192.0.2.1:6443', ['https://192.0.2.2:6443']],
+    );
     assert.deepEqual(
       [configuration.proxy !== null, configuration.dns !== null, configuration.network !== null],
       [parts !== 'policy', parts === 'proxy-dns' || parts === 'all', parts === 'all'],
@@ -127,11 +138,11 @@ test('with a pool only the address controller may write Services; nodes get Leas
   );
   assert.deepEqual(
     all.filter(({ kind }) => kind === 'Role').map(({ metadata }) => metadata),
-    ['fairlead', 'fairlead-addresses'].map((name) => ({
-      name,
-      namespace: 'kube-system',
-      labels: { 'app.kubernetes.io/name': name },
-    })),
+    [
+      ['fairlead', 'kube-system'],
+      ['fairlead-addresses', 'kube-system'],
+      ['fairlead-addresses', 'default'],
+    ].map(([name, namespace]) => ({ name, namespace, labels: { 'app.kubernetes.io/name': name } })),
   );
 });
 
@@ -155,25 +166,40 @@ test('each placeholder of the chart has a value, and each template is YAML', () 
   }
 });
 
-test('kubectl kustomize renders each overlay', {
+describe('kubectl kustomize', {
   skip: existsSync(kubectl) ? false : 'KUBEBUILDER_ASSETS does not name a folder with kubectl',
 }, () => {
   for (const parts of INSTALLATIONS) {
-    const out = execFileSync(kubectl, ['kustomize', join(deploy, 'kustomize', parts)]).toString();
-    const kinds = parseAllDocuments(out).map((document) => (document.toJS() as { kind: string }).kind);
-    assert.deepEqual(
-      kinds.toSorted(),
-      objects(parts)
-        .map(({ kind }) => kind)
-        .toSorted(),
-    );
+    test(`${parts}: the overlay has the objects of fairlead manifests`, () => {
+      const out = execFileSync(kubectl, ['kustomize', join(deploy, 'kustomize', parts)]).toString();
+      const rendered = parseAllDocuments(out).map((document) => document.toJS() as Role);
+      const expected = installationObjects({
+        ...INSTALLATION,
+        image: `fairlead:${version}`,
+        server: 'https://API-SERVER:6443',
+        servers: [],
+        parts,
+        clusterCidr: '',
+        pool: [],
+      }) as unknown as Role[];
+      const component = parts === 'proxy' ? {} : { 'app.kubernetes.io/component': parts };
+      const labelled = expected.map(({ metadata, ...rest }) => ({
+        ...rest,
+        metadata: { ...metadata, labels: { ...metadata.labels, ...component } },
+      }));
+      assert.deepEqual(byName(rendered), byName(labelled));
+    });
   }
 });
 
 describe('helm', { skip: helm === '' ? 'HELM does not name the program' : false }, () => {
   const chart = join(deploy, 'helm', 'fairlead');
   // The API server and all values that `objects` has.
-  const values = ['apiServer=https://192.0.2.1:6443', 'image=fairlead:1'].flatMap((one) => ['--set', one]);
+  const values = [
+    'apiServer=https://192.0.2.1:6443',
+    'apiServers={https://192.0.2.2:6443}',
+    'image=fairlead:1',
+  ].flatMap((one) => ['--set', one]);
 
   test('lint finds nothing', () => {
     assert.match(

@@ -6,14 +6,16 @@ import {
   type InstallationOptions,
   installationYaml,
 } from './installation-objects.ts';
+import { kustomizeFiles } from './kustomize-files.ts';
 import { version } from './version.ts';
 
 /** Values of the Helm chart: the placeholder's name, its default and its meaning. */
-const VALUES: readonly [name: string, fallback: string, meaning: string][] = [
+const VALUES: readonly [name: string, fallback: string | readonly string[], meaning: string][] = [
   ['parts', 'proxy', 'proxy, proxy-dns, all or policy: the functions of the agents'],
   ['image', `fairlead:${version}`, 'the image of the agent'],
   ['mode', 'nftables', 'nftables, ebpf, iptables, ipvs or userspace'],
   ['apiServer', '', 'https://HOST:PORT of the API server for nodes; required'],
+  ['apiServers', [], 'further https://HOST:PORT of API servers, which the agents use if the first one fails'],
   ['clusterDomain', 'cluster.local', 'the domain of DNS names'],
   ['dnsAddress', '10.96.0.10', 'the cluster IP of DNS, with proxy-dns and all'],
   ['uplink', 'eth0', 'the interface towards the other nodes, with all'],
@@ -25,11 +27,15 @@ const VALUES: readonly [name: string, fallback: string, meaning: string][] = [
   ['pool', '', 'a range of load-balancer addresses; empty: another program assigns addresses'],
 ];
 
+/** A list cannot be a placeholder in YAML; this item stands for one. */
+const SERVERS = 'API-SERVERS';
+
 const CHART_OPTIONS: Omit<InstallationOptions, 'parts' | 'pool'> = {
   namespace: '{{ .Release.Namespace }}',
   image: '{{ .Values.image }}',
   mode: '{{ .Values.mode }}',
   server: '{{ required "apiServer: https://HOST:PORT of the API server" .Values.apiServer }}',
+  servers: [SERVERS],
   clusterCidr: '',
   dnsAddress: '{{ .Values.dnsAddress }}',
   clusterDomain: '{{ .Values.clusterDomain }}',
@@ -38,21 +44,10 @@ const CHART_OPTIONS: Omit<InstallationOptions, 'parts' | 'pool'> = {
 
 /** Returns the files below deploy/, rendered from the objects that `fairlead manifests` prints: path → text. */
 export function deploymentFiles(): ReadonlyMap<string, string> {
-  const files = new Map<string, string>();
+  const files = new Map([...kustomizeFiles()].map(([path, text]) => [`kustomize/${path}`, text]));
   for (const parts of INSTALLATIONS) {
-    files.set(`kustomize/${parts}/kustomization.yaml`, kustomization(parts));
-    files.set(`kustomize/${parts}/fairlead.yaml`, kustomizeBase(parts));
     files.set(`helm/fairlead/templates/${parts}.yaml`, chartTemplate(parts));
   }
-  files.set(
-    'kustomize/commands/kustomization.yaml',
-    stringify({
-      apiVersion: 'kustomize.config.k8s.io/v1beta1',
-      kind: 'Kustomization',
-      resources: ['fairlead.yaml'],
-    }),
-  );
-  files.set('kustomize/commands/fairlead.yaml', commandAccessYaml('kube-system'));
   files.set(
     'helm/fairlead/templates/commands.yaml',
     `{{- if eq (toString .Values.commands) "true" }}\n${commandAccessYaml('{{ .Release.Namespace }}')}{{- end }}\n`,
@@ -76,35 +71,14 @@ export function deploymentFiles(): ReadonlyMap<string, string> {
   return files;
 }
 
-function kustomization(parts: Installation): string {
-  return stringify({
-    apiVersion: 'kustomize.config.k8s.io/v1beta1',
-    kind: 'Kustomization',
-    resources: ['fairlead.yaml'],
-    images: [{ name: 'fairlead', newTag: version }],
-    ...(parts === 'proxy' ? {} : { labels: [{ pairs: { 'app.kubernetes.io/component': parts } }] }),
-  });
-}
-
-/** The user replaces the address, by a patch or in the file. */
-function kustomizeBase(parts: Installation): string {
-  return installationYaml({
-    parts,
-    namespace: 'kube-system',
-    image: `fairlead:${version}`,
-    mode: 'nftables',
-    server: 'https://API-SERVER:6443',
-    clusterCidr: '',
-    dnsAddress: '10.96.0.10',
-    clusterDomain: 'cluster.local',
-    uplink: 'eth0',
-    pool: [],
-  });
-}
-
 function chartTemplate(parts: Installation): string {
-  const without = installationYaml({ ...CHART_OPTIONS, parts, pool: [] });
-  const withPool = installationYaml({ ...CHART_OPTIONS, parts, pool: ['{{ .Values.pool }}'] });
+  const render = (pool: readonly string[]) =>
+    installationYaml({ ...CHART_OPTIONS, parts, pool }).replace(
+      new RegExp(`servers:\\n +- ${SERVERS}\\n`),
+      'servers: {{ toJson .Values.apiServers }}\n',
+    );
+  const without = render([]);
+  const withPool = render(['{{ .Values.pool }}']);
   return [
     `{{- if eq .Values.parts "${parts}" }}\n`,
     '{{- if .Values.pool }}\n',

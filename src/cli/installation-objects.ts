@@ -1,5 +1,6 @@
 import { stringify } from 'yaml';
 import { COMMAND_PORT, COMMAND_PORT_ANNOTATION } from '../agent/command-rights.ts';
+import { AGENT_NODE_LABELS } from '../agent/node-events.ts';
 
 /** The functions of a cluster's agents. */
 export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all', 'policy'] as const;
@@ -13,6 +14,8 @@ export interface InstallationOptions {
   readonly mode: string;
   /** "https://10.0.0.1:6443": an address that works before an agent has programmed the API server's Service. */
   readonly server: string;
+  /** Addresses of further API servers, which the agents use if the first one fails. */
+  readonly servers: readonly string[];
   /** "10.244.0.0/16,fd00:10:244::/56"; empty: pods are recognized by their Node's podCIDRs. */
   readonly clusterCidr: string;
   /** The cluster IP of DNS, if the agents serve it. */
@@ -27,8 +30,12 @@ export interface InstallationOptions {
 type KubeObject = Record<string, unknown>;
 
 const NAME = 'fairlead';
+/** The key of the agents' configuration in the ConfigMap. */
+export const CONFIGURATION_FILE = 'agent.yaml';
+const CONFIGURATION_PATH = `/etc/fairlead/${CONFIGURATION_FILE}`;
 const CONTROLLER = 'fairlead-addresses';
 const LABEL = 'app.kubernetes.io/name';
+const STATE_FOLDER = '/var/lib/fairlead';
 const RBAC = 'rbac.authorization.k8s.io';
 
 /** Returns the objects that install Fairlead on a cluster, in the order of creation. */
@@ -53,11 +60,11 @@ const answersCommands = (parts: Installation) => parts !== 'policy';
 const enforcesPolicies = (parts: Installation) => parts === 'policy' || parts === 'all';
 
 /** Renders the objects as YAML documents. */
-export function installationYaml(options: InstallationOptions): string {
-  return installationObjects(options)
-    .map((object) => stringify(object, { lineWidth: 0 }))
-    .join('---\n');
-}
+export const installationYaml = (options: InstallationOptions): string =>
+  objectsYaml(installationObjects(options));
+
+export const objectsYaml = (objects: readonly KubeObject[]): string =>
+  objects.map((object) => stringify(object, { lineWidth: 0 })).join('---\n');
 
 function meta({ namespace }: InstallationOptions, name: string, isNamespaced = true): KubeObject {
   return { name, ...(isNamespaced ? { namespace } : {}), labels: { [LABEL]: name } };
@@ -77,16 +84,16 @@ function clusterRoleBinding(options: InstallationOptions, name: string, role: st
   };
 }
 
-/** The Leases that record which node announces which address are in kube-system. */
-function leaseRights(options: InstallationOptions, name: string, verbs: readonly string[]): KubeObject[] {
-  const metadata = { ...meta(options, name), namespace: 'kube-system' };
+/** Returns a Role of one namespace, bound to the ServiceAccount of the same name. */
+function namespacedRights(
+  options: InstallationOptions,
+  name: string,
+  namespace: string,
+  rules: readonly KubeObject[],
+): KubeObject[] {
+  const metadata = { ...meta(options, name), namespace };
   return [
-    {
-      apiVersion: `${RBAC}/v1`,
-      kind: 'Role',
-      metadata,
-      rules: [{ apiGroups: ['coordination.k8s.io'], resources: ['leases'], verbs }],
-    },
+    { apiVersion: `${RBAC}/v1`, kind: 'Role', metadata, rules },
     {
       apiVersion: `${RBAC}/v1`,
       kind: 'RoleBinding',
@@ -96,6 +103,12 @@ function leaseRights(options: InstallationOptions, name: string, verbs: readonly
     },
   ];
 }
+
+/** The Leases that record which node announces which address are in kube-system. */
+const leaseRights = (options: InstallationOptions, name: string, verbs: readonly string[]): KubeObject[] =>
+  namespacedRights(options, name, 'kube-system', [
+    { apiGroups: ['coordination.k8s.io'], resources: ['leases'], verbs },
+  ]);
 
 const POLICY_ROLE = 'fairlead-policy';
 
@@ -136,6 +149,7 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
     apiVersion: 'fairlead.dev/v1alpha1',
     kind: 'AgentConfiguration',
     server: options.server,
+    ...(options.servers.length > 0 ? { servers: options.servers } : {}),
     clusterDomain: options.clusterDomain,
     ...(parts === 'policy'
       ? { policy: { enforce: true } }
@@ -159,12 +173,19 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
 
 const healthzPort = (parts: Installation) => (parts === 'policy' ? 10266 : 10256);
 
+/** For the administrator who edits the configuration. */
+const BOOTSTRAP_NOTE = `# server: an address that nodes reach before an agent has programmed Services, not that of the Service kubernetes.
+# After its first start on a node, the agent also knows the API servers' own addresses (docs/install.md).
+`;
+
 function configMap(options: InstallationOptions): KubeObject {
   return {
     apiVersion: 'v1',
     kind: 'ConfigMap',
     metadata: meta(options, NAME),
-    data: { 'agent.yaml': stringify(agentConfiguration(options), { lineWidth: 0 }) },
+    data: {
+      [CONFIGURATION_FILE]: `${BOOTSTRAP_NOTE}${stringify(agentConfiguration(options), { lineWidth: 0 })}`,
+    },
   };
 }
 
@@ -179,7 +200,7 @@ interface Mount {
 
 function mounts(parts: Installation): Mount[] {
   return [
-    { name: 'state', path: '/var/lib/fairlead' },
+    { name: 'state', path: STATE_FOLDER },
     { name: 'xtables-lock', path: '/run/xtables.lock', type: 'FileOrCreate' },
     { name: 'modules', path: '/lib/modules', readOnly: true },
     { name: 'bpf', path: '/sys/fs/bpf', mountPropagation: 'Bidirectional' },
@@ -219,14 +240,14 @@ function daemonSet(options: InstallationOptions): KubeObject {
           hostNetwork: true,
           dnsPolicy: 'Default',
           priorityClassName: 'system-node-critical',
-          nodeSelector: { 'kubernetes.io/os': 'linux' },
+          nodeSelector: AGENT_NODE_LABELS,
           tolerations: [{ operator: 'Exists' }],
           terminationGracePeriodSeconds: 15,
           containers: [
             {
               name: 'agent',
               image: options.image,
-              args: ['agent', '--config', '/etc/fairlead/agent.yaml'],
+              args: ['agent', '--config', CONFIGURATION_PATH],
               env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
               resources: { requests: { cpu: '50m', memory: '150Mi' } },
               // The agent writes rules and sysctls of the node's network, like kube-proxy.
@@ -290,6 +311,10 @@ function addressController(options: InstallationOptions): KubeObject[] {
     },
     clusterRoleBinding(options, CONTROLLER, CONTROLLER),
     ...leaseRights(options, CONTROLLER, ['get', 'list', 'watch', 'create', 'update']),
+    // The addresses of the API servers, of the Service kubernetes.
+    ...namespacedRights(options, CONTROLLER, 'default', [
+      { apiGroups: ['discovery.k8s.io'], resources: ['endpointslices'], verbs: ['list', 'watch'] },
+    ]),
     {
       apiVersion: 'apps/v1',
       kind: 'Deployment',
@@ -310,7 +335,7 @@ function addressController(options: InstallationOptions): KubeObject[] {
               {
                 name: 'address-controller',
                 image: options.image,
-                args: ['address-controller', '--config', '/etc/fairlead/agent.yaml'],
+                args: ['address-controller', '--config', CONFIGURATION_PATH],
                 env: [{ name: 'POD_NAME', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } }],
                 resources: { requests: { cpu: '10m', memory: '100Mi' } },
                 securityContext: {
@@ -321,10 +346,16 @@ function addressController(options: InstallationOptions): KubeObject[] {
                   runAsUser: 65534,
                   seccompProfile: { type: 'RuntimeDefault' },
                 },
-                volumeMounts: [{ name: 'config', mountPath: '/etc/fairlead', readOnly: true }],
+                volumeMounts: [
+                  { name: 'config', mountPath: '/etc/fairlead', readOnly: true },
+                  { name: 'state', mountPath: STATE_FOLDER },
+                ],
               },
             ],
-            volumes: [{ name: 'config', configMap: { name: NAME } }],
+            volumes: [
+              { name: 'config', configMap: { name: NAME } },
+              { name: 'state', emptyDir: {} },
+            ],
           },
         },
       },

@@ -23,9 +23,9 @@ export const command = defineCommand({
     image: text('IMAGE', 'the image of the agent', { fallback: `fairlead:${version}` }),
     namespace: text('NAMESPACE', 'the namespace of the objects', { fallback: 'kube-system' }),
     mode: choice('MODE', ['nftables', 'ebpf', 'iptables', 'ipvs', 'userspace'], 'nftables', 'the proxy mode'),
-    'api-server': text(
+    'api-server': texts(
       'URL',
-      "the API server's address for nodes; default: the server of kubectl's current context",
+      "an API server's address for nodes, preferred ones first; default: the server of kubectl's current context",
     ),
     'cluster-cidr': text('CIDR[,CIDR]', "networks of pods; default: each Node's podCIDRs", { fallback: '' }),
     'cluster-domain': text('DOMAIN', 'the domain of DNS names', { fallback: 'cluster.local' }),
@@ -47,13 +47,15 @@ export const command = defineCommand({
       output.out(commandAccessYaml(options.namespace));
       return 0;
     }
+    const [server = currentServer(), ...servers] = options['api-server'];
     output.out(
       installationYaml({
         parts,
         namespace: options.namespace,
         image: options.image,
         mode: options.mode,
-        server: options['api-server'] ?? currentServer(),
+        server,
+        servers,
         clusterCidr: options['cluster-cidr'],
         clusterDomain: options['cluster-domain'],
         dnsAddress: options['dns-address'],
