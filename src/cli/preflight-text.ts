@@ -1,0 +1,7 @@
+import type { Finding } from '../agent/preflight.ts';
+
+const MARKS = { ok: '✓', note: '!', problem: '✗' } as const;
+
+/** Renders a finding with its fix. */
+export const findingText = ({ level, what, fix }: Finding): string =>
+  `${MARKS[level]} ${what}${fix === null ? '' : `\n    fix: ${fix}`}\n`;
