@@ -1,26 +1,63 @@
 // Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only the
-// code that it runs, the entry of a thread, and the page of `fairlead ui`. May run while clusters run
-// from dist/: files are replaced, and chunks of earlier builds stay for a day, since running processes load
+// code that it runs, some commands as one file each, the entry of a thread, and the page of `fairlead ui`. May run while
+// clusters run from dist/: files are replaced, and chunks of earlier builds stay for a day, since running processes load
 // theirs when they first need them.
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
+import { IN_ONE_FILE } from '../src/cli/one-file-commands.ts';
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const outdir = join(root, 'dist');
-// An ES module's import of node:http reads all its exports, and so loads its fetch and WebSocket: 55 ms of
-// processor time in every process. As a property of the module object, only used exports are read.
-const lazyHttp = {
-  name: 'lazy-http',
+// An ES module's import of a module of Node.js loads it, and reads all its exports: with node:http its fetch and
+// WebSocket, 55 ms of processor time in every process. These modules, and packages that most starts do not need, become
+// objects whose properties load the module when one of them is first read.
+const LAZY_PACKAGES = ['@marcbachmann/cel-js', 'js-yaml', 'tar-stream', 'ws', 'yaml'];
+/** Parts of packages that are loaded with them and never used, as [importer, path]. */
+const UNUSED_PARTS = [
+  [/\/prom-client\//, /^\.\/lib\/(pushgateway|cluster)$|^@opentelemetry\/api$/],
+  [/\/pino\//, /^\.\/(lib\/)?transport$/],
+];
+const lazy = {
+  name: 'lazy',
   setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^(node:)?http$/ }, ({ kind }) =>
-      kind === 'import-statement' ? { path: 'node:http', namespace: 'lazy-http' } : null,
+    onResolve({ filter: /^node:/, namespace: 'file' }, ({ path, kind }) =>
+      kind === 'import-statement' ? { path, namespace: 'lazy' } : null,
     );
-    onLoad({ filter: /.*/, namespace: 'lazy-http' }, () => ({
-      contents: "module.exports = process.getBuiltinModule('node:http');",
+    onResolve({ filter: /^[^.]/, namespace: 'file' }, ({ path, kind, importer }) =>
+      kind === 'import-statement' && LAZY_PACKAGES.includes(path) && importer.startsWith(join(root, 'src'))
+        ? { path, namespace: 'lazy' }
+        : null,
+    );
+    const namesOf = async (path) =>
+      Object.keys(await import(path)).filter((name) => !['default', 'module.exports'].includes(name));
+    // Every importer's names refer to this one import: each import of a CommonJS module copies its properties.
+    onLoad({ filter: /.*/, namespace: 'lazy' }, async ({ path }) => ({
+      contents: `export { ${await namesOf(path)} } from '${path}';`,
     }));
+    onResolve({ filter: /.*/, namespace: 'lazy' }, ({ path }) => ({ path, namespace: 'lazy-object' }));
+    onLoad({ filter: /.*/, namespace: 'lazy-object' }, async ({ path }) => {
+      const load = path.startsWith('node:') ? `process.getBuiltinModule('${path}')` : `require('${path}')`;
+      const contents = `for (const name of ${JSON.stringify(await namesOf(path))})
+        Object.defineProperty(exports, name, {
+          enumerable: true,
+          configurable: true,
+          get() {
+            const value = ${load}[name];
+            Object.defineProperty(exports, name, { value });
+            return value;
+          },
+        });`;
+      return { contents, resolveDir: root };
+    });
+    onResolve({ filter: /.*/ }, ({ path, kind, importer }) =>
+      kind === 'require-call' && UNUSED_PARTS.some(([from, part]) => from.test(importer) && part.test(path))
+        ? { path, namespace: 'unused' }
+        : null,
+    );
+    onLoad({ filter: /.*/, namespace: 'unused' }, () => ({ contents: 'module.exports = {};' }));
   },
 };
 const common = {
@@ -31,13 +68,28 @@ const common = {
   target: 'node24',
   outExtension: { '.js': '.mjs' },
   external: ['koffi'],
-  plugins: [lazyHttp],
+  plugins: [lazy],
   banner: {
     js: "import { createRequire as __createRequire } from 'node:module'; const require = __createRequire(import.meta.url);",
   },
   sourcemap: true,
   write: false,
   logLevel: 'warning',
+};
+/** A function in the form of a CommonJS module, which src/cli/kept-code.ts runs. */
+const wholeFile = {
+  format: 'cjs',
+  outExtension: { '.js': '.cjs' },
+  charset: 'ascii',
+  define: {
+    'import.meta.url': '__url',
+    'import.meta.filename': '__filename',
+    'import.meta.dirname': '__dirname',
+  },
+  banner: {
+    js: "(function (exports, require, module, __filename, __dirname) { const __url = require('node:url').pathToFileURL(__filename).href;",
+  },
+  footer: { js: '})' },
 };
 const page = {
   outdir,
@@ -48,15 +100,41 @@ const page = {
   write: false,
   logLevel: 'warning',
 };
+/** Replaces the table of commands by one that has a single command. */
+const onlyCommand = (name) => ({
+  name: 'only-command',
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^\.\/commands\.ts$/ }, () => ({ path: name, namespace: 'only-command' }));
+    onLoad({ filter: /.*/, namespace: 'only-command' }, () => ({
+      contents: `import { command } from './${name}.ts';
+        export const COMMANDS = [{ name: '${name}', summary: command.summary, load: async () => ({ command }) }];`,
+      resolveDir: join(root, 'src/cli'),
+      loader: 'ts',
+    }));
+  },
+});
 const built = await Promise.all([
   build({
     ...common,
     entryPoints: {
-      fairlead: join(root, 'src/cli/main.ts'),
+      main: join(root, 'src/cli/main.ts'),
       'yaml-worker': join(root, 'src/apiserver/yaml/yaml-worker.ts'),
     },
     splitting: true,
   }),
+  build({
+    ...common,
+    entryPoints: { fairlead: join(root, 'src/cli/fairlead.ts') },
+    external: ['./main.mjs', './main.ts'],
+  }),
+  ...Object.keys(IN_ONE_FILE).map((name) =>
+    build({
+      ...common,
+      ...wholeFile,
+      plugins: [onlyCommand(name), lazy],
+      entryPoints: { [name]: join(root, 'src/cli/main.ts') },
+    }),
+  ),
   // For browsers.
   build({
     ...page,
@@ -94,5 +172,5 @@ for (const entry of readdirSync(outdir)) {
   // Another build may have renamed it meanwhile.
   const age = Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY);
   // Folders are others': images, compiled code.
-  if (entry.includes('.mjs') && !current.has(entry) && age > DAY_MS) rmSync(file, { force: true });
+  if (/\.[cm]js/.test(entry) && !current.has(entry) && age > DAY_MS) rmSync(file, { force: true });
 }

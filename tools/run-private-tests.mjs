@@ -1,5 +1,5 @@
-// Runs packet test files two at a time, each in separate namespaces (tools/private-node): node
-// tools/run-private-tests.mjs TIMEOUT_MS FILE…
+// Runs packet test files, each in separate namespaces (tools/private-node), two at a time, or as many as
+// FAIRLEAD_TEST_CONCURRENCY says: node tools/run-private-tests.mjs TIMEOUT_MS FILE…
 import { compose } from 'node:stream';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
@@ -13,7 +13,7 @@ process.execPath = fileURLToPath(new URL('./private-node', import.meta.url));
 
 const events = run({
   files,
-  concurrency: 2,
+  concurrency: Number(process.env.FAIRLEAD_TEST_CONCURRENCY || 2),
   timeout: Number(timeout),
   execArgv: ['--disable-warning=ExperimentalWarning'],
 });

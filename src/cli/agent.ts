@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path';
 import { parse, stringify } from 'yaml';
 import { startAgent } from '../agent/agent.ts';
 import { removeAll } from '../agent/cleanup.ts';
-import { type AgentConfiguration, readConfiguration } from '../agent/configuration.ts';
+import { type AgentConfiguration, joining, readConfiguration } from '../agent/configuration.ts';
 import { DEBUG_VERBOSITY } from '../agent/kube-proxy-configuration.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { markReady } from '../cluster/state.ts';
@@ -37,7 +37,13 @@ export const command = defineCommand({
         main: true,
       },
     ),
-    beside: flag('program Services although kube-proxy runs on this node, and keep its rules'),
+    'bootstrap-kubeconfig': text(
+      'FILE',
+      'a kubeconfig with a bootstrap token, to join the cluster as a node; overrides --config',
+    ),
+    beside: flag(
+      'program Services although kube-proxy or another proxy runs on this node, and keep its rules',
+    ),
     'hostname-override': text('NAME', 'the name of the Node object of this machine; overrides --config'),
     master: text('URL', 'the API server; overrides the kubeconfig'),
     v: text('N', 'verbosity; 4 or higher logs what is programmed into the kernel', { short: 'v' }),
@@ -84,7 +90,9 @@ export const command = defineCommand({
       return printSteps(await removeAll(configuration, logger), output);
     }
     exitOnUnhandled(logger);
-    const signal = shutdownSignal();
+    const stopping = shutdownSignal();
+    const ending = new AbortController();
+    const { signal } = ending;
     if (Object.keys(configuration.loadBalancer?.pools ?? {}).length > 0) {
       logger.info(
         {},
@@ -92,7 +100,9 @@ export const command = defineCommand({
       );
     }
     setOomScore(configuration.oomScoreAdj, logger);
-    const agent = await startAgent(configuration, {
+    const end = () => ending.abort(stopping.reason);
+    stopping.addEventListener('abort', end);
+    const starting = startAgent(configuration, {
       builtinImages: builtinImages(configuration.stateDir),
       version: KUBERNETES_VERSION,
       flags: Object.fromEntries(
@@ -106,6 +116,12 @@ export const command = defineCommand({
       logger,
       signal,
     });
+    const agent = await starting.catch((error: unknown) => {
+      // A node that waits for the approval of its certificate can be stopped.
+      if (signal.aborted) return null;
+      throw error;
+    });
+    if (agent === null) return 0;
     agent.ready
       .then(() => markReady(configuration.stateDir, logger))
       .catch((error: unknown) => {
@@ -113,7 +129,10 @@ export const command = defineCommand({
         logger.error({ err: error }, `failed to start the node: ${messageOf(error)}`);
         process.exit(1);
       });
-    if (!signal.aborted) await once(signal, 'abort');
+    stopping.removeEventListener('abort', end);
+    if (!stopping.aborted) await once(stopping, 'abort');
+    await agent.drain();
+    end();
     await agent.close();
     return 0;
   },
@@ -131,12 +150,21 @@ function readCommandLine(
   const configuration = file === null ? readConfiguration(flags.document) : readConfigurationFile(file);
   const nodeName =
     typeof options['hostname-override'] === 'string' ? options['hostname-override'].trim() : '';
+  const bootstrap = options['bootstrap-kubeconfig'];
+  if (typeof bootstrap === 'string' && configuration.pods === null)
+    throw usageError(
+      'agent',
+      '--bootstrap-kubeconfig needs --config with pods: only such an agent is a node',
+    );
+  const bootstrapKubeconfig = typeof bootstrap === 'string' ? bootstrap : configuration.bootstrapKubeconfig;
   const verbosity = typeof options['v'] === 'string' ? options['v'] : '0';
   if (!/^[0-9]+$/.test(verbosity)) throw usageError('agent', `-v takes an integer, not ${verbosity}`);
   return {
     ...configuration,
+    bootstrapKubeconfig,
+    ...joining({ ...configuration, bootstrapKubeconfig }),
     ...(nodeName === '' ? {} : { nodeName: nodeName.toLowerCase() }),
-    ...(typeof options['master'] === 'string' ? { server: options['master'] } : {}),
+    ...(typeof options['master'] === 'string' ? { server: options['master'], servers: [] } : {}),
     verbose: configuration.verbose || Number(verbosity) >= DEBUG_VERBOSITY,
     warnings: [...flags.warnings, ...configuration.warnings],
   };

@@ -37,9 +37,14 @@ export function defineCommand<const T extends OptionTable>(definition: CommandDe
   return {
     name: definition.name,
     summary: definition.summary,
-    synopsis: shortSynopsis(definition, definition),
+    // Most runs need neither.
+    get synopsis() {
+      return shortSynopsis(definition, definition);
+    },
     syntax: definition,
-    help: helpText(definition, definition),
+    get help() {
+      return helpText(definition, definition);
+    },
     run: async (words, output) => {
       const parsed = parseWords(definition, words);
       const isOfCluster = (definition.options as OptionTable)['name'] === NAME_OPTION;

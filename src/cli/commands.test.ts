@@ -4,6 +4,7 @@ import { resolve } from 'node:path';
 import { describe, test } from 'node:test';
 import { COMMANDS } from './commands.ts';
 import { main } from './main.ts';
+import { IN_ONE_FILE } from './one-file-commands.ts';
 
 const README = readFileSync(resolve(import.meta.dirname, '..', '..', 'README.md'), 'utf8');
 const shown = COMMANDS.filter(({ internal }) => !internal);
@@ -35,6 +36,14 @@ test("README's command table equals the commands' option tables", async () => {
   const table = ['| command | description |', '| --- | --- |', ...rows].join('\n');
   const start = README.indexOf('| command | description |');
   assert.equal(README.slice(start, README.indexOf('\n\n', start)), table);
+});
+
+test('the commands that are one file each are commands', () => {
+  const names = COMMANDS.map(({ name }) => name);
+  for (const [name, file] of Object.entries(IN_ONE_FILE)) {
+    assert.ok(names.includes(name), name);
+    assert.equal(file, `./${name}.cjs`);
+  }
 });
 
 for (const { name, summary, load } of COMMANDS) {

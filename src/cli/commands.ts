@@ -103,7 +103,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'preflight',
-    summary: 'check whether the agent can run on this node',
+    summary: 'check whether the agent can run on this node, or on all nodes of a cluster',
     load: () => import('./preflight.ts'),
   },
   {

@@ -57,11 +57,13 @@ Start with: fairlead up -f examples/hello.yaml
 `;
 }
 
-if (process.argv[1] && import.meta.filename === process.argv[1]) {
-  const [command] = process.argv.slice(2);
+/** Runs this process's command line. */
+export async function runMain(): Promise<void> {
+  const words = process.argv.slice(2);
+  const [command] = words;
   // Of the bundle only: the sources' folder is not for files of a run.
-  if (import.meta.filename.endsWith('.mjs') && COMMANDS.some(({ name }) => name === command)) {
+  if (import.meta.filename.endsWith('main.mjs') && COMMANDS.some(({ name }) => name === command)) {
     keepCompiledCode(join(dirname(import.meta.filename), 'compile-cache'), String(command));
   }
-  process.exitCode = await main(process.argv.slice(2), processOutput());
+  process.exitCode = await main(words, processOutput());
 }

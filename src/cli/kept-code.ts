@@ -1,0 +1,83 @@
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { basename, dirname, join } from 'node:path';
+import { cachedDataVersionTag, setFlagsFromString } from 'node:v8';
+import { Script } from 'node:vm';
+import { crc32 } from 'node:zlib';
+
+/** After this time a long-running process has compiled what a start needs; later, V8 drops functions that are no longer used. */
+const KEEP_AFTER_MS = 10_000;
+const CHECKSUM_BYTES = 4;
+/** Flags that a process sets while it runs (src/apiserver/linear-regexp.ts). V8 refuses bytecode made under other flags. */
+const LATE_FLAGS = ['enable-experimental-regexp-engine-on-excessive-backtracks'];
+
+/**
+ * Runs a file of the bundle, a function in the form of a CommonJS module, and returns its exports. V8's bytecode of all
+ * functions that a run has called is kept below `folder`, so that later processes start without compiling; Node.js's own
+ * compile cache has only what is compiled before the file runs. A folder that cannot be written is not used.
+ */
+export function runKept<T>(file: string, folder: string): T {
+  const kept = join(folder, `${basename(file)}-${statSync(file).mtimeMs}-${cachedDataVersionTag()}`);
+  const cachedData = readKept(kept);
+  // The bundle is ASCII.
+  const source = readFileSync(file, 'latin1');
+  const script = new Script(source, { filename: file, ...(cachedData ? { cachedData } : {}) });
+  if (!cachedData || script.cachedDataRejected) keepLater(script, kept, `${basename(file)}-`);
+  const module: { exports: unknown } = { exports: {} };
+  script.runInThisContext()(module.exports, createRequire(file), module, file, dirname(file));
+  return module.exports as T;
+}
+
+/** Returns kept bytecode; undefined: there is none, or it was damaged, as by a loss of power. */
+function readKept(path: string): Buffer | undefined {
+  try {
+    const data = readFileSync(path);
+    const code = data.subarray(CHECKSUM_BYTES);
+    return code.length > 0 && data.readUInt32LE(0) === crc32(code) ? code : undefined;
+  } catch {
+    // The first start, or an unreadable folder: V8 compiles.
+    return undefined;
+  }
+}
+
+function keepLater(script: Script, path: string, prefix: string): void {
+  let isKept = false;
+  const tag = cachedDataVersionTag();
+  const keep = () => {
+    if (isKept) return;
+    isKept = true;
+    const fresh = `${path}.${process.pid}`;
+    try {
+      const code = bytecodeOf(script, tag);
+      if (!code) return;
+      const checksum = Buffer.alloc(CHECKSUM_BYTES);
+      checksum.writeUInt32LE(crc32(code));
+      mkdirSync(dirname(path), { recursive: true });
+      writeFileSync(fresh, Buffer.concat([checksum, code]), { mode: 0o600 });
+      renameSync(fresh, path);
+      // Of earlier builds.
+      for (const other of readdirSync(dirname(path)))
+        if (other.startsWith(prefix) && !other.startsWith(basename(path)))
+          rmSync(join(dirname(path), other), { force: true });
+    } catch {
+      // Nothing depends on it.
+      rmSync(fresh, { force: true });
+    }
+  };
+  setTimeout(keep, KEEP_AFTER_MS).unref();
+  // A run that failed has called little of what others will.
+  process.once('exit', (status) => {
+    if (status === 0) keep();
+  });
+}
+
+/** Returns the bytecode of the functions called so far, as if V8's flags were those of the start; null: they cannot be restored. */
+function bytecodeOf(script: Script, tag: number): Buffer | null {
+  if (cachedDataVersionTag() === tag) return script.createCachedData();
+  for (const flag of LATE_FLAGS) setFlagsFromString(`--no-${flag}`);
+  try {
+    return cachedDataVersionTag() === tag ? script.createCachedData() : null;
+  } finally {
+    for (const flag of LATE_FLAGS) setFlagsFromString(`--${flag}`);
+  }
+}
