@@ -14,7 +14,7 @@ import { type AskedScene, testQuestions } from './testing/question-suite.ts';
 import { checkShown, SHOWN, startFlows } from './testing/shown-flows.ts';
 import { checkLookups, checkWay, LOOKUPS, TRACED } from './testing/traced-ways.ts';
 
-// The modes that differ most; explain.matrix.test.ts and explain.vm.test.ts have the others.
+// The modes that differ most; explain.matrix.test.ts and explain.matrix.vm.test.ts have the others.
 const scene = testQuestions(['nftables', 'userspace', 'ebpf'], {
   concurrency: 8,
   alsoIn: testTracesAndFlows,

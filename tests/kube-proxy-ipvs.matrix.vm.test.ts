@@ -1,0 +1,25 @@
+import { after, before, describe, test } from 'node:test';
+import { kubeProxyIn, NO_KUBE_PROXY } from './testing/kube-proxy-origin.ts';
+import { startTakeOverScene, type TakeOverScene, takeOverFrom } from './testing/take-over.ts';
+
+/** The machine has one slow processor: requests are few, and late ones do not count as lost. */
+const PACE = {
+  load: ['--timeout', '20000', '--concurrency', '1', '--rate', '10', '--count', '50'],
+  timeout: '3000',
+};
+
+/** A row takes more than a minute there: FAIRLEAD_TAKE_OVER_MODES="nftables ebpf ipvs iptables userspace" runs all. */
+const MODES = (process.env['FAIRLEAD_TAKE_OVER_MODES'] || 'nftables ebpf ipvs').split(' ');
+
+describe('a node with kube-proxy in IPVS mode', { skip: NO_KUBE_PROXY }, () => {
+  let scene: TakeOverScene;
+  before(async () => {
+    scene = await startTakeOverScene();
+  });
+  after(() => scene?.cluster.down());
+
+  for (const ours of MODES) {
+    test(`→ ${ours} mode: no request fails, open connections continue, and nothing of kube-proxy remains`, () =>
+      takeOverFrom(scene, kubeProxyIn('ipvs'), ours, PACE));
+  }
+});
