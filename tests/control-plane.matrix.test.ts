@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, describe, test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import { createAuthority } from '../src/lib/pki.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, reserveCluster, runFairlead, startCluster } from './testing/cluster.ts';
@@ -28,12 +29,21 @@ const serverVersion = async (cluster: Cluster) => {
   return { gitVersion, isUpstream: gitTreeState !== undefined && !gitVersion.includes('fairlead') };
 };
 
+/**
+ * Waits until every pod answers at `url`; no request may fail meanwhile. Deployments count a pod as available once its
+ * kubelet says so; the controller of EndpointSlices, another watcher, may add it later.
+ */
 async function answers(cluster: Cluster, place: string, url: string): Promise<void> {
-  // So many that each of six endpoints, chosen at random, is chosen.
-  const counts = await cluster.request(place, url, '--count', '200');
-  assert.deepEqual(counts.failures, {});
-  const pods = await cluster.pods('app=hello');
-  assert.deepEqual(Object.keys(counts.answers).sort(), pods.map(({ name }) => name).sort());
+  const names = (await cluster.pods('app=hello')).map(({ name }) => name).sort();
+  await eventually(
+    async () => {
+      // So many that each of six endpoints, chosen at random, is chosen.
+      const counts = await cluster.request(place, url, '--count', '200');
+      assert.deepEqual(counts.failures, {});
+      return Object.keys(counts.answers).sort();
+    },
+    (answered) => isDeepStrictEqual(answered, names),
+  );
 }
 
 /** A program of the control plane that `status` shows as running. */

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, test } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import {
@@ -133,9 +134,15 @@ for (const mode of MODES) {
       const names = (await cluster.pods('app=hello')).map(({ name }) => name).sort();
       for (const port of [opened.port, published]) {
         for (const host of ['127.0.0.1', '[::1]']) {
-          const { answers, failures } = await requestPort(host, port, 60);
-          assert.deepEqual(failures, {});
-          assert.deepEqual(Object.keys(answers).sort(), names);
+          // The roll-out ends once its pods are ready, which may be before the node's rules have the last of them.
+          await eventually(
+            async () => {
+              const { answers, failures } = await requestPort(host, port, 60);
+              assert.deepEqual(failures, {});
+              return Object.keys(answers).sort();
+            },
+            (answered) => isDeepStrictEqual(answered, names),
+          );
         }
       }
     });
@@ -170,9 +177,14 @@ for (const mode of MODES) {
       await cluster.ask('scale', 'deployment/hello', '--replicas=3');
       await cluster.ask('rollout', 'status', 'deployment/hello', '--timeout=120s');
       for (const url of ['http://hello', 'udp://hello:80']) {
-        const counts = await cluster.request('client', url, '--count', '60');
-        assert.deepEqual(counts.failures, {});
-        assert.equal(Object.keys(counts.answers).length, 3);
+        await eventually(
+          async () => {
+            const counts = await cluster.request('client', url, '--count', '60');
+            assert.deepEqual(counts.failures, {});
+            return Object.keys(counts.answers).length;
+          },
+          (answered) => answered === 3,
+        );
       }
     });
   });
