@@ -47,7 +47,7 @@ for (const mode of MODES) {
       assert.equal(status, 0, error);
     });
 
-    // Connections belong to the process of the userspace mode: they end with it, as docs/modes.md says.
+    // Connections belong to the process of the userspace mode: they end with it, as docs/userspace.md says.
     if (mode !== 'userspace') {
       test('kill -9 of the agent: traffic continues, and a new agent takes over without interrupting it', async () => {
         const load = cluster.load('node/node-1', `http://${service}`);

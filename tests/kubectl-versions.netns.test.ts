@@ -151,6 +151,8 @@ describe('versions of kubectl', { skip: versions.length === 0 && 'KUBECTL_VERSIO
             env: environment(),
             timeout: 90_000,
           });
+          // A command that reads no input may have ended already; its exit status is judged.
+          running.child.stdin?.on('error', () => {});
           running.child.stdin?.end(input ?? '');
           const { code, stdout, stderr } = await running.then(
             (ended) => ({ code: 0, ...ended }),

@@ -6,7 +6,7 @@ import { availableModes } from '../src/agent/dataplanes.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 import { walkThroughPairs, walkUnderLoad } from './testing/mode-walk.ts';
 
-/** Not every kernel supports IPVS: ipvs-cluster.vm.test.ts tests it. */
+/** Not every kernel supports IPVS: ipvs-switching.matrix.vm.test.ts tests it. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 let cluster: Cluster;

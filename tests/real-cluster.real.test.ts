@@ -164,6 +164,17 @@ describe('a cluster of real kubelets', { skip }, () => {
       const { status, out } = await cluster.fairlead(`node/${node}`, 'preflight');
       assert.equal(status, 0, out);
     }
+    const remote = await cluster.fairlead(
+      'workstation',
+      ...['preflight', '--kubeconfig', cluster.kubeconfig, '--image', IMAGE, '-o', 'json'],
+    );
+    assert.equal(remote.status, 0, remote.out || remote.error);
+    const { nodes } = JSON.parse(remote.out) as { nodes: { node: string; findings: unknown[] }[] };
+    assert.deepEqual(
+      nodes.map(({ node, findings }) => [node, findings.length > 0]),
+      cluster.nodes.map((node) => [node, true]),
+    );
+    assert.doesNotMatch(await cluster.ask('get', 'namespaces'), /fairlead-preflight/);
     const ready = await cluster.ask(
       'get',
       'nodes',
@@ -228,31 +239,39 @@ describe('a cluster of real kubelets', { skip }, () => {
     t.diagnostic(out.trim().split('\n').at(-1) ?? '');
   });
 
-  test('no request and no DNS query is lost while all agents are replaced', async (t) => {
-    const address = await clusterIP('web');
-    const senders: Sender<Sent>[] = await Promise.all([
-      send('outside', nodeUrl('n1', NODE_PORT)),
-      send('outside', nodeUrl('n2', NODE_PORT)),
-      send('pod/client-1', `http://${address}`),
-      send('pod/client-2', `http://${address}`),
-      send('pod/client-1', 'http://web.default.svc.cluster.local'),
-      send('pod/client-2', 'http://web'),
-    ]);
-    const askers: Sender<Asked>[] = await Promise.all([ask('pod/client-1'), ask('pod/client-2')]);
-    const former = await agentPods();
-    await cluster.ask('-n', 'kube-system', 'rollout', 'restart', 'daemonset/fairlead');
-    await rollout('-n', 'kube-system', 'daemonset/fairlead');
-    const replaced = await agentPods();
-    const [sent, asked] = await Promise.all([
-      Promise.all(senders.map((one) => one.stop())),
-      Promise.all(askers.map((one) => one.stop())),
-    ]);
-    assert.equal(former.filter((name) => replaced.includes(name)).length, 0);
-    report(t, sent, asked);
-    for (const [i, { failures }] of sent.entries()) assert.deepEqual(failures, {}, senders[i]?.what);
-    for (const { sent: queries, lost, rcodes, failures } of asked)
-      assert.deepEqual({ lost, rcodes, failures }, { lost: 0, rcodes: { 0: queries }, failures: {} });
-  });
+  // In userspace mode, connections belong to the agents' processes. The tests below expect the other mode.
+  for (const mode of ['userspace', 'nftables']) {
+    test(`${mode} mode: no request and no DNS query is lost while all agents are replaced`, async (t) => {
+      const switched = await cluster.fairlead(
+        'workstation',
+        ...['mode', mode, '--kubeconfig', cluster.kubeconfig],
+      );
+      assert.equal(switched.status, 0, switched.out + switched.error);
+      const address = await clusterIP('web');
+      const senders: Sender<Sent>[] = await Promise.all([
+        send('outside', nodeUrl('n1', NODE_PORT)),
+        send('outside', nodeUrl('n2', NODE_PORT)),
+        send('pod/client-1', `http://${address}`),
+        send('pod/client-2', `http://${address}`),
+        send('pod/client-1', 'http://web.default.svc.cluster.local'),
+        send('pod/client-2', 'http://web'),
+      ]);
+      const askers: Sender<Asked>[] = await Promise.all([ask('pod/client-1'), ask('pod/client-2')]);
+      const former = await agentPods();
+      await cluster.ask('-n', 'kube-system', 'rollout', 'restart', 'daemonset/fairlead');
+      await rollout('-n', 'kube-system', 'daemonset/fairlead');
+      const replaced = await agentPods();
+      const [sent, asked] = await Promise.all([
+        Promise.all(senders.map((one) => one.stop())),
+        Promise.all(askers.map((one) => one.stop())),
+      ]);
+      assert.equal(former.filter((name) => replaced.includes(name)).length, 0);
+      report(t, sent, asked);
+      for (const [i, { failures }] of sent.entries()) assert.deepEqual(failures, {}, senders[i]?.what);
+      for (const { sent: queries, lost, rcodes, failures } of asked)
+        assert.deepEqual({ lost, rcodes, failures }, { lost: 0, rcodes: { 0: queries }, failures: {} });
+    });
+  }
 
   test("upstream's specs pass: Services, EndpointSlice, DNS, Networking", async (t) => {
     const output = mkdtempSync(join(tmpdir(), 'flt-e2e-'));

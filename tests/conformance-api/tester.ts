@@ -2,7 +2,9 @@ import { readFileSync } from 'node:fs';
 import { Agent } from 'node:https';
 import { parseAllDocuments } from 'yaml';
 import { KINDS } from '../../src/apiserver/kinds.ts';
+import { SERVICE_ACCOUNT_SECRET } from '../../src/apiserver/service-account-tokens.ts';
 import { startApi } from '../../src/apiserver/testing/api.ts';
+import { eventually } from '../../src/lib/testing/eventually.ts';
 import { difference, sameMessage } from './compare.ts';
 import { type ApiClient, DEFAULT_ACCOUNT, type Oracle, rawSender, sender } from './oracle.ts';
 import { type Variation, variationsOf } from './variations.ts';
@@ -139,14 +141,20 @@ export async function runVariations(
       continue;
     }
     // Read again: a controller in the server may have written its status meanwhile.
-    const read = [oracle.send, ours].map(async (send) => (await send('GET', path + nameOf(base))).body);
-    const [stored, storedHere] = (await Promise.all(read)) as [BaseObject, BaseObject];
+    const read = async (send: ApiClient) => (await send('GET', path + nameOf(base))).body as BaseObject;
+    const [stored, storedHere] = await Promise.all([
+      read(oracle.send),
+      eventually(() => read(ours), isFilled),
+    ]);
     await inParallel(variations, (one) => ask('update', one, one.of(stored), one.of(storedHere)));
     const own = `${path}${nameOf(base)}?gracePeriodSeconds=0`;
     await Promise.all([oracle.send('DELETE', own), ours('DELETE', own)]);
   }
   return { findings, counts };
 }
+
+/** The server fills these Secrets after it has answered; an update before that would be a conflict. */
+const isFilled = ({ type, data }: BaseObject) => type !== SERVICE_ACCOUNT_SECRET || data !== undefined;
 
 const nameOf = ({ metadata }: BaseObject) => `/${encodeURIComponent(metadata.name)}`;
 

@@ -340,6 +340,8 @@ function run(
         });
       },
     );
+    // A command that reads no input may have ended already; its exit status is judged.
+    child.stdin?.on('error', () => {});
     child.stdin?.end(input ?? '');
   });
 }

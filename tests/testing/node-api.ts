@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type Answer, startApi, type TestApi } from '../../src/apiserver/testing/api.ts';
 import { readBody } from '../../src/kube/client.ts';
+import { kubeconfigJson } from '../../src/kube/kubeconfig-text.ts';
 import { httpTransport, type Transport } from '../../src/kube/transport.ts';
 import {
   type CertificateAuthority,
@@ -31,9 +32,23 @@ export async function startNodeApi(port: number): Promise<NodeApi> {
   return { authority: api.authority, request: api.request, close: () => api.server.close() };
 }
 
-async function startRealApi(programs: string, port: number): Promise<NodeApi> {
+/** What the API server of a node has in addition. */
+export interface RealApiOptions {
+  /** Further arguments of kube-apiserver, with its authorization mode; `at` returns the path of a file of its folder. */
+  readonly apiServer?: (at: (file: string) => string, authority: CertificateAuthority) => readonly string[];
+  /** Arguments of kube-controller-manager; absent: it does not run. */
+  readonly controllerManager?: readonly string[];
+}
+
+/** Starts kube-apiserver and etcd from a folder on loopback, without other programs unless `options` has them. */
+export async function startRealApi(
+  programs: string,
+  port: number,
+  options: RealApiOptions = {},
+): Promise<NodeApi & { at(file: string): string }> {
   const folder = mkdtempSync(join(tmpdir(), 'flt-api-'));
   const authority = createAuthority('test', new Date());
+  const at = writeKeys(folder, authority);
   const children = [
     run(programs, 'etcd', [
       `--data-dir=${join(folder, 'etcd')}`,
@@ -41,13 +56,18 @@ async function startRealApi(programs: string, port: number): Promise<NodeApi> {
       '--log-level=error',
       '--listen-peer-urls=http://127.0.0.1:2380',
     ]),
-    run(programs, 'kube-apiserver', apiServerArguments(writeKeys(folder, authority), port)),
+    run(programs, 'kube-apiserver', [
+      ...apiServerArguments(at, port),
+      ...(options.apiServer?.(at, authority) ?? ['--authorization-mode=RBAC']),
+    ]),
   ];
   const admin = authority.issue({ commonName: 'admin', organizations: ['system:masters'], usage: 'client' });
   const transport = httpTransport({ server: `https://127.0.0.1:${port}`, ca: authority.cert, ...admin });
-  const api: NodeApi = {
+  const api = {
     authority,
-    request: (method, path, body, headers) => send(transport, method, path, body, headers),
+    at,
+    request: (method: string, path: string, body?: unknown, headers?: Record<string, string>) =>
+      send(transport, method, path, body, headers),
     async close() {
       transport.close();
       for (const child of children) {
@@ -69,6 +89,19 @@ async function startRealApi(programs: string, port: number): Promise<NodeApi> {
       () => api.request('GET', '/api/v1/namespaces/default'),
       ({ status }) => status === 200,
     );
+    if (options.controllerManager) {
+      writeFileSync(
+        at('admin.conf'),
+        kubeconfigJson({ name: 'test', server: `https://127.0.0.1:${port}`, ca: authority.cert, ...admin }),
+        { mode: 0o600 },
+      );
+      children.push(
+        run(programs, 'kube-controller-manager', [
+          ...controllerManagerArguments(at),
+          ...options.controllerManager,
+        ]),
+      );
+    }
     return api;
   } catch (error) {
     await api.close();
@@ -90,6 +123,7 @@ function writeKeys(folder: string, authority: CertificateAuthority): (file: stri
   const accounts = createSigningKey();
   mkdirSync(folder, { recursive: true });
   writeFileSync(at('ca.crt'), authority.cert);
+  writeFileSync(at('ca.key'), authority.key, { mode: 0o600 });
   writeFileSync(at('server.crt'), own.cert);
   writeFileSync(at('server.key'), own.key, { mode: 0o600 });
   writeFileSync(at('accounts.key'), accounts, { mode: 0o600 });
@@ -103,7 +137,6 @@ const apiServerArguments = (at: (file: string) => string, port: number): readonl
   `--secure-port=${port}`,
   '--advertise-address=192.0.2.1',
   '--service-cluster-ip-range=10.96.0.0/16',
-  '--authorization-mode=RBAC',
   '--allow-privileged=true',
   // No controller creates the accounts; the embedded server mounts no tokens in tests, either.
   '--disable-admission-plugins=ServiceAccount',
@@ -117,6 +150,16 @@ const apiServerArguments = (at: (file: string) => string, port: number): readonl
   '--service-account-issuer=https://kubernetes.default.svc.cluster.local',
   `--service-account-key-file=${at('accounts.pub')}`,
   `--service-account-signing-key-file=${at('accounts.key')}`,
+];
+
+const controllerManagerArguments = (at: (file: string) => string): readonly string[] => [
+  `--kubeconfig=${at('admin.conf')}`,
+  '--bind-address=127.0.0.1',
+  '--leader-elect=false',
+  `--root-ca-file=${at('ca.crt')}`,
+  `--service-account-private-key-file=${at('accounts.key')}`,
+  `--cluster-signing-cert-file=${at('ca.crt')}`,
+  `--cluster-signing-key-file=${at('ca.key')}`,
 ];
 
 async function send(
