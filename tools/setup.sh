@@ -30,12 +30,14 @@ node_arch() {
 
 # $1: "production" leaves out what only development needs.
 setup_packages() {
-  local stamp=$root/node_modules/.fairlead-$1
-  [ "$1" = production ] && [ -e "$root/node_modules/.fairlead-development" ] && stamp=$root/node_modules/.fairlead-development
+  local kind=$1
+  # Development packages that are there stay: an installation without them would remove them.
+  [ -e "$root/node_modules/.fairlead-development" ] && kind=development
+  local stamp=$root/node_modules/.fairlead-$kind
   [ -e "$stamp" ] && [ ! "$root/package-lock.json" -nt "$stamp" ] && return
   say "installing npm packages"
   local omit=()
-  [ "$1" = production ] && omit=(--omit=dev)
+  [ "$kind" = production ] && omit=(--omit=dev)
   # Not `npm ci`: it refuses a lock file that lacks optional packages of platforms which the registry does not have.
   (cd "$root" && npm install --no-save "${omit[@]}" --ignore-scripts --no-audit --no-fund --loglevel=error >&2)
   touch "$stamp"
