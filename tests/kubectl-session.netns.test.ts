@@ -3,7 +3,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { eventually } from '../src/lib/testing/eventually.ts';
-import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+import { type Cluster, HELLO, REAL_CONTROL_PLANE, startCluster } from './testing/cluster.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 
@@ -154,8 +154,6 @@ const STEPS: readonly Step[] = [
   { run: 'get configmap kept -n ordered', fails: /not found/ },
 ];
 
-const isReal = Boolean(process.env['FAIRLEAD_CONTROL_PLANE']);
-
 const PROGRAMS: readonly { readonly name: string; readonly find: () => string | null | undefined }[] = [
   {
     name: "the machine's kubectl",
@@ -191,7 +189,7 @@ for (const { name, find } of PROGRAMS) {
     after(() => cluster?.down());
 
     for (const [index, { run, sees, fails, input, isOurs }] of STEPS.entries()) {
-      const skip = isOurs === true && isReal && 'the embedded control plane only';
+      const skip = isOurs === true && REAL_CONTROL_PLANE !== null && 'the embedded control plane only';
       test(`${index + 1}. kubectl ${run}`, { skip }, async () => {
         const words = [...run.matchAll(/'([^']*)'|"([^"]*)"|(\S+)/g)].map(
           (match) => match[1] ?? match[2] ?? match[3] ?? '',

@@ -136,6 +136,9 @@ export function spawnFairlead(stateRoot: string, args: readonly string[]): Child
   });
 }
 
+/** The folder of the real control plane that clusters of packet tests have; null: they have the embedded one. */
+export const REAL_CONTROL_PLANE = process.env['FAIRLEAD_CONTROL_PLANE'] || null;
+
 /**
  * Starts a cluster with these options of `up`; throws with the output if that fails. With the environment variable
  * FAIRLEAD_CONTROL_PLANE its control plane is the real one from this folder.
@@ -147,8 +150,8 @@ export async function startCluster(
 ): Promise<Cluster> {
   const { name, stateRoot } = reserved;
   const fairlead = (...words: readonly string[]) => runFairlead(stateRoot, words);
-  const folder = process.env['FAIRLEAD_CONTROL_PLANE'];
-  const real = folder && !args.includes('--control-plane') ? ['--control-plane', folder] : [];
+  const real =
+    REAL_CONTROL_PLANE && !args.includes('--control-plane') ? ['--control-plane', REAL_CONTROL_PLANE] : [];
   const up = await fairlead('up', '--detach', '--name', name, ...real, ...args);
   if (up.status !== 0) {
     await fairlead('down', '--name', name);
