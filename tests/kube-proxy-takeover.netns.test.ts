@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
+import { messageOf } from '../src/lib/errors.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { CILIUM } from './testing/bpf-origin.ts';
 import { LAUNCHER } from './testing/cluster.ts';
@@ -65,6 +66,7 @@ describe('a node with another proxy', () => {
       (await cluster.request('near', `http://${service}`, '--count', '1', '--timeout', '1000')).answers;
     const isAnswered = async () => Object.keys(await answers()).length > 0;
     let agent: ChildProcess | null = null;
+    const printed: string[] = [];
     try {
       await eventually(isAnswered, Boolean);
       await cluster.apply(policy('[]'));
@@ -72,8 +74,11 @@ describe('a node with another proxy', () => {
       agent = spawn(
         'ip',
         ['netns', 'exec', `fl-${cluster.name}-node-1`, LAUNCHER, 'agent', '--config', scene.policyOnly],
-        { stdio: 'ignore' },
+        { stdio: ['ignore', 'pipe', 'pipe'] },
       );
+      for (const stream of [agent.stdout, agent.stderr]) {
+        stream?.setEncoding('utf8').on('data', (text: string) => printed.push(text));
+      }
       await eventually(isAnswered, (answered) => !answered);
       await cluster.apply(policy('[{to: [{podSelector: {matchLabels: {app: hello}}}]}]'));
       await eventually(isAnswered, Boolean);
@@ -86,6 +91,8 @@ describe('a node with another proxy', () => {
       assert.doesNotMatch(onNode('nft', 'list', 'tables'), /fairlead-policy/);
       const chains = (text: string) => text.split('\n').filter((line) => line.startsWith('-A'));
       assert.deepEqual(chains(onNode('iptables-save', '-t', 'nat')), chains(foreign));
+    } catch (error) {
+      throw new Error(`${messageOf(error)}; the agent printed:\n${printed.join('')}`, { cause: error });
     } finally {
       agent?.kill('SIGKILL');
       await kubeProxy.stop();

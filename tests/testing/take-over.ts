@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { isRunning } from '../../src/cluster/process-identity.ts';
 import { eventually } from '../../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, type Result, startCluster } from './cluster.ts';
 
@@ -99,9 +100,13 @@ export async function startTakeOverScene(): Promise<TakeOverScene> {
     clusterIP,
     async killAgent() {
       await cluster.stopSupervisor();
-      const pid = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent?.pid;
-      assert.ok(pid);
-      process.kill(pid, 'SIGKILL');
+      // An agent that has just started is in the record a moment later.
+      const running = await eventually(() => {
+        const agent = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent;
+        return agent && isRunning(agent) ? agent : null;
+      });
+      process.kill(running.pid, 'SIGKILL');
+      await eventually(() => !isRunning(running));
     },
     async startAgent() {
       assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
