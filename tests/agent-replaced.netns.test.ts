@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, before, test } from 'node:test';
-import { isRunning } from '../src/cluster/process-identity.ts';
+import { isRunning } from '../src/kernel/process-identity.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, type Connection, HELLO, startCluster } from './testing/cluster.ts';
 

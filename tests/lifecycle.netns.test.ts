@@ -3,8 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { isRunning } from '../src/cluster/process-identity.ts';
 import { findProcesses } from '../src/cluster/processes.ts';
+import { isRunning } from '../src/kernel/process-identity.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { listTopology, removeTopology } from '../src/network/topology.ts';
 import {

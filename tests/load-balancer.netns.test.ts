@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, type TestContext, test } from 'node:test';
-import { isRunning } from '../src/cluster/process-identity.ts';
+import { isRunning } from '../src/kernel/process-identity.ts';
 import { getLink, openRouteSocket, setLink } from '../src/kernel/rtnetlink/links.ts';
 import { ADDRESS_ANNOUNCED, addressLeaseMetadata } from '../src/kube/load-balancer.ts';
 import type { Event, Service } from '../src/kube/types.ts';

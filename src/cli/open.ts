@@ -1,6 +1,5 @@
 import { once } from 'node:events';
 import { type LoopbackListeners, listenOnLoopback } from '../cluster/loopback-listeners.ts';
-import { isRunning } from '../cluster/process-identity.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { followService, forwardToService } from '../cluster/service-forwarding.ts';
 import {
@@ -12,6 +11,7 @@ import {
   similarService,
 } from '../cluster/service-port.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { isRunning } from '../kernel/process-identity.ts';
 import { type Client, createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';

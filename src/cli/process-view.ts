@@ -1,5 +1,4 @@
 import { API_SERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER } from '../cluster/control-plane-programs.ts';
-import type { isRunning } from '../cluster/process-identity.ts';
 import { processNames } from '../cluster/processes.ts';
 import type { ClusterState } from '../cluster/state.ts';
 import {
@@ -9,6 +8,7 @@ import {
   PUBLISHED_PORTS,
   type Supervision,
 } from '../cluster/supervision.ts';
+import type { isRunning } from '../kernel/process-identity.ts';
 import { formatTable } from './table.ts';
 
 /** One process of a cluster in the output of `status`. */

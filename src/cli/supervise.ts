@@ -3,7 +3,6 @@ import { createInterface } from 'node:readline';
 import { createHeldSockets } from '../cluster/held-sockets.ts';
 import { rotateLogs } from '../cluster/log-rotation.ts';
 import { connectToRole, type HeldRole, takeRole } from '../cluster/name-lock.ts';
-import { identify, isRunning, type ProcessIdentity } from '../cluster/process-identity.ts';
 import { mayStart, processNames, startProcess, startSupervisor } from '../cluster/processes.ts';
 import {
   type ClusterState,
@@ -15,6 +14,7 @@ import {
 import { CONTROL_PLANE, type Supervision } from '../cluster/supervision.ts';
 import { createSupervisionRecord, type RecordState } from '../cluster/supervision-record.ts';
 import { createSupervisor } from '../cluster/supervisor.ts';
+import { identify, isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
 import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';

@@ -1,3 +1,4 @@
+import { isRunning } from '../kernel/process-identity.ts';
 import { createClient, hasReason } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
@@ -7,7 +8,6 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { applyManifests, type ManifestObject, type Manifests } from './manifests.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
-import { isRunning } from './process-identity.ts';
 import { logTail } from './processes.ts';
 import type { Progress } from './progress.ts';
 import { portsOpen } from './published-ports.ts';

@@ -1,7 +1,7 @@
+import { isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
 import { messageOf } from '../lib/errors.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { connectToRole } from './name-lock.ts';
-import { isRunning, type ProcessIdentity } from './process-identity.ts';
 import { type PortReport, readPortReports } from './published-ports.ts';
 import { type ClusterState, readSupervision } from './state.ts';
 import type { Supervision } from './supervision.ts';

@@ -4,6 +4,7 @@ import { listObjectsToExplain } from '../agent/explain-part.ts';
 import type { FurtherPaths } from '../apiserver/services.ts';
 import { type FlowsRequest, readFlowsRequest } from '../flows/flow-stream.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
+import { isRunning } from '../kernel/process-identity.ts';
 import type { Client } from '../kube/client.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
@@ -15,7 +16,6 @@ import { createFlowExplainer } from './explain-flow.ts';
 import { listFaults, plantFault, readFaultRequest, undoFaults } from './faults.ts';
 import { changeMode, readModeRequest } from './mode-change.ts';
 import { readObjectQuestion, readObjectText } from './object-text.ts';
-import { isRunning } from './process-identity.ts';
 import { readSupervision, requireCluster } from './state.ts';
 import { traceFlow } from './trace-flow.ts';
 

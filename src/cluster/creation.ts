@@ -1,6 +1,7 @@
 import { closeSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { listenTcpIn } from '../kernel/netns.ts';
+import { identify, isRunning } from '../kernel/process-identity.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
@@ -9,7 +10,6 @@ import { createTopology, listTopology, plugMachine, routeMachine } from '../netw
 import { writeCredentials } from './credentials.ts';
 import { connectToRole } from './name-lock.ts';
 import { addNodes, removeNodes } from './nodes.ts';
-import { identify, isRunning } from './process-identity.ts';
 import { startSupervisor } from './processes.ts';
 import type { Progress } from './progress.ts';
 import {

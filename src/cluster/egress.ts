@@ -1,5 +1,6 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { upstreamsFromResolvConf } from '../dns/resolv-conf.ts';
+import { identify, isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
@@ -13,7 +14,6 @@ import { machineDevice, nodeNetns, UPLINK } from '../network/topology.ts';
 import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
 import { egressTable, FAMILIES, renderEgressRules } from './egress-rules.ts';
 import { createNameServerRelays } from './name-server-relay.ts';
-import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
 import { type ClusterState, clusterPaths, listClusters, readCluster } from './state.ts';
 
 const LOOK_MS = 1000;

@@ -3,13 +3,13 @@ import { openDelayQueue } from '../kernel/delay-queue.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import type { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
 import { type Clock, pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { nodeNetns } from '../network/topology.ts';
 import { deviceName, is, queue } from '../nft/rule.ts';
 import type { ChainSpec } from '../nft/spec.ts';
 import { Tables } from '../nft/tables.ts';
-import { isRunning, type ProcessIdentity } from './process-identity.ts';
 import { endProcesses, findProcesses, logTail, startLinkDelay } from './processes.ts';
 import type { ClusterState } from './state.ts';
 

@@ -2,13 +2,13 @@ import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { pinPathOf, removePins } from '../dataplane/ebpf/pins.ts';
 import { netnsExists } from '../kernel/netns.ts';
+import { isRunning } from '../kernel/process-identity.ts';
 import { type Client, hasReason } from '../kube/client.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { addTopologyNode, nodeNetns, removeTopologyNode } from '../network/topology.ts';
 import { removeRuntimeState } from '../runtime/runtime-state.ts';
 import { writeNodeCredentials } from './credentials.ts';
 import { planNodes } from './plan.ts';
-import { isRunning } from './process-identity.ts';
 import { cgroupParent, endProcesses } from './processes.ts';
 import { type ClusterState, clusterPaths, type NodeState, writeCluster } from './state.ts';
 

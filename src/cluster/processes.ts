@@ -3,6 +3,7 @@ import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, readlinkSync
 import { join } from 'node:path';
 import { API_VERSION } from '../agent/configuration.ts';
 import { listenTcpIn, type NetnsRef, netnsPath, spawnInNetns } from '../kernel/netns.ts';
+import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -12,7 +13,6 @@ import { API_SERVER, ETCD, programNames, type RealControlPlane } from './control
 import { announcerKubeconfig, completeNodeCredentials } from './credentials.ts';
 import type { HeldSockets } from './held-sockets.ts';
 import { maxPodsOf } from './plan.ts';
-import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
 import { programArguments } from './program-arguments.ts';
 import { type ClusterState, clusterPaths, isReady, type NodeState } from './state.ts';
 import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
@@ -261,14 +261,7 @@ export function logTail(state: ClusterState, name: string, lines = 5): string {
 /** Ends processes by SIGTERM, and after `patienceMs` by SIGKILL. Resolves when they have ended. */
 export async function endProcesses(processes: readonly ProcessIdentity[], patienceMs: number): Promise<void> {
   const signal = (name: NodeJS.Signals) => {
-    for (const one of processes) {
-      if (!isRunning(one)) continue;
-      try {
-        process.kill(one.pid, name);
-      } catch (error) {
-        if (!hasCode(error, 'ESRCH')) throw error;
-      }
-    }
+    for (const one of processes) signalProcess(one, name);
   };
   const gone = async (ms: number) => {
     for (const until = Date.now() + ms; Date.now() < until; ) {

@@ -3,8 +3,8 @@ import { closeSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { identify } from '../kernel/process-identity.ts';
 import { listenOnLoopback } from './loopback-listeners.ts';
-import { identify } from './process-identity.ts';
 import { checkPublishedPorts, portsOpen, readPortReports } from './published-ports.ts';
 import { parsePublishedPorts } from './service-port.ts';
 import { type ClusterState, readCluster } from './state.ts';

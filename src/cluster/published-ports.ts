@@ -1,4 +1,5 @@
 import { closeSync, readFileSync } from 'node:fs';
+import { identify, isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import type { Client } from '../kube/client.ts';
 import { type Clock, pause } from '../lib/clock.ts';
@@ -6,7 +7,6 @@ import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { nodeNetns } from '../network/topology.ts';
 import { checkLoopbackPort, listenOnLoopback } from './loopback-listeners.ts';
-import { identify, isRunning, type ProcessIdentity } from './process-identity.ts';
 import { endProcesses } from './processes.ts';
 import { type Forwarding, followService, forwardToService } from './service-forwarding.ts';
 import { type PublishedPort, publishedPortText } from './service-port.ts';

@@ -11,9 +11,9 @@ import {
 } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { signalProcess } from '../kernel/process-identity.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { ETCD } from './control-plane-programs.ts';
-import { isRunning } from './process-identity.ts';
 import { type ClusterState, checkClusterName, clusterPaths, readSupervision, stateRoot } from './state.ts';
 
 const run = promisify(execFile);
@@ -65,13 +65,12 @@ function copyDatabase({ name, controlPlane, realControlPlane }: ClusterState, to
   mkdirSync(to, { recursive: true, mode: 0o700 });
   const { root } = clusterPaths(name);
   const writer = realControlPlane ? (readSupervision(name).processes[ETCD]?.identity ?? null) : controlPlane;
-  const suspended = isRunning(writer) ? writer : null;
-  if (suspended) process.kill(suspended.pid, 'SIGSTOP');
+  const suspended = writer !== null && signalProcess(writer, 'SIGSTOP') ? writer : null;
   try {
     for (const entry of DATABASE)
       if (existsSync(join(root, entry))) cpSync(join(root, entry), join(to, entry), { recursive: true });
   } finally {
-    if (suspended) process.kill(suspended.pid, 'SIGCONT');
+    if (suspended) signalProcess(suspended, 'SIGCONT');
   }
 }
 

@@ -10,13 +10,13 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { identify, type ProcessIdentity } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, isDiskFull, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import type { RealControlPlane } from './control-plane-programs.ts';
 import { poolOf } from './load-balancer-pools.ts';
-import { identify, type ProcessIdentity } from './process-identity.ts';
 import type { PublishedPort } from './service-port.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
 import { userContexts } from './user-contexts.ts';

@@ -1,4 +1,4 @@
-import type { ProcessIdentity } from './process-identity.ts';
+import type { ProcessIdentity } from '../kernel/process-identity.ts';
 
 /** The supervisor's record of one process of a cluster. Times are milliseconds since 1970. */
 export interface ProcessRecord {

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, test } from 'node:test';
+import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import { type ManualClock, manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
-import type { ProcessIdentity } from './process-identity.ts';
 import { MAX_PAUSE_MS, type ProcessRecord, STABLE_MS } from './supervision.ts';
 import { createSupervisor, LOOK_MS, type Supervisor } from './supervisor.ts';
 

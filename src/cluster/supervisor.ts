@@ -1,7 +1,7 @@
+import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import type { ProcessIdentity } from './process-identity.ts';
 import { ended, NEW_RECORD, type ProcessRecord, started } from './supervision.ts';
 
 /** A process that was started. */

@@ -1,11 +1,11 @@
 import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { readOptionalFile } from '../kernel/optional-file.ts';
+import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import type { Container } from '../kube/types.ts';
 import type { ProcessUser } from './image-user.ts';
 import type { Termination } from './lifecycle.ts';
-import type { ProcessIdentity } from './process-identity.ts';
 
 /** A container's record on disk: agents adopt the containers of earlier ones. */
 export interface ContainerRecord {

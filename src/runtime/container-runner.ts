@@ -361,7 +361,7 @@ export class ContainerRunner {
     const { processes, options } = this.#context;
     const exitCode = processes.exitCode(this.#run.id);
     if (exitCode === null) {
-      if (this.#run.process && processes.isAlive(this.#run.process)) return;
+      if (this.#run.process && processes.isRunning(this.#run.process)) return;
       if (options.clock.now() - this.#goneSince() < EXIT_CODE_MS) {
         options.clock.after(50, () => this.#context.changed());
         return;

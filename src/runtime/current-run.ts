@@ -1,8 +1,8 @@
+import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import type { Container } from '../kube/types.ts';
 import type { ContainerRecord } from './container-folder.ts';
 import type { ProcessUser } from './image-user.ts';
 import { type ContainerState, NEW_CONTAINER } from './lifecycle.ts';
-import type { ProcessIdentity } from './process-identity.ts';
 
 /** The current run of a container; the latest one if it has ended. */
 export interface CurrentRun {

@@ -3,11 +3,11 @@ import { accessSync, constants, mkdirSync, readFileSync, rmSync, writeFileSync }
 import { basename, delimiter, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { type LightChild, pipeFromChild, spawnAsync } from '../kernel/child-process.ts';
+import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
 import { KubeletError } from './kubelet-error.ts';
-import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 import type { TerminalSize } from './streams/remote-command.ts';
 
 /** Folders that the OCI runtime and its monitors use, below a node's state. */
@@ -251,7 +251,7 @@ const MONITOR_ROUND_MS = 10;
 /** Waits, for a limited time, until the monitor of a deleted container has written its last message. */
 export async function monitorEnded(bundle: string): Promise<void> {
   const monitor = readIdentity(join(bundle, 'conmon.pid'));
-  for (let round = 0; monitor && isAlive(monitor) && round < MONITOR_ROUNDS; round++) {
+  for (let round = 0; monitor && isRunning(monitor) && round < MONITOR_ROUNDS; round++) {
     await new Promise((resolve) => setTimeout(resolve, MONITOR_ROUND_MS));
   }
 }

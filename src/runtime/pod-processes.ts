@@ -1,5 +1,6 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import type { Semaphore } from '../lib/semaphore.ts';
 import type { Launch } from './container-config.ts';
@@ -17,7 +18,6 @@ import {
   updateContainer,
 } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
-import { isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 import { type Image, removeRootfs } from './rootfs.ts';
 import { type RunPlaces, type StartedRun, startRun } from './run-start.ts';
 import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
@@ -30,7 +30,7 @@ export interface PodProcesses {
   removeSandbox(folder: string): void;
   /** Removes the control group of a pod. */
   removeGroup(uid: string): Promise<void>;
-  isAlive(process: ProcessIdentity): boolean;
+  isRunning(process: ProcessIdentity): boolean;
   /** Returns false if the process is gone. */
   signal(process: ProcessIdentity, signal: NodeJS.Signals): boolean;
   /** Starts a run; `created` is called when its process exists and waits to be started. Throws FairleadError. */
@@ -74,7 +74,7 @@ export function podProcesses(context: PodProcessesOptions): PodProcesses {
     async removeGroup(uid) {
       if (groups) await removeControlGroup(groups, `${options.cgroupParent}/pod${uid}`);
     },
-    isAlive,
+    isRunning,
     signal: signalProcess,
     start: (launch, image, places, created) => startRun(context, launch, image, places, created),
     exitCode: (id) => readExitCode(paths, id),

@@ -25,8 +25,8 @@ export class PodSandbox {
   }
 
   /** The process that holds its namespaces is running. */
-  get isAlive(): boolean {
-    return this.#sandbox !== null && this.#context.processes.isAlive(this.#sandbox.pause);
+  get isRunning(): boolean {
+    return this.#sandbox !== null && this.#context.processes.isRunning(this.#sandbox.pause);
   }
 
   get ips(): readonly string[] {

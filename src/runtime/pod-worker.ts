@@ -192,7 +192,7 @@ export class PodWorker {
       mustFail: this.#deadlinePassed() || this.#eviction !== null,
       isOver: this.#isOver(),
       hasSandbox: this.#sandbox.exists,
-      isSandboxAlive: this.#sandbox.isAlive,
+      isSandboxAlive: this.#sandbox.isRunning,
       hasAddresses: this.#sandbox.ips.length > 0,
       hasFiles: this.#files.arePrepared,
     };

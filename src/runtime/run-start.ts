@@ -1,11 +1,11 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import { containerConfig, type Launch } from './container-config.ts';
 import type { ProcessUser } from './image-user.ts';
 import { startContainer } from './oci-runtime.ts';
 import type { PodProcessesOptions } from './pod-processes.ts';
-import type { ProcessIdentity } from './process-identity.ts';
 import type { Image } from './rootfs.ts';
 
 export interface RunPlaces {

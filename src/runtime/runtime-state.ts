@@ -2,10 +2,10 @@ import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync
 import { join } from 'node:path';
 import { libc } from '../kernel/libc.ts';
 import { readOptionalFolder } from '../kernel/optional-file.ts';
+import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { blockFor } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
 import { readControlGroups } from './control-groups.ts';
-import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 import type { Sandbox } from './sandbox.ts';
 
 // linux/mount.h
@@ -25,7 +25,7 @@ export async function removeRuntimeState(stateDir: string, cgroupParent: string)
     // Forked in the meantime.
     const late = groupProcesses(cgroupParent);
     for (const one of late) signalProcess(one, 'SIGKILL');
-    if (late.length === 0 && !doomed.some(isAlive)) break;
+    if (late.length === 0 && !doomed.some(isRunning)) break;
     await new Promise((resolve) => setTimeout(resolve, ROUND_MS));
   }
   for (const target of mountsBelow(stateDir)) libc().umount2(target, MNT_DETACH);

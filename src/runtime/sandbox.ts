@@ -3,12 +3,12 @@ import { dirname, join } from 'node:path';
 import { spawnLight } from '../kernel/child-process.ts';
 import { inNetns, inNewNamespaces } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
+import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
 import type { Pod } from '../kube/types.ts';
 import { hasCode } from '../lib/errors.ts';
 import { KubeletError } from './kubelet-error.ts';
-import { identify, isAlive, type ProcessIdentity, signalProcess } from './process-identity.ts';
 
 /** The namespaces of a pod, kept open by a pause process that only reaps processes. */
 export interface Sandbox {
@@ -25,7 +25,7 @@ export function adoptSandbox(folder: string): Sandbox | null {
   const text = readOptionalFile(join(folder, FILE));
   if (text === null) return null;
   const sandbox = JSON.parse(text) as Sandbox;
-  return isAlive(sandbox.pause) ? sandbox : null;
+  return isRunning(sandbox.pause) ? sandbox : null;
 }
 
 /** Starts a pod's pause process in new network, IPC and UTS namespaces, and sets the host name inside. */

@@ -4,10 +4,10 @@ import { closeSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { listenOnLoopback } from '../../src/cluster/loopback-listeners.ts';
-import { isRunning } from '../../src/cluster/process-identity.ts';
 import { findProcesses } from '../../src/cluster/processes.ts';
 import type { ClusterState } from '../../src/cluster/state.ts';
 import { CONTROL_PLANE, type Supervision } from '../../src/cluster/supervision.ts';
+import { signalProcess } from '../../src/kernel/process-identity.ts';
 import type { Pod } from '../../src/kube/types.ts';
 import { hasCode } from '../../src/lib/errors.ts';
 import { eventually } from '../../src/lib/testing/eventually.ts';
@@ -318,7 +318,7 @@ async function stopSupervisor(name: string): Promise<void> {
   // Repeated until none remains: one may have been started meanwhile.
   await eventually(() => {
     const left = findProcesses(name, []).filter(({ pid }) => isSupervisor(pid));
-    for (const identity of left) if (isRunning(identity)) process.kill(identity.pid, 'SIGTERM');
+    for (const identity of left) signalProcess(identity, 'SIGTERM');
     return left.length === 0;
   });
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { isRunning } from '../../src/cluster/process-identity.ts';
+import { isRunning } from '../../src/kernel/process-identity.ts';
 import { eventually } from '../../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, type Result, startCluster } from './cluster.ts';
 

@@ -2,6 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
+import type { ProcessIdentity } from '../../kernel/process-identity.ts';
 import type { Client } from '../../kube/client.ts';
 import type { Pod } from '../../kube/types.ts';
 import { type ManualClock, manualClock } from '../../lib/clock.ts';
@@ -9,7 +10,6 @@ import { silentLogger } from '../../lib/log.ts';
 import { makeNodeLogs } from '../node-logs.ts';
 import { NodeResources } from '../node-resources.ts';
 import type { PodProcesses } from '../pod-processes.ts';
-import type { ProcessIdentity } from '../process-identity.ts';
 import type { Image } from '../rootfs.ts';
 import type { Sandbox } from '../sandbox.ts';
 import type { WorkerContext } from '../worker-context.ts';
@@ -84,7 +84,7 @@ export function fakeNode(): FakeNode {
       isSandboxAlive = false;
     },
     async removeGroup() {},
-    isAlive: ({ pid }) => (pid === sandbox?.pause.pid ? isSandboxAlive : (runs.get(pid)?.alive ?? false)),
+    isRunning: ({ pid }) => (pid === sandbox?.pause.pid ? isSandboxAlive : (runs.get(pid)?.alive ?? false)),
     signal({ pid }, signal) {
       const run = runs.get(pid);
       if (!run?.alive) return false;

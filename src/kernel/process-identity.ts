@@ -19,10 +19,22 @@ export function identify(pid: number): ProcessIdentity | null {
   // The command's name, in parentheses, may contain spaces: fields count from its end (proc(5): 3 state, 22 starttime).
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const startTime = fields[19];
-  return fields[0] === 'Z' || startTime === undefined ? null : { pid, startTime };
+  return fields[0] === 'Z' || fields[0] === 'X' || startTime === undefined ? null : { pid, startTime };
 }
 
 /** Reports whether this process is still running. */
 export function isRunning(identity: ProcessIdentity | null): identity is ProcessIdentity {
   return identity !== null && identify(identity.pid)?.startTime === identity.startTime;
+}
+
+/** Sends a signal to this process; returns false if it has ended, even while it is signalled. */
+export function signalProcess(identity: ProcessIdentity, signal: NodeJS.Signals): boolean {
+  if (!isRunning(identity)) return false;
+  try {
+    process.kill(identity.pid, signal);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'ESRCH')) return false;
+    throw error;
+  }
 }
