@@ -1,5 +1,8 @@
 export type IPFamily = 'ipv4' | 'ipv6';
 
+/** The families as Kubernetes' API and messages name them. */
+export const FAMILY_NAMES = { ipv4: 'IPv4', ipv6: 'IPv6' } as const satisfies Record<IPFamily, string>;
+
 /** A network: base address bytes (4 or 16, host bits cleared) and prefix length. */
 export interface Cidr {
   readonly family: IPFamily;

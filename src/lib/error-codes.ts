@@ -1,10 +1,10 @@
 import type { constants } from 'node:os';
 
 /** Fairlead's error codes, each with its meaning. Errors of the kernel have the names of errno(3). */
-export const ERROR_CODES = {
+const ERROR_CODES = {
   // Input
   usage: 'the command line is wrong',
-  'bad-argument': 'an argument of explain is not a sender or receiver of packets',
+  'bad-argument': 'an argument is not a sender or receiver of packets, a filter or a port',
   'bad-cidr': 'a network is malformed, of the wrong family or too small',
   'bad-config': 'a configuration has wrong fields or cannot be read',
   'bad-control-plane': 'a program of a real control plane is missing, or has a wrong version',
@@ -12,7 +12,7 @@ export const ERROR_CODES = {
   'bad-kubeconfig': 'a kubeconfig is malformed or refers to missing entries',
   'bad-manifest': 'a manifest cannot be read, or names a kind that is not served',
   'bad-name': 'the name of a cluster is malformed',
-  'bad-request': 'a request to the control socket of an agent is malformed',
+  'bad-request': 'a request to an agent is malformed',
   'bad-upgrade': 'a request to switch a connection to another protocol is malformed',
   'streams-missing': 'a client of exec or attach did not open all streams',
   // Missing objects
@@ -24,19 +24,20 @@ export const ERROR_CODES = {
   'no-node-address': 'the node has no address of the IP family',
   'no-pod': 'no node runs a pod of this name',
   'no-such-mode': 'there is no proxy mode of this name',
-  'not-found': 'explain finds no object of this name',
+  'not-found': 'there is no object of this name',
   'no-certificate': 'a node has no certificate, or did not get one that it requested',
   // Clusters and processes
   'bad-state': 'the state file of a cluster cannot be read',
   'cidr-occupied': 'a network is in use on this machine',
   ended: 'a process or the agent ended',
   interrupted: 'the user ended the command',
-  locked: 'another process works on the cluster',
+  locked: 'another command is changing the cluster',
   'other-proxy': 'kube-proxy, or another proxy, runs on this node',
+  'refused-by-proxy': 'the HTTP proxy of a kubeconfig refuses a connection to the API server',
   'not-ready': 'something did not become ready in time',
-  'not-root': 'the command needs the rights of root',
+  'not-root': 'the command must run as root',
   'not-running': 'a process or container is not running',
-  refused: 'the API server refused an object of a manifest',
+  refused: 'the API server rejected an object of a manifest',
   // Kernel features
   'bad-object': 'a BPF object cannot be used',
   'missing-kernel-feature': 'the kernel lacks a feature',
@@ -52,7 +53,7 @@ export const ERROR_CODES = {
   'bad-image': 'an image or its registry does not follow the specification',
   'bind-failed': 'a DNS listener cannot be opened',
   'image-in-use': 'a container uses the image',
-  incomplete: 'a download broke off and is continued',
+  incomplete: 'a download was interrupted, and will be resumed',
   // Answers of HTTP servers: metav1.StatusReason
   BadRequest: 'the request is malformed',
   InternalError: 'the server failed',
@@ -62,14 +63,14 @@ export const ERROR_CODES = {
   Forbidden: 'the client may not do this',
   Unauthorized: 'the request has no valid credentials',
   // Reasons of waiting containers and of pod events, with kubelet's names
-  CreateContainerConfigError: 'the configuration of a container cannot be made',
+  CreateContainerConfigError: 'the configuration of a container cannot be created',
   ErrImageNeverPull: 'the image is not present and its pull policy is Never',
   ErrImagePull: 'the image cannot be pulled',
-  FailedCreatePodSandBox: 'the sandbox of a pod cannot be made',
+  FailedCreatePodSandBox: 'the sandbox of a pod cannot be created',
   FailedMount: 'a volume cannot be mounted',
   ImageInspectError: 'the image cannot be inspected',
   InvalidImageName: 'the name of an image is malformed',
-  NodePorts: 'a host port of the pod is taken',
+  NodePorts: 'a host port of the pod is in use',
   RunContainerError: 'a container cannot be started',
 } as const;
 
