@@ -5,19 +5,39 @@ import { FairleadError, hasCode } from '../lib/errors.ts';
 // linux/magic.h
 const CGROUP2_SUPER_MAGIC = 0x63677270;
 
+/** Where the installed objects mount the node's hierarchies in the agent's container, which may see only its own. */
+export const NODE_CONTROL_GROUPS = '/host/sys/fs/cgroup';
+
 /**
- * Returns the root of the cgroup v2 hierarchy: /sys/fs/cgroup, or its subdirectory "unified" where v1
+ * Returns the root of the node's cgroup v2 hierarchy: /sys/fs/cgroup, or its subdirectory "unified" where v1
  * hierarchies are mounted too. Null: none.
  */
 export function controlGroupRoot(): string | null {
-  for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified']) {
-    try {
-      if (statfsSync(root).type === CGROUP2_SUPER_MAGIC) return root;
-    } catch (error) {
-      if (!hasCode(error, 'ENOENT')) throw error;
+  for (const folder of [NODE_CONTROL_GROUPS, '/sys/fs/cgroup']) {
+    for (const root of [folder, `${folder}/unified`]) {
+      try {
+        if (statfsSync(root).type === CGROUP2_SUPER_MAGIC) return root;
+      } catch (error) {
+        if (!hasCode(error, 'ENOENT')) throw error;
+      }
     }
   }
   return null;
+}
+
+/** Creates the control group's directory if it is missing. */
+export function makeControlGroup(path: string): void {
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o755 });
+  } catch (error) {
+    throw new FairleadError(`cannot create control group ${path}`, {
+      op: 'create control group',
+      code: hasCode(error, 'EROFS', 'EACCES') ? 'EACCES' : 'EIO',
+      object: path,
+      hint: 'mount the cgroup v2 hierarchy writable',
+      cause: error,
+    });
+  }
 }
 
 /** Returns the processes of a control group and of those below it; not those of other PID namespaces. */

@@ -7,7 +7,7 @@ import { bindFree, HEADER_BYTES, MESSAGE, messageFor, NF_ACCEPT, typeOf, verdict
 const PACKET_HEADER = 1;
 const VERDICT_HEADER = 2;
 /** Packets that wait for their delay; the kernel drops others, as a full link does. */
-export const MAX_DELAYED = 10_000;
+const MAX_DELAYED = 10_000;
 
 const CLOSING_ROUNDS = 4;
 

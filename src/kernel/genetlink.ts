@@ -27,7 +27,7 @@ export interface GenericFamily {
 }
 
 /** struct genlmsghdr, which every generic netlink payload begins with. */
-export function genericHeader(command: number, version: number): MessageWriter {
+function genericHeader(command: number, version: number): MessageWriter {
   return new MessageWriter(256).u8(command).u8(version).u16(0);
 }
 

@@ -1,9 +1,7 @@
-import { createRequire } from 'node:module';
 import { constants as os } from 'node:os';
 import { errorCode } from '../lib/error-codes.ts';
 import { errorOf, FairleadError } from '../lib/errors.ts';
-
-type Koffi = typeof import('koffi');
+import { loadKoffi } from './koffi.ts';
 
 /** Functions of the C library that Node.js does not have. Synchronous unless named `…Async`. */
 export interface Libc {
@@ -13,6 +11,22 @@ export interface Libc {
   listen(fd: number, backlog: number): number;
   setsockopt(fd: number, level: number, option: number, value: Uint8Array, length: number): number;
   getsockopt(fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array): number;
+  /** `setsockopt` on a thread of libuv's pool; the caller keeps the memory of its buffers. */
+  setsockoptAsync(
+    fd: number,
+    level: number,
+    option: number,
+    value: Uint8Array,
+    length: number,
+  ): Promise<CallResult>;
+  /** `getsockopt` on a thread of libuv's pool; the caller keeps the memory of its buffers. */
+  getsockoptAsync(
+    fd: number,
+    level: number,
+    option: number,
+    value: Uint8Array,
+    length: Uint8Array,
+  ): Promise<CallResult>;
   getsockname(fd: number, address: Uint8Array, length: Uint8Array): number;
   send(fd: number, data: Uint8Array, length: number, flags: number): number;
   recv(fd: number, data: Uint8Array, length: number, flags: number): number;
@@ -22,6 +36,7 @@ export interface Libc {
   open(path: string, flags: number, mode: number): number;
   close(fd: number): number;
   ioctl(fd: number, request: number, argument: Uint8Array): number;
+  flock(fd: number, operation: number): number;
   setns(fd: number, kind: number): number;
   unshare(flags: number): number;
   mount(source: string, target: string, type: string | null, flags: number, data: string | null): number;
@@ -71,16 +86,17 @@ export interface Libc {
   /** `syscall` on a thread of libuv's pool, without errno; the caller keeps the memory of its buffers. */
   syscallAsync(number: number, a: number, b: Uint8Array, c: number): Promise<number>;
   /** `send` on a thread of libuv's pool; resolves to [result, errno]. */
-  sendAsync(
-    fd: number,
-    data: Uint8Array,
-    length: number,
-    flags: number,
-  ): Promise<{ result: number; errno: number }>;
+  sendAsync(fd: number, data: Uint8Array, length: number, flags: number): Promise<CallResult>;
   /** errno of the last call that failed, on this thread. */
   errno(): number;
   /** Calls `ready` whenever `fd` is readable or in error (the next recv shows which); uses no thread. */
   poll(fd: number, ready: () => void): Poll;
+}
+
+/** The result of a call on another thread, and the errno that belongs to it. */
+export interface CallResult {
+  readonly result: number;
+  readonly errno: number;
 }
 
 /** A descriptor watched by the event loop. */
@@ -99,10 +115,16 @@ export function libc(): Libc {
 }
 
 function load(): Libc {
-  const koffi = createRequire(import.meta.url)('koffi') as Koffi;
+  const koffi = loadKoffi();
   const library = koffi.load(null);
   const declare = (prototype: string) => library.func(prototype);
   const send = declare('long send(int fd, const uint8_t *data, size_t length, int flags)');
+  const setsockopt = declare(
+    'int setsockopt(int fd, int level, int option, const uint8_t *value, uint32_t length)',
+  );
+  const getsockopt = declare(
+    'int getsockopt(int fd, int level, int option, _Inout_ uint8_t *value, _Inout_ uint8_t *length)',
+  );
   const syscall = declare('long syscall(long number, long a, _Inout_ uint8_t *b, unsigned long c)');
   // The C libraries of older systems lack these; their numbers are the same on every machine (Linux 5.3 and 5.6).
   const SYS_PIDFD_OPEN = 434;
@@ -124,12 +146,20 @@ function load(): Libc {
     bind: declare('int bind(int fd, const uint8_t *address, uint32_t length)'),
     connect: declare('int connect(int fd, const uint8_t *address, uint32_t length)'),
     listen: declare('int listen(int fd, int backlog)'),
-    setsockopt: declare(
-      'int setsockopt(int fd, int level, int option, const uint8_t *value, uint32_t length)',
-    ),
-    getsockopt: declare(
-      'int getsockopt(int fd, int level, int option, _Inout_ uint8_t *value, _Inout_ uint8_t *length)',
-    ),
+    setsockopt,
+    getsockopt,
+    setsockoptAsync: (...parameters) =>
+      new Promise((resolve) => {
+        setsockopt.async(...parameters, (error: unknown, result: number) => {
+          resolve({ result: error ? -1 : result, errno: koffi.errno() });
+        });
+      }),
+    getsockoptAsync: (...parameters) =>
+      new Promise((resolve) => {
+        getsockopt.async(...parameters, (error: unknown, result: number) => {
+          resolve({ result: error ? -1 : result, errno: koffi.errno() });
+        });
+      }),
     getsockname: declare('int getsockname(int fd, _Inout_ uint8_t *address, _Inout_ uint8_t *length)'),
     send,
     recv: declare('long recv(int fd, _Out_ uint8_t *data, size_t length, int flags)'),
@@ -140,6 +170,7 @@ function load(): Libc {
     open: declare('int open(const char *path, int flags, int mode)'),
     close: declare('int close(int fd)'),
     ioctl: declare('int ioctl(int fd, unsigned long request, _Inout_ uint8_t *argument)'),
+    flock: declare('int flock(int fd, int operation)'),
     setns: declare('int setns(int fd, int kind)'),
     unshare: declare('int unshare(int flags)'),
     mount: declare(

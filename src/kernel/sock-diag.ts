@@ -1,3 +1,4 @@
+import { endianness } from 'node:os';
 import { formatAddress, type IPFamily } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
 import { type Attributes, MessageWriter, readAttributes, readBe16 } from './netlink/attributes.ts';
@@ -12,6 +13,9 @@ const ID_AT = 4;
 const ID_LENGTH = 48;
 /** Length of struct inet_diag_msg; attributes follow. */
 const MESSAGE_LENGTH = 72;
+/** Offsets of the two queues; of a listening socket, how many connections wait to be accepted, and how many may wait. */
+const RQUEUE_AT = 56;
+const WQUEUE_AT = 60;
 const INET_DIAG_REQ_SK_BPF_STORAGES = 2;
 const SK_DIAG_BPF_STORAGE_REQ_MAP_FD = 1;
 const INET_DIAG_SK_BPF_STORAGES = 20;
@@ -20,7 +24,7 @@ const SK_DIAG_BPF_STORAGE_MAP_VALUE = 3;
 const INET_DIAG_SKV6ONLY = 11;
 
 /** Protocols whose sockets can be listed. */
-export const SOCKET_PROTOCOL = { tcp: 6, udp: 17 } as const;
+const SOCKET_PROTOCOL = { tcp: 6, udp: 17 } as const;
 
 /** Bits of `states`: 1 << TCP_ESTABLISHED and so on (net/tcp_states.h). */
 export const TCP_STATE = {
@@ -45,6 +49,8 @@ export interface InetSocket {
   readonly state: number;
   /** An IPv6 socket that does not accept IPv4 (IPV6_V6ONLY); reported for sockets without a peer. */
   readonly v6Only: boolean;
+  /** A listening socket with so many connections that wait to be accepted that it takes no others. */
+  readonly isFull: boolean;
   /** Identifies the socket: struct inet_diag_sockid with its cookie. */
   readonly id: Uint8Array;
   /** The socket's value in the requested BPF map; null: none. */
@@ -112,6 +118,8 @@ function readSocket(message: NetlinkMessage, protocol: keyof typeof SOCKET_PROTO
   const v4 = payload[0] === AF_INET;
   const address = (at: number) => formatAddress(payload.subarray(at, at + (v4 ? 4 : 16)));
   const attributes = readAttributes(payload.subarray(MESSAGE_LENGTH));
+  const numbers = new DataView(payload.buffer, payload.byteOffset);
+  const u32 = (at: number) => numbers.getUint32(at, endianness() === 'LE');
   return {
     family: v4 ? 'ipv4' : 'ipv6',
     protocol,
@@ -121,6 +129,8 @@ function readSocket(message: NetlinkMessage, protocol: keyof typeof SOCKET_PROTO
     local: address(ID_AT + 4),
     remote: address(ID_AT + 20),
     id: payload.slice(ID_AT, ID_AT + ID_LENGTH),
+    // sk_acceptq_is_full in net/sock.h.
+    isFull: 1 << (payload[1] ?? 0) === TCP_STATE.listen && u32(RQUEUE_AT) > u32(WQUEUE_AT),
     v6Only: attributes.get(INET_DIAG_SKV6ONLY)?.[0] === 1,
     storage: readStorage(attributes),
   };

@@ -31,7 +31,7 @@ export function sendStraySynAck(from: SocketAddress, to: SocketAddress, netns?: 
 }
 
 /** Returns the packet with its IP header; the kernel fills in IPv4's checksum and length. */
-export function straySynAck(from: SocketAddress, to: SocketAddress): Uint8Array {
+function straySynAck(from: SocketAddress, to: SocketAddress): Uint8Array {
   const source = bytesOf(from.ip);
   const destination = bytesOf(to.ip);
   const v4 = source.length === 4;

@@ -164,7 +164,7 @@ describe('BPF programs attached to control groups, and pins', () => {
   test('a link attaches, replaces and detaches; a pinned one outlives its descriptor', () => {
     const first = loadProgram(returning(1));
     const second = loadProgram(returning(0));
-    const link = linkCgroup(first.fd, fd, 'connect4');
+    const link = linkCgroup(first.fd, group, 'connect4');
     const path = join(pins, 'link');
     try {
       assert.deepEqual(programsAt(fd, 'connect4'), [programInfo(first.fd).id]);

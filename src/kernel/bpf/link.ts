@@ -1,5 +1,6 @@
-import { closeSync } from 'node:fs';
+import { closeSync, openSync } from 'node:fs';
 import { errnoName, libc } from '../libc.ts';
+import { openPin, pin, unpin } from './pin.ts';
 import { ATTACH, type AttachPoint } from './program.ts';
 import { Attributes, bpf, bpfError, COMMAND, tryBpf } from './syscall.ts';
 
@@ -20,10 +21,15 @@ export interface LinkInfo {
   readonly interface: number;
 }
 
-/** Attaches a program to a control group, alongside other programs; `cgroupFd` is its open directory. */
-export function linkCgroup(programFd: number, cgroupFd: number, attach: AttachPoint): BpfLink {
-  const attributes = new Attributes(64).u32(0, programFd).u32(4, cgroupFd).u32(8, ATTACH[attach]);
-  return openLink(bpf(COMMAND.linkCreate, attributes, 'attach BPF program', attach));
+/** Attaches a program to the control group with this directory, alongside other programs. */
+export function linkCgroup(programFd: number, cgroup: string, attach: AttachPoint): BpfLink {
+  const group = openSync(cgroup, 'r');
+  try {
+    const attributes = new Attributes(64).u32(0, programFd).u32(4, group).u32(8, ATTACH[attach]);
+    return openLink(bpf(COMMAND.linkCreate, attributes, 'attach BPF program', attach));
+  } finally {
+    closeSync(group);
+  }
 }
 
 /** Attaches a tc program to a device (tcx, kernel 6.6), in this thread's network namespace. */
@@ -32,8 +38,33 @@ export function linkDevice(programFd: number, index: number, attach: 'tcxIngress
   return openLink(bpf(COMMAND.linkCreate, attributes, 'attach BPF program', `${attach} of device ${index}`));
 }
 
-export function openLink(fd: number): BpfLink {
+function openLink(fd: number): BpfLink {
   return { fd, close: () => closeSync(fd) };
+}
+
+/**
+ * Gives a program to the link that an earlier process pinned under `path`; attaches it by a new link, and pins that, if there
+ * is none, or one that `isSame` rejects because it was attached elsewhere.
+ */
+export function keepLink(
+  path: string,
+  programFd: number,
+  isSame: (info: LinkInfo) => boolean,
+  attach: () => BpfLink,
+): { readonly link: BpfLink; readonly isFresh: boolean } {
+  const pinned = openPin(path);
+  if (pinned !== null) {
+    const link = openLink(pinned);
+    if (isSame(linkInfo(pinned))) {
+      updateLink(pinned, programFd);
+      return { link, isFresh: false };
+    }
+    unpin(path);
+    link.close();
+  }
+  const link = attach();
+  pin(link.fd, path);
+  return { link, isFresh: true };
 }
 
 /** Replaces a link's program atomically. */

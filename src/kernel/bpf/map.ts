@@ -2,13 +2,13 @@ import { closeSync } from 'node:fs';
 import { basename } from 'node:path';
 import { blockFor } from '../../lib/clock.ts';
 import { errnoName, libc } from '../libc.ts';
+import { type SharedMemory, shareMemory } from '../mapped-memory.ts';
 import { loadStorageTypes } from './btf.ts';
-import { type SharedMemory, shareMemory } from './memory.ts';
 import { openPin } from './pin.ts';
 import { Attributes, bpf, bpfError, COMMAND, pointer, tryBpf } from './syscall.ts';
 
 /** Kinds of maps (linux/bpf.h, enum bpf_map_type). */
-export const MAP_TYPE = { hash: 1, array: 2, lruHash: 9, lpmTrie: 11, skStorage: 24, ringbuf: 27 } as const;
+const MAP_TYPE = { hash: 1, array: 2, lruHash: 9, lpmTrie: 11, skStorage: 24, ringbuf: 27 } as const;
 export type MapKind = keyof typeof MAP_TYPE;
 
 /** Entries of a hash map are allocated on demand (BPF_F_NO_PREALLOC). */

@@ -1,5 +1,5 @@
 import { libc, type Poll } from '../libc.ts';
-import { pageSize, type SharedMemory, shareMemory } from './memory.ts';
+import { pageSize, type SharedMemory, shareMemory } from '../mapped-memory.ts';
 
 // linux/bpf.h: bits of a record's length
 const BUSY = 0x8000_0000;

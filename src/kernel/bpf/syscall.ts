@@ -1,5 +1,5 @@
-import { createRequire } from 'node:module';
 import type { FairleadError } from '../../lib/errors.ts';
+import { loadKoffi } from '../koffi.ts';
 import { libc, systemError } from '../libc.ts';
 
 /** Commands of bpf(2) (linux/bpf.h, enum bpf_cmd). */
@@ -37,7 +37,7 @@ let addressOf: ((value: Uint8Array) => bigint) | undefined;
 
 /** Returns the address of a buffer. The caller keeps the buffer until the call has returned. */
 export function pointer(bytes: Uint8Array): bigint {
-  addressOf ??= (createRequire(import.meta.url)('koffi') as typeof import('koffi')).address;
+  addressOf ??= loadKoffi().address;
   return addressOf(bytes);
 }
 

@@ -11,6 +11,12 @@ import {
 import type { NetnsRef } from '../netns.ts';
 import {
   CTA,
+  CTA_FILTER,
+  CTA_IP,
+  CTA_PROTO,
+  CTA_PROTOINFO,
+  CTA_PROTOINFO_TCP,
+  CTA_TUPLE,
   CTNL_MSG,
   FLOW_STATUS,
   type Flow,
@@ -23,9 +29,6 @@ const messageType = (message: number) => (NFNL_SUBSYS_CTNETLINK << 8) | message;
 const FAMILY_NUMBER: Readonly<Record<IPFamily, number>> = { ipv4: 2, ipv6: 10 };
 const ENOENT = 2;
 const EBUSY = 16;
-/** CTA_PROTOINFO_TCP, CTA_PROTOINFO_TCP_STATE */
-const TCP_INFO = 1;
-const TCP_STATE = 1;
 /** linux/net/netfilter/nf_internals.h */
 const FILTER_DESTINATION = 1 << 1;
 const FILTER_PROTOCOL = 1 << 3;
@@ -129,7 +132,7 @@ export class ConntrackConnection {
       (writer, { status }) => {
         writer.attributeBe32(CTA.status, status & ~FLOW_STATUS.seenReply);
         writer.nested(CTA.protocolInfo, () =>
-          writer.nested(TCP_INFO, () => writer.attributeU8(TCP_STATE, 0)),
+          writer.nested(CTA_PROTOINFO.tcp, () => writer.attributeU8(CTA_PROTOINFO_TCP.state, 0)),
         );
       },
     );
@@ -195,18 +198,18 @@ function writeFilter(writer: MessageWriter, family: IPFamily, filter: FlowFilter
   if (flags !== 0) {
     writer.nested(CTA.tupleOriginal, () => {
       if (destination !== undefined) {
-        writer.nested(1, () => writer.attribute(2, bytesOf(destination)));
+        writer.nested(CTA_TUPLE.address, () => writer.attribute(CTA_IP.destination4, bytesOf(destination)));
       }
       if (protocol !== undefined) {
-        writer.nested(2, () => {
-          writer.attributeU8(1, protocol);
-          if (destinationPort !== undefined) writer.attributeBe16(3, destinationPort);
+        writer.nested(CTA_TUPLE.protocol, () => {
+          writer.attributeU8(CTA_PROTO.number, protocol);
+          if (destinationPort !== undefined) writer.attributeBe16(CTA_PROTO.destinationPort, destinationPort);
         });
       }
     });
     writer.nested(CTA.filter, () => {
-      writer.attributeU32(1, flags);
-      writer.attributeU32(2, 0);
+      writer.attributeU32(CTA_FILTER.originalFlags, flags);
+      writer.attributeU32(CTA_FILTER.replyFlags, 0);
     });
   }
   if (status) {
@@ -228,14 +231,14 @@ function writeTuple(writer: MessageWriter, type: number, tuple: Tuple): void {
   const source = bytesOf(tuple.source);
   const v6 = source.length === 16;
   writer.nested(type, () => {
-    writer.nested(1, () => {
-      writer.attribute(v6 ? 3 : 1, source);
-      writer.attribute(v6 ? 4 : 2, bytesOf(tuple.destination));
+    writer.nested(CTA_TUPLE.address, () => {
+      writer.attribute(v6 ? CTA_IP.source6 : CTA_IP.source4, source);
+      writer.attribute(v6 ? CTA_IP.destination6 : CTA_IP.destination4, bytesOf(tuple.destination));
     });
-    writer.nested(2, () => {
-      writer.attributeU8(1, tuple.protocol);
-      writer.attributeBe16(2, tuple.sourcePort);
-      writer.attributeBe16(3, tuple.destinationPort);
+    writer.nested(CTA_TUPLE.protocol, () => {
+      writer.attributeU8(CTA_PROTO.number, tuple.protocol);
+      writer.attributeBe16(CTA_PROTO.sourcePort, tuple.sourcePort);
+      writer.attributeBe16(CTA_PROTO.destinationPort, tuple.destinationPort);
     });
   });
 }

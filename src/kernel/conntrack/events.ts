@@ -68,7 +68,7 @@ const CTA_ID = 12;
 const WHOLE_MESSAGE = 0xffffffff;
 
 /** Renders a filter that lets 1 in `share` flows through, with all their events; a power of two. */
-export function sampleFilter(share: number): FilterInstruction[] {
+function sampleFilter(share: number): FilterInstruction[] {
   const { add, jumpIf, label, build } = createFilterProgram();
   // The argument of the search: A is its start, X the type.
   add(LD | WORD, ATTRIBUTES_AT);

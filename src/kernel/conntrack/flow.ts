@@ -20,6 +20,14 @@ export const CTA = {
   statusMask: 26,
 } as const;
 
+/** Attributes inside these, by their enums: CTA_TUPLE_IP is `CTA_TUPLE.address`, CTA_IP_V4_SRC `CTA_IP.source4`. */
+export const CTA_TUPLE = { address: 1, protocol: 2 } as const;
+export const CTA_IP = { source4: 1, destination4: 2, source6: 3, destination6: 4 } as const;
+export const CTA_PROTO = { number: 1, sourcePort: 2, destinationPort: 3 } as const;
+export const CTA_PROTOINFO = { tcp: 1 } as const;
+export const CTA_PROTOINFO_TCP = { state: 1 } as const;
+export const CTA_FILTER = { originalFlags: 1, replyFlags: 2 } as const;
+
 /** Bits of a flow's status (enum ip_conntrack_status). */
 export const FLOW_STATUS = {
   seenReply: 2,
@@ -65,8 +73,8 @@ export function readFlow(payload: Uint8Array): Flow | null {
   const zone = attributes.get(CTA.zone);
   const id = attributes.get(CTA.id);
   const info = attributes.get(CTA.protocolInfo);
-  const tcp = info && readAttributes(info).get(1);
-  const state = tcp && readAttributes(tcp).get(1);
+  const tcp = info && readAttributes(info).get(CTA_PROTOINFO.tcp);
+  const state = tcp && readAttributes(tcp).get(CTA_PROTOINFO_TCP.state);
   return {
     family,
     original,
@@ -82,14 +90,14 @@ export function readFlow(payload: Uint8Array): Flow | null {
 function readTuple(bytes: Uint8Array | undefined): Tuple | null {
   if (!bytes) return null;
   const attributes = readAttributes(bytes);
-  const addresses = readAttributes(attributes.get(1) ?? new Uint8Array(0));
-  const protocol = readAttributes(attributes.get(2) ?? new Uint8Array(0));
-  const source = addresses.get(1) ?? addresses.get(3);
-  const destination = addresses.get(2) ?? addresses.get(4);
-  const number = protocol.get(1)?.[0];
+  const addresses = readAttributes(attributes.get(CTA_TUPLE.address) ?? new Uint8Array(0));
+  const protocol = readAttributes(attributes.get(CTA_TUPLE.protocol) ?? new Uint8Array(0));
+  const source = addresses.get(CTA_IP.source4) ?? addresses.get(CTA_IP.source6);
+  const destination = addresses.get(CTA_IP.destination4) ?? addresses.get(CTA_IP.destination6);
+  const number = protocol.get(CTA_PROTO.number)?.[0];
   if (!source || !destination || number === undefined) return null;
-  const sourcePort = protocol.get(2);
-  const destinationPort = protocol.get(3);
+  const sourcePort = protocol.get(CTA_PROTO.sourcePort);
+  const destinationPort = protocol.get(CTA_PROTO.destinationPort);
   return {
     source: formatAddress(source),
     destination: formatAddress(destination),

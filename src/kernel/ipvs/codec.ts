@@ -1,4 +1,4 @@
-import { addressBytes, formatAddress, type IPFamily } from '../../lib/address.ts';
+import { addressBytes, FAMILY_NAMES, formatAddress, type IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import {
   type Attributes,
@@ -254,14 +254,11 @@ function unionAddress(text: string, family: IPFamily): Uint8Array {
 export function checkedAddress(text: string, family: IPFamily): Uint8Array {
   const bytes = addressBytes(text);
   if (bytes?.length !== (family === 'ipv4' ? 4 : 16)) {
-    throw new FairleadError(
-      `${JSON.stringify(text)} is not an ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`,
-      {
-        op: 'encode IPVS server',
-        code: 'EINVAL',
-        object: text,
-      },
-    );
+    throw new FairleadError(`${JSON.stringify(text)} is not an ${FAMILY_NAMES[family]} address`, {
+      op: 'encode IPVS server',
+      code: 'EINVAL',
+      object: text,
+    });
   }
   return bytes;
 }

@@ -33,7 +33,7 @@ const MESSAGE_HEADER = 16;
 const SEQUENCE_AT = 8;
 const GENERIC_HEADER = 4;
 
-/** A command of a batch that the kernel refused; the other commands were carried out. */
+/** A command of a batch that the kernel refused; the other commands were executed. */
 export interface IpvsRefusal {
   /** Position of the command in its batch. */
   readonly index: number;
@@ -54,7 +54,7 @@ const VERBS: Readonly<Record<number, string>> = {
 };
 
 /**
- * Commands that are sent together. IPVS has no transactions: each command is carried out or refused
+ * Commands that are sent together. IPVS has no transactions: each command is executed or refused
  * separately, in order. There may be hundreds of thousands, so only their messages are kept.
  */
 export class IpvsBatch {

@@ -1,7 +1,6 @@
 // linux/ip_vs.h
 
 export const IPVS_FAMILY = 'IPVS';
-export const IPVS_VERSION = 1;
 
 /** Commands of the generic netlink family. */
 export const IPVS_CMD = {

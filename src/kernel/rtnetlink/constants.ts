@@ -44,28 +44,21 @@ export const IFLA_MTU = 4;
 export const IFLA_LINK = 5;
 export const IFLA_MASTER = 10;
 export const IFLA_PROTINFO = 12;
-export const IFLA_TXQLEN = 13;
 export const IFLA_OPERSTATE = 16;
 export const IFLA_LINKINFO = 18;
 export const IFLA_NET_NS_PID = 19;
 export const IFLA_AF_SPEC = 26;
 export const IFLA_GROUP = 27;
 export const IFLA_NET_NS_FD = 28;
-export const IFLA_EXT_MASK = 29;
-export const IFLA_LINK_NETNSID = 37;
 
 export const IFLA_INFO_KIND = 1;
 export const IFLA_INFO_DATA = 2;
-export const IFLA_INFO_SLAVE_KIND = 4;
-export const IFLA_INFO_SLAVE_DATA = 5;
 
 export const VETH_INFO_PEER = 1;
 
 export const IFLA_BR_STP_STATE = 5;
 export const IFLA_BR_VLAN_FILTERING = 7;
 export const IFLA_BR_MCAST_SNOOPING = 23;
-export const IFLA_BR_NF_CALL_IPTABLES = 36;
-export const IFLA_BR_NF_CALL_IP6TABLES = 37;
 
 export const IFLA_BRPORT_MODE = 4;
 export const IFLA_BRPORT_LEARNING = 8;
@@ -97,13 +90,11 @@ export const IFA_F_PERMANENT = 0x80;
 export const IFA_F_NOPREFIXROUTE = 0x200;
 
 export const RTA_DST = 1;
-export const RTA_IIF = 3;
 export const RTA_OIF = 4;
 export const RTA_GATEWAY = 5;
 export const RTA_PRIORITY = 6;
 export const RTA_PREFSRC = 7;
 export const RTA_METRICS = 8;
-export const RTA_MULTIPATH = 9;
 export const RTA_TABLE = 15;
 export const RTAX_MTU = 2;
 export const RTNH_F_ONLINK = 4;
@@ -120,7 +111,6 @@ export const NUD_NOARP = 0x40;
 export const NUD_PERMANENT = 0x80;
 export const NTF_SELF = 0x02;
 export const NTF_MASTER = 0x04;
-export const NTF_PROXY = 0x08;
 
 export const FRA_DST = 1;
 export const FRA_SRC = 2;

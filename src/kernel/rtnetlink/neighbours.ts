@@ -19,7 +19,6 @@ import {
   NDA_VLAN,
   NDA_VNI,
   NTF_MASTER,
-  NTF_PROXY,
   NTF_SELF,
   NUD_NOARP,
   NUD_PERMANENT,
@@ -61,19 +60,6 @@ export function deleteNeighbour(
   const bytes = checkedBytes(entry.address);
   const writer = header(familyNumber(bytes), entry.device, 0, 0).attribute(NDA_DST, bytes);
   return remove(socket, writer.bytes(), `neighbour ${entry.address}`);
-}
-
-/** Adds a proxy entry: the device answers ARP or ND for an address that does not belong to this machine. */
-export function addProxyNeighbour(
-  socket: NetlinkSocket,
-  entry: { readonly device: number; readonly address: string },
-): void {
-  const bytes = checkedBytes(entry.address);
-  const writer = header(familyNumber(bytes), entry.device, NUD_PERMANENT, NTF_PROXY).attribute(
-    NDA_DST,
-    bytes,
-  );
-  socket.request(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, writer.bytes(), `proxy entry ${entry.address}`);
 }
 
 /** Returns the entries of the ARP and ND tables of one device or of all. */
