@@ -320,6 +320,19 @@ test('a token file is read again after a change', async () => {
   }
 });
 
+test('a user to act as is sent with each request', async () => {
+  await withServer(ok({}), async (_client, seen, url) => {
+    const headers = { 'impersonate-user': 'jane', 'impersonate-group': ['a', 'b'] };
+    const transport = httpTransport({ server: url, token: 'abc', headers });
+    await createClient(transport, 'tests/1').get(RESOURCES.nodes, 'a');
+    transport.close();
+    const [first] = seen;
+    assert.equal(first?.headers['impersonate-user'], 'jane');
+    assert.equal(first?.headers['impersonate-group'], 'a, b');
+    assert.equal(first?.headers.authorization, 'Bearer abc');
+  });
+});
+
 test('an unreachable server causes an error with its code', async () => {
   const transport = httpTransport({ server: 'http://127.0.0.1:1' });
   await assert.rejects(createClient(transport, 'tests/1').get(RESOURCES.nodes, 'a'), {
@@ -370,7 +383,39 @@ const CONFIGS: readonly [name: string, text: string, expected: object | RegExp][
     kubeconfig('{ exec: { command: aws } }'),
     /exec plugin, which this command does not support/,
   ],
-  ['a password', kubeconfig('{ username: a, password: b }'), /user u: username, password is not supported/],
+  [
+    'a password',
+    kubeconfig('{ username: a, password: b }'),
+    { server: 'https://10.0.0.1:6443', ca: PEM, headers: { authorization: 'Basic YTpi' } },
+  ],
+  [
+    'another user to act as',
+    kubeconfig(
+      '{ token: abc, as: jane, as-uid: "7", as-groups: [a, b], as-user-extra: { "example.org/Team": [x, y] } }',
+    ),
+    {
+      server: 'https://10.0.0.1:6443',
+      ca: PEM,
+      token: 'abc',
+      headers: {
+        'impersonate-user': 'jane',
+        'impersonate-uid': '7',
+        'impersonate-group': ['a', 'b'],
+        'impersonate-extra-example.org%2fteam': ['x', 'y'],
+      },
+    },
+  ],
+  [
+    'a proxy',
+    kubeconfig('{ token: abc }', 'main', 'server: https://10.0.0.1:6443\n    proxy-url: http://proxy:3128'),
+    { server: 'https://10.0.0.1:6443', token: 'abc', proxyUrl: 'http://proxy:3128' },
+  ],
+  [
+    'a proxy of an unknown kind',
+    kubeconfig('{ token: abc }', 'main', 'server: https://a\n    proxy-url: ftp://proxy'),
+    /cluster c: proxy-url: ftp proxies are not supported/,
+  ],
+  ['an auth provider', kubeconfig('{ auth-provider: { name: gcp } }'), /auth-provider is not supported/],
   [
     'a server whose certificate is not verified',
     kubeconfig('{ token: abc }', 'main', 'server: https://10.0.0.1:6443\n    insecure-skip-tls-verify: true'),

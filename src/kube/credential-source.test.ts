@@ -3,7 +3,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { kubeconfigSource } from './kubeconfig.ts';
+import { kubeconfigSource, readKubeconfig } from './kubeconfig.ts';
 
 const KUBECONFIG = (user: string) => `apiVersion: v1
 kind: Config
@@ -55,6 +55,24 @@ test('rotated certificates and authorities are used; a malformed file changes no
     source.refused();
     now += 2000;
     assert.equal((await source.current()).cert, 'CERT-3', 'a refusal has the files read at once');
+  }));
+
+test('the proxies of the environment apply to a kubeconfig that is followed, not to one that is read once', () =>
+  inFolder(async (folder) => {
+    const file = join(folder, 'config');
+    writeFileSync(join(folder, 'ca.crt'), 'CA');
+    writeFileSync(file, KUBECONFIG('{token: a}'));
+    const earlier = process.env['HTTPS_PROXY'];
+    process.env['HTTPS_PROXY'] = 'http://proxy:3128';
+    try {
+      const source = kubeconfigSource(file, { server: null, now: () => 0, onProblem: () => {} });
+      const { proxyVariables } = await source.current();
+      assert.equal(proxyVariables?.https, 'http://proxy:3128');
+      assert.equal(readKubeconfig(file).proxyVariables, undefined, 'of a local cluster');
+    } finally {
+      if (earlier === undefined) delete process.env['HTTPS_PROXY'];
+      else process.env['HTTPS_PROXY'] = earlier;
+    }
   }));
 
 test("a token file's path counts from the kubeconfig; a configured server beats it", () =>

@@ -75,15 +75,15 @@ const CASES: {
     asked: ['a GET /x', 'a POST /x', 'b POST /x'],
   },
   {
-    name: 'a write that may have been carried out is not sent again, and the next request goes to another server',
+    name: 'a write that may have been executed is not sent again, and the next request goes to another server',
     steps: [get('a'), { set: { a: 'broken' } }, post(/ECONNRESET/), post('b')],
     asked: ['a GET /x', 'a POST /x', 'b POST /x'],
   },
   {
-    name: 'a response that breaks off: the next request, a write as well, goes to another server at once',
+    name: 'an incomplete response: the next request, a write as well, goes to another server at once',
     steps: [get('a'), { set: { a: 'cut' } }, get(/ETIMEDOUT/), post('b')],
     asked: ['a GET /x', 'a GET /x', 'b POST /x'],
-    said: [/^warn: API server a fails \(a response broke off: read ETIMEDOUT\): using b$/],
+    said: [/^warn: API server a fails \(the connection broke during a response: read ETIMEDOUT\): using b$/],
   },
   {
     name: 'a load balancer without servers answers 503',
@@ -185,7 +185,7 @@ const CASES: {
     ],
   },
   {
-    name: 'a server that is not in the list any more',
+    name: 'a server that is no longer in the list',
     steps: [get('a'), { list: 'bc' }, get('b')],
     said: [],
   },

@@ -29,7 +29,7 @@ const READY_MS = 10_000;
 /** The advance of a preferred server over the next one. */
 const STAGGER_MS = 500;
 /** Interval between attempts while no server answers. */
-const AWAY_MS = 1000;
+const OUTAGE_MS = 1000;
 /** How long the same servers are asked, before the list of servers is read again. */
 const ROUND_MS = 30_000;
 /** Interval between attempts to return to a preferred server. */
@@ -39,7 +39,7 @@ const TRUST_MS = 5000;
 
 /**
  * Creates a transport to the first server that is ready. It moves to another one if that fails: a connection breaks or
- * is refused, a response breaks off, or it answers with a 5xx and is not ready. A request that only reads, or that was
+ * is refused, the connection breaks during a response, or it answers with a 5xx and is not ready. A request that only reads, or that was
  * not sent, is then sent to the other server. It returns to a preferred server after that is ready again; responses that
  * have begun, such as watches, continue where they are. With one server, requests are passed on.
  */
@@ -50,7 +50,7 @@ export function failoverTransport(options: FailoverOptions): Transport & { close
   let current: ServerAddress | null = null;
   let election: Promise<ServerAddress | null> | null = null;
   /** Why none of the servers answers; null: one does. */
-  let away: Error | null = null;
+  let outage: Error | null = null;
   /** The failure of the latest attempt in the background, which is logged once. */
   let problem: string | null = null;
   let trustedUntil = Number.NEGATIVE_INFINITY;
@@ -76,8 +76,8 @@ export function failoverTransport(options: FailoverOptions): Transport & { close
   const use = ({ server, isReady }: Elected<ServerAddress>) => {
     current = server;
     if (!isReady) trustedUntil = clock.now() + TRUST_MS;
-    if (away === null) return;
-    away = null;
+    if (outage === null) return;
+    outage = null;
     onReturn();
   };
 
@@ -95,7 +95,7 @@ export function failoverTransport(options: FailoverOptions): Transport & { close
       });
       if (closing.signal.aborted) return null;
       if (elected === null) {
-        away = noAnswer(failures);
+        outage = noAnswer(failures);
         return null;
       }
       const { server } = elected;
@@ -118,7 +118,7 @@ export function failoverTransport(options: FailoverOptions): Transport & { close
     const cancel = clock.after(ROUND_MS, () => late.abort());
     const elected = await awaitServer(all, {
       clock,
-      pauseMs: () => AWAY_MS * (0.5 + random() / 2),
+      pauseMs: () => OUTAGE_MS * (0.5 + random() / 2),
       ask: asker([]),
       signal: AbortSignal.any([closing.signal, late.signal]),
     });
@@ -148,7 +148,7 @@ export function failoverTransport(options: FailoverOptions): Transport & { close
   const schedule = () => {
     cancelAttempt();
     if (closing.signal.aborted) return;
-    const [ms, attempt] = away === null ? [PREFERRED_MS, preferred] : [AWAY_MS, followAll];
+    const [ms, attempt] = outage === null ? [PREFERRED_MS, preferred] : [OUTAGE_MS, followAll];
     cancelAttempt = clock.after(ms * (0.5 + random() / 2), () => {
       attempt()
         .then(
@@ -168,13 +168,13 @@ export function failoverTransport(options: FailoverOptions): Transport & { close
     return response && stays ? null : chosen;
   };
 
-  /** A response that breaks off says the same of its server as a request that fails. */
+  /** An incomplete response says the same of its server as a request that fails. */
   const watched = (server: ServerAddress, response: ApiResponse, { signal }: ApiRequest): ApiResponse => ({
     ...response,
     body: observed(response.body, (error) => {
       if (signal?.aborted || closing.signal.aborted || current === null) return;
-      if (keyOf(current) !== keyOf(server) || away !== null) return;
-      choose(`a response broke off: ${messageOf(error)}`).catch((failure: unknown) =>
+      if (keyOf(current) !== keyOf(server) || outage !== null) return;
+      choose(`the connection broke during a response: ${messageOf(error)}`).catch((failure: unknown) =>
         report(messageOf(failure)),
       );
     }),
@@ -185,23 +185,23 @@ export function failoverTransport(options: FailoverOptions): Transport & { close
     const [only] = all;
     if (only && all.length === 1) {
       current = only;
-      away = null;
+      outage = null;
       return await transportOf(only)(request);
     }
     // The server in use is in doubt during an election.
     await election;
-    let server = away === null ? (find(all, current) ?? (await choose('it is not in use any more'))) : null;
+    let server = outage === null ? (find(all, current) ?? (await choose('it is no longer in use'))) : null;
     for (let left = all.length; server !== null; left--) {
       const outcome: Outcome = await attempt(transportOf(server), request);
       if (!isFailure(outcome, request)) return watched(server, answerOf(outcome), request);
       const next: ServerAddress | null = await after(server, outcome);
       const isRepeatable = request.method === 'GET' || (outcome.error !== null && isUnsent(outcome.error));
       if (next === null || left <= 1 || !isRepeatable || request.signal?.aborted) return answerOf(outcome);
-      // The other server's answer replaces this one: if its body breaks off, its connection ends, and that is all.
+      // The other server's answer replaces this one: if its body is incomplete, only its connection ends.
       if (outcome.response) readAll(outcome.response).catch(() => {});
       server = next;
     }
-    throw away ?? noAnswer([]);
+    throw outage ?? noAnswer([]);
   };
   return Object.assign(send, {
     close() {
@@ -257,7 +257,7 @@ async function readAll({ body }: ApiResponse): Promise<void> {
   for await (const _ of body);
 }
 
-/** Passes a body on, and reports that it breaks off. */
+/** Passes a body on, and reports an incomplete one. */
 async function* observed(
   body: AsyncIterable<Uint8Array>,
   onBreak: (error: unknown) => void,

@@ -16,7 +16,7 @@ export interface InformerOptions<T extends KubeObject> {
   readonly transform?: (object: T) => T;
   /**
    * The resource may be missing or forbidden, as in an older or stricter cluster: that is logged once, and retried
-   * every ten minutes, once the server cannot be starting any more.
+   * every ten minutes, once the server can no longer be starting.
    */
   readonly optional?: boolean;
   /**
@@ -359,7 +359,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         else if (refusedSince !== null) complain(`failed to ${version === null ? 'list' : 'watch'}`, error);
         else if (!isOpen) follower.lost(messageOf(error), cachedAt);
         // A first break is that of a server that restarts, or of another one that takes over.
-        else if (breaks++ > 0) complain('watch broke off again:', error);
+        else if (breaks++ > 0) complain('the watch was interrupted again:', error);
         await follower.pause(delay, signal);
       }
     }

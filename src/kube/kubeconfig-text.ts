@@ -14,11 +14,20 @@ const data = (pem: string) => Buffer.from(pem).toString('base64');
 
 /** Renders the same as `kubeconfigText` as JSON, for an agent, which reads it faster. */
 export function kubeconfigJson({ name, server, ca, cert, key }: KubeconfigOptions): string {
+  return singleKubeconfig(
+    name,
+    { 'certificate-authority-data': data(ca), server },
+    { 'client-certificate-data': data(cert), 'client-key-data': data(key) },
+  );
+}
+
+/** Renders a kubeconfig with one cluster and one user, whose fields are those of the format, as JSON. */
+export function singleKubeconfig(name: string, cluster: object, user: object): string {
   return writtenJson({
     apiVersion: 'v1',
     kind: 'Config',
-    clusters: [{ name, cluster: { 'certificate-authority-data': data(ca), server } }],
-    users: [{ name, user: { 'client-certificate-data': data(cert), 'client-key-data': data(key) } }],
+    clusters: [{ name, cluster }],
+    users: [{ name, user }],
     contexts: [{ name, context: { cluster: name, user: name } }],
     'current-context': name,
     preferences: {},

@@ -9,6 +9,8 @@ import {
   createCredentialSource,
 } from './credential-source.ts';
 import { runExecPlugin } from './exec-credentials.ts';
+import { readProxyVariables } from './proxy-environment.ts';
+import { proxyProblem } from './proxy-tunnel.ts';
 import type { Credentials } from './transport.ts';
 
 interface Kubeconfig {
@@ -20,12 +22,6 @@ interface Kubeconfig {
 
 /** Path of a pod's service account (KEP-1205). */
 const SERVICE_ACCOUNT = '/var/run/secrets/kubernetes.io/serviceaccount';
-
-/** Unsupported fields of a user or cluster that affect authentication or the connection. */
-const UNSUPPORTED: Readonly<Record<'user' | 'cluster', readonly string[]>> = {
-  user: ['auth-provider', 'username', 'password', 'as', 'as-uid', 'as-groups', 'as-user-extra'],
-  cluster: ['proxy-url'],
-};
 
 /** A context of a kubeconfig. */
 export interface ReadContext {
@@ -57,7 +53,7 @@ export function kubeconfigSource(
   const { cluster, exec } = readContext(file, contextName);
   return createCredentialSource({
     ...options,
-    read: () => readContext(file, contextName).credentials,
+    read: () => withEnvironment(readContext(file, contextName).credentials),
     execute: exec === null ? null : () => runExecPlugin(exec, dirname(file), cluster),
   });
 }
@@ -66,9 +62,15 @@ export function kubeconfigSource(
 export function inClusterSource(options: FollowOptions): CredentialSource {
   return createCredentialSource({
     ...options,
-    read: () => inClusterCredentials(process.env, options.server),
+    read: () => withEnvironment(inClusterCredentials(process.env, options.server)),
     execute: null,
   });
+}
+
+/** Adds the environment's proxies, which clients of real clusters use. */
+function withEnvironment(credentials: Credentials): Credentials {
+  const variables = readProxyVariables(process.env);
+  return variables === null ? credentials : { ...credentials, proxyVariables: variables };
 }
 
 export type FollowOptions = Pick<CredentialSourceOptions, 'server' | 'now' | 'onProblem'>;
@@ -113,15 +115,10 @@ export function readContext(file: string, contextName?: string): ReadContext {
   const cluster = config.clusters?.find((entry) => entry.name === context.cluster)?.cluster;
   if (!cluster) throw refuse(`context ${wanted}: no such cluster: ${JSON.stringify(context.cluster)}`);
   const user = config.users?.find((entry) => entry.name === context.user)?.user ?? {};
-  for (const [part, fields] of [
-    [`user ${context.user}`, UNSUPPORTED.user.filter((field) => user[field])],
-    [`cluster ${context.cluster}`, UNSUPPORTED.cluster.filter((field) => cluster[field])],
-  ] as const) {
-    if (fields.length === 0) continue;
+  if (user['auth-provider'])
     throw refuse(
-      `${part}: ${fields.join(', ')} is not supported; use a client certificate, a token, a token file or an exec plugin`,
+      `user ${context.user}: auth-provider is not supported, as in kubectl since 1.26; use an exec plugin`,
     );
-  }
   // Embedded data takes precedence over the file; paths are relative to the kubeconfig's folder.
   const pem = (source: Record<string, unknown>, field: string): string | undefined => {
     const data = source[`${field}-data`];
@@ -146,6 +143,10 @@ export function readContext(file: string, contextName?: string): ReadContext {
   if (isInsecure && ca !== undefined) {
     throw refuse(`cluster ${context.cluster}: insecure-skip-tls-verify with a certificate-authority`);
   }
+  const proxyUrl = text(cluster, 'proxy-url');
+  const badProxy = proxyUrl === undefined ? null : proxyProblem(proxyUrl);
+  if (badProxy !== null) throw refuse(`cluster ${context.cluster}: proxy-url: ${badProxy}`);
+  const headers = { ...passwordHeaders(user), ...impersonationHeaders(user) };
   const exec = user['exec'];
   return {
     cluster,
@@ -159,8 +160,32 @@ export function readContext(file: string, contextName?: string): ReadContext {
       key: pem(user, 'client-key'),
       token: text(user, 'token'),
       tokenFile: tokenFile === undefined ? undefined : resolve(dirname(file), tokenFile),
+      headers: Object.keys(headers).length > 0 ? headers : undefined,
+      proxyUrl,
     }),
   };
+}
+
+type Headers = Record<string, string | readonly string[]>;
+
+function passwordHeaders({ username, password }: Record<string, unknown>): Headers {
+  if (typeof username !== 'string' || username === '') return {};
+  const name = `${username}:${typeof password === 'string' ? password : ''}`;
+  return { authorization: `Basic ${Buffer.from(name).toString('base64')}` };
+}
+
+/** Returns the headers by which a user acts as another one. */
+function impersonationHeaders(user: Record<string, unknown>): Headers {
+  const headers: Headers = {};
+  const { as, 'as-uid': uid, 'as-groups': groups, 'as-user-extra': extra } = user;
+  if (typeof as === 'string' && as !== '') headers['impersonate-user'] = as;
+  if (typeof uid === 'string' && uid !== '') headers['impersonate-uid'] = uid;
+  if (Array.isArray(groups) && groups.length > 0) headers['impersonate-group'] = groups.map(String);
+  if (typeof extra === 'object' && extra !== null) {
+    for (const [key, values] of Object.entries(extra))
+      headers[`impersonate-extra-${encodeURIComponent(key).toLowerCase()}`] = [values].flat().map(String);
+  }
+  return headers;
 }
 
 /**

@@ -143,7 +143,7 @@ test('a holder that stops releases the lease immediately', async () => {
   await b.done;
 });
 
-test("a node's lease is renewed, also after the server was away", async () => {
+test("a node's lease is renewed, also after the server was unreachable", async () => {
   const server = miniature();
   const clock = manualClock(1_000_000);
   const ending = new AbortController();

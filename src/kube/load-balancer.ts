@@ -2,7 +2,7 @@ import { addressBytes, canonicalAddress } from '../lib/address.ts';
 import type { Lease, Service } from './types.ts';
 
 /** spec.loadBalancerClass of Services that want only Fairlead's addresses. */
-export const LOAD_BALANCER_CLASS = 'fairlead.dev/load-balancer';
+const LOAD_BALANCER_CLASS = 'fairlead.dev/load-balancer';
 
 /**
  * Annotation of Services that share an address: those with the same value do, if they request it and their ports do not

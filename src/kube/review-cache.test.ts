@@ -49,7 +49,7 @@ const ROWS: { what: string; steps: Step[] }[] = [
     ],
   },
   {
-    what: 'one that was made again is not the oldest any more',
+    what: 'one that was made again is no longer the oldest',
     steps: [
       ask('a', false, true, false),
       ...['b', 'c'].map((key) => ask(key, true, true, true)),

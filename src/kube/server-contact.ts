@@ -6,7 +6,10 @@ export interface ServerContactOptions {
   readonly logger: Logger;
 }
 
-/** What the informers of a process know together of the API server: logged once, when it goes away and when it is back. */
+/**
+ * Whether the API server answers, by the requests of all informers of a process: logged once when it becomes
+ * unreachable, and once when it answers again.
+ */
 export interface ServerContact {
   /** Returns the part of an informer of this resource. */
   follower(resource: string): Follower;

@@ -6,6 +6,9 @@ import { createSecureContext } from 'node:tls';
 import { afterRunning, systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { CredentialSource } from './credential-source.ts';
+import type { ProxyVariables } from './proxy-environment.ts';
+import { createTunnelAgent, proxyOf } from './proxy-tunnel.ts';
+import { trustPublicAuthorities } from './public-authorities.ts';
 
 /** A request to an API server. `path` begins with "/" and includes the query. */
 export interface ApiRequest {
@@ -41,18 +44,47 @@ export interface Credentials {
   readonly serverName?: string;
   /** The server's certificate is not verified. */
   readonly insecure?: true;
+  /** Sent with each request: the user to act as, or a name and password. */
+  readonly headers?: Readonly<Record<string, string | readonly string[]>>;
+  /** "http://proxy:3128", "socks5://proxy:1080": connections to the server pass this proxy. */
+  readonly proxyUrl?: string;
+  /** The proxies of the environment, which apply without `proxyUrl`. */
+  readonly proxyVariables?: ProxyVariables;
+}
+
+/** A request and the server, "10.0.0.1:6443", to which it was sent. */
+export interface SentRequest {
+  readonly method: string;
+  readonly host: string;
+}
+
+export interface Answer extends SentRequest {
+  /** The HTTP status, or "<error>" without a response. */
+  readonly code: string;
+  /** The time until the response began. */
+  readonly seconds: number;
+  /** The size of the request's body. */
+  readonly bytes: number;
 }
 
 export interface TransportOptions {
   /** Milliseconds; for the age of a token. */
   readonly now?: () => number;
-  /** Called for each response: the HTTP status, or "<error>" without a response. */
-  readonly onAnswer?: (request: { readonly method: string; readonly host: string }, code: string) => void;
+  /** Called for each response, or failure, of a request. */
+  readonly onAnswer?: (answer: Answer) => void;
+  /** Called with the size of each response's body that was read to its end, except watches. */
+  readonly onBody?: (request: SentRequest, bytes: number) => void;
   /** Returns the timeout for the next connection, with its TLS handshake; absent: that of the response. */
   readonly connectMs?: () => number;
   /** Called for each connection once it is open, before a request is sent on it. */
   readonly onConnect?: (socket: Socket) => void;
 }
+
+/**
+ * The first connection to a server makes a TLS session, which the others continue at half the cost: requests wait this long
+ * for it, at most.
+ */
+const SESSION_MS = 500;
 
 /** Failures of requests before a connection was open. */
 const unsent = new WeakSet<object>();
@@ -78,7 +110,7 @@ const KEEP_ALIVE_MS = 5000;
  */
 export function httpTransport(
   source: Credentials | CredentialSource,
-  { now = Date.now, onAnswer, connectMs = () => ANSWER_MS, onConnect }: TransportOptions = {},
+  { now = Date.now, onAnswer, onBody, connectMs = () => ANSWER_MS, onConnect }: TransportOptions = {},
 ): Transport & { close(): void } {
   let connection: Connection | null = 'server' in source ? openConnection(source) : null;
   const connect = async (): Promise<Connection> => {
@@ -98,11 +130,22 @@ export function httpTransport(
   };
 
   const send = async (request: ApiRequest): Promise<ApiResponse> => {
-    const { credentials, agent, secure, host, port, prefix } = await connect();
+    const connection = await connect();
+    const { credentials, agent, secure, host, port, prefix } = connection;
+    const isFirst = secure && connection.hasSession === null;
+    const { promise: hasSession, resolve: resume } = Promise.withResolvers<void>();
+    const resumable = isFirst ? setTimeout(resume, SESSION_MS) : undefined;
+    if (isFirst) connection.hasSession = hasSession;
+    else await connection.hasSession;
     return await new Promise((resolve, reject) => {
       const bearer = currentToken(credentials);
       let isAnswered = false;
       let isConnected = false;
+      const started = performance.now();
+      const sent: SentRequest = { method: request.method, host: `${host}:${port}` };
+      const bytes = request.body === undefined ? 0 : Buffer.byteLength(request.body);
+      const answered = (code: string) =>
+        onAnswer?.({ ...sent, code, bytes, seconds: (performance.now() - started) / 1000 });
       const outgoing = (secure ? httpsRequest : httpRequest)(
         {
           agent,
@@ -112,14 +155,15 @@ export function httpTransport(
           path: prefix + request.path,
           headers: {
             ...request.headers,
+            ...(credentials.headers as Record<string, string | string[]> | undefined),
             ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }),
-            ...(request.body === undefined ? {} : { 'content-length': Buffer.byteLength(request.body) }),
+            ...(request.body === undefined ? {} : { 'content-length': bytes }),
           },
           ...(request.signal ? { signal: request.signal } : {}),
         },
         (response: IncomingMessage) => {
           isAnswered = true;
-          onAnswer?.({ method: request.method, host: `${host}:${port}` }, String(response.statusCode ?? 0));
+          answered(String(response.statusCode ?? 0));
           if (response.statusCode === 401) {
             token = { text: '', readAt: Number.NEGATIVE_INFINITY };
             if (!('server' in source)) source.refused();
@@ -127,7 +171,10 @@ export function httpTransport(
           resolve({
             status: response.statusCode ?? 0,
             headers: response.headers as Record<string, string | undefined>,
-            body: response,
+            body:
+              onBody && !IS_WATCH.test(request.path)
+                ? counted(response, (size) => onBody(sent, size))
+                : response,
           });
         },
       );
@@ -143,6 +190,7 @@ export function httpTransport(
       // Time in which this process was busy or stopped is not the server's.
       let cancelConnect = () => {};
       outgoing.on('socket', (socket) => {
+        if (isFirst) socket.once('session', resume);
         const connected = () => {
           isConnected = true;
           cancelConnect();
@@ -154,20 +202,40 @@ export function httpTransport(
         if (ms < ANSWER_MS) cancelConnect = afterRunning(systemClock, ms, giveUp);
         socket.once(secure ? 'secureConnect' : 'connect', connected);
       });
-      outgoing.on('response', () => clearTimeout(late));
+      outgoing.on('response', () => {
+        clearTimeout(late);
+        resume();
+      });
       outgoing.on('close', () => {
         clearTimeout(late);
+        clearTimeout(resumable);
+        resume();
         cancelConnect();
       });
       outgoing.on('error', (error) => {
         if (!isConnected) unsent.add(error);
-        if (!isAnswered) onAnswer?.({ method: request.method, host: `${host}:${port}` }, '<error>');
+        if (!isAnswered) answered('<error>');
         reject(error);
       });
       outgoing.end(request.body);
     });
   };
   return Object.assign(send, { close: () => connection?.agent.destroy() });
+}
+
+const IS_WATCH = /[?&]watch=(true|1)\b/;
+
+/** Calls `end` with the size of a body when all of it has been read. */
+async function* counted(
+  body: AsyncIterable<Uint8Array>,
+  end: (bytes: number) => void,
+): AsyncGenerator<Uint8Array> {
+  let bytes = 0;
+  for await (const chunk of body) {
+    bytes += chunk.length;
+    yield chunk;
+  }
+  end(bytes);
 }
 
 /** Persistent connections to one server with one set of certificates. */
@@ -179,6 +247,8 @@ interface Connection {
   readonly port: string;
   /** Prefix of the path: "" or "/clusters/a". */
   readonly prefix: string;
+  /** Settles when the first request has a TLS session, or has failed; null before it. */
+  hasSession: Promise<void> | null;
   /** Reports whether these credentials can use this connection. */
   isOf(credentials: Credentials): boolean;
   /** Closes idle connections now and the others when their requests end. */
@@ -195,6 +265,7 @@ function openConnection(credentials: Credentials): Connection {
     });
   }
   const secure = base.protocol === 'https:';
+  if (secure && credentials.ca === undefined && credentials.insecure === undefined) trustPublicAuthorities();
   // Parsed once: each new connection would parse the certificates and the key again.
   const secureContext = secure
     ? createSecureContext({
@@ -208,11 +279,25 @@ function openConnection(credentials: Credentials): Connection {
     ...(credentials.serverName === undefined ? {} : { servername: credentials.serverName }),
     ...(credentials.insecure === undefined ? {} : { rejectUnauthorized: false }),
   };
-  const agent = secure
-    ? new HttpsAgent({ keepAlive: true, maxCachedSessions: 100, ...tls })
-    : new HttpAgent({ keepAlive: true });
-  const identity = ({ server, ca, cert, key, serverName, token, tokenFile }: Credentials) =>
-    JSON.stringify([server, ca, cert, key, serverName, token, tokenFile]);
+  const proxy = proxyOf(credentials, base);
+  const settings = secure ? { keepAlive: true, maxCachedSessions: 100, ...tls } : { keepAlive: true };
+  const agent =
+    proxy !== null
+      ? createTunnelAgent(proxy, secure, settings)
+      : secure
+        ? new HttpsAgent(settings)
+        : new HttpAgent(settings);
+  const identity = ({
+    server,
+    ca,
+    cert,
+    key,
+    serverName,
+    token,
+    tokenFile,
+    headers,
+    proxyUrl,
+  }: Credentials) => JSON.stringify([server, ca, cert, key, serverName, token, tokenFile, headers, proxyUrl]);
   const own = identity(credentials);
   return {
     credentials,
@@ -221,6 +306,7 @@ function openConnection(credentials: Credentials): Connection {
     host: base.hostname.replace(/^\[|\]$/g, ''),
     port: base.port || (secure ? '443' : '80'),
     prefix: base.pathname.replace(/\/$/, ''),
+    hasSession: null,
     isOf: (other) => identity(other) === own,
     retire() {
       agent.maxFreeSockets = 0;

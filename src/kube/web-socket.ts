@@ -1,5 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { WebSocket } from 'ws';
+import { createTunnelAgent, proxyOf } from './proxy-tunnel.ts';
+import { trustPublicAuthorities } from './public-authorities.ts';
 import type { Credentials } from './transport.ts';
 
 export interface ApiWebSocketOptions {
@@ -19,9 +21,11 @@ export function openApiWebSocket(
   credentials: Credentials,
   { path, protocol, maxMessageBytes }: ApiWebSocketOptions,
 ): WebSocket {
-  const { server, ca, cert, key, serverName, insecure, tokenFile } = credentials;
+  const { server, ca, cert, key, serverName, insecure, tokenFile, headers } = credentials;
   const token = tokenFile === undefined ? credentials.token : readFileSync(tokenFile, 'utf8').trim();
   const base = new URL(server);
+  const proxy = proxyOf(credentials, base);
+  if (ca === undefined && insecure === undefined) trustPublicAuthorities();
   const scheme = base.protocol === 'https:' ? 'wss' : 'ws';
   return new WebSocket(`${scheme}://${base.host}${base.pathname.replace(/\/$/, '')}${path}`, [protocol], {
     handshakeTimeout: HANDSHAKE_MS,
@@ -32,6 +36,10 @@ export function openApiWebSocket(
     ...(key === undefined ? {} : { key }),
     ...(serverName === undefined ? {} : { servername: serverName }),
     ...(insecure === undefined ? {} : { rejectUnauthorized: false }),
-    ...(token === undefined ? {} : { headers: { authorization: `Bearer ${token}` } }),
+    headers: {
+      ...(headers as Record<string, string | string[]> | undefined),
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    },
+    ...(proxy === null ? {} : { agent: createTunnelAgent(proxy, scheme === 'wss', {}) }),
   });
 }

@@ -38,7 +38,7 @@ function scale(amount: bigint, power: number): bigint {
 }
 
 /** Formats billionths of a unit as a canonical quantity, in binary notation if one of `like` has it. */
-export function quantityText(amount: bigint, ...like: readonly (string | undefined)[]): string {
+function quantityText(amount: bigint, ...like: readonly (string | undefined)[]): string {
   const binary = like.find((text) => text !== undefined && text !== '0' && text !== '');
   if (binary?.endsWith('i') && amount % NANO === 0n && amount > 0n) {
     let units = amount / NANO;

@@ -150,6 +150,7 @@ export async function bench(
   }
 }
 
+/** Runs the event loop until a condition holds, without real time: the clock of these tests is manual. */
 export async function until(check: () => boolean): Promise<void> {
   for (let i = 0; i < 5000; i++) {
     if (check()) return;
