@@ -18,7 +18,7 @@ export function addressFamily(address: string): IPFamily {
 }
 
 /** Returns the value of canonical IPv4 text, or -1 if `text` is not an IPv4 address. */
-export function ipv4Number(text: string): number {
+function ipv4Number(text: string): number {
   if (text.length > 15) return -1;
   let value = 0;
   let octet = -1;
@@ -51,22 +51,22 @@ export function endpointOrder(ip: string, port: number): number | string {
     .concat(port.toString(16).padStart(4, '0'));
 }
 
-/**
- * Returns the reason, in words for a message, why this address cannot be reached from other nodes, or null.
- */
+/** Returns true for 127.0.0.0/8 and ::1; `address` is canonical text. */
+export const isLoopback = (address: string): boolean => address.startsWith('127.') || address === '::1';
+
+/** Returns why other nodes cannot reach this address, for a message ("a multicast address"); null: they can. */
 export function unusableAs(address: string): string | null {
+  if (isLoopback(address)) return 'a loopback address';
   const value = ipv4Number(address);
   if (value >= 0) {
     const first = Math.floor(value / 0x1_00_00_00);
     if (value === 0) return 'the unspecified address';
-    if (first === 127) return 'a loopback address';
     if (first >= 224 && first < 240) return 'a multicast address';
     return Math.floor(value / 0x1_00_00) === 0xa9fe ? 'a link-local address' : null;
   }
   const bytes = addressBytes(address);
   if (!bytes) return 'not an address';
   if (bytes.every((byte) => byte === 0)) return 'the unspecified address';
-  if (bytes.every((byte, i) => byte === (i === 15 ? 1 : 0))) return 'a loopback address';
   const [a = 0, b = 0] = bytes;
   if (a === 0xff) return 'a multicast address';
   return a === 0xfe && (b & 0xc0) === 0x80 ? 'a link-local address' : null;

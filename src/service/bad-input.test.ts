@@ -269,7 +269,7 @@ test('two Services request the same address and port: the older gets it, and the
   );
   assert.match(
     map.findings[0]?.message ?? '',
-    /spec\.externalIPs: 203\.0\.113\.1 port 80\/TCP \(ipv4\) is in use by Service default\/b-twin, which is older/,
+    /spec\.externalIPs: 203\.0\.113\.1 port 80\/TCP \(IPv4\) is in use by Service default\/b-twin, which is older/,
   );
 });
 

@@ -1,5 +1,5 @@
 import { cidrContains } from '../lib/address.ts';
-import { addressFamily, readAddress, unusableAs } from './address-text.ts';
+import { addressFamily, isLoopback, readAddress } from './address-text.ts';
 import type { Endpoint, Frontend, NodeView, NoRouteReason, Packet, ServiceMap } from './model.ts';
 import { frontendKey } from './service-compiler.ts';
 
@@ -53,7 +53,7 @@ export function decide(map: ServiceMap, packet: Packet): Verdict {
   const destination = readAddress(packet.destination);
   if (source === null || destination === null) return without('pass', 'no-service');
   if (map.node.ownServiceAddresses.includes(destination)) return without('pass', 'own-service-address');
-  const loopback = unusableAs(destination) === 'a loopback address';
+  const loopback = isLoopback(destination);
   if (loopback && packet.sourceClass !== 'node') return without('drop', 'martian');
   const frontend = findFrontend(map, packet, destination, loopback);
   if (!frontend) return guardRail(map, destination);
@@ -78,8 +78,8 @@ export function decide(map: ServiceMap, packet: Packet): Verdict {
 /**
  * Returns true if node ports answer on this address, which the caller knows to be an address of the node.
  */
-export function isNodePortAddress(node: NodeView, address: string): boolean {
-  if (unusableAs(address) === 'a loopback address') return node.localhostNodePorts;
+function isNodePortAddress(node: NodeView, address: string): boolean {
+  if (isLoopback(address)) return node.localhostNodePorts;
   const selected = node.nodePortAddresses[addressFamily(address)];
   return selected.all || selected.cidrs.some((cidr) => cidrContains(cidr, address));
 }

@@ -31,7 +31,7 @@ export function sameFrontend(a: Frontend, b: Frontend): boolean {
   );
 }
 
-export function sameRoutes(a: Frontend['routes'], b: Frontend['routes']): boolean {
+function sameRoutes(a: Frontend['routes'], b: Frontend['routes']): boolean {
   return (
     a === b || (sameRoute(a.pod, b.pod) && sameRoute(a.node, b.node) && sameRoute(a.external, b.external))
   );

@@ -1,3 +1,4 @@
+import { FAMILY_NAMES } from '../lib/address.ts';
 import type { ResolvedConflict } from './conflict-resolution.ts';
 import type { Finding, Frontend, FrontendKind } from './model.ts';
 
@@ -17,7 +18,7 @@ export function conflictFinding({ winner, loser, value }: ResolvedConflict<Front
     reason: 'FrontendConflict',
     object: { kind: 'Service', namespace: value.owner.namespace, name: value.owner.name },
     message:
-      `${FIELD[value.kind]}: ${where}/${value.protocol} (${value.family}) is in use by Service ${winner.owner}, ` +
+      `${FIELD[value.kind]}: ${where}/${value.protocol} (${FAMILY_NAMES[value.family]}) is in use by Service ${winner.owner}, ` +
       `which ${age}: use another address or port here`,
   };
 }

@@ -1,4 +1,4 @@
-import { type Cidr, cidrContains, hostCidr, type IPFamily, parseCidr } from '../lib/address.ts';
+import { type Cidr, cidrContains, FAMILY_NAMES, hostCidr, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { addressFamily, readAddress } from './address-text.ts';
 import type { LocalDetection, NodePortAddresses, NodeView } from './model.ts';
@@ -26,7 +26,6 @@ export interface NodeSettings {
 }
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
-const LABEL: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 const KEYWORDS = ['primary', 'localhost', 'all'];
 
 /**
@@ -42,8 +41,8 @@ export function readNodeView(
   const primary = addresses[0] === undefined ? null : addressFamily(addresses[0]);
   if (primary && !settings.families.includes(primary)) {
     throw badConfig(
-      `the node's primary address ${addresses[0]} is ${LABEL[primary]}, which this proxy cannot handle on this node`,
-      `enable ${LABEL[primary]} in the kernel, or configure an address of the other family as the node's first`,
+      `the node's primary address ${addresses[0]} is ${FAMILY_NAMES[primary]}, which this proxy cannot handle on this node`,
+      `enable ${FAMILY_NAMES[primary]} in the kernel, or configure an address of the other family as the node's first`,
     );
   }
   const own = (family: IPFamily) => addresses.find((address) => addressFamily(address) === family) ?? null;
@@ -119,7 +118,7 @@ function localDetection(
   const cidrs = mode === 'ClusterCIDR' ? settings.clusterCidrs : podCidrs(object);
   const first = (family: IPFamily) => cidrs.find((cidr) => cidr.family === family) ?? null;
   if (cidrs.length > 0 && used.length > 0 && !used.some((family) => first(family) !== null)) {
-    const families = used.map((family) => LABEL[family]).join(' and ');
+    const families = used.map((family) => FAMILY_NAMES[family]).join(' and ');
     throw badConfig(
       `${field}: ${cidrs.map((cidr) => cidr.text).join(', ')} is of another family than the node, which has ${families}`,
       `add a network of ${families}, or use another detectLocalMode`,
@@ -128,7 +127,7 @@ function localDetection(
   for (const family of used) {
     if (first(family)) continue;
     warnings.push(
-      `${field} has no ${LABEL[family]} network: ${LABEL[family]} traffic from pods cannot be distinguished from outside traffic, so ` +
+      `${field} has no ${FAMILY_NAMES[family]} network: ${FAMILY_NAMES[family]} traffic from pods cannot be distinguished from outside traffic, so ` +
         'clients outside are not masqueraded to cluster IPs and externalTrafficPolicy applies to pods too',
     );
   }
@@ -152,7 +151,7 @@ function warnAboutNodePorts(settings: NodeSettings, used: readonly IPFamily[], w
   for (const family of used) {
     if (entries.some((entry) => parseCidr(entry)?.family === family)) continue;
     warnings.push(
-      `nodePortAddresses has no ${LABEL[family]} network: node ports answer on every ${LABEL[family]} address`,
+      `nodePortAddresses has no ${FAMILY_NAMES[family]} network: node ports answer on every ${FAMILY_NAMES[family]} address`,
     );
   }
 }

@@ -1,4 +1,4 @@
-import { type Frontend, type Pool, SOURCE_CLASSES } from './model.ts';
+import { type Endpoint, type Frontend, type Pool, SOURCE_CLASSES } from './model.ts';
 
 /** Returns the distinct pools that a frontend's routes forward to. */
 export function poolsOf({ routes }: Pick<Frontend, 'routes'>): Pool[] {
@@ -8,4 +8,21 @@ export function poolsOf({ routes }: Pick<Frontend, 'routes'>): Pool[] {
     if (route.action === 'forward') pools.add(route.pool);
   }
   return [...pools];
+}
+
+/** Returns "10.244.1.2 8080". */
+export const endpointPlace = ({ ip, port }: Pick<Endpoint, 'ip' | 'port'>): string => `${ip} ${port}`;
+
+/** Returns the keys of the endpoints that no longer serve a source class; null `after`: all. */
+export function lostEndpoints(before: Frontend, after: Frontend | null): Set<string> {
+  const lost = new Set<string>();
+  for (const source of SOURCE_CLASSES) {
+    const [old, now] = [before.routes[source], after?.routes[source]];
+    if (old.action !== 'forward' || old === now) continue;
+    const serving = new Set(now?.action === 'forward' ? now.pool.endpoints.map(endpointPlace) : []);
+    for (const endpoint of old.pool.endpoints) {
+      if (!serving.has(endpointPlace(endpoint))) lost.add(endpointPlace(endpoint));
+    }
+  }
+  return lost;
 }

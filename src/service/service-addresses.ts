@@ -1,4 +1,4 @@
-import { type Cidr, type IPFamily, sloppyCidr } from '../lib/address.ts';
+import { type Cidr, FAMILY_NAMES, type IPFamily, sloppyCidr } from '../lib/address.ts';
 import { addressFamily, readAddress, unusableAs } from './address-text.ts';
 import { asRecord, type FindingList, type Raw, show } from './finding-list.ts';
 import type { ParsedService } from './service-reader.ts';
@@ -103,7 +103,8 @@ export function readSourceRanges(
   }
   for (const family of new Set(vips.map(addressFamily))) {
     if (ranges[family]) continue;
-    const [label, all] = family === 'ipv4' ? ['IPv4', '0.0.0.0/0'] : ['IPv6', '::/0'];
+    const label = FAMILY_NAMES[family];
+    const all = family === 'ipv4' ? '0.0.0.0/0' : '::/0';
     findings.add(
       'SourceRangesMissFamily',
       path,

@@ -39,7 +39,7 @@ export interface ParsedService {
   readonly options: ServiceOptions;
 }
 
-export const DEFAULT_OPTIONS: ServiceOptions = { ipvsScheduler: null, balance: 'random', failover: true };
+const DEFAULT_OPTIONS: ServiceOptions = { ipvsScheduler: null, balance: 'random', failover: true };
 const IPVS_SCHEDULERS = [
   'rr',
   'wrr',

@@ -5,8 +5,7 @@ import { decide } from './decide.ts';
 import { diff, snapshot } from './diff.ts';
 import { endpointKey } from './endpoint-key.ts';
 import type { Change, Frontend, ServiceMap } from './model.ts';
-import { createServiceTable } from './service-table.ts';
-import { applyEdit, randomCluster } from './testing/random-cluster.ts';
+import { applyEdit, randomCluster, serviceTableOf } from './testing/random-cluster.ts';
 
 const CLUSTERS = 30;
 const EDITS = 60;
@@ -14,9 +13,7 @@ const EDITS = 60;
 test('incremental commits yield the same map as a full compile, and the exact changes between maps', () => {
   for (let seed = 1; seed <= CLUSTERS; seed++) {
     const cluster = randomCluster(seed);
-    const table = createServiceTable(cluster.node);
-    for (const service of cluster.services.values()) table.setService(service);
-    for (const slice of cluster.slices.values()) table.setSlice(slice);
+    const table = serviceTableOf(cluster);
     let before: ServiceMap | null = null;
     for (let round = 0; round < EDITS; round++) {
       const { map, change } = table.commit();

@@ -1,4 +1,4 @@
-import type { IPFamily } from '../lib/address.ts';
+import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import { addressFamily, readAddress, unusableAs } from './address-text.ts';
 import { asRecord, createFindingList, type FindingList, type Raw, show } from './finding-list.ts';
 import type { Finding, Protocol } from './model.ts';
@@ -144,7 +144,7 @@ function readMembers(
           ? unusableAs(ip)
           : 'of the other family';
     if (ip === null || problem !== null) {
-      const text = `${show(addresses[0])} is ${problem}: this slice is of ${family === 'ipv4' ? 'IPv4' : 'IPv6'}`;
+      const text = `${show(addresses[0])} is ${problem}: this slice is of ${FAMILY_NAMES[family]}`;
       findings.add('InvalidEndpointAddress', `${path}.addresses[0]`, text, 'error');
       continue;
     }

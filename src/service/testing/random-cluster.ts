@@ -1,7 +1,7 @@
 import { endpointKey } from '../endpoint-key.ts';
 import type { NodeView, Packet, Protocol, ServiceMap } from '../model.ts';
 import type { EndpointSliceObject, ServiceObject, SliceEndpoint } from '../objects.ts';
-import type { ServiceTable } from '../service-table.ts';
+import { createServiceTable, type ServiceTable } from '../service-table.ts';
 import { nastyService, nastySlice } from './nasty-objects.ts';
 import { createRandom, type Random } from './random.ts';
 import { randomEndpoint, randomNode, randomService, randomSlice } from './random-objects.ts';
@@ -152,6 +152,14 @@ export function randomCluster(seed: number, options: RandomClusterOptions = {}):
     },
     packet: (map) => randomPacket(random, map, dual),
   };
+}
+
+/** Returns a table with the cluster's present objects, not yet committed. */
+export function serviceTableOf(cluster: RandomCluster): ServiceTable {
+  const table = createServiceTable(cluster.node);
+  for (const service of cluster.services.values()) table.setService(service);
+  for (const slice of cluster.slices.values()) table.setSlice(slice);
+  return table;
 }
 
 /** Applies an edit to a table, as the agent does with watched changes. */

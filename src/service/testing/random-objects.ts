@@ -1,3 +1,4 @@
+import { FAMILY_NAMES } from '../../lib/address.ts';
 import type { LocalDetection, NodeView, Protocol } from '../model.ts';
 import type { EndpointSliceObject, ServiceObject, SliceEndpoint } from '../objects.ts';
 import type { Random } from './random.ts';
@@ -100,7 +101,7 @@ export function randomSlice(
       name: `${service}-${random.integer(3)}-${family}`,
       labels: { 'kubernetes.io/service-name': service },
     },
-    addressType: family === 'ipv4' ? 'IPv4' : 'IPv6',
+    addressType: FAMILY_NAMES[family],
     ports: ports.map(({ name = '', protocol = 'TCP' }, i) => ({ name, protocol, port: target + i })),
     endpoints: Array.from({ length: random.integer(6) }, () => randomEndpoint(random, family, hinted)),
   };
