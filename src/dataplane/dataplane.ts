@@ -25,6 +25,14 @@ export interface ApplyReport {
   readonly failed: readonly { readonly key: string; readonly error: Error }[];
 }
 
+/** Packets counted by rules of iptables mode since they were written, of all families. */
+export interface CountedPackets {
+  /** Dropped because connection tracking calls them invalid. */
+  readonly invalidDropped: number;
+  /** First packets of connections to node ports on 127.0.0.0/8. */
+  readonly loopbackAccepted: number;
+}
+
 /** Completes a report with the frontends that could not be programmed, and logs each. */
 export function withFailures(
   report: Omit<ApplyReport, 'failed'>,
@@ -40,9 +48,28 @@ export function withFailures(
 
 /** A difference between the kernel and the map, found by `verify`. */
 export interface Drift {
-  /** The kernel object, as a user would look it up: "table ip fairlead map svc element …". */
+  /** The kernel object, as a user would look it up: "table ip fairlead map services element …". */
   readonly object: string;
   readonly kind: 'missing' | 'unexpected' | 'different';
+}
+
+/** Compares what should exist with what was found, by key. `nameOf` names the object; `isSame` compares values of one key. */
+export function driftsBetween<K, W, F>(
+  wanted: ReadonlyMap<K, W>,
+  found: ReadonlyMap<K, F>,
+  nameOf: (key: K, value: W | F) => string,
+  isSame: (wanted: W, found: F) => boolean = () => true,
+): Drift[] {
+  const drifts: Drift[] = [];
+  for (const [key, value] of wanted) {
+    const there = found.get(key);
+    if (there === undefined) drifts.push({ object: nameOf(key, value), kind: 'missing' });
+    else if (!isSame(value, there)) drifts.push({ object: nameOf(key, value), kind: 'different' });
+  }
+  for (const [key, value] of found) {
+    if (!wanted.has(key)) drifts.push({ object: nameOf(key, value), kind: 'unexpected' });
+  }
+  return drifts;
 }
 
 /** The options of all modes. */
@@ -63,7 +90,7 @@ export interface DataplaneOptions {
 
 /** One step of a packet's path in the kernel, for `explain`. */
 export interface KernelStep {
-  /** As shown by the mode's own tool: "nft: table ip fairlead, map svc, element 10.96.0.10 . tcp . 80". */
+  /** As shown by the mode's own tool: "nft: table ip fairlead, map services, element 10.96.0.10 . tcp . 80". */
   readonly object: string;
   readonly effect: string;
 }
@@ -87,6 +114,8 @@ export interface Dataplane {
   verify(): Promise<readonly Drift[]>;
   /** Returns the kernel objects that this packet to a frontend passes, in order. */
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
+  /** Reads what rules of the mode have counted; calls may overlap others. Absent in modes without such rules. */
+  countedPackets?(): Promise<CountedPackets>;
   /**
    * Calls back for the events of flows through Services that the mode itself observes. Absent in modes whose flows
    * connection tracking observes.
@@ -96,7 +125,7 @@ export interface Dataplane {
    * Returns true if this is the address of one of the mode's UDP listeners: connection tracking entries
    * that lead to it are not stale. Absent in modes without listeners.
    */
-  readonly listening?: (at: SocketAddress) => boolean;
+  readonly isListener?: (at: SocketAddress) => boolean;
   /**
    * Closes descriptors and listeners of this process; the kernel's state stays and traffic continues. After a switch to
    * another mode this may take a second, until packets in flight have arrived.

@@ -41,7 +41,7 @@ function suite(mode: TranslatingMode): void {
     reconciler = createConntrackReconciler({
       families: FAMILIES,
       netns,
-      listening: (at) => dataplane.listening?.(at) ?? false,
+      isListener: (at) => dataplane.isListener?.(at) ?? false,
     });
     flows = new ConntrackConnection(netns);
   });
@@ -188,6 +188,36 @@ function suite(mode: TranslatingMode): void {
 
   // In userspace mode the proxy has separate connections, which it ends itself.
   if (mode === 'userspace') return;
+  test('a mode that translates elsewhere looks for stale flows only while those of an earlier mode are left', async () => {
+    let passes = 0;
+    const other = createConntrackReconciler({
+      families: FAMILIES,
+      netns: topology.namespace('node'),
+      translates: () => false,
+      onPass: () => void passes++,
+    });
+    closers.push(() => void other.close());
+    const [one, two] = [serviceMap(dns('pod1')), serviceMap(dns('pod2'))];
+    const passesOf = async (change: () => void) => {
+      const before = passes;
+      change();
+      // A second pass follows.
+      await other.settled();
+      await other.settled();
+      return passes > before;
+    };
+    await start(one);
+    const { ask } = await client('pod3', CLUSTER_IP.ipv4, PORT);
+    assert.equal(await ask(), 'pod1');
+    assert.equal(await passesOf(() => other.sync(one)), true);
+    await dataplane.apply(changeBetween(one, two), two);
+    assert.equal(await passesOf(() => other.apply(changeBetween(one, two))), true);
+    assert.equal(await ask(), 'pod2');
+    for (const family of FAMILIES) await flows.delete(flows.list(family, { protocol: 17 }));
+    assert.equal(await passesOf(() => other.sync(two)), true, 'there may be flows of an earlier mode');
+    assert.equal(await passesOf(() => other.apply(changeBetween(two, one))), false);
+  });
+
   test('a TCP connection to a draining endpoint continues; a connection to a removed endpoint ends', async () => {
     const port = 7070;
     const server = createServer((socket) => {

@@ -12,8 +12,7 @@ import { hexOf } from '../nft/encoding.ts';
 import { decide } from '../service/decide.ts';
 import { snapshot } from '../service/diff.ts';
 import type { Packet, Protocol, ServiceMap } from '../service/model.ts';
-import { createServiceTable } from '../service/service-table.ts';
-import { applyEdit, randomCluster } from '../service/testing/random-cluster.ts';
+import { applyEdit, randomCluster, serviceTableOf } from '../service/testing/random-cluster.ts';
 import { type KernelTable, readKernelTable } from './testing/kernel-table.ts';
 import { inInterface, isConsistent, isForNode } from './testing/packet-class.ts';
 import { createWalk, UNTOUCHED } from './testing/rules-interpreter.ts';
@@ -45,9 +44,7 @@ for (let seed = 31; seed <= 33; seed++) {
     const [connection, otherConnection] = [new NftConnection(netns), new NftConnection(other)];
     try {
       for (const name of [netns, other]) giveAddresses(name, [cluster.node.ipv4, cluster.node.ipv6]);
-      const table = createServiceTable(cluster.node);
-      for (const object of cluster.services.values()) table.setService(object);
-      for (const object of cluster.slices.values()) table.setSlice(object);
+      const table = serviceTableOf(cluster);
       await dataplane.sync(table.commit().map);
       const actions: Record<string, number> = {};
       for (let round = 0; round < ROUNDS; round++) {

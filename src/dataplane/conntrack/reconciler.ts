@@ -9,12 +9,15 @@ import { systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
+import { endpointPlace, lostEndpoints } from '../../service/pools.ts';
 import type { DataplaneOptions } from '../dataplane.ts';
-import { createServingIndex } from './serving-index.ts';
+import { createServingIndex, isTranslated } from './serving-index.ts';
 
 export interface ConntrackOptions extends Pick<DataplaneOptions, 'families' | 'netns' | 'logger' | 'clock'> {
-  /** `Dataplane.listening` of the modes in use. Default: none has listeners. */
-  readonly listening?: (at: SocketAddress) => boolean;
+  /** `Dataplane.isListener` of the modes in use. Default: none has listeners. */
+  readonly isListener?: (at: SocketAddress) => boolean;
+  /** Whether the mode in use translates flows in connection tracking. Default: it does. */
+  readonly translates?: () => boolean;
   /** Called after each pass over a family's table. For metrics. */
   readonly onPass?: (pass: ConntrackPass) => void;
 }
@@ -55,11 +58,14 @@ const GATHER_MS = 25;
 const AGAIN_MS = 1000;
 
 export function createConntrackReconciler(options: ConntrackOptions): ConntrackReconciler {
-  const { families, netns, logger = silentLogger, clock = systemClock, listening, onPass } = options;
+  const { families, netns, logger = silentLogger, clock = systemClock, isListener, onPass } = options;
+  const translates = options.translates ?? (() => true);
   const connection = new ConntrackConnection(netns);
   const index = createServingIndex();
   let cancel: (() => void) | null = null;
   let dueAgain = false;
+  /** Whether there may be flows that a mode has translated: without them, a change leaves no stale entries. */
+  let mayBeTranslated = true;
   let running: Promise<void> | null = null;
   let closed = false;
   let waiting: (() => void)[] = [];
@@ -82,7 +88,10 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   async function pass(): Promise<void> {
     const again = dueAgain;
     try {
-      for (const family of families) await passFamily(family);
+      let isAny = translates();
+      for (const family of families) isAny = (await passFamily(family)) || isAny;
+      // Otherwise a whole map came meanwhile.
+      if (cancel === null) mayBeTranslated = isAny;
     } catch (error) {
       logger.warn(
         { error: messageOf(error) },
@@ -96,7 +105,8 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     else index.forgetGone();
   }
 
-  async function passFamily(family: IPFamily): Promise<void> {
+  /** Deletes the stale entries of a family; returns whether there are translated ones. */
+  async function passFamily(family: IPFamily): Promise<boolean> {
     const started = performance.now();
     const isNodeAddress = nodeAddresses(family);
     const unreplied = { mask: FLOW_STATUS.seenReply, value: 0 };
@@ -111,16 +121,17 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
       examined++;
       if (!index.isStale(flow, isNodeAddress)) continue;
       const { source: ip, sourcePort: port } = flow.reply;
-      if (!listening?.({ ip, port })) stale.push(flow);
+      if (!isListener?.({ ip, port })) stale.push(flow);
     }
     const deleted = await connection.delete(stale);
     if (deleted > 0) logger.debug({ family, deleted }, 'deleted stale connection tracking entries');
     onPass?.({ family, examined, deleted, durationMs: performance.now() - started });
+    return listed.some(isTranslated);
   }
 
   /** Compares addresses, because IPVS sets no status bit for translated flows. */
   function connectionsTo(endpoints: readonly SocketAddress[]): Flow[] {
-    const wanted = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
+    const wanted = new Set(endpoints.map(endpointPlace));
     return families.flatMap((family) =>
       [PROTOCOL_NUMBER.TCP, PROTOCOL_NUMBER.SCTP].flatMap((protocol) =>
         connection
@@ -164,12 +175,15 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   return {
     sync(map) {
       index.reset(map);
+      mayBeTranslated = true;
       schedule(0, true);
     },
 
     apply(change) {
       index.apply(change);
-      if (change.frontends.some(needsPass)) schedule(GATHER_MS, true);
+      mayBeTranslated ||= translates();
+      if (!mayBeTranslated) index.forgetGone();
+      else if (change.frontends.some(needsPass)) schedule(GATHER_MS, true);
     },
 
     async endConnections(endpoints) {
@@ -183,7 +197,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
     connected(endpoints) {
       const found = new Set(connectionsTo(endpoints).map(({ reply }) => nameOf(reply)));
-      return endpoints.filter(({ ip, port }) => found.has(`${ip} ${port}`));
+      return endpoints.filter((endpoint) => found.has(endpointPlace(endpoint)));
     },
 
     settled() {
@@ -209,12 +223,10 @@ function needsPass({ before, after }: Change['frontends'][number]): boolean {
   if (!before) return true;
   if (before.protocol !== 'UDP') return false;
   if (!after) return true;
+  if (lostEndpoints(before, after).size > 0) return true;
+  // In the userspace mode another pool has another listener.
   return SOURCE_CLASSES.some((source) => {
     const [old, now] = [before.routes[source], after.routes[source]];
-    if (old === now || old.action !== 'forward') return false;
-    // In the userspace mode another pool has another listener.
-    if (now.action !== 'forward' || now.pool.id !== old.pool.id) return true;
-    const serving = new Set(now.pool.endpoints.map(({ ip, port }) => `${ip} ${port}`));
-    return old.pool.endpoints.some(({ ip, port }) => !serving.has(`${ip} ${port}`));
+    return old.action === 'forward' && now.action === 'forward' && now.pool.id !== old.pool.id;
   });
 }

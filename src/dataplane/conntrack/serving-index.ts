@@ -1,9 +1,8 @@
-import type { Flow } from '../../kernel/conntrack/flow.ts';
-import { FLOW_STATUS } from '../../kernel/conntrack/flow.ts';
+import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Change, Frontend, Protocol, ServiceMap } from '../../service/model.ts';
-import { poolsOf } from '../../service/pools.ts';
+import { endpointPlace, poolsOf } from '../../service/pools.ts';
 
 /** "address port" of the endpoints that flows may lead to; only of UDP, whose flows are compared. */
 type Serving = ReadonlySet<string>;
@@ -35,7 +34,7 @@ export function createServingIndex(): ServingIndex {
       return;
     }
     const served = poolsOf(frontend).flatMap(({ endpoints, spared = [] }) => [...endpoints, ...spared]);
-    serving.set(key, new Set(served.map(({ ip, port }) => `${ip} ${port}`)));
+    serving.set(key, new Set(served.map(endpointPlace)));
   }
 
   function find(flow: Flow, isNodeAddress: (address: string) => boolean): Serving | 'gone' | null {
@@ -86,7 +85,7 @@ export function createServingIndex(): ServingIndex {
 }
 
 /** IPVS, whose open connections outlast a switch to another mode, sets no status bit. */
-function isTranslated({ status, original, reply }: Flow): boolean {
+export function isTranslated({ status, original, reply }: Flow): boolean {
   if ((status & FLOW_STATUS.destinationNat) !== 0) return true;
   return original.destination !== reply.source || original.destinationPort !== reply.sourcePort;
 }

@@ -1,6 +1,6 @@
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { addressWords, be16Port, writeAddress } from '../../nft/encoding.ts';
-import type { Endpoint, Frontend, PortRef } from '../../service/model.ts';
+import type { Frontend, PortRef } from '../../service/model.ts';
 
 /**
  * The key of a map of frontends. `address`: destination, protocol and port, for Services' addresses.
@@ -47,5 +47,3 @@ export const portName = ({ namespace, name, portName: port }: PortRef): string =
 
 /** Returns the comment that `nft list` shows on a frontend's elements. */
 export const commentOf = ({ owner }: Pick<Frontend, 'owner'>): string => portName(owner);
-
-export const endpointKey = ({ ip, port }: Pick<Endpoint, 'ip' | 'port'>): string => `${ip} ${port}`;

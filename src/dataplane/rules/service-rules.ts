@@ -4,6 +4,7 @@ import { type IPFamily, LOOPBACK } from '../../lib/address.ts';
 import { maskOf } from '../../nft/ranges.ts';
 import {
   addressFields,
+  destinationIsLocal,
   deviceName,
   drop,
   type Field,
@@ -12,6 +13,8 @@ import {
   inSet,
   is,
   isNot,
+  jump,
+  masquerade,
   notInSet,
   type Rule,
   rejectPacket,
@@ -49,8 +52,19 @@ export interface ServiceRules {
   podsGoTo(chain: string): Rule[];
   /** Drops packets from outside a frontend's source ranges. */
   readonly restricted: Rule;
+  /**
+   * For modes that translate in hooks of type nat: where each of these hooks leads to, and the chains of a source class.
+   * `look` looks up frontends; `loopback`: what the node's processes pass first on the way to node ports.
+   */
+  enter(from: 'external' | 'node'): Rule[];
+  classChains(name: SourceClass, look: (keying: Keying) => Rule[], loopback: readonly Rule[]): ChainSpec[];
   /** Ends the lookup of node ports, with `verdict`, for destinations on which they do not answer. */
   notNodePorts(verdict: Statement): Rule[];
+  /**
+   * Masquerades packets that return to their own sender. Those of the node to itself stay on it, and need no masquerading: an
+   * endpoint in the host network would make its node's own connections come from an address of `lo`.
+   */
+  readonly hairpin: Rule;
   /** Rejects as a host without a listening process does. */
   readonly reject: ChainSpec;
   /** For packets that match no frontend: rejects other ports of cluster IPs, drops unallocated Service addresses. */
@@ -94,6 +108,16 @@ export function createServiceRules(family: IPFamily, node: NodeView): ServiceRul
   };
 
   const hasPods = pods !== null;
+  const restricted: Rule = [
+    inSet('restricted', ...keys.address),
+    notInSet('allowed-sources', ...keys.address, source),
+    drop,
+  ];
+  const podsGoTo = (chain: string): Rule[] => (hasPods ? [[...fromPod(is), goto(chain)]] : []);
+  const notNodePorts = (verdict: Statement): Rule[] => [
+    [toLoopback, verdict],
+    ...(everyAddress ? [] : [[notInSet('nodeport-networks', destination), verdict]]),
+  ];
   return {
     family,
     source,
@@ -101,20 +125,32 @@ export function createServiceRules(family: IPFamily, node: NodeView): ServiceRul
     address,
     hasPods,
     classes: hasPods ? SOURCE_CLASSES : ['node', 'external'],
-    podsGoTo: (chain) => (hasPods ? [[...fromPod(is), goto(chain)]] : []),
+    podsGoTo,
     key: (keying) => keys[keying],
     types,
     toLoopback,
     notFromPod: fromPod(isNot),
-    restricted: [
-      inSet('restricted', ...keys.address),
-      notInSet('allowed-sources', ...keys.address, source),
-      drop,
-    ],
-    notNodePorts: (verdict) => [
-      [toLoopback, verdict],
-      ...(everyAddress ? [] : [[notInSet('nodeport-networks', destination), verdict]]),
-    ],
+    hairpin: [isNot('meta.oifname', deviceName('lo')), inSet('hairpin', source, destination), masquerade],
+    restricted,
+    enter: (from) => [restricted, ...podsGoTo('from-pod'), [goto(`from-${from}`)]],
+    classChains(name, look, loopback) {
+      const ports = `node-ports-from-${name}`;
+      return [
+        {
+          name: ports,
+          rules: [
+            ...(name === 'node' && node.localhostNodePorts ? loopback : []),
+            ...notNodePorts(goBack),
+            ...look('port'),
+          ],
+        },
+        {
+          name: `from-${name}`,
+          rules: [...look('address'), [destinationIsLocal, jump(ports)], [goto('guard-rails')]],
+        },
+      ];
+    },
+    notNodePorts,
     reject: {
       name: 'reject',
       rules: [[is('meta.l4proto', PROTOCOL_NUMBER.TCP), resetTcp], [rejectPacket]],

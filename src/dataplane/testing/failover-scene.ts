@@ -8,7 +8,7 @@ import {
   startFailover,
 } from '../../failover/failover.ts';
 import { listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
-import { type IPFamily, parseCidr } from '../../lib/address.ts';
+import { FAMILY_NAMES, type IPFamily, parseCidr } from '../../lib/address.ts';
 import { pause, systemClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
 import type { ServiceMap } from '../../service/model.ts';
@@ -139,7 +139,7 @@ export async function createFailoverScene(
       name: `web-${family}`,
       labels: { 'kubernetes.io/service-name': 'web' },
     },
-    addressType: family === 'ipv4' ? 'IPv4' : 'IPv6',
+    addressType: FAMILY_NAMES[family],
     ports: [{ name: 'http', protocol: 'TCP', port: TARGET }],
     endpoints: places.map(
       (place): SliceEndpoint => ({

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { pause, systemClock } from '../../lib/clock.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import type { Dataplane } from '../dataplane.ts';
 import { ALL, type ServiceScene } from './service-scene.ts';
 
@@ -70,8 +71,7 @@ export function testForeignChanges(
     nft('flush', 'chain', 'ip', table, chain);
     nft('delete', 'element', 'ip6', table, frontends, '{ fd00:96::60 . tcp . 80 }');
     nft('add', 'element', 'ip', table, addresses, '{ 1.2.3.4 }');
-    for (let i = 0; i < 100 && noticed === 0; i++) await pause(systemClock, 20);
-    assert.ok(noticed > 0);
+    await eventually(() => noticed > 0);
     const drifts = (await scene.dataplane.verify()).map(({ object, kind }) => `${kind} ${object}`);
     assert.deepEqual(drifts.sort(), [
       `different table ip ${table} chain ${chain}`,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { cidr, frontend, NODE } from './service-map.ts';
-import type { ServiceScene } from './service-scene.ts';
+import { FAMILIES, PROTOCOLS, type ServiceScene, TARGET } from './service-scene.ts';
 
 /** Tests changes of a node's settings. */
 export function testNodeSettings(scene: ServiceScene): void {
@@ -33,6 +33,22 @@ export function testNodeSettings(scene: ServiceScene): void {
     assert.equal(await scene.ask('outside', 'TCP', '192.0.2.10', 30082), 'refused');
     assert.match(await scene.ask('outside', 'TCP', '10.244.1.1', 30082), /^pod2/);
     assert.equal(await scene.ask('node', 'TCP', '::1', 30082), 'refused');
+    await scene.expectVerified();
+  });
+
+  test("a Service's server on the node itself does not change the source of the node's own connections", async () => {
+    const { topology } = scene;
+    await topology.serve('node', TARGET);
+    for (const address of ['198.51.100.1/32', 'fd00:51::1/128 nodad'])
+      topology.configure('node', `addr add ${address} dev lo`);
+    await scene.sync(scene.service(83, ['node']));
+    for (const family of FAMILIES) {
+      const own = topology.address('node', family);
+      for (const protocol of PROTOCOLS)
+        assert.equal(await scene.ask('node', protocol, own, TARGET), `node ${own}`);
+      const [address, port] = scene.destination('ClusterIP', family, 83);
+      assert.match(await scene.ask('pod1', 'TCP', address, port), /^node /);
+    }
     await scene.expectVerified();
   });
 }

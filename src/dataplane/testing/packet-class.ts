@@ -23,7 +23,11 @@ export function inInterface(packet: Packet, { node: { localDetection } }: Servic
 }
 
 /** Returns true if the destination is an address of the node, unless the packet says so itself. */
-export function isForNode({ destination, destinationIsLocal }: Packet, { node }: ServiceMap): boolean {
-  const own = [node.ipv4, node.ipv6, '::1'].includes(destination) || destination.startsWith('127.');
-  return destinationIsLocal ?? own;
+export function isForNode({ destination, destinationIsLocal }: Packet, map: ServiceMap): boolean {
+  return destinationIsLocal ?? isOwnAddress(destination, map);
+}
+
+/** Returns true if the node itself has the address. */
+export function isOwnAddress(address: string, { node }: ServiceMap): boolean {
+  return [node.ipv4, node.ipv6, '::1'].includes(address) || address.startsWith('127.');
 }

@@ -87,3 +87,25 @@ export function testHairpin(scene: ServiceScene): void {
     );
   });
 }
+
+/** Tests an external IP that is the address of another host on the node's link, such as another node. */
+export function testAddressOfAnotherNode(scene: ServiceScene): void {
+  test('an external IP that is another node’s address: one port is the Service, the others are that node', async () => {
+    const { topology } = scene;
+    await topology.serve('outside', 7790);
+    const frontends = scene
+      .service(41, ALL)
+      .map((one) =>
+        one.kind === 'LoadBalancer' ? { ...one, address: topology.address('outside', one.family) } : one,
+      );
+    assert.deepEqual((await scene.sync(frontends)).failed, []);
+    for (const from of ['pod3', 'node'] as const) {
+      await everywhere(async (family, protocol) => {
+        const address = topology.address('outside', family);
+        await scene.expectPlaces(from, protocol, [address, 80], ALL, true);
+        assert.match(await scene.ask(from, protocol, address, 7790), /^outside /, from);
+      });
+    }
+    await scene.expectVerified();
+  });
+}

@@ -19,6 +19,8 @@ export interface Outcome {
 export interface KernelPacket {
   readonly packet: Packet;
   readonly destinationIsLocal: boolean;
+  /** Returns true if an endpoint's address is one of this node. */
+  readonly isOwnEndpoint: (address: string) => boolean;
   /** Null: sent by a process of this node. */
   readonly inInterface: string | null;
 }
@@ -55,10 +57,11 @@ export const UNTOUCHED: State = { odds: 1, mark: 0, target: null, masquerade: fa
  * Walks a flow's first packet through a table as nf_tables would, following every outcome of random draws.
  */
 export function interpret(table: KernelTable, input: KernelPacket): Outcome[] {
-  const { packet, destinationIsLocal, inInterface } = input;
+  const { packet, destinationIsLocal, isOwnEndpoint, inInterface } = input;
   const hook = createWalk(table, packet, {
     inInterface,
-    isLocal: ({ target }) => destinationIsLocal && target === null,
+    isLocal: ({ target }) =>
+      target === null ? destinationIsLocal : isOwnEndpoint(formatAddress(target.address)),
   });
   return hook(inInterface === null ? 'output' : 'prerouting', UNTOUCHED).flatMap(
     ({ state, end }): Outcome[] => {
@@ -235,11 +238,10 @@ export function createWalk(
     switch (key) {
       case 3:
         return word(state.mark);
-      case 6: {
-        const name = new Uint8Array(16);
-        name.set(Buffer.from(inInterface ?? ''));
-        return name;
-      }
+      case 6:
+        return deviceName(inInterface ?? '');
+      case 7:
+        return deviceName(isLocal(state) ? 'lo' : 'elsewhere');
       case 16:
         return Uint8Array.of(PROTOCOL_NUMBER[packet.protocol]);
       default:
@@ -309,6 +311,13 @@ const offsetOf = (register: number): number => (register < 8 ? (register - 1) * 
 function word(value: number): Uint8Array {
   const bytes = new Uint8Array(4);
   new DataView(bytes.buffer).setUint32(0, value, true);
+  return bytes;
+}
+
+/** IFNAMSIZ bytes. */
+function deviceName(name: string): Uint8Array {
+  const bytes = new Uint8Array(16);
+  bytes.set(Buffer.from(name));
   return bytes;
 }
 
