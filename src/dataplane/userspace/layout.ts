@@ -5,9 +5,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import {
   accept,
   CT_NEW,
-  destinationIsLocal,
   dnatTo,
-  goBack,
   goto,
   hasAny,
   hasDscp,
@@ -15,7 +13,6 @@ import {
   IPS_DST_NAT,
   inSet,
   is,
-  jump,
   type Rule,
   type Statement,
   setDscp,
@@ -55,49 +52,22 @@ export function createLayout(family: IPFamily, node: NodeView, gate: Statement |
     [dnatTo(listenerMap(keying, from), ...rules.key(keying))],
   ];
 
-  const classChains = (from: SourceClass): ChainSpec[] => [
-    {
-      name: `node-ports-from-${from}`,
-      rules: [
-        ...(from === 'node' && node.localhostNodePorts
-          ? look('port', 'node').map((rule) => [toLoopback, ...rule])
-          : []),
-        ...rules.notNodePorts(goBack),
-        ...look('port', from),
-      ],
-    },
-    {
-      name: `from-${from}`,
-      rules: [
-        ...look('address', from),
-        [destinationIsLocal, jump(`node-ports-from-${from}`)],
-        [goto('guard-rails')],
-      ],
-    },
-  ];
-
-  const pods = rules.podsGoTo('from-pod');
-
+  const onLoopback = look('port', 'node').map((rule) => [toLoopback, ...rule]);
   const chains: ChainSpec[] = [
     rules.reject,
     rules.guardRails,
-    ...rules.classes.flatMap(classChains),
+    ...rules.classes.flatMap((from) => rules.classChains(from, (keying) => look(keying, from), onLoopback)),
     {
       name: 'prerouting',
       base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.natDestination },
-      rules: [rules.restricted, ...pods, [goto('from-external')]],
+      rules: rules.enter('external'),
     },
     {
       name: 'output',
       base: { type: 'nat', hook: 'output', priority: PRIORITY.natDestination },
       // Connections of the proxy are not translated: if an endpoint has the address of a frontend, such as
       // a host's server behind a node port with the same number, they would loop back to the proxy forever.
-      rules: [
-        [hasAny('meta.mark', 1 << node.masqueradeBit), accept],
-        rules.restricted,
-        ...pods,
-        [goto('from-node')],
-      ],
+      rules: [[hasAny('meta.mark', 1 << node.masqueradeBit), accept], ...rules.enter('node')],
     },
     {
       name: 'clear-dscp',

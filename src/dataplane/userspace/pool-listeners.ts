@@ -1,6 +1,7 @@
 import type { Outcome } from '../../failover/outcome.ts';
+import { createEpoll } from '../../kernel/epoll.ts';
 import { bindUdpIn, listenTcpIn, localPort, type NetnsRef } from '../../kernel/netns.ts';
-import { familyOf, hostPort, type IPFamily, type SocketAddress } from '../../lib/address.ts';
+import { FAMILY_NAMES, familyOf, hostPort, type IPFamily, type SocketAddress } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { ErrorCode } from '../../lib/error-codes.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
@@ -74,6 +75,7 @@ export function createPoolListeners({
   onOutcome,
   onFlow,
 }: PoolListenersOptions): PoolListeners {
+  const epoll = createEpoll();
   const entries = new Map<string, Entry>();
   const places = new Map<string, Entry>();
   /** Listeners that may have no users left. */
@@ -108,6 +110,7 @@ export function createPoolListeners({
       fd,
       family,
       balancer,
+      epoll,
       open: () => openSocket(family, { netns, mark, isPolicyChecked: policies !== undefined }),
       clock,
       admits: (client: string, to: Endpoint) => policies?.admits(client, to, protocol) ?? true,
@@ -240,8 +243,6 @@ export function createPoolListeners({
 
 /** Listeners of different protocols may have the same address. */
 export const placeOf = (protocol: 'TCP' | 'UDP', at: SocketAddress): string => `${protocol} ${hostPort(at)}`;
-
-const FAMILY_NAMES: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 
 const problem = (
   why: string,

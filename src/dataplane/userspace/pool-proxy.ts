@@ -1,4 +1,5 @@
 import type { Outcome } from '../../failover/outcome.ts';
+import type { Epoll } from '../../kernel/epoll.ts';
 import type { IPFamily, SocketAddress } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { Logger } from '../../lib/log.ts';
@@ -25,6 +26,8 @@ export interface ProxyOptions {
   readonly balancer: Balancer;
   /** Opens a socket for an endpoint of the family. Throws if the process has no free descriptors. */
   readonly open: () => number;
+  /** Shared by the proxies of a node. */
+  readonly epoll: Epoll;
   readonly clock: Clock;
   /** Its context has the name of the Service. */
   readonly logger: Logger;

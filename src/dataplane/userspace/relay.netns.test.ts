@@ -1,127 +1,31 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { createSocket, type Socket as UdpSocket } from 'node:dgram';
 import { once } from 'node:events';
-import { createServer, type Server, Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
-import { bindUdpIn, listenTcpIn, openTcpIn } from '../../kernel/netns.ts';
-import type { IPFamily } from '../../lib/address.ts';
 import { manualClock, systemClock } from '../../lib/clock.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
-import type { Endpoint, Frontend } from '../../service/model.ts';
-import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
-import { createTopology, type Place, type Topology } from '../testing/topology.ts';
+import { changeBetween, serviceMap } from '../testing/service-map.ts';
+import type { Place } from '../testing/topology.ts';
 import { sendFromPortZero } from '../testing/udp-flow.ts';
+import { createRelayScene, FAMILIES, pause, readAll, vip } from './testing/relay-scene.ts';
 import { UDP_IDLE_MS } from './udp-proxy.ts';
-import { createUserspace, type UserspaceDataplane } from './userspace.ts';
-
-const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
-const TARGET = 8080;
-/** A port without a listener: pods refuse connections. */
-const CLOSED = 8099;
-
-const vip = (family: IPFamily) => (family === 'ipv4' ? '10.96.0.50' : 'fd00:96::50');
-const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+import type { UserspaceDataplane } from './userspace.ts';
 
 describe('the proxy of the userspace mode', () => {
-  let topology: Topology;
+  const scene = createRelayScene();
+  const { open, silent, refusing, living, web, serveTcp, connectTcp, datagramClient } = scene;
   let dataplane: UserspaceDataplane;
   /** The test advances the time; timers use the real clock. */
   const clock = manualClock(Date.now());
-  const closers: (() => void)[] = [];
 
   before(async () => {
-    topology = createTopology();
-    for (const place of ['pod1', 'pod2'] as const) await topology.serve(place, TARGET);
-    // Packets to these leave the node and reach no host.
-    topology.configure(
-      'node',
-      'route add 10.244.1.99/32 dev v3',
-      'neigh add 10.244.1.99 lladdr 02:00:00:00:00:99 dev v3 nud permanent',
-      'route add fd00:244:1::99/128 dev v3',
-      'neigh add fd00:244:1::99 lladdr 02:00:00:00:00:99 dev v3 nud permanent',
-    );
+    await scene.start();
     dataplane = open();
   });
   after(async () => {
-    for (const close of closers) close();
     await dataplane?.close();
-    topology?.close();
+    scene.close();
   });
-
-  const open = (more: Partial<Parameters<typeof createUserspace>[0]> = {}) =>
-    createUserspace({ families: FAMILIES, netns: topology.namespace('node'), random: () => 0, ...more });
-
-  const silent = (family: IPFamily) => endpoint(family === 'ipv4' ? '10.244.1.99' : 'fd00:244:1::99', TARGET);
-  const refusing = (family: IPFamily) => endpoint(topology.address('pod3', family), CLOSED);
-  const living = (place: Place, family: IPFamily, port = TARGET) =>
-    endpoint(topology.address(place, family), port);
-
-  const web = (
-    endpoints: (family: IPFamily) => Endpoint[],
-    protocol: 'TCP' | 'UDP' = 'TCP',
-    more: { affinitySeconds?: number } = {},
-  ): Frontend[] =>
-    FAMILIES.map((family) =>
-      frontend({
-        kind: 'ClusterIP',
-        service: 'web',
-        address: vip(family),
-        port: 80,
-        protocol,
-        endpoints: endpoints(family),
-        ...more,
-      }),
-    );
-
-  /** Starts a server in a place; returns its port. */
-  async function serveTcp(
-    place: Place,
-    family: IPFamily,
-    onConnection: (socket: Socket) => void,
-  ): Promise<number> {
-    const server: Server = createServer({ allowHalfOpen: true }, (socket) => {
-      socket.on('error', () => {});
-      onConnection(socket);
-    });
-    server.listen({
-      fd: listenTcpIn(topology.namespace(place), family === 'ipv4' ? '0.0.0.0' : '::', 0),
-      backlog: 4096,
-    });
-    await once(server, 'listening');
-    closers.push(() => server.close());
-    return (server.address() as { port: number }).port;
-  }
-
-  function connectTcp(from: Place, family: IPFamily): Socket {
-    const socket = new Socket({
-      fd: openTcpIn(topology.namespace(from), family),
-      allowHalfOpen: true,
-      readable: true,
-      writable: true,
-    });
-    socket.on('error', () => {});
-    closers.push(() => socket.destroy());
-    return socket.connect(80, vip(family));
-  }
-
-  /** Adds a rule for the next mode: without any NAT rule, the kernel does not translate old flows either. */
-  function addNextMode(): void {
-    for (const [family, from, to] of [
-      ['ip', '198.18.0.1', '198.18.0.2'],
-      ['ip6', '2001:2::1', '2001:2::2'],
-    ]) {
-      topology.run('node', 'nft', `add table ${family} next`);
-      topology.run('node', 'nft', `add chain ${family} next nat { type nat hook prerouting priority 0; }`);
-      topology.run('node', 'nft', `add rule ${family} next nat ${family} daddr ${from} dnat to ${to}`);
-    }
-  }
-
-  async function readAll(socket: Socket): Promise<Buffer> {
-    const chunks: Buffer[] = [];
-    for await (const chunk of socket) chunks.push(chunk as Buffer);
-    return Buffer.concat(chunks);
-  }
 
   describe('TCP', () => {
     for (const family of FAMILIES) {
@@ -243,7 +147,7 @@ describe('the proxy of the userspace mode', () => {
 
     test('when every endpoint refuses, the client is reset at once', async () => {
       await dataplane.sync(serviceMap(web((f) => [refusing(f)])));
-      assert.equal(await topology.ask('pod3', 'TCP', vip('ipv4'), 80), 'ECONNRESET');
+      assert.equal(await scene.topology.ask('pod3', 'TCP', vip('ipv4'), 80), 'ECONNRESET');
     });
 
     test('an endpoint that starts slowly is tried again', async () => {
@@ -253,16 +157,16 @@ describe('the proxy of the userspace mode', () => {
       await once(socket, 'connect');
       await pause(300);
       // The address moves to a live pod, as when a pod's network is configured late.
-      topology.configure('pod2', 'addr add 10.244.1.99/32 dev eth0');
-      topology.configure('node', 'neigh del 10.244.1.99 dev v3', 'route replace 10.244.1.99/32 dev v2');
+      scene.topology.configure('pod2', 'addr add 10.244.1.99/32 dev eth0');
+      scene.topology.configure('node', 'neigh del 10.244.1.99 dev v3', 'route replace 10.244.1.99/32 dev v2');
       assert.match((await answer).toString(), /^pod2 /);
       socket.end();
       await eventually(
         () => dataplane.connections(),
         (count) => count === 0,
       );
-      topology.configure('pod2', 'addr del 10.244.1.99/32 dev eth0');
-      topology.configure(
+      scene.topology.configure('pod2', 'addr del 10.244.1.99/32 dev eth0');
+      scene.topology.configure(
         'node',
         'route replace 10.244.1.99/32 dev v3',
         'neigh replace 10.244.1.99 lladdr 02:00:00:00:00:99 dev v3 nud permanent',
@@ -314,91 +218,18 @@ describe('the proxy of the userspace mode', () => {
       socket.write('two');
       assert.equal(String((await once(socket, 'data'))[0]), 'two');
       const closed = new Promise((resolve) => socket.once('close', resolve));
-      assert.equal(dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port }]), 1);
+      assert.equal(dataplane.endConnections([{ ip: scene.topology.address('pod1', 'ipv4'), port }]), 1);
       await closed;
-      assert.equal(dataplane.endConnections([{ ip: topology.address('pod1', 'ipv4'), port }]), 0);
+      assert.equal(dataplane.endConnections([{ ip: scene.topology.address('pod1', 'ipv4'), port }]), 0);
     });
-
-    test('established connections continue after a switch to another mode', async () => {
-      const port = await serveTcp('pod1', 'ipv4', (socket) => socket.pipe(socket));
-      addNextMode();
-      const other = open();
-      await dataplane.remove();
-      await other.sync(serviceMap(web((f) => [living('pod1', f, port)])));
-      const socket = connectTcp('pod3', 'ipv4');
-      socket.write('one');
-      assert.equal(String((await once(socket, 'data'))[0]), 'one');
-      await other.remove();
-      await other.close();
-      socket.write('two');
-      assert.equal(String((await once(socket, 'data'))[0]), 'two');
-      socket.destroy();
-    });
-
-    for (const family of FAMILIES) {
-      test(`${family}: the end of the process waits for connections, and resets those that remain`, async () => {
-        const port = await serveTcp('pod1', family, (socket) => socket.pipe(socket));
-        const ending = open();
-        closers.push(() => void ending.close());
-        addNextMode();
-        await dataplane.remove();
-        const echo = async (socket: Socket, text: string) => {
-          socket.write(text);
-          return String((await once(socket, 'data'))[0]);
-        };
-        await ending.sync(serviceMap(web((f) => [living('pod1', f, port)])));
-        const [brief, long] = [connectTcp('pod3', family), connectTcp('pod3', family)];
-        for (const socket of [brief, long]) assert.equal(await echo(socket, 'one'), 'one');
-        await ending.remove({ succeeded: true });
-        const limit = new AbortController();
-        const drained = ending.drain(limit.signal);
-        await ending.close();
-        for (const socket of [brief, long]) assert.equal(await echo(socket, 'two'), 'two');
-        brief.end();
-        await eventually(
-          () => ending.connections(),
-          (count) => count === 1,
-        );
-        const failed = once(long, 'error');
-        limit.abort();
-        assert.equal(await drained, 1);
-        assert.equal(((await failed)[0] as NodeJS.ErrnoException).code, 'ECONNRESET');
-        assert.equal(await ending.drain(new AbortController().signal), 0);
-      });
-    }
   });
 
   describe('UDP', () => {
-    /** A client that uses one port for all its datagrams. */
-    async function client(family: IPFamily, from: Place = 'pod3') {
-      const socket: UdpSocket = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
-      socket.on('error', () => {});
-      const fd = bindUdpIn(topology.namespace(from), family === 'ipv4' ? '0.0.0.0' : '::', 0);
-      socket.bind({ fd, exclusive: true });
-      // A connected socket ignores replies from any address but the peer's.
-      socket.connect(80, vip(family));
-      await once(socket, 'connect');
-      closers.push(() => socket.close());
-      return {
-        /** Resolves to the place that answers, "refused", or "silence". */
-        async ask(): Promise<string> {
-          const answer = new Promise<string>((resolve) => {
-            socket.once('message', (bytes) => resolve(bytes.toString().split(' ')[0] ?? ''));
-            socket.once('error', () => resolve('refused'));
-          });
-          socket.send('?');
-          const heard = await Promise.race([answer, pause(500).then(() => 'silence')]);
-          socket.removeAllListeners('message');
-          return heard;
-        },
-      };
-    }
-
     for (const family of FAMILIES) {
       test(`${family}: a client keeps its endpoint, the next client gets the next one, and replies come from the address they sent to`, async () => {
         await dataplane.sync(serviceMap(web((f) => [living('pod1', f), living('pod2', f)], 'UDP')));
         const clients = await Promise.all(
-          ['pod3', 'outside', 'pod3', 'outside'].map((from) => client(family, from as Place)),
+          ['pod3', 'outside', 'pod3', 'outside'].map((from) => datagramClient(family, from as Place)),
         );
         const seen: string[] = [];
         for (const one of clients) {
@@ -411,13 +242,13 @@ describe('the proxy of the userspace mode', () => {
 
       test(`${family}: a refusing endpoint loses no datagram`, async () => {
         await dataplane.sync(serviceMap(web((f) => [refusing(f), living('pod2', f)], 'UDP')));
-        for (let i = 0; i < 6; i++) assert.equal(await (await client(family)).ask(), 'pod2');
+        for (let i = 0; i < 6; i++) assert.equal(await (await datagramClient(family)).ask(), 'pod2');
       });
 
       test(`${family}: a client whose endpoint no longer serves goes to another at once`, async () => {
         const both = serviceMap(web((f) => [living('pod1', f), living('pod2', f)], 'UDP'));
         await dataplane.sync(both);
-        const one = await client(family);
+        const one = await datagramClient(family);
         const first = await one.ask();
         const other = first === 'pod1' ? 'pod2' : 'pod1';
         const less = serviceMap(web((f) => [living(other, f)], 'UDP'));
@@ -429,7 +260,7 @@ describe('the proxy of the userspace mode', () => {
         const map = serviceMap(web((f) => [living('pod1', f)], 'UDP'));
         const none = serviceMap([]);
         await dataplane.sync(map);
-        const one = await client(family);
+        const one = await datagramClient(family);
         assert.equal(await one.ask(), 'pod1');
         await dataplane.apply(changeBetween(map, none), none);
         assert.notEqual(await one.ask(), 'pod1');
@@ -441,7 +272,7 @@ describe('the proxy of the userspace mode', () => {
     test('if all endpoints refuse, the datagram is lost and the next one is tried again', async () => {
       const map = serviceMap(web((f) => [refusing(f)], 'UDP'));
       await dataplane.sync(map);
-      const one = await client('ipv4');
+      const one = await datagramClient('ipv4');
       assert.equal(await one.ask(), 'silence');
       const next = serviceMap(web((f) => [living('pod2', f)], 'UDP'));
       await dataplane.apply(changeBetween(map, next), next);
@@ -450,20 +281,13 @@ describe('the proxy of the userspace mode', () => {
 
     test('a datagram from port 0, which cannot be answered, stops nothing', async () => {
       await dataplane.sync(serviceMap(web((f) => [living('pod1', f)], 'UDP')));
-      sendFromPortZero(topology.namespace('pod3'), topology.address('pod3', 'ipv4'), vip('ipv4'), 80);
-      for (let i = 0; i < 3; i++) assert.equal(await (await client('ipv4')).ask(), 'pod1');
-    });
-
-    test('a client that keeps sending reaches the restarted proxy', async () => {
-      const map = serviceMap(web((f) => [living('pod1', f)], 'UDP'));
-      await dataplane.sync(map);
-      const one = await client('ipv4', 'outside');
-      assert.equal(await one.ask(), 'pod1');
-      await dataplane.close();
-      assert.equal(await one.ask(), 'refused');
-      dataplane = open();
-      await dataplane.sync(map);
-      assert.equal(await one.ask(), 'pod1');
+      sendFromPortZero(
+        scene.topology.namespace('pod3'),
+        scene.topology.address('pod3', 'ipv4'),
+        vip('ipv4'),
+        80,
+      );
+      for (let i = 0; i < 3; i++) assert.equal(await (await datagramClient('ipv4')).ask(), 'pod1');
     });
 
     test('idle clients expire: soon after one exchange, later after several', async () => {
@@ -489,8 +313,8 @@ describe('the proxy of the userspace mode', () => {
       };
       dataplane = open({ clock: manual });
       await dataplane.sync(serviceMap(web((f) => [living('pod1', f), living('pod2', f)], 'UDP')));
-      const brief = await client('ipv4');
-      const talker = await client('ipv4');
+      const brief = await datagramClient('ipv4');
+      const talker = await datagramClient('ipv4');
       await brief.ask();
       const first = await talker.ask();
       await talker.ask();

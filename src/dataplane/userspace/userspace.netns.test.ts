@@ -4,7 +4,7 @@ import { manualClock, systemClock } from '../../lib/clock.ts';
 import type { Frontend, FrontendKind, Packet } from '../../service/model.ts';
 import { testChangesUnderLoad } from '../testing/change-suite.ts';
 import { testForeignChanges } from '../testing/nf-table-suite.ts';
-import { testLoopbackServers, testReach } from '../testing/reach-suite.ts';
+import { testAddressOfAnotherNode, testLoopbackServers, testReach } from '../testing/reach-suite.ts';
 import { testRefusals } from '../testing/refusal-suite.ts';
 import { cidr, endpoint, frontend, NODE } from '../testing/service-map.ts';
 import {
@@ -67,6 +67,7 @@ describe('userspace mode', () => {
         expectPlaces('pod1', protocol, destination('ClusterIP', family, 20), ALL),
       ));
   });
+  testAddressOfAnotherNode(scene);
   testRefusals(scene);
 
   test('an unsupported frontend is reported and rejected, and the others work', async () => {

@@ -255,7 +255,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     [...listeners, ...retired.keys()].reduce((sum, { proxy }) => sum + proxy.active, 0);
 
   /** Connection tracking is checked for UDP only. */
-  function listening(at: SocketAddress): boolean {
+  function isListener(at: SocketAddress): boolean {
     return (listeners.at('UDP', at) ?? lingering.get(placeOf('UDP', at)))?.proxy.listening ?? false;
   }
 
@@ -304,7 +304,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       return ended;
     },
 
-    listening,
+    isListener,
 
     watchFlows(onEvent) {
       // Wrapped in a new function: the same callback may subscribe twice.
