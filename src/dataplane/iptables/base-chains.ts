@@ -1,12 +1,8 @@
 import { type Cidr, cidrsOverlap, formatAddress, type IPFamily, LOOPBACK } from '../../lib/address.ts';
 import type { HealthCheck, NodeView } from '../../service/model.ts';
 import { isOfFamily } from '../rules/address-elements.ts';
-import { CHAIN, TREE, treeChain } from './chain-names.ts';
+import { CHAIN, type Table, TREES, type TreeKey, treeChain } from './chain-names.ts';
 import { hostNetwork, jump, type Match, NEW, type Rule, rule, TO_NODE } from './rule.ts';
-
-export type Table = 'nat' | 'filter';
-
-export const TABLES: readonly Table[] = ['filter', 'nat'];
 
 /** A rule in a built-in chain that jumps to one of ours. */
 export interface Hook {
@@ -61,24 +57,28 @@ export function baseChains(settings: BaseSettings): Record<Table, Map<string, re
     .map((address) =>
       rule({ destination: hostNetwork(address), comment: 'answered by this node itself' }, '-j RETURN'),
     );
-  const tree = (prefix: string) => jump(treeChain(prefix, ''));
+  const tree = (key: TreeKey) => jump(treeChain(TREES[key].prefix, ''));
   const toNodePorts = nodePortMatches(node, family);
   const nat = new Map<string, readonly Rule[]>([
     [
       CHAIN.services,
       [
         ...own,
-        rule({ comment: 'kubernetes services, by address' }, tree(TREE.address)),
+        rule({ comment: 'kubernetes services, by address' }, tree('address')),
         ...toNodePorts.map((match) =>
           rule({ ...match, comment: 'kubernetes service nodeports' }, jump(CHAIN.nodePorts)),
         ),
       ],
     ],
-    [CHAIN.nodePorts, [rule({}, tree(TREE.nodePort))]],
+    [CHAIN.nodePorts, [rule({}, tree('nodePort'))]],
     [CHAIN.markMasquerade, [rule({}, `-j MARK --set-xmark ${mark}/${mark}`)]],
     [
       CHAIN.postrouting,
       [
+        rule(
+          { comment: 'endpoints that reach themselves', more: '-m conntrack --ctstate DNAT' },
+          tree('hairpin'),
+        ),
         rule({ more: `-m mark ! --mark ${mark}/${mark}` }, '-j RETURN'),
         rule({}, `-j MARK --set-xmark ${mark}/0x0`),
         rule({ comment: 'kubernetes service traffic requiring SNAT' }, '-j MASQUERADE --random-fully'),
@@ -87,21 +87,22 @@ export function baseChains(settings: BaseSettings): Record<Table, Map<string, re
   ]);
   const networks = node.serviceCidrs.filter((cidr) => cidr.family === family).map((cidr) => cidr.text);
   const filter = new Map<string, readonly Rule[]>([
-    [CHAIN.proxyFirewall, [rule({}, tree(TREE.firewall))]],
+    [CHAIN.proxyFirewall, [rule({}, tree('firewall'))]],
     [
       CHAIN.services,
       [
         ...own,
-        rule({}, tree(TREE.address)),
-        rule({ comment: 'no such port of a service' }, tree(TREE.clusterIP)),
+        rule({}, tree('rejectAddress')),
+        rule({ comment: 'no such port of a service' }, tree('clusterIP')),
         ...networks.map((destination) =>
           rule({ destination, comment: 'no service has this address' }, '-j DROP'),
         ),
+        ...(guardsLoopback(node, family) ? [loopbackCounter(mark)] : []),
       ],
     ],
     [
       CHAIN.externalServices,
-      [rule({}, tree(TREE.externalAddress)), ...toNodePorts.map((match) => rule(match, tree(TREE.nodePort)))],
+      [rule({}, tree('rejectExternal')), ...toNodePorts.map((match) => rule(match, tree('rejectNodePort')))],
     ],
     [
       CHAIN.nodePorts,
@@ -119,7 +120,7 @@ export function baseChains(settings: BaseSettings): Record<Table, Map<string, re
     [
       CHAIN.forward,
       [
-        ...(dropInvalid ? [rule({ more: '-m conntrack --ctstate INVALID' }, '-j DROP')] : []),
+        ...(dropInvalid ? [DROP_INVALID] : []),
         rule({ comment: 'kubernetes forwarding rules', more: `-m mark --mark ${mark}/${mark}` }, '-j ACCEPT'),
         rule(
           {
@@ -135,6 +136,24 @@ export function baseChains(settings: BaseSettings): Record<Table, Map<string, re
   return { nat, filter };
 }
 
+const DROP_INVALID = rule({ more: '-m conntrack --ctstate INVALID' }, '-j DROP');
+
+/** Counts new connections to node ports on 127.0.0.0/8; the mark tells them from translations of other programs. */
+const loopbackCounter = (mark: string): Rule =>
+  rule(
+    {
+      comment: 'node ports on loopback addresses',
+      more: `-m mark --mark ${mark}/${mark} -m conntrack --ctstate DNAT --ctorigdst 127.0.0.0/8`,
+    },
+    '-j RETURN',
+  );
+
+/** Rules of the filter table whose packets are counted in kube-proxy's metrics. */
+export const COUNTED = {
+  invalidDropped: { chain: CHAIN.forward, options: '--ctstate INVALID' },
+  loopbackAccepted: { chain: CHAIN.services, options: '--ctorigdst 127.0.0.0/8' },
+} as const;
+
 /** Drops packets for 127.0.0.0/8 from outside, which `route_localnet` would let in (CVE-2020-8558). */
 const LOOPBACK_GUARD = rule(
   {
@@ -147,7 +166,7 @@ const LOOPBACK_GUARD = rule(
 );
 
 /** Returns true if node ports answer on 127.0.0.0/8, which needs `route_localnet`. */
-export const guardsLoopback = (node: NodeView, family: IPFamily): boolean =>
+const guardsLoopback = (node: NodeView, family: IPFamily): boolean =>
   family === 'ipv4' && node.localhostNodePorts;
 
 /** Returns matches for the destinations on which node ports answer. */

@@ -22,19 +22,40 @@ export const CHAIN = {
   localnet: 'KUBE-PROXY-LOCALNET',
 } as const;
 
-/** Prefixes of the names of dispatch chains, one for each tree of a table. */
-export const TREE = {
-  address: 'KUBE-IP-',
-  externalAddress: 'KUBE-XIP-',
-  nodePort: 'KUBE-NP-',
-  clusterIP: 'KUBE-CIP-',
-  firewall: 'KUBE-FWIP-',
-} as const;
+export type Table = 'nat' | 'filter';
+
+export const TABLES: readonly Table[] = ['filter', 'nat'];
+
+interface Tree {
+  readonly table: Table;
+  /** Begins the names of its chains. */
+  readonly prefix: string;
+  /** Whether keys begin with an address. */
+  readonly addressed: boolean;
+}
+
+/** The dispatch trees (dispatch-tree.ts). */
+export const TREES = {
+  address: { table: 'nat', prefix: 'KUBE-IP-', addressed: true },
+  nodePort: { table: 'nat', prefix: 'KUBE-NP-', addressed: false },
+  /** The endpoints that may reach themselves through a Service. */
+  hairpin: { table: 'nat', prefix: 'KUBE-SELF-', addressed: true },
+  rejectAddress: { table: 'filter', prefix: 'KUBE-IP-', addressed: true },
+  rejectExternal: { table: 'filter', prefix: 'KUBE-XIP-', addressed: true },
+  rejectNodePort: { table: 'filter', prefix: 'KUBE-NP-', addressed: false },
+  firewall: { table: 'filter', prefix: 'KUBE-FWIP-', addressed: true },
+  clusterIP: { table: 'filter', prefix: 'KUBE-CIP-', addressed: true },
+} as const satisfies Record<string, Tree>;
+export type TreeKey = keyof typeof TREES;
+export const TREE_KEYS = Object.keys(TREES) as TreeKey[];
+
+/** The prefixes of the names of dispatch chains. */
+export const TREE_PREFIXES: readonly string[] = Object.values(TREES).map(({ prefix }) => prefix);
 
 export const SET_PREFIX = 'KUBE-AFF-';
 
 /** XT_EXTENSION_MAXNAMELEN (linux/netfilter/x_tables.h) without the final zero. */
-export const MAX_CHAIN_NAME = 28;
+const MAX_CHAIN_NAME = 28;
 
 const FIXED = new Set<string>(Object.values(CHAIN));
 const OWN_PREFIXES = [
@@ -43,7 +64,7 @@ const OWN_PREFIXES = [
   'KUBE-EXT-',
   'KUBE-FW-',
   'KUBE-SEP-',
-  ...Object.values(TREE),
+  ...TREE_PREFIXES,
   // kube-proxy leaves these chains, whose deletion it watches.
   'KUBE-PROXY-CANARY',
 ];
@@ -54,7 +75,7 @@ export const isOwnChain = (name: string): boolean =>
 
 /** Returns true for the chains of this mode whose names kube-proxy does not use. */
 export const isUniqueChain = (name: string): boolean =>
-  name === CHAIN.localnet || Object.values(TREE).some((prefix) => name.startsWith(prefix));
+  name === CHAIN.localnet || TREE_PREFIXES.some((prefix) => name.startsWith(prefix));
 
 /**
  * Returns kube-proxy's chain name: a prefix, and 16 characters of base32(sha256(port name, protocol,

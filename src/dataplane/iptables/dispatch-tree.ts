@@ -1,11 +1,11 @@
 import type { IPFamily } from '../../lib/address.ts';
 import type { Protocol } from '../../service/model.ts';
 import { treeChain } from './chain-names.ts';
-import { addressDigits, go, networkOf, type Rule, rule } from './rule.ts';
+import { addressDigits, go, networkOf, type Rule, rule, sameRules } from './rule.ts';
 
 /**
  * Maximum number of entries of a chain; more are split by their next differing hexadecimal digit, so that a packet passes
- * some dozen rules among ten thousand Services, where a flat chain has ten thousand.
+ * about a dozen rules among ten thousand Services, where a flat chain has ten thousand.
  */
 const LEAF_ENTRIES = 8;
 
@@ -142,10 +142,6 @@ export function createDispatchTree(prefix: string, family: IPFamily, addressed: 
       return out;
     },
   };
-}
-
-function sameRules(a: readonly Rule[] | undefined, b: readonly Rule[]): boolean {
-  return a !== undefined && a.length === b.length && a.every((line, i) => line === b[i]);
 }
 
 function touchesPrefix(touched: readonly string[], digits: string): boolean {

@@ -3,7 +3,7 @@ import { NFPROTO } from '../../kernel/nftables/constants.ts';
 import { watchNftables } from '../../kernel/nftables/events.ts';
 import { openXtablesInfo } from '../../kernel/xtables-info.ts';
 import type { IPFamily } from '../../lib/address.ts';
-import { TABLES } from './base-chains.ts';
+import { TABLES } from './chain-names.ts';
 
 /** Detects changes of the tables by other programs. */
 export interface DriftWatch {

@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
+import { sendStraySynAck } from '../../kernel/tcp-segment.ts';
 import { pause, systemClock } from '../../lib/clock.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import { testAffinityToLostEndpoint, testManyClients } from '../testing/affinity-suite.ts';
 import { testChangesInPlace, testRemoval } from '../testing/change-suite.ts';
 import { testNodeSettings } from '../testing/node-suite.ts';
-import { testHairpin, testLoopback, testReach } from '../testing/reach-suite.ts';
+import { testAddressOfAnotherNode, testHairpin, testLoopback, testReach } from '../testing/reach-suite.ts';
 import { testRefusals } from '../testing/refusal-suite.ts';
 import { ALL, createServiceScene, FAMILIES } from '../testing/service-scene.ts';
 import { createIptables } from './iptables.ts';
@@ -19,6 +21,15 @@ for (const variant of ['nft', 'legacy'] as const) {
     () => suite(variant),
   );
 }
+
+/** Clients of a node port: three connections to addresses of 127.0.0.0/8, the others elsewhere. */
+const CLIENTS: readonly (readonly [address: string, protocol: 'TCP' | 'UDP'])[] = [
+  ['127.0.0.1', 'TCP'],
+  ['127.0.0.1', 'UDP'],
+  ['127.8.8.8', 'TCP'],
+  ['::1', 'TCP'],
+  ['192.0.2.10', 'TCP'],
+];
 
 function suite(variant: Variant): void {
   const scene = createServiceScene({
@@ -37,9 +48,38 @@ function suite(variant: Variant): void {
     }, () => {
       assert.match(iptables('-vnL', 'KUBE-PROXY-LOCALNET'), /^ +1 .*DROP/m);
     });
+    test('packets to node ports on loopback addresses and invalid packets are counted, others are not', async () => {
+      const counted = async () => (await scene.dataplane.countedPackets?.()) ?? assert.fail('no counters');
+      const before = await counted();
+      for (const [address, protocol] of CLIENTS) await scene.ask('node', protocol, address, 30020);
+      for (const [family, times] of [
+        ['ipv4', 2],
+        ['ipv6', 1],
+      ] as const) {
+        const [from, to] = (['pod3', 'pod1'] as const).map((place) => scene.topology.address(place, family));
+        for (let i = 0; i < times; i++) {
+          const sent = [
+            { ip: String(from), port: 4000 + i },
+            { ip: String(to), port: 8080 },
+          ] as const;
+          sendStraySynAck(...sent, scene.topology.namespace('pod3'));
+        }
+      }
+      const after = await counted();
+      assert.equal(after.loopbackAccepted - before.loopbackAccepted, 3);
+      assert.equal(after.invalidDropped - before.invalidDropped, 3);
+      const listed = (tool: typeof iptables, ...words: string[]) =>
+        Number(/^ +(\d+) .*(?:ctorigdst|INVALID)/m.exec(tool('-vxnL', ...words))?.[1] ?? 0);
+      assert.equal(after.loopbackAccepted, listed(iptables, 'KUBE-SERVICES'));
+      assert.equal(
+        after.invalidDropped,
+        listed(iptables, 'KUBE-FORWARD') + listed(ip6tables, 'KUBE-FORWARD'),
+      );
+    });
   });
   testRefusals(scene);
   testHairpin(scene);
+  testAddressOfAnotherNode(scene);
   testManyClients(scene);
   testAffinityToLostEndpoint(scene);
   testChangesInPlace(scene);
@@ -56,8 +96,7 @@ function suite(variant: Variant): void {
     assert.equal(noticed, 0, 'our own changes are not foreign');
     iptables('-t', 'nat', '-F', 'KUBE-SERVICES');
     ip6tables('-t', 'nat', '-D', 'PREROUTING', '1');
-    for (let i = 0; i < 100 && noticed === 0; i++) await pause(systemClock, 20);
-    assert.ok(noticed > 0);
+    await eventually(() => noticed > 0);
     const drifts = await scene.dataplane.verify();
     assert.ok(drifts.some((d) => d.object.endsWith('chain KUBE-SERVICES') && d.kind === 'different'));
     assert.ok(drifts.some((d) => /ip6tables.* chain PREROUTING rule .*KUBE-SERVICES/.test(d.object)));

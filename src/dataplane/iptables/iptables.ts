@@ -6,30 +6,29 @@ import { readSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
+import { recordOf } from '../../lib/record-of.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { ApplyReport, Dataplane, DataplaneOptions, Drift } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
-import { HOOKS, type Hook, TABLES, type Table } from './base-chains.ts';
-import { isUniqueChain, SET_PREFIX } from './chain-names.ts';
+import { COUNTED, HOOKS, type Hook } from './base-chains.ts';
+import { isUniqueChain, SET_PREFIX, TABLES, type Table } from './chain-names.ts';
 import { type DriftWatch, watchLegacyTables, watchNftEvents } from './drift-watch.ts';
+import { openKernelTables } from './kernel-tables.ts';
 import { locateSteps } from './locate.ts';
 import {
   command,
   type LiveTable,
+  lineCount,
   NOTHING,
-  readTables,
-  restore,
-  restoreInput,
-  sameRule,
-  sameRules,
   type TableInput,
   type Tool,
   type Variant,
 } from './restore.ts';
-import type { Rule } from './rule.ts';
+import { type Rule, sameRule, sameRules } from './rule.ts';
 import { createRuleset, ownerKey, type Ruleset, type RulesetChange } from './ruleset.ts';
 import type { AffinitySet } from './service-chains.ts';
 import { stages } from './staging.ts';
+import { type TableInputs, type Tables, toolTables } from './tables.ts';
 
 export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock'> {
   /** Default "auto": the variant of the machine's `iptables`. */
@@ -64,12 +63,12 @@ export function createIptables(options: IptablesOptions): Dataplane {
   const rulesets = new Map<IPFamily, Ruleset>();
   /** Chains that the last complete programming could not delete because foreign rules jump to them. */
   const undeletable = new Map<string, Error>();
-  let current: ServiceMap | null = null;
   let sets: Ipsets | null = null;
   let setsMissing = false;
   let watch: DriftWatch | null = null;
   const loopback = createLoopbackAccess(families, netns);
   let nft: boolean | null = null;
+  const opened = new Map<Tool, Tables>();
 
   function openSets(): Ipsets | null {
     if (sets || setsMissing) return sets;
@@ -91,6 +90,26 @@ export function createIptables(options: IptablesOptions): Dataplane {
 
   function divided(input: TableInput, isLive: (chain: string) => boolean): TableInput[] {
     return nft ? stages(input, isLive) : [input];
+  }
+
+  /** Returns the tables of a family. The variant must be known. */
+  function tablesOf(tool: Tool): Tables {
+    const tables = opened.get(tool) ?? (nft ? toolTables(tool) : openLegacy(tool));
+    opened.set(tool, tables);
+    return tables;
+  }
+
+  function openLegacy(tool: Tool): Tables {
+    const onToolUsed = (reason: string) =>
+      logger.info({ reason }, `${command(tool, '-restore')} does what the kernel interface cannot`);
+    const onLostCounters = (error: string) =>
+      logger.warn({ error }, 'the counters of other iptables rules start at zero again');
+    try {
+      return openKernelTables(tool, { onToolUsed, onLostCounters });
+    } catch (error) {
+      onToolUsed(messageOf(error));
+      return toolTables(tool);
+    }
   }
 
   async function openWatch(): Promise<void> {
@@ -177,20 +196,21 @@ export function createIptables(options: IptablesOptions): Dataplane {
       const ruleset = createRuleset(map, family, { dropInvalid, affinity });
       rulesets.set(family, ruleset);
       const reading = performance.now();
-      const live = await readTables(tool);
+      const tables = tablesOf(tool);
+      const live = await tables.read();
       kernelMs += performance.now() - reading;
-      const rendered = ruleset.render(map);
+      const rendered = ruleset.render();
       const staged = (table: Table) => {
         const changed = difference(table, rendered[table], live[table]);
         rules.push({ family, table, written: count(changed.written), total: count(rendered[table]) });
         return divided(keeping(changed, live[table]), (chain) => live[table].chains.has(chain));
       };
-      const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
+      const input: TableInputs = recordOf(TABLES, staged);
       const writing = performance.now();
       sets?.create(missingSets(ruleset.sets, before));
-      if (input.text !== '') await restore(tool, input.text);
+      await tables.write(input);
       kernelMs += performance.now() - writing;
-      operations += input.lines;
+      operations += lineCount(input);
     };
     await Promise.all([...tools].map(perFamily));
     const wanted = new Set([...rulesets.values()].flatMap((ruleset) => [...ruleset.sets.keys()]));
@@ -234,21 +254,19 @@ export function createIptables(options: IptablesOptions): Dataplane {
     // Only chains of new endpoints and Services are certainly not in use.
     const isLive = (chain: string) => !/^KUBE-S(EP|VC|VL)-/.test(chain);
     const inputs = changes.map(([tool, change]) => {
-      const { nat, filter } = tablesOf(change);
-      return {
-        tool,
-        change,
-        ...restoreInput({ nat: divided(nat, isLive), filter: divided(filter, isLive) }),
-      };
+      const input: TableInputs = recordOf(TABLES, (table) =>
+        divided({ ...NOTHING, written: change.written[table], deleted: change.deleted[table] }, isLive),
+      );
+      return { tool, change, input };
     });
     const encoded = performance.now();
     for (const { change } of inputs) sets?.create(change.setsAdded);
-    await Promise.all(inputs.flatMap(({ tool, text }) => (text === '' ? [] : [restore(tool, text)])));
+    await Promise.all(inputs.map(({ tool, input }) => tablesOf(tool).write(input)));
     const failed = await destroySets(inputs.flatMap(({ change }) => change.setsRemoved));
     return {
       encodeMs: encoded - started,
       kernelMs: performance.now() - encoded,
-      operations: inputs.reduce((sum, { lines }) => sum + lines, 0),
+      operations: inputs.reduce((sum, { input }) => sum + lineCount(input), 0),
       rules: changes.flatMap(([{ family }, { written }]) =>
         TABLES.map((table): RuleCount => ({ family, table, written: count(written[table]), total: null })),
       ),
@@ -260,16 +278,11 @@ export function createIptables(options: IptablesOptions): Dataplane {
     mode: 'iptables',
     families,
     sync(map) {
-      return changing(async () => {
-        current = map;
-        return program(map);
-      });
+      return changing(() => program(map));
     },
     apply(change, map) {
       return changing(async () => {
-        const programmed = current !== null && rulesets.size === families.length;
-        current = map;
-        if (change.node || !programmed) return program(map);
+        if (change.node || rulesets.size < families.length) return program(map);
         const started = performance.now();
         const changes = [...tools].flatMap(([family, tool]): [Tool, RulesetChange][] => {
           const ruleset = rulesets.get(family);
@@ -285,13 +298,11 @@ export function createIptables(options: IptablesOptions): Dataplane {
       });
     },
     async verify() {
-      const map = current;
-      if (!map) return [];
       let drifts: Drift[] = [];
       for (const [family, tool] of tools) {
         const ruleset = rulesets.get(family);
         if (!ruleset) continue;
-        drifts = drifts.concat(await driftsOf(tool, ruleset, map, undeletable));
+        drifts = drifts.concat(await driftsOf(tool, await tablesOf(tool).read(), ruleset, undeletable));
       }
       const present = new Set(ownSets());
       for (const ruleset of rulesets.values()) {
@@ -303,11 +314,28 @@ export function createIptables(options: IptablesOptions): Dataplane {
     },
     locate(frontend, packet) {
       const ruleset = rulesets.get(frontend.family);
-      return ruleset && current ? locateSteps(frontend, packet, ruleset, current) : [];
+      return ruleset ? locateSteps(frontend, packet, ruleset) : [];
+    },
+    async countedPackets() {
+      // Before the first programming the variant may be unknown.
+      const programmed = [...tools].filter(([family]) => rulesets.has(family));
+      const counts = await Promise.all(
+        programmed.map(([, tool]) =>
+          tablesOf(tool).packets([COUNTED.invalidDropped, COUNTED.loopbackAccepted]),
+        ),
+      );
+      const total = { invalidDropped: 0, loopbackAccepted: 0 };
+      for (const [invalidDropped = 0, loopbackAccepted = 0] of counts) {
+        total.invalidDropped += invalidDropped;
+        total.loopbackAccepted += loopbackAccepted;
+      }
+      return total;
     },
     async close() {
       watch?.close();
       watch = null;
+      for (const tables of opened.values()) tables.close();
+      opened.clear();
       loopback.close();
       sets?.close();
       sets = null;
@@ -318,13 +346,13 @@ export function createIptables(options: IptablesOptions): Dataplane {
         undeletable.clear();
         for (const tool of tools.values()) {
           for (;;) {
-            const live = await readTables(tool);
+            const tables = tablesOf(tool);
+            const live = await tables.read();
             if (isKubeProxyRunning) for (const table of TABLES) keepUnique(live[table]);
             guarded ||= [...live.filter.chains.values()].flat().some((line) => line.includes('127.0.0.0/8'));
             const staged = (table: Table) => divided(keeping(removal(live[table]), live[table]), () => true);
-            const input = restoreInput({ nat: staged('nat'), filter: staged('filter') });
             try {
-              if (input.text !== '') await restore(tool, input.text);
+              await tables.write(recordOf(TABLES, staged));
               break;
             } catch (error) {
               if (!keepChain(error)) throw error;
@@ -334,7 +362,6 @@ export function createIptables(options: IptablesOptions): Dataplane {
         if (openSets()) await destroySets(ownSets());
         loopback.remove({ succeeded: succeeded || isKubeProxyRunning, guarded });
         rulesets.clear();
-        current = null;
       });
     },
   };
@@ -345,17 +372,12 @@ type RuleCount = NonNullable<ApplyReport['rules']>[number];
 const count = (chains: ReadonlyMap<string, readonly Rule[]>): number =>
   chains.values().reduce((sum, rules) => sum + rules.length, 0);
 
-const tablesOf = (change: RulesetChange): Record<Table, TableInput> => ({
-  nat: { ...NOTHING, written: change.written.nat, deleted: change.deleted.nat },
-  filter: { ...NOTHING, written: change.written.filter, deleted: change.deleted.filter },
-});
-
 /** Returns the changes from `live` to `wanted`. */
 function difference(table: Table, wanted: ReadonlyMap<string, readonly Rule[]>, live: LiveTable): TableInput {
   const written = new Map<string, readonly Rule[]>();
   for (const [chain, rules] of wanted) {
     const there = live.chains.get(chain);
-    if (!there || !sameRules(there, rules)) written.set(chain, rules);
+    if (!sameRules(there, rules)) written.set(chain, rules);
   }
   return {
     written,
@@ -398,16 +420,15 @@ const removal = (live: LiveTable): TableInput => ({
 /** Compares a family's tables with the kernel's, yielding to the event loop: there may be a million rules. */
 async function driftsOf(
   tool: Tool,
+  live: Record<Table, LiveTable>,
   ruleset: Ruleset,
-  map: ServiceMap,
   known: ReadonlyMap<string, Error>,
 ): Promise<Drift[]> {
-  const live = await readTables(tool);
   const object = (table: Table, chain: string) => `${command(tool, '')} -t ${table} chain ${chain}`;
   const drifts: Drift[] = [];
   const wanted: Record<Table, Set<string>> = { nat: new Set(), filter: new Set() };
   let compared = 0;
-  for (const [table, chain, rules] of ruleset.chains(map)) {
+  for (const [table, chain, rules] of ruleset.chains()) {
     const there = live[table].chains.get(chain);
     wanted[table].add(chain);
     if (!there) drifts.push({ object: object(table, chain), kind: 'missing' });

@@ -7,10 +7,9 @@ import { createNetns, removeNetns } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { familyOf } from '../../lib/address.ts';
 import { snapshot } from '../../service/diff.ts';
-import { createServiceTable } from '../../service/service-table.ts';
-import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { applyEdit, randomCluster, serviceTableOf } from '../../service/testing/random-cluster.ts';
 import { isConsistent } from '../testing/packet-class.ts';
-import { TABLES } from './base-chains.ts';
+import { TABLES } from './chain-names.ts';
 import { createIptables } from './iptables.ts';
 import { type LiveTable, readTables } from './restore.ts';
 import { agree } from './testing/agree.ts';
@@ -38,9 +37,7 @@ for (const variant of ['nft', 'legacy'] as const) {
       const fresh = createIptables({ families: FAMILIES, variant, netns: other });
       try {
         const cluster = randomCluster(seed);
-        const table = createServiceTable(cluster.node);
-        for (const object of cluster.services.values()) table.setService(object);
-        for (const object of cluster.slices.values()) table.setSlice(object);
+        const table = serviceTableOf(cluster);
         await dataplane.sync(table.commit().map);
         let compared = 0;
         for (let round = 0; round < ROUNDS; round++) {

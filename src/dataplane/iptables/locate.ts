@@ -1,19 +1,15 @@
 import { hostPort } from '../../lib/address.ts';
-import type { Frontend, Packet, ServiceMap } from '../../service/model.ts';
+import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
 import { portName } from '../rules/frontend-keys.ts';
-import { CHAIN, serviceChain } from './chain-names.ts';
+import { namedEndpoints } from '../rules/steps.ts';
+import { CHAIN } from './chain-names.ts';
 import { dispatchKey } from './dispatch-tree.ts';
 import type { Ruleset } from './ruleset.ts';
-import { refusalTree } from './service-chains.ts';
+import { endpointChain, entryTree, poolChain, refusalTree } from './service-chains.ts';
 
 /** Lists the chains that a packet to a frontend passes, in order, with the probability of each endpoint. */
-export function locateSteps(
-  frontend: Frontend,
-  packet: Packet,
-  ruleset: Ruleset,
-  map: ServiceMap,
-): readonly KernelStep[] {
+export function locateSteps(frontend: Frontend, packet: Packet, ruleset: Ruleset): readonly KernelStep[] {
   const tool = frontend.family === 'ipv4' ? 'iptables' : 'ip6tables';
   const chain = (table: string, name: string) => `${tool} -t ${table} chain ${name}`;
   const key = dispatchKey(frontend.address, frontend.protocol, frontend.port);
@@ -21,7 +17,7 @@ export function locateSteps(
   const steps: KernelStep[] = [];
   const route = frontend.routes[packet.sourceClass];
 
-  const dispatch = ruleset.locate(frontend.address === null ? 'nodePort' : 'address', key);
+  const dispatch = ruleset.locate(entryTree(frontend), key);
   const first = packet.sourceClass === 'node' ? 'OUTPUT' : 'PREROUTING';
   steps.push({ object: chain('nat', first), effect: `jumps to ${CHAIN.services}` });
   if (frontend.address === null) {
@@ -45,7 +41,7 @@ export function locateSteps(
     });
     return steps;
   }
-  const chains = ruleset.chainsOf(frontend.owner, map);
+  const chains = ruleset.chainsOf(frontend.owner);
   let target = rules[0]?.match(/-j (\S+)$/)?.[1];
   while (target?.startsWith('KUBE-FW-') || target?.startsWith('KUBE-EXT-')) {
     const lines = chains.get(target) ?? [];
@@ -57,20 +53,28 @@ export function locateSteps(
     });
     target = target.startsWith('KUBE-FW-')
       ? lines[0]?.match(/-j (\S+)$/)?.[1]
-      : serviceChain(route.pool.id.endsWith('/local') ? 'KUBE-SVL-' : 'KUBE-SVC-', frontend.owner);
+      : poolChain(frontend.owner, route.pool);
   }
   const { endpoints } = route.pool;
-  const affinity =
-    frontend.affinitySeconds === null ? '' : `; session affinity for ${frontend.affinitySeconds} s`;
+  const { affinitySeconds } = frontend;
+  const affinity = affinitySeconds === null ? '' : `; session affinity for ${affinitySeconds} s`;
   steps.push({
     object: chain('nat', target ?? ''),
-    effect: `picks one of ${endpoints.length} endpoints of ${name}, each with probability 1/${endpoints.length}${affinity}`,
+    effect: `picks one of ${endpoints.length} endpoints of ${name}, each with probability 1/${endpoints.length}: ${namedEndpoints(endpoints)}${affinity}`,
   });
-  for (const endpoint of endpoints) {
-    const hairpin = endpoint.ip === packet.source ? ', masqueraded if it is the client itself' : '';
+  for (const endpoint of affinitySeconds === null ? [] : endpoints) {
     steps.push({
-      object: chain('nat', serviceChain('KUBE-SEP-', frontend.owner, hostPort(endpoint))),
-      effect: `destination is rewritten to ${hostPort(endpoint)}${hairpin}`,
+      object: chain('nat', endpointChain(frontend.owner, endpoint)),
+      effect: `the client is remembered, and the destination rewritten to ${hostPort(endpoint)}`,
+    });
+  }
+  const itself = endpoints.some(({ ip }) => ip === packet.source)
+    ? ruleset.locate('hairpin', dispatchKey(packet.source))
+    : null;
+  if (itself) {
+    steps.push({
+      object: chain('nat', itself.chains.at(-1) ?? ''),
+      effect: `if the client itself was picked, it is marked for masquerading: ${itself.rules.join('; ')}`,
     });
   }
   if (route.masquerade) {

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { familyOf } from '../../lib/address.ts';
-import { createServiceTable } from '../../service/service-table.ts';
-import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { applyEdit, randomCluster, serviceTableOf } from '../../service/testing/random-cluster.ts';
 import { isConsistent } from '../testing/packet-class.ts';
 import { createRuleset } from './ruleset.ts';
 import { agree } from './testing/agree.ts';
@@ -13,12 +12,10 @@ const FAMILIES = ['ipv4', 'ipv6'] as const;
 for (let seed = 1; seed <= 8; seed++) {
   test(`random cluster ${seed}: incremental changes yield the rules of a fresh start, and packets follow the oracle`, () => {
     const cluster = randomCluster(seed);
-    const table = createServiceTable(cluster.node);
-    for (const object of cluster.services.values()) table.setService(object);
-    for (const object of cluster.slices.values()) table.setSlice(object);
+    const table = serviceTableOf(cluster);
     let { map } = table.commit();
     let rulesets = FAMILIES.map((family) => createRuleset(map, family, OPTIONS));
-    let kernels = rulesets.map((ruleset) => ruleset.render(map));
+    let kernels = rulesets.map((ruleset) => ruleset.render());
     let compared = 0;
     for (let round = 0; round < 60; round++) {
       for (let i = 0; i < 3; i++) applyEdit(table, cluster.edit());
@@ -26,7 +23,7 @@ for (let seed = 1; seed <= 8; seed++) {
       map = commit.map;
       if (commit.change.node) {
         rulesets = FAMILIES.map((family) => createRuleset(map, family, OPTIONS));
-        kernels = rulesets.map((ruleset) => ruleset.render(map));
+        kernels = rulesets.map((ruleset) => ruleset.render());
       }
       for (const [i, ruleset] of rulesets.entries()) {
         const kernel = kernels[i];
@@ -38,7 +35,7 @@ for (let seed = 1; seed <= 8; seed++) {
             for (const chain of change.deleted[name]) assert.ok(kernel[name].delete(chain), chain);
           }
         }
-        const fresh = createRuleset(map, ruleset.family, OPTIONS).render(map);
+        const fresh = createRuleset(map, ruleset.family, OPTIONS).render();
         for (const name of ['nat', 'filter'] as const) {
           assert.deepEqual(
             new Map([...kernel[name]].sort()),

@@ -34,7 +34,8 @@ for (const variant of ['nft', 'legacy'] as const) {
       const before = serviceMap([web(1), web(2)]);
       await dataplane.sync(before);
       const lines = iptables('-S').split('\n');
-      const chain = /(KUBE-SEP-\S+)/.exec(lines.find((line) => line.includes('10.244.1.2')) ?? '')?.[1] ?? '';
+      const translation = lines.find((line) => line.includes('--to-destination 10.244.1.2:'));
+      const chain = /(KUBE-SEP-\S+)/.exec(translation ?? '')?.[1] ?? '';
       const set =
         /(KUBE-AFF-\S+)/.exec(
           lines.find((line) => line.startsWith(`-A ${chain} `) && line.includes('AFF')) ?? '',

@@ -2,8 +2,8 @@ import { type NetnsRef, spawnInNetns } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
-import { type Hook, TABLES, type Table } from './base-chains.ts';
-import { isOwnChain } from './chain-names.ts';
+import type { Hook } from './base-chains.ts';
+import { isOwnChain, TABLES, type Table } from './chain-names.ts';
 import type { Rule } from './rule.ts';
 
 /** The kernel interface of the command; "auto": that of the machine's `iptables`. */
@@ -32,14 +32,28 @@ export function command({ family, variant }: Tool, verb: '' | '-restore' | '-sav
 
 /** Reads both tables. Throws FairleadError if the command is missing or fails. */
 export async function readTables(tool: Tool): Promise<Record<Table, LiveTable>> {
-  const tables = {
-    nat: { chains: new Map<string, Rule[]>(), builtin: new Map<string, Rule[]>() },
-    filter: { chains: new Map<string, Rule[]>(), builtin: new Map<string, Rule[]>() },
-  };
-  const read = async (table: Table) =>
-    parseSave(await run(tool, command(tool, '-save'), ['-t', table], null), tables[table]);
-  await Promise.all(TABLES.map(read));
-  return tables;
+  const [nat, filter] = await Promise.all([readTable(tool, 'nat'), readTable(tool, 'filter')]);
+  return { nat, filter };
+}
+
+/** Reads a table by iptables-save. */
+export async function readTable(tool: Tool, table: Table): Promise<LiveTable> {
+  const live: LiveTable = { chains: new Map(), builtin: new Map() };
+  parseSave(await run(tool, command(tool, '-save'), ['-t', table], null), live);
+  return live;
+}
+
+/** A rule of the filter table, by options that no other rule of its chain has. */
+export interface CountedRule {
+  readonly chain: string;
+  readonly options: string;
+}
+
+/** Reads the packets of a rule of the filter table by iptables; 0 if the chain has no such rule. */
+export async function readPackets(tool: Tool, { chain, options }: CountedRule): Promise<number> {
+  const listed = await run(tool, command(tool, ''), ['--wait', '5', '-v', '-S', chain], null);
+  const line = listed.split('\n').find((one) => one.includes(` ${options} `));
+  return Number(/ -c (\d+) \d+ /.exec(line ?? '')?.[1] ?? 0);
 }
 
 /** Parses one table of iptables-save's output; keeps this mode's chains and the built-in ones. */
@@ -60,14 +74,6 @@ export function parseSave(text: string, table: LiveTable): void {
   }
 }
 
-/** Compares rules regardless of quotes: versions of iptables differ in when they quote a comment. */
-export const sameRule = (a: Rule, b: Rule): boolean =>
-  a === b || a.replaceAll('"', '') === b.replaceAll('"', '');
-
-export function sameRules(a: readonly Rule[], b: readonly Rule[]): boolean {
-  return a.length === b.length && a.every((line, i) => sameRule(line, b[i] ?? ''));
-}
-
 /** One table's part of a restore. */
 export interface TableInput {
   readonly written: ReadonlyMap<string, readonly Rule[]>;
@@ -80,23 +86,25 @@ export interface TableInput {
 
 export const NOTHING: TableInput = { written: new Map(), deleted: [], hooks: [], unhooked: [] };
 
-/** Renders the input of iptables-restore --noflush and counts its rules; empty if nothing changes. */
-export function restoreInput(tables: Readonly<Record<Table, readonly TableInput[]>>): {
-  text: string;
-  lines: number;
-} {
-  const parts: string[] = [];
+/** Returns the number of rules that a change writes and deletes, with deleted chains. */
+export function lineCount(tables: Readonly<Record<Table, readonly TableInput[]>>): number {
   let lines = 0;
-  for (const table of TABLES) {
-    for (const input of tables[table]) lines += writeTable(table, input, parts);
+  for (const { written, deleted, hooks, unhooked } of TABLES.flatMap((table) => tables[table])) {
+    lines += deleted.length + hooks.length + unhooked.length;
+    for (const rules of written.values()) lines += rules.length;
   }
-  return { text: parts.length === 0 ? '' : `${parts.join('\n')}\n`, lines };
+  return lines;
 }
 
-function writeTable(table: Table, input: TableInput, parts: string[]): number {
-  const { written, deleted, hooks, unhooked } = input;
-  let lines = deleted.length + hooks.length + unhooked.length;
-  if (lines + written.size === 0) return 0;
+/** Renders the input of iptables-restore --noflush; empty if nothing changes. */
+export function restoreInput(tables: Readonly<Record<Table, readonly TableInput[]>>): string {
+  const parts: string[] = [];
+  for (const table of TABLES) for (const input of tables[table]) writeTable(table, input, parts);
+  return parts.length === 0 ? '' : `${parts.join('\n')}\n`;
+}
+
+function writeTable(table: Table, { written, deleted, hooks, unhooked }: TableInput, parts: string[]): void {
+  if (written.size + deleted.length + hooks.length + unhooked.length === 0) return;
   // iptables-legacy-restore keeps the chains in a sorted list: in this order it takes three quarters of the time.
   const sorted = [...written].sort(([a], [b]) => (a < b ? -1 : 1));
   parts.push(`*${table}`);
@@ -107,11 +115,9 @@ function writeTable(table: Table, input: TableInput, parts: string[]): number {
   for (const { chain, rule } of hooks.toReversed()) parts.push(`-I ${chain} 1 ${rule}`);
   for (const [chain, rules] of sorted) {
     for (const rule of rules) parts.push(`-A ${chain} ${rule}`);
-    lines += rules.length;
   }
   for (const chain of deleted) if (!written.has(chain)) parts.push(`-X ${chain}`);
   parts.push('COMMIT');
-  return lines;
 }
 
 /** Applies a restore, atomically for each table. Throws FairleadError with the offending line. */

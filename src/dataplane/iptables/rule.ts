@@ -1,3 +1,4 @@
+import { PROBABILITY_UNITS, probabilityText } from '../../kernel/xtables/matches.ts';
 import { addressBytes, formatAddress, type IPFamily } from '../../lib/address.ts';
 import { podSource } from '../../service/classify.ts';
 import type { LocalDetection, PortRef, Protocol } from '../../service/model.ts';
@@ -8,6 +9,13 @@ import { portName } from '../rules/frontend-keys.ts';
  * text.
  */
 export type Rule = string;
+
+/** Compares rules regardless of quotes: versions of iptables differ in when they quote a comment. */
+export const sameRule = (a: Rule, b: Rule): boolean =>
+  a === b || a.replaceAll('"', '') === b.replaceAll('"', '');
+
+export const sameRules = (a: readonly Rule[] | undefined, b: readonly Rule[]): boolean =>
+  a?.length === b.length && a.every((line, i) => sameRule(line, b[i] ?? ''));
 
 /** The matches of a rule, rendered in iptables-save's order. */
 export interface Match {
@@ -49,18 +57,9 @@ export const go = (chain: string): string => `-g ${chain}`;
 /** Returns "10.0.0.1/32", "fd00::1/128". */
 export const hostNetwork = (address: string): string => `${address}/${address.includes(':') ? 128 : 32}`;
 
-/**
- * Returns a match with a probability of 1/n, in units of xt_statistic (2^-31) and with the digits that
- * iptables prints.
- */
-export function chance(n: number): string {
-  const units = Math.round(0x8000_0000 / n);
-  let probability = units / 0x8000_0000;
-  // Exactly halfway between two texts (n = 4096) iptables prints the even one, as C does, and toFixed the
-  // larger one.
-  if ((units & 0xf_ffff) === 0x8_0000) probability = (2 * Math.round((probability * 1e11) / 2)) / 1e11;
-  return `-m statistic --mode random --probability ${probability.toFixed(11)}`;
-}
+/** Returns a match with a probability of 1/n. */
+export const chance = (n: number): string =>
+  `-m statistic --mode random --probability ${probabilityText(Math.round(PROBABILITY_UNITS / n))}`;
 
 export const NEW = '-m conntrack --ctstate NEW';
 export const FROM_NODE = '-m addrtype --src-type LOCAL';

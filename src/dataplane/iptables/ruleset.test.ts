@@ -158,7 +158,7 @@ test('after any sequence of changes the rules equal those of a fresh start', () 
   };
   let map = serviceMap(random());
   const ruleset = createRuleset(map, 'ipv4', OPTIONS);
-  const kernel = ruleset.render(map);
+  const kernel = ruleset.render();
   const sets = new Set(ruleset.sets.keys());
   for (let round = 0; round < 200; round++) {
     const next = serviceMap(random());
@@ -171,7 +171,7 @@ test('after any sequence of changes the rules equal those of a fresh start', () 
     for (const set of change.setsAdded) sets.add(set.name);
     for (const name of change.setsRemoved) sets.delete(name);
     const fresh = createRuleset(map, 'ipv4', OPTIONS);
-    const wanted = fresh.render(map);
+    const wanted = fresh.render();
     for (const table of ['nat', 'filter'] as const) {
       assert.deepEqual(
         new Map([...kernel[table]].sort()),
@@ -196,7 +196,7 @@ test('a change of one Service writes only its chains', () => {
   const ruleset = createRuleset(before, 'ipv4', OPTIONS);
   const after = serviceMap([...before.frontends.values()].map((f, i) => (i === 500 ? make(520, 4) : f)));
   const { written, deleted } = ruleset.apply(changeBetween(before, after), after);
-  assert.equal(written.nat.size, 2, 'the Service, and its new endpoint');
+  assert.equal(written.nat.size, 2, 'the Service, and the chain for its new endpoint reaching itself');
   assert.equal(written.filter.size + deleted.nat.length + deleted.filter.length, 0);
 });
 
@@ -210,7 +210,7 @@ test('addresses that the node itself answers are left out', () => {
       endpoints: [endpoint('10.244.0.5', 53)],
     }),
   ]);
-  const { nat, filter } = createRuleset(map, 'ipv4', OPTIONS).render(map);
+  const { nat, filter } = createRuleset(map, 'ipv4', OPTIONS).render();
   assert.match(nat.get('KUBE-SERVICES')?.[0] ?? '', /^-d 10\.96\.0\.10\/32 .*-j RETURN$/);
   assert.match(filter.get('KUBE-SERVICES')?.[0] ?? '', /^-d 10\.96\.0\.10\/32 .*-j RETURN$/);
   assert.deepEqual(nat.get('KUBE-IP-ALL'), []);

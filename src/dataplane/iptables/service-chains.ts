@@ -1,10 +1,9 @@
 import type { AddressSet } from '../../kernel/ipset.ts';
 import { hostPort, type IPFamily } from '../../lib/address.ts';
-import { recordOf } from '../../lib/record-of.ts';
 import type { Endpoint, Frontend, NodeView, Pool, PortRef, Route, SourceClass } from '../../service/model.ts';
 import { poolsOf } from '../../service/pools.ts';
 import { portName } from '../rules/frontend-keys.ts';
-import { CHAIN, SET_PREFIX, serviceChain } from './chain-names.ts';
+import { CHAIN, SET_PREFIX, serviceChain, type TreeKey } from './chain-names.ts';
 import { dispatchKey } from './dispatch-tree.ts';
 import {
   chance,
@@ -20,16 +19,12 @@ import {
   rule,
 } from './rule.ts';
 
-/** The trees that frontends have entries in. */
-export const ENTRY_TREES = [
-  'address',
-  'nodePort',
-  'rejectAddress',
-  'rejectExternal',
-  'rejectNodePort',
-  'firewall',
-] as const;
-export type TreeName = (typeof ENTRY_TREES)[number];
+/** The rules of a key in a dispatch tree. */
+export interface TreeEntry {
+  readonly tree: TreeKey;
+  readonly key: string;
+  readonly rules: readonly Rule[];
+}
 
 /**
  * The clients with affinity to an endpoint. xt_recent, which kube-proxy uses, keeps only 100 clients of an
@@ -41,8 +36,8 @@ export type AffinitySet = AddressSet;
 export interface ServiceChains {
   /** Chains of the nat table. */
   readonly chains: ReadonlyMap<string, readonly Rule[]>;
-  readonly sets: readonly AffinitySet[];
-  readonly entries: Readonly<Record<TreeName, ReadonlyMap<string, readonly Rule[]>>>;
+  readonly sets: ReadonlyMap<string, AffinitySet>;
+  readonly entries: readonly TreeEntry[];
 }
 
 const KIND_WORDS: Readonly<Record<Frontend['kind'], string>> = {
@@ -64,7 +59,7 @@ export function serviceChains(
 ): ServiceChains {
   const pods = podMatch(node.localDetection, family);
   const chains = new Map<string, readonly Rule[]>();
-  const entries = recordOf(ENTRY_TREES, () => new Map<string, readonly Rule[]>());
+  const entries: TreeEntry[] = [];
   const pools = new Map<string, { pool: Pool; affinity: number | null; marks: Rule[] }>();
   const sets = new Map<string, AffinitySet>();
 
@@ -75,24 +70,26 @@ export function serviceChains(
       if (!pools.has(name)) pools.set(name, { pool, affinity, marks: [] });
     }
     const key = dispatchKey(frontend.address, frontend.protocol, frontend.port);
-    const entry = enter(frontend);
-    if (entry) entries[frontend.address === null ? 'nodePort' : 'address'].set(key, entry);
+    const enterIn = (tree: TreeKey, rules: readonly Rule[]) => {
+      if (rules.length > 0) entries.push({ tree, key, rules });
+    };
+    enterIn(entryTree(frontend), enter(frontend));
     const refusal = refuse(frontend, pods);
-    if (refusal.length > 0) entries[refusalTree(frontend)].set(key, refusal);
-    if (frontend.allowedSources) entries.firewall.set(key, firewallRules(frontend, refusal.length > 0));
+    enterIn(refusalTree(frontend), refusal);
+    if (frontend.allowedSources) enterIn('firewall', firewallRules(frontend, refusal.length > 0));
   }
   for (const [name, { pool, affinity, marks }] of pools) {
     const [frontend] = frontends;
     if (frontend) renderPool(frontend.owner, name, pool, affinity, marks);
   }
-  return { chains, sets: [...sets.values()], entries };
+  return { chains, sets, entries };
 
-  /** Renders the rule that jumps to the frontend's chains; null if no source class is forwarded. */
-  function enter(frontend: Frontend): Rule[] | null {
+  /** Renders the rule that jumps to the frontend's chains; none if no source class is forwarded. */
+  function enter(frontend: Frontend): Rule[] {
     const { owner, kind } = frontend;
     const forwards = routesOf(frontend).filter((route) => route.action === 'forward');
     const [first] = forwards;
-    if (!first) return null;
+    if (!first) return [];
     let target: string;
     const samePool = forwards.length === 3 && forwards.every((route) => route.pool === first.pool);
     const marks = kind === 'ClusterIP' && samePool ? masqueradeRules(frontend, pods) : null;
@@ -131,40 +128,47 @@ export function serviceChains(
     affinity: number | null,
     marks: readonly Rule[],
   ): void {
-    const targets = pool.endpoints.map((endpoint) => ({
-      endpoint,
-      chain: serviceChain('KUBE-SEP-', owner, hostPort(endpoint)),
-      comment: `${portName(owner)} -> ${hostPort(endpoint)}`,
-      set:
-        affinity === null
-          ? null
-          : {
-              name: serviceChain(SET_PREFIX, owner, `${hostPort(endpoint)} ${affinity}`),
-              family,
-              seconds: affinity,
-            },
-    }));
+    const { endpoints } = pool;
+    const { protocol } = owner;
     const lines: Rule[] = [...marks];
-    for (const { set, chain, comment } of targets) {
-      if (set) lines.push(rule({ comment, more: `-m set --match-set ${set.name} src` }, jump(chain)));
-    }
-    for (const [i, { chain, comment }] of targets.entries()) {
-      const left = targets.length - i;
-      lines.push(rule(left > 1 ? { comment, more: chance(left) } : { comment }, jump(chain)));
-    }
     chains.set(name, lines);
-    for (const { endpoint, chain, set } of targets) {
-      if (set) sets.set(set.name, set);
-      chains.set(chain, endpointRules(owner, endpoint, set));
+    // Only the first rule says whose chain it is: a comment has twice the bytes of everything else in a rule.
+    const add = (match: Match, target: string) =>
+      lines.push(rule(lines.length === 0 ? { ...match, comment: portName(owner) } : match, target));
+    const translate = (endpoint: Endpoint) => `-j DNAT --to-destination ${hostPort(endpoint)}`;
+    if (affinity !== null) {
+      for (const endpoint of endpoints) {
+        const chain = endpointChain(owner, endpoint);
+        const set = serviceChain(SET_PREFIX, owner, `${hostPort(endpoint)} ${affinity}`);
+        sets.set(set, { name: set, family, seconds: affinity });
+        add({ more: `-m set --match-set ${set} src` }, jump(chain));
+        chains.set(chain, [
+          rule({}, `-j SET --add-set ${set} src --exist`),
+          rule({ protocol }, translate(endpoint)),
+        ]);
+      }
+    }
+    for (const [i, endpoint] of endpoints.entries()) {
+      const left = endpoints.length - i;
+      const more = left > 1 ? chance(left) : undefined;
+      if (affinity === null) add({ protocol, more }, translate(endpoint));
+      else add({ more }, jump(endpointChain(owner, endpoint)));
     }
   }
 }
+
+/** Returns the chain of an endpoint of a Service with session affinity. */
+export const endpointChain = (owner: PortRef, endpoint: Endpoint): string =>
+  serviceChain('KUBE-SEP-', owner, hostPort(endpoint));
+
+/** Returns the dispatch tree of the rules that forward a frontend's packets. */
+export const entryTree = ({ address }: Frontend) => (address === null ? 'nodePort' : 'address');
 
 /** Returns the dispatch tree of the rules that reject or drop a frontend's packets. */
 export const refusalTree = ({ address, kind }: Frontend) =>
   address === null ? 'rejectNodePort' : kind === 'ClusterIP' ? 'rejectAddress' : 'rejectExternal';
 
-const poolChain = (owner: PortRef, pool: Pool): string =>
+export const poolChain = (owner: PortRef, pool: Pool): string =>
   serviceChain(pool.id.endsWith('/local') ? 'KUBE-SVL-' : 'KUBE-SVC-', owner);
 
 const routesOf = ({ routes }: Frontend): readonly Route[] => [routes.pod, routes.node, routes.external];
@@ -175,16 +179,6 @@ const frontendMatch = (frontend: Frontend): Match => ({
   comment: commentFor(frontend.owner, KIND_WORDS[frontend.kind]),
   port: frontend.port,
 });
-
-function endpointRules(owner: PortRef, endpoint: Endpoint, set: AffinitySet | null): Rule[] {
-  const comment = portName(owner);
-  const lines = [rule({ source: hostNetwork(endpoint.ip), comment }, jump(CHAIN.markMasquerade))];
-  if (set) lines.push(rule({ comment }, `-j SET --add-set ${set.name} src --exist`));
-  const protocol = owner.protocol;
-  const more = `-m ${protocol.toLowerCase()}`;
-  lines.push(rule({ protocol, comment, more }, `-j DNAT --to-destination ${hostPort(endpoint)}`));
-  return lines;
-}
 
 /** Matches a source class, in the order pod, node, external; null if it cannot be identified. */
 function classMatch(source: SourceClass, pods: PodMatch | null): Match | null {

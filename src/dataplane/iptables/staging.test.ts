@@ -18,7 +18,7 @@ const map = serviceMap(
     }),
   ),
 );
-const { nat } = createRuleset(map, 'ipv4', { dropInvalid: true, affinity: true }).render(map);
+const { nat } = createRuleset(map, 'ipv4', { dropInvalid: true, affinity: true }).render();
 const targets = (rules: readonly string[]) =>
   rules.flatMap((line) => /-[jg] (KUBE-\S+)/.exec(line)?.[1] ?? []);
 

@@ -1,4 +1,4 @@
-import { CHAIN, TREE } from './chain-names.ts';
+import { CHAIN, TREE_PREFIXES } from './chain-names.ts';
 import { NOTHING, type TableInput } from './restore.ts';
 import type { Rule } from './rule.ts';
 
@@ -15,7 +15,7 @@ const RANKS: readonly (readonly string[])[] = [
   ['KUBE-SVC-', 'KUBE-SVL-'],
   ['KUBE-EXT-'],
   ['KUBE-FW-'],
-  Object.values(TREE),
+  TREE_PREFIXES,
 ];
 
 /**

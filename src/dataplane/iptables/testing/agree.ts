@@ -12,9 +12,7 @@ export function agree(map: ServiceMap, packet: Packet, tables: Tables): void {
   if (verdict.reason === 'martian') return;
   const expected = new Map<string, number>();
   for (const { endpoint, odds, masquerade } of verdict.candidates) {
-    // Every endpoint that reaches itself is masqueraded here, including endpoints of other nodes.
-    const masked = masquerade || endpoint.ip === packet.source;
-    add(expected, `forward ${hostPort(endpoint)} ${masked ? 'masqueraded' : ''}`, odds);
+    add(expected, `forward ${hostPort(endpoint)} ${masquerade ? 'masqueraded' : ''}`, odds);
   }
   if (verdict.action !== 'forward') add(expected, verdict.action, 1);
   const seen = new Map<string, number>();

@@ -1,6 +1,7 @@
 import { canonicalAddress, cidrContains, familyOf, parseCidr } from '../../../lib/address.ts';
 import type { Packet } from '../../../service/model.ts';
-import { HOOKS, type Table } from '../base-chains.ts';
+import { HOOKS } from '../base-chains.ts';
+import type { Table } from '../chain-names.ts';
 import type { Rule } from '../rule.ts';
 
 export type Tables = Readonly<Record<Table, ReadonlyMap<string, readonly Rule[]>>>;
@@ -17,8 +18,10 @@ export interface Outcome {
 interface State {
   readonly odds: number;
   readonly target: string | null;
+  /** Null while a translated packet passes table filter, whose rules are for untranslated ones. */
+  readonly destination: string | null;
   readonly mark: boolean;
-  readonly end: 'accept' | 'drop' | 'reject' | 'return' | null;
+  readonly end: 'accept' | 'drop' | 'reject' | 'masquerade' | 'return' | null;
 }
 
 /**
@@ -26,7 +29,7 @@ interface State {
  */
 export function interpret(tables: Tables, packet: Packet, destinationIsLocal: boolean): Outcome[] {
   const node = packet.sourceClass === 'node';
-  const start: State = { odds: 1, target: null, mark: false, end: null };
+  const start: State = { odds: 1, target: null, destination: packet.destination, mark: false, end: null };
   const afterNat = hook('nat', node ? 'OUTPUT' : 'PREROUTING', start);
   return afterNat.flatMap((state) => {
     const stays = destinationIsLocal && state.target === null;
@@ -37,9 +40,19 @@ export function interpret(tables: Tables, packet: Packet, destinationIsLocal: bo
         s.end === 'drop' || s.end === 'reject' ? [s] : hook('filter', chain, { ...s, end: null }),
       );
     }
-    return states.map((s): Outcome => {
-      const action = s.end === 'drop' || s.end === 'reject' ? s.end : s.target === null ? 'pass' : 'forward';
-      return { odds: s.odds, action, target: s.target, masquerade: s.mark };
+    return states.flatMap((s): Outcome[] => {
+      const { target } = s;
+      if (s.end === 'drop' || s.end === 'reject' || target === null) {
+        const action = s.end === 'drop' || s.end === 'reject' ? s.end : 'pass';
+        return [{ odds: s.odds, action, target, masquerade: s.mark }];
+      }
+      const sent = hook('nat', 'POSTROUTING', { ...s, destination: hostOf(target), end: null });
+      return sent.map(({ odds, end }) => ({
+        odds,
+        action: 'forward',
+        target,
+        masquerade: end === 'masquerade',
+      }));
     });
   });
 
@@ -80,11 +93,20 @@ export function interpret(tables: Tables, packet: Packet, destinationIsLocal: bo
       case 'RETURN':
         return [{ ...state, end: 'return' }];
       case 'MARK':
-        return [{ ...state, mark: true }];
+        return [{ ...state, mark: !line.endsWith('/0x0') }];
+      case 'MASQUERADE':
+        return [{ ...state, end: 'masquerade' }];
       case 'SET':
         return [state];
       case 'DNAT':
-        return [{ ...state, target: /--to-destination (\S+)/.exec(line)?.[1] ?? null, end: 'accept' }];
+        return [
+          {
+            ...state,
+            target: /--to-destination (\S+)/.exec(line)?.[1] ?? null,
+            destination: null,
+            end: 'accept',
+          },
+        ];
       default: {
         const rules = tables[table].get(target);
         if (!rules) throw new Error(`${line} leads to ${target}, which does not exist`);
@@ -103,7 +125,7 @@ export function interpret(tables: Tables, packet: Packet, destinationIsLocal: bo
     const text = line.replace(/--comment "[^"]*"/, '');
     const checks: [RegExp, (value: string) => boolean][] = [
       [/(!? ?)-s (\S+)/, (value) => inNetwork(value, packet.source)],
-      [/(!? ?)-d (\S+)/, (value) => state.target === null && inNetwork(value, packet.destination)],
+      [/(!? ?)-d (\S+)/, (value) => state.destination !== null && inNetwork(value, state.destination)],
       [/(!? ?)-i (\S+)/, () => packet.sourceClass === 'pod'],
       [/(!? ?)-p (\S+)/, (value) => value.toUpperCase() === packet.protocol],
       [/(!? ?)--dport (\S+)/, (value) => inRange(value, packet.port)],
@@ -123,6 +145,9 @@ export function interpret(tables: Tables, packet: Packet, destinationIsLocal: bo
     return Number(/--probability (\S+)/.exec(text)?.[1] ?? 1);
   }
 }
+
+/** Returns the address in "10.0.0.1:80" or "[fd00::1]:80". */
+const hostOf = (target: string): string => target.replace(/:\d+$/, '').replace(/[[\]]/g, '');
 
 function inNetwork(text: string, address: string): boolean {
   const cidr = parseCidr(text);
