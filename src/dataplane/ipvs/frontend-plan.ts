@@ -30,7 +30,7 @@ export interface PlannedServer {
 }
 
 /** The action of the rules for the packets of a source class, before IPVS. */
-export type Order =
+export type SourceAction =
   /** IPVS selects the virtual server by the packet's address. */
   | { readonly action: 'pass' | 'masquerade' }
   /** IPVS selects it by this mark, which also tells whether the packet is masqueraded. */
@@ -43,7 +43,7 @@ export type Order =
 export interface FrontendPlan {
   readonly frontend: Frontend;
   readonly servers: readonly PlannedServer[];
-  readonly orders: Readonly<Record<SourceClass, Order>>;
+  readonly actions: Readonly<Record<SourceClass, SourceAction>>;
 }
 
 export interface PlanOptions {
@@ -87,34 +87,32 @@ export function planFrontend(frontend: Frontend, options: PlanOptions): Frontend
     });
   };
 
-  const orderOf = (source: SourceClass): Order => {
+  const { address: own, family } = frontend;
+  const serverAt = (address: string, port: number): ServerId => {
+    return { family, protocol: PROTOCOL_NUMBER[frontend.protocol], address, port };
+  };
+
+  const actionOf = (source: SourceClass): SourceAction => {
     const route = frontend.routes[source];
     if (route.action !== 'forward') return { action: route.action };
     const { pool, masquerade } = route;
-    if (frontend.address !== null && pool.id === shared?.id) {
-      const { family, address, port } = frontend;
-      add('', { family, protocol: PROTOCOL_NUMBER[frontend.protocol], address, port }, pool, null);
+    if (own !== null && pool.id === shared?.id) {
+      add('', serverAt(own, frontend.port), pool, null);
       return { action: masquerade ? 'masquerade' : 'pass' };
     }
     const holder = holderOf(frontend, pool, masquerade);
     if (frontend.affinitySeconds !== null) {
-      const { family } = frontend;
       const port = aliases.take(holder, masquerade);
-      add(
-        holder,
-        { family, protocol: PROTOCOL_NUMBER[frontend.protocol], address: ALIAS[family], port },
-        pool,
-        holder,
-      );
+      add(holder, serverAt(ALIAS[family], port), pool, holder);
       return { action: 'redirect', port, masquerade };
     }
     const mark = marks.take(holder, masquerade);
-    add(holder, { family: frontend.family, mark }, pool, holder);
+    add(holder, { family, mark }, pool, holder);
     return { action: 'steer', mark };
   };
 
-  const orders = { pod: orderOf('pod'), node: orderOf('node'), external: orderOf('external') };
-  return { frontend, servers: [...servers.values()], orders };
+  const actions = { pod: actionOf('pod'), node: actionOf('node'), external: actionOf('external') };
+  return { frontend, servers: [...servers.values()], actions };
 }
 
 /** Returns "KEY cluster", "KEY local masquerade": stable while the frontend exists. */

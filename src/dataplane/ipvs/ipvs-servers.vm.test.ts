@@ -270,7 +270,7 @@ describe('virtual servers', () => {
       const { failed } = await sync(wanted);
       assert.deepEqual(
         failed.map(({ error }) => error.message),
-        [`another program has the virtual server TCP ${VIP}:80`],
+        [`another program already has the virtual server TCP ${VIP}:80`],
       );
       assert.deepEqual(theirs(), first);
       assert.equal(await ask('pod3', VIP, 81), 'pod1');

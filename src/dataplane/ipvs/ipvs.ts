@@ -6,6 +6,7 @@ import { silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import { Tables } from '../../nft/tables.ts';
 import type { ServiceMap } from '../../service/model.ts';
+import { endpointPlace } from '../../service/pools.ts';
 import { type ApplyReport, withFailures } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { DRAIN_MS, drain } from './drain.ts';
@@ -160,7 +161,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
       }),
 
     endConnections(endpoints) {
-      const gone = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
+      const gone = new Set(endpoints.map(endpointPlace));
       return collect(({ address, port }) => gone.has(`${address} ${port}`));
     },
 

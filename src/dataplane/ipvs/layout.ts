@@ -98,7 +98,7 @@ const isOpenFlow = hasNone('ct.state', CT_NEW);
  */
 export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme): Layout {
   const rules = createServiceRules(family, node);
-  const { address, hasPods, source, destination, toLoopback, types } = rules;
+  const { address, hasPods, destination, toLoopback, types } = rules;
   const isMarked = hasAny('meta.mark', marks.masqueradeBit);
   const isSteered = is('meta.mark', marks.prefix, marks.prefixMask);
   const { mark, unmark } = masqueradeMark(node);
@@ -177,10 +177,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     {
       name: 'postrouting',
       base: { type: 'nat', hook: 'postrouting', priority: PRIORITY.natSource },
-      rules: [
-        [isMarked, unmark, masquerade],
-        [inSet('hairpin', source, destination), masquerade],
-      ],
+      rules: [[isMarked, unmark, masquerade], rules.hairpin],
     },
     // Cleared because every packet carries its mark, not only the first, and tunnels would copy it to their outer packets.
     {

@@ -45,19 +45,19 @@ export function locateSteps(
       effect: `mark 0x${entry.mark.toString(16)}`,
     });
   }
-  const order = plan.orders[packet.sourceClass];
-  if (order.action === 'reject' || order.action === 'drop') return steps;
-  if (order.action === 'redirect') {
+  const taken = plan.actions[packet.sourceClass];
+  if (taken.action === 'reject' || taken.action === 'drop') return steps;
+  if (taken.action === 'redirect') {
     steps.push({
       object: at(
         `chain redirect-from-${packet.sourceClass}, map ${redirectMap(keying, packet.sourceClass)}, element ${key}`,
       ),
-      effect: `redirected to ${hostPort({ address: ALIAS[family], port: order.port })}, the persistent virtual server${order.masquerade ? ', and masqueraded' : ''}`,
+      effect: `redirected to ${hostPort({ address: ALIAS[family], port: taken.port })}, the persistent virtual server${taken.masquerade ? ', and masqueraded' : ''}`,
     });
   }
   const server = plan.servers.find(({ holder, server: { id } }) => {
-    if (order.action === 'steer') return 'mark' in id && id.mark === order.mark;
-    if (order.action === 'redirect') return !('mark' in id) && holder !== null && id.port === order.port;
+    if (taken.action === 'steer') return 'mark' in id && id.mark === taken.mark;
+    if (taken.action === 'redirect') return !('mark' in id) && holder !== null && id.port === taken.port;
     return holder === null;
   });
   if (!server) return steps;

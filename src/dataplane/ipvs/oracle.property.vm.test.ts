@@ -8,8 +8,7 @@ import { manualClock } from '../../lib/clock.ts';
 import { decide } from '../../service/decide.ts';
 import { snapshot } from '../../service/diff.ts';
 import type { Packet, ServiceMap } from '../../service/model.ts';
-import { createServiceTable } from '../../service/service-table.ts';
-import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { applyEdit, randomCluster, serviceTableOf } from '../../service/testing/random-cluster.ts';
 import { inInterface, isConsistent } from '../testing/packet-class.ts';
 import { createIpvs } from './ipvs.ts';
 import {
@@ -43,9 +42,7 @@ for (let seed = 31; seed <= 32; seed++) {
     const [reader, freshReader] = [openKernelReader(netns), openKernelReader(other)];
     try {
       const cluster = randomCluster(seed);
-      const table = createServiceTable(cluster.node);
-      for (const object of cluster.services.values()) table.setService(object);
-      for (const object of cluster.slices.values()) table.setSlice(object);
+      const table = serviceTableOf(cluster);
       await dataplane.sync(table.commit().map);
       let compared = 0;
       let own: string | null = null;

@@ -1,7 +1,7 @@
 import { describeServer, type ServerId, type VirtualServer } from '../../kernel/ipvs/codec.ts';
 import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
-import { addressBytes, cidrContains, type IPFamily } from '../../lib/address.ts';
+import { addressBytes, cidrContains, FAMILY_NAMES, type IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { ElementGroup } from '../../nft/spec.ts';
@@ -348,7 +348,7 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
   if (bad !== undefined) {
     state.failed.set(
       frontend.key,
-      new FairleadError(`${JSON.stringify(bad)} is not an ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`, {
+      new FairleadError(`${JSON.stringify(bad)} is not an ${FAMILY_NAMES[family]} address`, {
         op: 'program IPVS',
         code: 'EINVAL',
         object: bad,
@@ -378,11 +378,11 @@ async function makePlan(kernel: Kernel, state: Programmed, frontend: Frontend): 
 
 function foreignError(id: ServerId): FairleadError {
   const object = `virtual server ${describeServer(id)}`;
-  return new FairleadError(`another program has the ${object}`, {
+  return new FairleadError(`another program already has the ${object}`, {
     op: 'program IPVS',
     code: 'EEXIST',
     object,
-    hint: 'remove it there, or keep that program from this address',
+    hint: 'remove it, or configure that program not to use this address',
   });
 }
 

@@ -15,7 +15,6 @@ import {
   type FrontendKey,
   type NodeView,
   SOURCE_CLASSES,
-  type SourceClass,
 } from '../../service/model.ts';
 import {
   HAIRPIN,
@@ -28,7 +27,7 @@ import { EndpointWords } from '../rules/endpoint-words.ts';
 import { addressAndPort, commentOf, frontendKey, type Keying, keyingOf } from '../rules/frontend-keys.ts';
 import { frontendMap, type PickTarget, type Sources } from '../rules/pick-chains.ts';
 import { sizeClass } from '../rules/size-class.ts';
-import { ALIAS, type FrontendPlan, type Order } from './frontend-plan.ts';
+import { ALIAS, type FrontendPlan, type SourceAction } from './frontend-plan.ts';
 import { type Layout, LOCALHOST_MAP, markMap, redirectMap, steerChain, TABLE } from './layout.ts';
 
 /** The addresses of the mode's interface, on which only Services' ports answer. */
@@ -80,10 +79,13 @@ export function renderFrontend(
     list.push(elements(frontendMap(keying, sources), key, { verdict, comment }));
   }
   const aliases = new Map<number, ElementVerdict>();
-  for (const [source, { port, masquerade }] of redirectsOf(plan, layout.hasPods)) {
-    const data = addressAndPort(ALIAS[frontend.family], port, frontend.family);
+  for (const source of SOURCE_CLASSES) {
+    const taken = plan.actions[source];
+    // Pods that cannot be recognized are external.
+    if (taken.action !== 'redirect' || (source === 'pod' && !layout.hasPods)) continue;
+    const data = addressAndPort(ALIAS[frontend.family], taken.port, frontend.family);
     list.push(elements(redirectMap(keying, source), withData(data), { comment }));
-    aliases.set(port, masquerade ? { goto: 'masquerade' } : 'accept');
+    aliases.set(taken.port, taken.masquerade ? { goto: 'masquerade' } : 'accept');
   }
   for (const [port, verdict] of aliases) {
     list.push(elements(frontendMap('address', 'any'), aliasKey(frontend, port), { verdict, comment }));
@@ -99,41 +101,26 @@ const aliasKey = ({ family, protocol }: Frontend, port: number): Uint32Array =>
   frontendKey({ address: ALIAS[family], family, protocol, port });
 
 /**
- * Renders a frontend's orders: the order for the node's processes applies to all source classes with the
- * same order, where pods may be exempt from masquerading; exceptions are in maps that a class looks up
- * first.
+ * Renders a frontend's actions: that for the node's processes is the entry of all source classes with the same action, where
+ * pods may be exempt from masquerading; exceptions are in maps that a class looks up first.
  */
-export function entriesOf({ frontend, orders }: FrontendPlan, hasPods: boolean): Entry[] {
+export function entriesOf({ frontend, actions }: FrontendPlan, hasPods: boolean): Entry[] {
   const keying = keyingOf(frontend);
-  const { node, pod, external } = orders;
+  const { node, pod, external } = actions;
   const onlyNonpods = hasPods && node.action === 'masquerade' && pod.action === 'pass';
-  const entry = (sources: Sources, order: Order): Entry => ({
+  const entry = (sources: Sources, taken: SourceAction): Entry => ({
     sources,
-    verdict: verdictOf(order, keying, sources),
-    mark: order.action === 'steer' ? order.mark : null,
+    verdict: verdictOf(taken, keying, sources),
+    mark: taken.action === 'steer' ? taken.mark : null,
   });
   const any = onlyNonpods
     ? { sources: 'any' as const, verdict: { goto: 'masquerade-nonpod' }, mark: null }
     : entry('any', node);
   return [
     any,
-    ...(hasPods && !onlyNonpods && !sameOrder(node, pod) ? [entry('pod', pod)] : []),
-    ...(sameOrder(node, external) ? [] : [entry('external', external)]),
+    ...(hasPods && !onlyNonpods && !sameAction(node, pod) ? [entry('pod', pod)] : []),
+    ...(sameAction(node, external) ? [] : [entry('external', external)]),
   ];
-}
-
-/** Renders the redirects by source class. Pods that cannot be recognized are external. */
-function redirectsOf(
-  { orders }: FrontendPlan,
-  hasPods: boolean,
-): Map<SourceClass, { port: number; masquerade: boolean }> {
-  const redirects = new Map<SourceClass, { port: number; masquerade: boolean }>();
-  for (const source of SOURCE_CLASSES) {
-    const order = orders[source];
-    if (order.action !== 'redirect' || (source === 'pod' && !hasPods)) continue;
-    redirects.set(source, { port: order.port, masquerade: order.masquerade });
-  }
-  return redirects;
 }
 
 /**
@@ -154,8 +141,8 @@ function localhostOf(
   return { verdict: target.verdict, target, endpoints };
 }
 
-function verdictOf(order: Order, keying: Keying, sources: Sources): ElementVerdict {
-  switch (order.action) {
+function verdictOf(taken: SourceAction, keying: Keying, sources: Sources): ElementVerdict {
+  switch (taken.action) {
     case 'pass':
     case 'redirect':
       return 'accept';
@@ -170,9 +157,9 @@ function verdictOf(order: Order, keying: Keying, sources: Sources): ElementVerdi
   }
 }
 
-/** Redirected packets return with another destination: accepted here. */
-function sameOrder(a: Order, b: Order): boolean {
-  const passes = ({ action }: Order) => action === 'pass' || action === 'redirect';
+/** Returns true if the same entry applies. Redirected packets return with another destination: they are accepted too. */
+function sameAction(a: SourceAction, b: SourceAction): boolean {
+  const passes = ({ action }: SourceAction) => action === 'pass' || action === 'redirect';
   if (passes(a) && passes(b)) return true;
   return a.action === b.action && (a.action !== 'steer' || b.action !== 'steer' || a.mark === b.mark);
 }

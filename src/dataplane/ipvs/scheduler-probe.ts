@@ -1,5 +1,5 @@
 import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
-import type { IPFamily } from '../../lib/address.ts';
+import { FAMILY_NAMES, type IPFamily } from '../../lib/address.ts';
 import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { SCHEDULERS } from './schedulers.ts';
@@ -40,14 +40,11 @@ export function createSchedulerProbe(
           hint: `load it with "modprobe ip_vs_${name}", or choose another scheduler`,
         });
       case 'EAFNOSUPPORT':
-        return new FairleadError(
-          `this kernel's IPVS does not support ${family === 'ipv6' ? 'IPv6' : 'IPv4'}`,
-          {
-            op: 'set up IPVS',
-            code: 'no-ipvs-family',
-            hint: 'it needs a kernel built with CONFIG_IP_VS_IPV6; use another mode here',
-          },
-        );
+        return new FairleadError(`this kernel's IPVS does not support ${FAMILY_NAMES[family]}`, {
+          op: 'set up IPVS',
+          code: 'no-ipvs-family',
+          hint: 'it needs a kernel built with CONFIG_IP_VS_IPV6; use another mode here',
+        });
       default:
         return new FairleadError(`failed to create an IPVS virtual server: ${refusal.code}`, {
           op: 'set up IPVS',

@@ -10,10 +10,10 @@ export interface Scheduler {
    * Whether real servers of weight 0 are skipped; otherwise they must be removed at once for new
    * connections to succeed.
    */
-  readonly passesOver: boolean;
+  readonly skipsDraining: boolean;
 }
 
-const plain: Scheduler = { flags: 0, weight: 1, passesOver: true };
+const plain: Scheduler = { flags: 0, weight: 1, skipsDraining: true };
 
 /**
  * The kernel's schedulers (net/netfilter/ipvs). `sh` and `mh` fall back to another real server if the
@@ -29,7 +29,7 @@ export const SCHEDULERS: Readonly<Record<string, Scheduler>> = {
   lblc: plain,
   lblcr: plain,
   sh: { ...plain, flags: SERVER_FLAG.scheduler1 },
-  dh: { ...plain, passesOver: false },
+  dh: { ...plain, skipsDraining: false },
   sed: plain,
   nq: plain,
   mh: { ...plain, flags: SERVER_FLAG.scheduler1 | SERVER_FLAG.scheduler2 },

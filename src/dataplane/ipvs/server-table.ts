@@ -10,7 +10,7 @@ import { FORWARDING } from '../../kernel/ipvs/constants.ts';
 import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { FrontendKey } from '../../service/model.ts';
-import type { Drift } from '../dataplane.ts';
+import { type Drift, driftsBetween } from '../dataplane.ts';
 import type { PlannedServer } from './frontend-plan.ts';
 
 interface RealState {
@@ -183,7 +183,7 @@ export class ServerTable {
       this.#setWeight(state, real, weight, add);
       return real;
     });
-    if (scheduler.passesOver) {
+    if (scheduler.skipsDraining) {
       for (const { ip, port } of spared) {
         const real = left?.get(realKey({ address: ip, port }));
         // One that was never a real server has no flows.
@@ -194,7 +194,7 @@ export class ServerTable {
         state.reals.push(real);
       }
     }
-    const waits = drains && scheduler.passesOver;
+    const waits = drains && scheduler.skipsDraining;
     for (const real of left?.values() ?? []) {
       if (!this.#retire(state, real, waits, now, remove)) state.reals.push(real);
     }
@@ -258,24 +258,19 @@ export class ServerTable {
     read: (id: ServerId) => readonly ShownRealServer[],
     isOurs: (id: ServerId) => boolean,
   ): Drift[] {
-    const drifts: Drift[] = [];
-    const seen = new Set<string>();
-    for (const server of shown) {
-      const key = serverKey(server.id);
-      const object = `virtual server ${describeServer(server.id)}`;
-      const state = this.#servers.get(key);
-      if (!state) {
-        if (isOurs(server.id)) drifts.push({ object, kind: 'unexpected' });
-        continue;
-      }
-      seen.add(key);
-      if (!sameServer(server, state.server)) drifts.push({ object, kind: 'different' });
-      for (const drift of compareReals(object, state.reals, read(server.id))) drifts.push(drift);
-    }
-    for (const [key, { server }] of this.#servers) {
-      if (!seen.has(key)) {
-        drifts.push({ object: `virtual server ${describeServer(server.id)}`, kind: 'missing' });
-      }
+    const wanted = new Map([...this.#servers].map(([key, { server }]) => [key, server]));
+    const found = new Map(
+      shown.filter(({ id }) => this.has(id) || isOurs(id)).map((server) => [serverKey(server.id), server]),
+    );
+    const nameOf = ({ id }: VirtualServer) => `virtual server ${describeServer(id)}`;
+    const drifts = driftsBetween(wanted, found, (_key, server) => nameOf(server), sameServer);
+    for (const [key, { server, reals }] of this.#servers) {
+      if (!found.has(key)) continue;
+      const isSame = (a: RealState, b: ShownRealServer) =>
+        a.weight === b.weight && b.forwarding === FORWARDING.masquerade;
+      const name = (_key: string, real: RealId) => `${nameOf(server)} real server ${hostPort(real)}`;
+      for (const drift of driftsBetween(byKey(reals), byKey(read(server.id)), name, isSame))
+        drifts.push(drift);
     }
     return drifts;
   }
@@ -304,29 +299,6 @@ export class ServerTable {
     if (exists && waits) this.#draining.add(key);
     else this.#draining.delete(key);
   }
-}
-
-function compareReals(
-  server: string,
-  reals: readonly RealState[],
-  shown: readonly ShownRealServer[],
-): Drift[] {
-  const drifts: Drift[] = [];
-  const expected = byKey(reals);
-  const seen = new Set<string>();
-  for (const real of shown) {
-    const object = `${server} real server ${hostPort(real)}`;
-    const state = expected.get(realKey(real));
-    seen.add(realKey(real));
-    if (!state) drifts.push({ object, kind: 'unexpected' });
-    else if (state.weight !== real.weight || real.forwarding !== FORWARDING.masquerade) {
-      drifts.push({ object, kind: 'different' });
-    }
-  }
-  for (const [key, real] of expected) {
-    if (!seen.has(key)) drifts.push({ object: `${server} real server ${hostPort(real)}`, kind: 'missing' });
-  }
-  return drifts;
 }
 
 const sameServer = (a: VirtualServer, b: VirtualServer): boolean =>

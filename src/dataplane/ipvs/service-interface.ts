@@ -5,7 +5,7 @@ import { watchNetwork } from '../../kernel/rtnetlink/events.ts';
 import { addLink, deleteLink, findLink, openRouteSocket, setLink } from '../../kernel/rtnetlink/links.ts';
 import { findRoute } from '../../kernel/rtnetlink/routes.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
-import type { Drift } from '../dataplane.ts';
+import { type Drift, driftsBetween } from '../dataplane.ts';
 import { forgetSource } from './source-addresses.ts';
 
 /**
@@ -137,15 +137,10 @@ export function compareAddresses(
   shown: ReadonlySet<string>,
   others: ReadonlySet<string>,
 ): Drift[] {
-  const drifts: Drift[] = [];
-  for (const address of wanted) {
-    const object = `address ${address} of ${INTERFACE}`;
-    if (!shown.has(address)) drifts.push({ object, kind: 'missing' });
-    else if (others.has(address)) drifts.push({ object, kind: 'unexpected' });
-  }
-  for (const address of shown) {
-    if (!wanted.has(address))
-      drifts.push({ object: `address ${address} of ${INTERFACE}`, kind: 'unexpected' });
-  }
-  return drifts;
+  const nameOf = (address: string) => `address ${address} of ${INTERFACE}`;
+  const twice = [...wanted].filter((address) => shown.has(address) && others.has(address));
+  return [
+    ...driftsBetween(new Map(wanted.entries()), new Map(shown.entries()), nameOf),
+    ...twice.map((address): Drift => ({ object: nameOf(address), kind: 'unexpected' })),
+  ];
 }
