@@ -52,9 +52,9 @@ function block(facts: ModeFacts, whole: boolean): string[] {
 
 /** Returns ": in use, …", the state of a mode after its name. */
 function stateText({ isInUse, unavailable, drifts }: ModeFacts): string {
-  if (unavailable !== null) return `: this node cannot run it: ${unavailable.reason}`;
+  if (unavailable !== null) return `: not available on this node: ${unavailable.reason}`;
   if (!isInUse) return '';
-  if (drifts === null || drifts.length === 0) return ': in use; the kernel holds exactly this';
+  if (drifts === null || drifts.length === 0) return ': in use; matches the kernel';
   return `: in use; the kernel differs in ${drifts.join('; ')}`;
 }
 

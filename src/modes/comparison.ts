@@ -21,7 +21,7 @@ export interface ModeSection {
   readonly isShared: boolean;
 }
 
-/** A Service as one mode carries it out. */
+/** A Service as one mode implements it. */
 export interface ModeFacts {
   readonly mode: Mode;
   readonly isInUse: boolean;

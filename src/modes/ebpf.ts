@@ -103,9 +103,11 @@ export function renderEbpf(input: RenderInput): Rendering {
       ? "the client's socket: connect or sendmsg, before any packet"
       : `table ${FALLBACK_TABLE}, ${NFTABLES_HOOKS}`,
     firstPacket: main ? lookups(main, plan, input) : NONE,
-    laterPackets: isAtSocket ? 'nothing: the endpoint is the peer' : LATER_TRACKED,
+    laterPackets: isAtSocket ? 'not translated' : LATER_TRACKED,
     notes: isAtSocket
-      ? ["clients without a socket on this node (outside) meet the fallback's rules, as in nftables mode"]
+      ? [
+          'packets of clients without a socket on this node (outside) pass the rules of the fallback table, as in nftables mode',
+        ]
       : ['the programs leave this Service to nf_tables'],
   };
 }
@@ -168,6 +170,6 @@ function lookups(frontend: Frontend, plan: FrontendPlan | null, input: RenderInp
   return {
     least: total,
     most: total,
-    text: `${total} map lookups, whatever the number of Services and endpoints`,
+    text: `${total} map lookups, regardless of the number of Services and endpoints`,
   };
 }

@@ -1,18 +1,19 @@
-import type { Table } from '../dataplane/iptables/base-chains.ts';
-import { CHAIN } from '../dataplane/iptables/chain-names.ts';
+import { CHAIN, type Table, TREES, type TreeKey } from '../dataplane/iptables/chain-names.ts';
 import { createDispatchTree, type DispatchTree, dispatchKey } from '../dataplane/iptables/dispatch-tree.ts';
-import { hostNetwork, type Rule, rejectRules } from '../dataplane/iptables/rule.ts';
-import { TREES, type TreeKey } from '../dataplane/iptables/ruleset.ts';
+import type { Rule } from '../dataplane/iptables/rule.ts';
+import { hairpinRules, rejectAddress } from '../dataplane/iptables/ruleset.ts';
 import {
+  entryTree,
+  poolChain,
   refusalTree,
   type ServiceChains,
   serviceChains,
-  type TreeName,
+  type TreeEntry,
 } from '../dataplane/iptables/service-chains.ts';
 import { portName } from '../dataplane/rules/frontend-keys.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Frontend } from '../service/model.ts';
-import { clusterIPsOf, LATER_TRACKED, range } from './nftables.ts';
+import { clusterIPsOf, hairpinAddressesOf, LATER_TRACKED, range } from './nftables.ts';
 import {
   byFamily,
   counted,
@@ -24,30 +25,34 @@ import {
   type Rendering,
 } from './rendering.ts';
 
-type OwnRules = Readonly<Record<Table, ReadonlyMap<string, readonly Rule[]>>>;
+type TableRules = Readonly<Record<Table, Map<string, readonly Rule[]>>>;
 
 /** The rules of PREROUTING and KUBE-SERVICES before the tree of addresses. */
 const RULES_BEFORE_TREE = 2;
-/** The rules of an endpoint's chain: the mark of a packet to itself, and the translation. */
-const ENDPOINT_RULES = 2;
+/** The rules of an endpoint's chain, which only Services with session affinity have: remember the client, and translate. */
+const AFFINITY_RULES = 2;
 
 export function renderIptables(input: RenderInput): Rendering {
   const families = byFamily(input.frontends).map(({ family, frontends }) => {
     const ports = chainsByPort(frontends, input, family);
-    return { family, ports, rules: ownRules(frontends, ports, input, family) };
+    const shared = sharedRules(frontends, input, family);
+    return { family, ports, shared, rules: ownRules(frontends, ports, input, family) };
   });
-  const sections = families.flatMap(({ family, rules, ports }): ObjectSection[] => [
-    ...(['nat', 'filter'] as const).map((table) => ({
-      kind: 'rules',
-      command: `${family === 'ipv4' ? 'iptables' : 'ip6tables'}-save -t ${table}`,
-      lines: linesOf(rules[table]),
-      isShared: false,
-    })),
+  const section = (family: IPFamily, table: Table, rules: TableRules, isShared: boolean): ObjectSection => ({
+    kind: 'rules',
+    command: `${family === 'ipv4' ? 'iptables' : 'ip6tables'}-save -t ${table}`,
+    lines: linesOf(rules[table]),
+    isShared,
+  });
+  const sections = families.flatMap(({ family, rules, shared, ports }): ObjectSection[] => [
+    section(family, 'nat', rules, false),
+    section(family, 'nat', shared, true),
+    section(family, 'filter', rules, false),
     {
       kind: 'address sets',
       command: 'ipset list',
       lines: ports.flatMap(({ sets }) =>
-        sets.map(
+        [...sets.values()].map(
           ({ name, seconds }) =>
             `create ${name} hash:ip family ${family === 'ipv4' ? 'inet' : 'inet6'} timeout ${seconds}`,
         ),
@@ -88,23 +93,36 @@ function ownRules(
   ports: readonly ServiceChains[],
   input: RenderInput,
   family: IPFamily,
-): OwnRules {
+): TableRules {
+  const clusterIPs = [...clusterIPsOf(frontends, input.map)].map((ip): TreeEntry => {
+    return { tree: 'clusterIP', key: dispatchKey(ip), rules: rejectAddress(ip, family) };
+  });
+  const rules = rulesIn([...ports.flatMap(({ entries }) => entries), ...clusterIPs], input, family);
+  for (const { chains } of ports) for (const [chain, own] of chains) rules.nat.set(chain, own);
+  return rules;
+}
+
+/** Returns the marks of the Service's endpoints that reach themselves, which all Services share. */
+const sharedRules = (frontends: readonly Frontend[], input: RenderInput, family: IPFamily): TableRules => {
+  const addresses = [...hairpinAddressesOf(frontends, input.map)];
+  const entries = addresses.map((ip): TreeEntry => {
+    return { tree: 'hairpin', key: dispatchKey(ip), rules: hairpinRules(ip) };
+  });
+  return rulesIn(entries, input, family);
+};
+
+/** Returns the rules of these entries by the chains of the dispatch trees that they are in. */
+function rulesIn(entries: readonly TreeEntry[], input: RenderInput, family: IPFamily): TableRules {
   const rules = { nat: new Map<string, readonly Rule[]>(), filter: new Map<string, readonly Rule[]>() };
   const trees = new Map<TreeKey, DispatchTree>();
-  const enter = (name: TreeKey, key: string, own: readonly Rule[]) => {
+  for (const { tree: name, key, rules: own } of entries) {
     const tree = trees.get(name) ?? treeOf(name, family, input);
     trees.set(name, tree);
     const chain = tree.locate(key)?.chains.at(-1);
-    if (chain === undefined) return;
+    if (chain === undefined) continue;
     const list = rules[TREES[name].table];
     list.set(chain, [...(list.get(chain) ?? []), ...own]);
-  };
-  for (const { entries } of ports)
-    for (const [name, keys] of Object.entries(entries))
-      for (const [key, own] of keys) enter(name as TreeName, key, own);
-  for (const address of clusterIPsOf(frontends, input.map))
-    enter('clusterIP', dispatchKey(address), rejectRules({ destination: hostNetwork(address) }, family));
-  for (const { chains } of ports) for (const [chain, own] of chains) rules.nat.set(chain, own);
+  }
   return rules;
 }
 
@@ -118,9 +136,11 @@ function treeOf(name: TreeKey, family: IPFamily, { map, node }: RenderInput): Di
       key,
       Array.from({ length: count }, () => key),
     );
+  const isOurs = (ip: string) => ip.includes(':') === (family === 'ipv6') && !own.has(ip);
   if (name === 'clusterIP') {
-    for (const ip of map.clusterIPs.keys())
-      if (ip.includes(':') === (family === 'ipv6') && !own.has(ip)) enter(dispatchKey(ip), 2);
+    for (const ip of map.clusterIPs.keys()) if (isOurs(ip)) enter(dispatchKey(ip), 2);
+  } else if (name === 'hairpin') {
+    for (const ip of map.hairpinAddresses) if (isOurs(ip)) enter(dispatchKey(ip), 1);
   } else {
     for (const frontend of map.frontends.values()) {
       const { address, protocol, port } = frontend;
@@ -133,10 +153,10 @@ function treeOf(name: TreeKey, family: IPFamily, { map, node }: RenderInput): Di
   return tree;
 }
 
-function treesOf(frontend: Frontend): TreeName[] {
+function treesOf(frontend: Frontend): TreeKey[] {
   const actions = Object.values(frontend.routes).map(({ action }) => action);
-  const trees: TreeName[] = [];
-  if (actions.includes('forward')) trees.push(frontend.address === null ? 'nodePort' : 'address');
+  const trees: TreeKey[] = [];
+  if (actions.includes('forward')) trees.push(entryTree(frontend));
   if (actions.some((action) => action !== 'forward')) trees.push(refusalTree(frontend));
   if (frontend.allowedSources) trees.push('firewall');
   return trees;
@@ -145,7 +165,7 @@ function treesOf(frontend: Frontend): TreeName[] {
 const linesOf = (chains: ReadonlyMap<string, readonly Rule[]>): string[] =>
   [...chains].flatMap(([chain, rules]) => rules.map((rule) => `-A ${chain} ${rule}`));
 
-const bytesOf = (families: readonly OwnRules[]): number =>
+const bytesOf = (families: readonly TableRules[]): number =>
   families.reduce(
     (sum, { nat, filter }) => sum + Buffer.byteLength([...linesOf(nat), ...linesOf(filter)].join('\n')),
     0,
@@ -155,7 +175,7 @@ const bytesOf = (families: readonly OwnRules[]): number =>
 function lookups(frontend: Frontend, input: RenderInput): Lookups {
   const { node, map } = input;
   const { family, address, protocol, port, owner } = frontend;
-  const name = address === null ? 'nodePort' : 'address';
+  const name = entryTree(frontend);
   const tree = treeOf(name, family, input);
   const key = dispatchKey(address, protocol, port);
   const path = tree.locate(key);
@@ -181,14 +201,13 @@ function lookups(frontend: Frontend, input: RenderInput): Lookups {
       text: `${counted('rules', count)} of table filter, the last of which ends it`,
     };
   }
-  const [entry = ''] = chains.entries[name].get(key) ?? [];
+  const [entry = ''] = chains.entries.find((one) => one.tree === name && one.key === key)?.rules ?? [];
   const gates = gateRules(entry, chains);
   const found = before + rulesUntil(tree, key);
   const { endpoints } = route.pool;
-  const prefix = route.pool.id.endsWith('/local') ? 'KUBE-SVL-' : 'KUBE-SVC-';
-  const pool = [...chains.chains].find(([chain]) => chain.startsWith(prefix));
-  const others = (pool?.[1].length ?? endpoints.length) - endpoints.length;
-  const last = ENDPOINT_RULES + (frontend.affinitySeconds === null ? 0 : 1);
+  const pool = chains.chains.get(poolChain(owner, route.pool));
+  const others = (pool?.length ?? endpoints.length) - endpoints.length;
+  const last = frontend.affinitySeconds === null ? 0 : AFFINITY_RULES;
   const least = found + gates.least + others + 1 + last;
   const most = found + gates.most + others + endpoints.length + last;
   return {

@@ -40,7 +40,7 @@ export function renderIpvs(input: RenderInput): Rendering {
   // Addresses of the node itself are not bound to the mode's device, so that other programs keep their servers on them.
   const own = new Set([node.ipv4, node.ipv6]);
   const mine = new Set(frontends);
-  // The mode numbers the frontends of all Services in this order.
+  // The mode numbers the frontends of all Services in this taken.
   const plans = [...map.frontends.values()].flatMap((frontend) => {
     const plan = planFrontend(frontend, {
       bound: frontend.address !== null && !own.has(frontend.address),
@@ -132,15 +132,15 @@ function schedulerText({ server: { scheduler, persistenceSeconds } }: PlannedSer
   return `${scheduler}${persistenceSeconds === null ? '' : ` -p ${persistenceSeconds}`}${flags}`;
 }
 
-/** Counts the lookups of a pod's first packet: source ranges, the frontend's order, its mark, and its virtual server. */
+/** Counts the lookups of a pod's first packet: source ranges, the frontend's action, its mark, and its virtual server. */
 function lookups(frontend: Frontend, plan: FrontendPlan, { node }: RenderInput): Lookups {
   const { hasPods } = createLayout(frontend.family, node, markScheme(node.masqueradeBit));
   const entries = entriesOf(plan, hasPods);
   const own = entries.find(({ sources }) => sources === (hasPods ? 'pod' : 'external'));
   const entry = own ?? entries.find(({ sources }) => sources === 'any');
   const found = 1 + (own ? 1 : 2) + (entry?.mark == null ? 0 : 1);
-  const order = plan.orders.pod;
-  if (order.action === 'reject' || order.action === 'drop')
+  const taken = plan.actions.pod;
+  if (taken.action === 'reject' || taken.action === 'drop')
     return { least: found, most: found, text: `${found} lookups, the last of which ends it` };
   const [server] = plan.servers;
   const count = server?.endpoints.length ?? 0;
@@ -151,6 +151,6 @@ function lookups(frontend: Frontend, plan: FrontendPlan, { node }: RenderInput):
     most: total,
     text: isComparing
       ? `${found + 1} lookups, then scheduler ${server?.server.scheduler} compares all ${count} endpoints`
-      : `${total} lookups, whatever the number of Services and endpoints`,
+      : `${total} lookups, regardless of the number of Services and endpoints`,
   };
 }

@@ -93,7 +93,7 @@ export function nftablesLookups(frontend: Frontend, { node }: Pick<RenderInput, 
   return {
     least,
     most,
-    text: `${range(least, most)} map lookups, whatever the number of Services and endpoints`,
+    text: `${range(least, most)} map lookups, regardless of the number of Services and endpoints`,
   };
 }
 

@@ -87,7 +87,7 @@ export function renderUserspace(input: RenderInput): Rendering {
       ? {
           least: 3,
           most: 3,
-          text: '3 lookups, whatever the number of Services; then a connection of the proxy to the next endpoint in turn',
+          text: '3 lookups, regardless of the number of Services; then a connection of the proxy to the next endpoint in turn',
         }
       : { least: 2, most: 2, text: '2 lookups, the last of which ends it' },
     laterPackets: isForwarded ? 'a process copies all data' : 'none',

@@ -2,9 +2,7 @@ import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
   addressFields,
-  destinationIsLocal,
   goBack,
-  goto,
   hasAny,
   IPS_DST_NAT,
   inSet,
@@ -54,7 +52,6 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
   const { hasPods, source, destination, address } = rules;
   const { unmark } = masqueradeMark(node);
   const wasTranslated = hasAny('ct.status', IPS_DST_NAT);
-  const classify = rules.podsGoTo('from-pod');
 
   const chains: ChainSpec[] = [
     { name: 'remember', rules: [] },
@@ -64,12 +61,12 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
     {
       name: 'prerouting',
       base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.natDestination },
-      rules: [rules.restricted, ...classify, [goto('from-external')]],
+      rules: rules.enter('external'),
     },
     {
       name: 'output',
       base: { type: 'nat', hook: 'output', priority: PRIORITY.natDestination },
-      rules: [rules.restricted, ...classify, [goto('from-node')]],
+      rules: rules.enter('node'),
     },
     {
       name: 'input',
@@ -82,7 +79,7 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
       rules: [
         [wasTranslated, jump('remember')],
         [hasAny('meta.mark', 1 << node.masqueradeBit), unmark, masquerade],
-        [inSet('hairpin', source, destination), masquerade],
+        rules.hairpin,
       ],
     },
     ...rules.guardLoopback,
@@ -127,37 +124,16 @@ export function createLayout(family: IPFamily, node: NodeView): Layout {
 
 /** The chains for one source class; the node's own processes use the general rule. */
 function classChains(rules: ServiceRules, node: NodeView, name: SourceClass): ChainSpec[] {
-  const lookups = lookupsOf(name);
   const look = (keying: Keying, sources: Sources): Statement =>
     vmap(frontendMap(keying, sources), ...rules.key(keying));
-  const ports = `node-ports-from-${name}`;
   const { toLoopback } = rules;
   const { mark, unmark } = masqueradeMark(node);
-  return [
-    {
-      name: `from-${name}`,
-      rules: [
-        ...lookups.map((sources) => [look('address', sources)]),
-        [destinationIsLocal, jump(ports)],
-        [goto('guard-rails')],
-      ],
-    },
-    {
-      name: ports,
-      rules: [
-        ...(name === 'node' && node.localhostNodePorts
-          ? [
-              [toLoopback, mark],
-              [toLoopback, look('port', 'any')],
-              // Except for node ports: a server on a loopback address sees the client's own address.
-              [toLoopback, unmark],
-            ]
-          : []),
-        ...rules.notNodePorts(goBack),
-        ...lookups.map((sources) => [look('port', sources)]),
-      ],
-    },
-  ];
+  return rules.classChains(name, (keying) => lookupsOf(name).map((sources) => [look(keying, sources)]), [
+    [toLoopback, mark],
+    [toLoopback, look('port', 'any')],
+    // Except for node ports: a server on a loopback address sees the client's own address.
+    [toLoopback, unmark],
+  ]);
 }
 
 /** The sets of frontends with this affinity timeout, and the rules that record their clients. */

@@ -14,7 +14,7 @@ import {
 } from '../testing/change-suite.ts';
 import { testForeignChanges, testListing, testOwnership } from '../testing/nf-table-suite.ts';
 import { testNodeSettings } from '../testing/node-suite.ts';
-import { testHairpin, testLoopback, testReach } from '../testing/reach-suite.ts';
+import { testAddressOfAnotherNode, testHairpin, testLoopback, testReach } from '../testing/reach-suite.ts';
 import { testRefusals } from '../testing/refusal-suite.ts';
 import { endpoint, frontend } from '../testing/service-map.ts';
 import { createServiceScene, FAMILIES } from '../testing/service-scene.ts';
@@ -35,6 +35,7 @@ describe('nftables mode', () => {
   testReach(scene, () => testLoopback(scene));
   testRefusals(scene);
   testHairpin(scene);
+  testAddressOfAnotherNode(scene);
   testManyClients(scene);
   testChangesInPlace(scene);
   testNodeSettings(scene);

@@ -22,16 +22,11 @@ export interface NftablesOptions extends DataplaneOptions {
   readonly table?: string;
 }
 
-export interface NftablesDataplane extends Dataplane {
-  /** Called when another process has changed the tables. */
-  watchDrift(onDrift: () => void): { close(): void };
-}
-
 /**
  * Opens the nftables mode, over netlink: one table `fairlead` in `ip` and `ip6`, whose chains are shared by all Services;
  * a Service consists of map elements, so that the cost of a change depends only on its size.
  */
-export function createNftables(options: NftablesOptions): NftablesDataplane {
+export function createNftables(options: NftablesOptions): Dataplane {
   const { families, netns, logger = silentLogger } = options;
   const name = options.table ?? TABLE;
   const tables = new Tables({
@@ -115,7 +110,6 @@ export function createNftables(options: NftablesOptions): NftablesDataplane {
     sync: (map) => calls.run(() => sync(map)),
     apply: (change, map) => calls.run(() => apply(change, map)),
     verify: () => calls.run(async () => (current ? await tables.verify() : [])),
-    watchDrift: (onDrift) => tables.watch(onDrift),
 
     locate(frontend, packet) {
       const layout = layouts.get(frontend.family);

@@ -9,10 +9,9 @@ import { manualClock } from '../../lib/clock.ts';
 import { decide } from '../../service/decide.ts';
 import { snapshot } from '../../service/diff.ts';
 import type { Packet, ServiceMap } from '../../service/model.ts';
-import { createServiceTable } from '../../service/service-table.ts';
-import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { applyEdit, randomCluster, serviceTableOf } from '../../service/testing/random-cluster.ts';
 import { contentOf, type KernelTable, readKernelTable } from '../testing/kernel-table.ts';
-import { inInterface, isConsistent, isForNode } from '../testing/packet-class.ts';
+import { inInterface, isConsistent, isForNode, isOwnAddress } from '../testing/packet-class.ts';
 import { interpret } from '../testing/rules-interpreter.ts';
 import { createNftables } from './nftables.ts';
 import { TABLE } from './render.ts';
@@ -38,9 +37,7 @@ for (let seed = 1; seed <= 8; seed++) {
     const [connection, otherConnection] = [new NftConnection(netns), new NftConnection(other)];
     try {
       const cluster = randomCluster(seed);
-      const table = createServiceTable(cluster.node);
-      for (const object of cluster.services.values()) table.setService(object);
-      for (const object of cluster.slices.values()) table.setSlice(object);
+      const table = serviceTableOf(cluster);
       await dataplane.sync(table.commit().map);
       let compared = 0;
       for (let round = 0; round < ROUNDS; round++) {
@@ -100,7 +97,12 @@ function agree(map: ServiceMap, packet: Packet, kernel: KernelTable): void {
   }
   if (verdict.action !== 'forward') add(expected, verdict.action, 1);
   const seen = new Map<string, number>();
-  const input = { packet, destinationIsLocal: isForNode(packet, map), inInterface: inInterface(packet, map) };
+  const input = {
+    packet,
+    destinationIsLocal: isForNode(packet, map),
+    isOwnEndpoint: (address: string) => isOwnAddress(address, map),
+    inInterface: inInterface(packet, map),
+  };
   for (const { action, target, masquerade, odds } of interpret(kernel, input)) {
     add(seen, action === 'forward' ? `forward ${target} ${masquerade ? 'masqueraded' : ''}` : action, odds);
   }

@@ -6,13 +6,14 @@ import { createNetns, removeNetns } from '../../kernel/netns.ts';
 import { hasCode } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Frontend, FrontendKey } from '../../service/model.ts';
+import type { Dataplane } from '../dataplane.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
-import { createNftables, type NftablesDataplane } from './nftables.ts';
+import { createNftables } from './nftables.ts';
 
 /** Tests the programming of a table if the kernel rejects part of it. */
 
 let netns: string;
-let dataplane: NftablesDataplane;
+let dataplane: Dataplane;
 let warnings: string[];
 
 beforeEach(() => {
@@ -27,7 +28,7 @@ afterEach(async () => {
 });
 
 /** Not owned, so that the test can change it. */
-function open(owned = false): NftablesDataplane {
+function open(owned = false): Dataplane {
   const note = (...parts: unknown[]) => void warnings.push(JSON.stringify(parts));
   const logger = { debug() {}, info() {}, warn: note, error: note, child: () => logger } as unknown as Logger;
   return createNftables({ families: ['ipv4'], netns, owned, logger });

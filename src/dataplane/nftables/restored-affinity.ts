@@ -3,12 +3,12 @@ import type { DumpedElement } from '../../kernel/nftables/dump.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { addressWords, bytesText, wordsOf, wordsText } from '../../nft/encoding.ts';
 import type { Table } from '../../nft/table.ts';
-import { type Endpoint, type Frontend, SOURCE_CLASSES } from '../../service/model.ts';
-import { poolsOf } from '../../service/pools.ts';
-import { addressAndPort, endpointKey, frontendKey } from '../rules/frontend-keys.ts';
+import type { Endpoint, Frontend } from '../../service/model.ts';
+import { endpointPlace, lostEndpoints, poolsOf } from '../../service/pools.ts';
+import { addressAndPort, frontendKey } from '../rules/frontend-keys.ts';
 import { AFFINITY } from '../rules/pick-chains.ts';
 
-/** Clients that must not return to their endpoint: by frontend, the endpoints (`endpointKey`; null: all). */
+/** Clients that must not return to their endpoint: by frontend, the endpoints (`endpointPlace`; null: all). */
 export type Forgotten = Map<Frontend, ReadonlySet<string> | null>;
 
 /** Records the endpoints that no longer serve a source class. */
@@ -18,16 +18,8 @@ export function noteForgotten(forgotten: Forgotten, before: Frontend, after: Fro
     forgotten.set(before, null);
     return;
   }
-  const gone = new Set<string>();
-  for (const source of SOURCE_CLASSES) {
-    const [old, now] = [before.routes[source], after.routes[source]];
-    if (old.action !== 'forward' || old === now) continue;
-    const serving = new Set(now.action === 'forward' ? now.pool.endpoints.map(endpointKey) : []);
-    for (const endpoint of old.pool.endpoints) {
-      if (!serving.has(endpointKey(endpoint))) gone.add(endpointKey(endpoint));
-    }
-  }
-  if (gone.size > 0) forgotten.set(before, gone);
+  const lost = lostEndpoints(before, after);
+  if (lost.size > 0) forgotten.set(before, lost);
 }
 
 /**
@@ -57,7 +49,7 @@ function isForgotten(family: IPFamily, forgotten: Forgotten): (element: DumpedEl
   for (const [frontend, endpoints] of forgotten) {
     const gone = new Set<string>();
     for (const endpoint of endpointsOf(frontend)) {
-      if (endpoints?.has(endpointKey(endpoint))) gone.add(endpointText(endpoint, family));
+      if (endpoints?.has(endpointPlace(endpoint))) gone.add(endpointText(endpoint, family));
     }
     byKey.set(keyText(frontend), endpoints && gone);
   }
@@ -102,19 +94,16 @@ export function restoredClients(
 const endpointsOf = (frontend: Frontend): Endpoint[] =>
   poolsOf(frontend).flatMap(({ endpoints }) => endpoints);
 
-/** Returns strings to compare with those of `frontendTexts`; for an invalid frontend, one that equals none. */
-function keyText(frontend: Frontend): string {
-  try {
-    const key = frontendKey(frontend);
-    return wordsText(key, 0, key.length);
-  } catch {
-    return frontend.key;
-  }
-}
+/** Returns strings to compare with those of `frontendTexts`. */
+const keyText = (frontend: Frontend): string => textOf(() => frontendKey(frontend));
 
-function endpointText({ ip, port }: Endpoint, family: IPFamily): string {
+const endpointText = ({ ip, port }: Endpoint, family: IPFamily): string =>
+  textOf(() => addressAndPort(ip, port, family));
+
+/** Returns the text of encoded words; of an invalid address one that equals no other text. */
+function textOf(encode: () => Uint32Array): string {
   try {
-    const words = addressAndPort(ip, port, family);
+    const words = encode();
     return wordsText(words, 0, words.length);
   } catch {
     return '';

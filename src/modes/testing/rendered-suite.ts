@@ -138,7 +138,7 @@ function listed(command: string): string[] {
     case 'iptables-save':
       return run(...words)
         .split('\n')
-        .filter((line) => /^-A KUBE-(SVC|SVL|SEP|EXT|FW|IP|NP|XIP|FWIP|CIP)-/.test(line))
+        .filter((line) => /^-A KUBE-(SVC|SVL|SEP|EXT|FW|IP|NP|XIP|FWIP|CIP|SELF)-/.test(line))
         .filter((line) => !/ -g KUBE-/.test(line))
         .map(plain);
     case 'ipset': {
