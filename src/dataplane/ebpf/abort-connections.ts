@@ -4,6 +4,7 @@ import type { NetnsRef } from '../../kernel/netns.ts';
 import { destroySocket, listSockets, TCP_STATE } from '../../kernel/sock-diag.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { hasCode } from '../../lib/errors.ts';
+import { endpointPlace } from '../../service/pools.ts';
 import { flowKey, formatMapped, type Peer, readPeer, readRerouteTarget } from './entries.ts';
 import type { Maps } from './maps.ts';
 
@@ -21,7 +22,7 @@ export function abortConnections(
   maps: Pick<Maps, 'peers' | 'reroutes'>,
   owners: ControlGroupOwner,
 ): number {
-  const gone = new Set(endpoints.map(({ ip, port }) => `${ip} ${port}`));
+  const gone = new Set(endpoints.map(endpointPlace));
   let aborted = 0;
   for (const netns of groupNamespaces(owners)) {
     using socket = openIn(netns);

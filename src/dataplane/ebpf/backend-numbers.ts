@@ -14,8 +14,8 @@ export class BackendNumbers {
   readonly #capacity: number;
   readonly #isFresh: boolean;
   /** The endpoints' keys, by number. */
-  #keys: Uint32Array;
-  #users: Uint32Array;
+  readonly #keys: Uint32Array;
+  readonly #users: Uint32Array;
   /** Number + 1, 0 where free, TOMBSTONE where removed; its length is a power of two. */
   #index: Int32Array;
   /** Entries of the index that are not 0. */
@@ -25,16 +25,13 @@ export class BackendNumbers {
   #reused: number[] = [];
   #adopted: number[] = [];
 
-  /**
-   * `isFresh`: the map has no state under any number yet. `expected`: the approximate number of endpoints.
-   */
-  constructor(capacity: number, isFresh: boolean, expected = 256) {
+  /** `isFresh`: the map has no state under any number yet. */
+  constructor(capacity: number, isFresh: boolean) {
     this.#capacity = capacity;
     this.#isFresh = isFresh;
-    const room = Math.min(capacity, Math.max(256, expected));
-    this.#keys = new Uint32Array(room * BACKEND_KEY_WORDS);
-    this.#users = new Uint32Array(room);
-    this.#index = new Int32Array(2 ** Math.ceil(Math.log2((room * 4) / 3)));
+    this.#keys = new Uint32Array(capacity * BACKEND_KEY_WORDS);
+    this.#users = new Uint32Array(capacity);
+    this.#index = new Int32Array(2 ** Math.ceil(Math.log2((capacity * 4) / 3)));
   }
 
   /** Returns the number of the endpoint whose key is at `at`, or -1. */
@@ -114,7 +111,6 @@ export class BackendNumbers {
   }
 
   #write(words: Uint32Array, at: number, number: number, users: number): void {
-    this.#makeRoom(number);
     for (let i = 0; i < BACKEND_KEY_WORDS; i++) {
       this.#keys[number * BACKEND_KEY_WORDS + i] = words[at + i] ?? 0;
     }
@@ -169,17 +165,6 @@ export class BackendNumbers {
       this.#index[~this.#placeOf(this.#keys, (entry - 1) * BACKEND_KEY_WORDS)] = entry;
       this.#occupied++;
     }
-  }
-
-  #makeRoom(number: number): void {
-    if (number < this.#users.length) return;
-    const room = Math.min(this.#capacity, Math.max(number + 1, this.#users.length * 4));
-    const keys = new Uint32Array(room * BACKEND_KEY_WORDS);
-    keys.set(this.#keys);
-    this.#keys = keys;
-    const users = new Uint32Array(room);
-    users.set(this.#users);
-    this.#users = users;
   }
 }
 

@@ -16,7 +16,7 @@ import type { FlowEvent } from '../flow-event.ts';
 import { testAffinityTime, testRestart } from '../testing/affinity-suite.ts';
 import { testChangesInPlace, testChangesUnderLoad, testUnwritable } from '../testing/change-suite.ts';
 import { openEbpf } from '../testing/open-ebpf.ts';
-import { testReach } from '../testing/reach-suite.ts';
+import { testAddressOfAnotherNode, testReach } from '../testing/reach-suite.ts';
 import { testRefusals } from '../testing/refusal-suite.ts';
 import { endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import {
@@ -93,6 +93,7 @@ describe('eBPF mode', () => {
       }
     });
   });
+  testAddressOfAnotherNode(scene);
 
   describe('peers and answers of sockets', () => {
     before(() => scene.sync([...service(25, LOCAL), ...service(26, ['far'])]));

@@ -5,6 +5,7 @@ import type { BpfLink } from '../../kernel/bpf/link.ts';
 import { netnsCookie } from '../../kernel/bpf/netns-cookie.ts';
 import type { AttachPoint } from '../../kernel/bpf/program.ts';
 import { type RingReader, readRing } from '../../kernel/bpf/ring-buffer.ts';
+import { makeControlGroup } from '../../kernel/control-group.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
@@ -50,7 +51,6 @@ import {
   closePrograms,
   defaultControlGroup,
   loadPrograms,
-  makeControlGroup,
   type Programs,
 } from './programs.ts';
 import { createRejectedClients } from './rejected-clients.ts';

@@ -1,5 +1,5 @@
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
-import { addressBytes, formatAddress, type IPFamily } from '../../lib/address.ts';
+import { addressBytes, formatAddress, type IPFamily, type SocketAddress } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { be16Port, writeAddress } from '../../nft/encoding.ts';
 import type { Protocol, ServiceOptions } from '../../service/model.ts';
@@ -8,7 +8,6 @@ import {
   BALANCE,
   CONFIG,
   ENDPOINT,
-  EVENT,
   FLOW,
   FRONTEND,
   FRONTEND_KEY,
@@ -55,7 +54,7 @@ const SLOT_PORT = ENDPOINT.port / 4;
 const SLOT_OWNER = ENDPOINT.owner / 4;
 const SLOT_BACKEND = ENDPOINT.backend / 4;
 
-const viewOf = ({ buffer, byteOffset, byteLength }: Uint8Array): DataView =>
+export const viewOf = ({ buffer, byteOffset, byteLength }: Uint8Array): DataView =>
   new DataView(buffer, byteOffset, byteLength);
 
 /**
@@ -203,11 +202,11 @@ export function memberValue(backend: number, isSpared: boolean): Uint8Array {
 }
 
 /** Key of an endpoint in the run of slots that begins at `first`. */
-export function memberKey(first: number, address: Uint8Array, port: number): Uint8Array {
+export function memberKey(first: number, { ip, port }: SocketAddress): Uint8Array {
   const out = new Uint8Array(MEMBER.size);
   const view = viewOf(out);
   view.setUint32(MEMBER.first, first, true);
-  out.set(address, MEMBER.address);
+  out.set(mappedAddress(ip), MEMBER.address);
   view.setUint16(MEMBER.port, port);
   return out;
 }
@@ -257,7 +256,7 @@ export interface MappedEndpoint {
 }
 
 /** Reads an address and a port at these offsets. */
-const readEndpoint = (bytes: Uint8Array, address: number, port: number): MappedEndpoint => ({
+export const readEndpoint = (bytes: Uint8Array, address: number, port: number): MappedEndpoint => ({
   address: bytes.subarray(address, address + 16),
   port: viewOf(bytes).getUint16(port),
 });
@@ -290,28 +289,3 @@ export function flowKey(ip: string, port: number, server: MappedEndpoint): Uint8
 /** Returns the endpoint that a rerouted flow's packets go to. */
 export const readRerouteTarget = (value: Uint8Array): MappedEndpoint =>
   readEndpoint(value, REROUTE.address, REROUTE.port);
-
-/** An event of the ring buffer; `kind` is one of EVENT_KIND. */
-export interface EventRecord {
-  readonly kind: number;
-  readonly protocol: number;
-  readonly client: MappedEndpoint;
-  readonly service: MappedEndpoint;
-  readonly endpoint: MappedEndpoint;
-  readonly micros: number;
-  /** Monotonic nanoseconds. */
-  readonly at: bigint;
-}
-
-export function readEvent(record: Uint8Array): EventRecord {
-  const view = viewOf(record);
-  return {
-    kind: view.getUint32(EVENT.kind, true),
-    protocol: record[EVENT.protocol] ?? 0,
-    client: readEndpoint(record, EVENT.client, EVENT.client_port),
-    service: readEndpoint(record, EVENT.service, EVENT.service_port),
-    endpoint: readEndpoint(record, EVENT.endpoint, EVENT.endpoint_port),
-    micros: view.getUint32(EVENT.micros, true),
-    at: view.getBigUint64(EVENT.at, true),
-  };
-}

@@ -1,3 +1,4 @@
+import type { BpfMap } from '../../kernel/bpf/map.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { hasFailed, rerouteExpiry } from './entries.ts';
 import { FLAG } from './generated/layout.ts';
@@ -15,9 +16,7 @@ const isForReroutes = (link: string): boolean => link === 'sockOps' || isDeviceL
  * ns.
  */
 export function expireReroutes({ reroutes, flags }: Pick<Maps, 'reroutes' | 'flags'>, now: bigint): boolean {
-  const key = indexKey(FLAG.REROUTES);
-  const value = flags.lookup(key);
-  if (!value?.some((byte) => byte !== 0)) return false;
+  if (!isSet(flags, FLAG.REROUTES)) return false;
   let alive = false;
   for (const [flow, entry] of reroutes.entries()) {
     const end = rerouteExpiry(entry);
@@ -26,7 +25,7 @@ export function expireReroutes({ reroutes, flags }: Pick<Maps, 'reroutes' | 'fla
   }
   // A reroute between the two is lost until the connection's next timeout, a tenth of a second later, sets
   // the flag again.
-  if (!alive) flags.update(key, new Uint8Array(value.length));
+  if (!alive) setFlag(flags, FLAG.REROUTES, 0);
   return alive;
 }
 
@@ -38,15 +37,20 @@ export function expireFailures(
   { backends, flags }: Pick<Maps, 'backends' | 'flags'>,
   isUsed: (number: number) => boolean,
 ): boolean {
-  const key = indexKey(FLAG.FAILURES);
-  const value = flags.lookup(key);
-  if (!value?.some((byte) => byte !== 0)) return false;
+  if (!isSet(flags, FLAG.FAILURES)) return false;
   // Cleared first: a failure during the search sets it again.
-  flags.update(key, new Uint8Array(value.length));
+  setFlag(flags, FLAG.FAILURES, 0);
   const some = backends.someInMemory((words, number) => hasFailed(words) && isUsed(number));
-  if (some) flags.update(key, value);
+  if (some) setFlag(flags, FLAG.FAILURES, 1);
   return some;
 }
+
+const isSet = (flags: BpfMap, flag: number): boolean =>
+  flags.lookup(indexKey(flag))?.some((byte) => byte !== 0) ?? false;
+
+/** Writes struct flag_value. */
+const setFlag = (flags: BpfMap, flag: number, value: 0 | 1): void =>
+  flags.update(indexKey(flag), new Uint8Array(Uint32Array.of(value, 0).buffer));
 
 /**
  * Removes everything pinned at `pinPath` after another mode took over. Programs and maps that established

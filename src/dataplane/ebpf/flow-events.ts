@@ -2,11 +2,11 @@ import type { Outcome } from '../../failover/outcome.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { SocketAddress } from '../../lib/address.ts';
 import type { FlowEvent, FlowEventKind } from '../flow-event.ts';
-import { formatMapped, type MappedEndpoint, readEvent } from './entries.ts';
-import { EVENT_KIND } from './generated/layout.ts';
+import { formatMapped, readEndpoint, viewOf } from './entries.ts';
+import { EVENT, EVENT_KIND } from './generated/layout.ts';
 import type { RejectedClients } from './rejected-clients.ts';
 
-const KINDS: ReadonlyMap<number, FlowEventKind> = new Map<number, FlowEventKind>([
+const KINDS = new Map<number, FlowEventKind>([
   [EVENT_KIND.CHOSEN, 'chosen'],
   [EVENT_KIND.ESTABLISHED, 'established'],
   [EVENT_KIND.TIMED_OUT, 'timeout'],
@@ -22,38 +22,37 @@ const KINDS: ReadonlyMap<number, FlowEventKind> = new Map<number, FlowEventKind>
 
 const UNKNOWN_CLIENT = { ipv4: '0.0.0.0', ipv6: '::' } as const;
 
-/** Returns the cookie of a rejected client's network namespace, which the programs know instead of its address. */
-const namespaceOf = ({ address }: MappedEndpoint): bigint =>
-  new DataView(address.buffer, address.byteOffset).getBigUint64(0, true);
-
 /**
  * Decodes a record of the event ring; returns null for a kind that this release does not know. A rejected client without a
  * visible namespace has the unspecified address.
  */
 export function readFlowEvent(record: Uint8Array, clients: RejectedClients): FlowEvent | null {
-  const event = readEvent(record);
-  const kind = KINDS.get(event.kind);
+  const view = viewOf(record);
+  const kind = KINDS.get(view.getUint32(EVENT.kind, true));
   if (kind === undefined) return null;
-  const end = ({ address, port }: MappedEndpoint): SocketAddress => ({ ip: formatMapped(address), port });
-  const service = end(event.service);
-  const rejectedClient = (): SocketAddress => {
-    const found = clients.addressOf(namespaceOf(event.client), service.ip);
-    return {
-      ip: found ?? UNKNOWN_CLIENT[service.ip.includes(':') ? 'ipv6' : 'ipv4'],
-      port: event.client.port,
-    };
+  const read = (at: number, portAt: number): SocketAddress => {
+    const { address, port } = readEndpoint(record, at, portAt);
+    return { ip: formatMapped(address), port };
   };
+  let client = read(EVENT.client, EVENT.client_port);
+  const service = read(EVENT.service, EVENT.service_port);
   const isRejected = kind === 'rejected';
+  if (isRejected) {
+    // Instead of the client's address, the programs know the cookie of its network namespace.
+    const found = clients.addressOf(view.getBigUint64(EVENT.client, true), service.ip);
+    client = { ...client, ip: found ?? UNKNOWN_CLIENT[service.ip.includes(':') ? 'ipv6' : 'ipv4'] };
+  }
+  const micros = view.getUint32(EVENT.micros, true);
   return {
     kind,
-    protocol: event.protocol === PROTOCOL_NUMBER.UDP ? 'UDP' : 'TCP',
-    client: isRejected ? rejectedClient() : end(event.client),
+    protocol: record[EVENT.protocol] === PROTOCOL_NUMBER.UDP ? 'UDP' : 'TCP',
+    client,
     service,
-    endpoint: isRejected ? null : end(event.endpoint),
+    endpoint: isRejected ? null : read(EVENT.endpoint, EVENT.endpoint_port),
     proxy: null,
     // Programs report the duration of an ejection in milliseconds.
-    micros: kind === 'ejected' ? event.micros * 1000 : event.micros,
-    at: event.at,
+    micros: kind === 'ejected' ? micros * 1000 : micros,
+    at: view.getBigUint64(EVENT.at, true),
   };
 }
 

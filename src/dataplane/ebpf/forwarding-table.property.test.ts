@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { manualClock } from '../../lib/clock.ts';
-import { createServiceTable } from '../../service/service-table.ts';
-import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { applyEdit, randomCluster, serviceTableOf } from '../../service/testing/random-cluster.ts';
 import { ForwardingTable } from './forwarding-table.ts';
 import { EMPTY } from './map-contents.ts';
 import { agree } from './testing/agree.ts';
@@ -14,9 +13,7 @@ for (let seed = 1; seed <= 8; seed++) {
   test(`random cluster ${seed}: incremental changes yield the state of a fresh start, and calls follow the oracle`, () => {
     const cluster = randomCluster(seed, { nodeEdits: false });
     const clock = manualClock(1_000_000);
-    const services = createServiceTable(cluster.node);
-    for (const object of cluster.services.values()) services.setService(object);
-    for (const object of cluster.slices.values()) services.setSlice(object);
+    const services = serviceTableOf(cluster);
     let { map } = services.commit();
     const table = new ForwardingTable(CAPACITY, clock, true);
     const maps = new MemoryMaps();

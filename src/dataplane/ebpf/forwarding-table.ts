@@ -1,3 +1,4 @@
+import { ElementBuffer } from '../../kernel/bpf/element-buffer.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
@@ -5,12 +6,10 @@ import { FairleadError } from '../../lib/errors.ts';
 import type { Change, Endpoint, Frontend, FrontendKey, Protocol, ServiceMap } from '../../service/model.ts';
 import { poolsOf } from '../../service/pools.ts';
 import { BACKEND_KEY_WORDS, BackendNumbers } from './backend-numbers.ts';
-import { ElementBuffer } from './element-buffer.ts';
 import {
   ENDPOINT_WORDS,
   FRONTEND_KEY_WORDS,
   FRONTEND_WORDS,
-  mappedAddress,
   memberKey,
   memberValue,
   protocolOfKey,
@@ -84,15 +83,14 @@ export class ForwardingTable {
   #memberCount = 0;
   /** Keys of removed UDP endpoints that sockets may still be connected to, the most recent last. */
   readonly #removed = new Set<string>();
-  /** Unwritten changes of `#removed`. */
-  #removedAdded: string[] = [];
-  #removedDropped: string[] = [];
+  /** Keys that were added to `#removed`, or deleted from it, since the last write. */
+  readonly #removedChanges = new Set<string>();
 
   /** `isFresh`: the maps were just created. */
   constructor(capacity: Capacity, clock: Clock, isFresh: boolean) {
     this.capacity = capacity;
     this.#slots = new SlotAllocator(capacity.endpoints, clock);
-    this.#numbers = new BackendNumbers(capacity.backends, isFresh, capacity.backends);
+    this.#numbers = new BackendNumbers(capacity.backends, isFresh);
     this.#generation = Math.trunc(clock.now() / 1000) >>> 0;
   }
 
@@ -298,8 +296,8 @@ export class ForwardingTable {
     if (placed.hasMembers) {
       this.#memberCount += numbers.length;
       if (this.#memberCount > this.capacity.members) throw new CapacityExceeded();
-      for (const [i, { ip, port }] of [...endpoints, ...spared].entries()) {
-        const key = memberKey(run.first, mappedAddress(ip), port);
+      for (const [i, endpoint] of [...endpoints, ...spared].entries()) {
+        const key = memberKey(run.first, endpoint);
         this.#memberWrites.addBytes(key, memberValue(numbers[i] ?? 0, i >= endpoints.length));
       }
     }
@@ -354,26 +352,27 @@ export class ForwardingTable {
     const key = textOf(new Uint8Array(words.buffer));
     this.#removed.delete(key);
     this.#removed.add(key);
-    this.#removedAdded.push(key);
+    this.#removedChanges.add(key);
   }
 
   #restoreBackend(words: Uint32Array): void {
     const key = textOf(new Uint8Array(words.buffer));
-    if (this.#removed.delete(key)) this.#removedDropped.push(key);
+    if (this.#removed.delete(key)) this.#removedChanges.add(key);
   }
 
   #writeRemoved(sink: Sink): void {
     for (const key of this.#removed) {
       if (this.#removed.size <= MAPS.removed_backends.maxEntries) break;
       this.#removed.delete(key);
-      this.#removedDropped.push(key);
+      this.#removedChanges.add(key);
     }
-    const added = this.#removedAdded.filter((key) => this.#removed.has(key)).map(bytesOfText);
-    const dropped = this.#removedDropped.filter((key) => !this.#removed.has(key)).map(bytesOfText);
-    this.#removedAdded = [];
-    this.#removedDropped = [];
-    this.#operations += added.length + dropped.length;
-    for (const key of added) this.#removedWrites.addBytes(key, new Uint8Array(4));
+    const dropped: Uint8Array[] = [];
+    for (const key of this.#removedChanges) {
+      if (this.#removed.has(key)) this.#removedWrites.addBytes(bytesOfText(key), new Uint8Array(4));
+      else dropped.push(bytesOfText(key));
+    }
+    this.#operations += this.#removedChanges.size;
+    this.#removedChanges.clear();
     sink.write('removed_backends', this.#removedWrites);
     sink.delete('removed_backends', dropped);
   }
@@ -434,7 +433,7 @@ export class ForwardingTable {
     this.#frontendDeletes = [];
     this.#memberDeletes = [];
     // Last: flows from a removed endpoint have to find the new ones.
-    if (this.#removedAdded.length + this.#removedDropped.length > 0) this.#writeRemoved(sink);
+    if (this.#removedChanges.size > 0) this.#writeRemoved(sink);
   }
 }
 

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
 import { createNetns, removeNetns } from '../../kernel/netns.ts';
-import { createServiceTable } from '../../service/service-table.ts';
-import { applyEdit, randomCluster } from '../../service/testing/random-cluster.ts';
+import { applyEdit, randomCluster, serviceTableOf } from '../../service/testing/random-cluster.ts';
 import { openEbpf } from '../testing/open-ebpf.ts';
 import { closeMaps, openMaps } from './maps.ts';
 import { removePins } from './pins.ts';
@@ -49,9 +48,7 @@ describe('the maps in the kernel', () => {
   for (let seed = 101; seed <= 102; seed++) {
     test(`random cluster ${seed}: equal those of a fresh start after random edits, and agree with the oracle`, async () => {
       const cluster = randomCluster(seed, { nodeEdits: false });
-      const services = createServiceTable(cluster.node);
-      for (const object of cluster.services.values()) services.setService(object);
-      for (const object of cluster.slices.values()) services.setSlice(object);
+      const services = serviceTableOf(cluster);
       let { map } = services.commit();
       const edited = open(0);
       let compared = 0;

@@ -1,4 +1,5 @@
 import type { Endpoint } from '../../service/model.ts';
+import { endpointPlace } from '../../service/pools.ts';
 
 const SIZES = [251, 1021, 4093, 16381] as const;
 /** Minimum number of entries per endpoint, for shares that differ by about 1 %. */
@@ -11,8 +12,8 @@ const MIN_SHARE = 100;
 export function maglevTable(endpoints: readonly Endpoint[]): Endpoint[] {
   if (endpoints.length === 0) return [];
   const size = SIZES.find((places) => places >= endpoints.length * MIN_SHARE) ?? 16381;
-  const walks = endpoints.map(({ ip, port }) => {
-    const name = `${ip} ${port}`;
+  const walks = endpoints.map((endpoint) => {
+    const name = endpointPlace(endpoint);
     return { at: hash(name, 0x811c9dc5) % size, step: (hash(name, 0x01000193) % (size - 1)) + 1 };
   });
   const table = new Array<Endpoint | undefined>(size);

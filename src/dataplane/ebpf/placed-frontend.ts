@@ -2,7 +2,6 @@ import type { Endpoint, Frontend } from '../../service/model.ts';
 import {
   balanceOf,
   FRONTEND_KEY_WORDS,
-  mappedAddress,
   memberKey,
   type RouteEntry,
   writeFrontend,
@@ -57,7 +56,7 @@ export function writeEntry(words: Uint32Array, { frontend, id, pod, node }: Entr
 /** Returns the keys of a run's members. */
 export function memberKeys({ run, endpoints, spared, hasMembers }: Placed): Uint8Array[] {
   if (!hasMembers) return [];
-  return [...endpoints, ...spared].map(({ ip, port }) => memberKey(run.first, mappedAddress(ip), port));
+  return [...endpoints, ...spared].map((endpoint) => memberKey(run.first, endpoint));
 }
 
 export function sameWords(a: Uint32Array, b: Uint32Array): boolean {

@@ -1,10 +1,10 @@
-import { closeSync, mkdirSync, openSync, statSync } from 'node:fs';
-import { type BpfLink, linkCgroup, linkInfo, openLink, updateLink } from '../../kernel/bpf/link.ts';
+import { existsSync, statSync } from 'node:fs';
+import { type BpfLink, keepLink, type LinkInfo, linkCgroup, linkInfo } from '../../kernel/bpf/link.ts';
 import { readObject, relocate } from '../../kernel/bpf/object.ts';
-import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
+import { unpin } from '../../kernel/bpf/pin.ts';
 import { type AttachPoint, type BpfProgram, loadProgramAsync } from '../../kernel/bpf/program.ts';
-import { controlGroupRoot } from '../../kernel/control-group.ts';
-import { FairleadError, hasCode } from '../../lib/errors.ts';
+import { controlGroupRoot, NODE_CONTROL_GROUPS } from '../../kernel/control-group.ts';
+import { FairleadError } from '../../lib/errors.ts';
 import { OBJECT as FAILOVER } from './generated/failover.ts';
 import { OBJECT as SOCKET_LB } from './generated/socket-lb.ts';
 import { cgroupHooks, type DeviceHook, HOOKS } from './hooks.ts';
@@ -62,23 +62,8 @@ export function defaultControlGroup(): string {
   throw new FairleadError('no cgroup v2 hierarchy below /sys/fs/cgroup', {
     op: 'start eBPF mode',
     code: 'missing-kernel-feature',
-    hint: 'mount it (mount -t cgroup2 none /sys/fs/cgroup/unified), or use the nftables mode',
+    hint: `mount it on the node (mount -t cgroup2 none /sys/fs/cgroup/unified) and, in a container, the node's /sys/fs/cgroup at ${NODE_CONTROL_GROUPS}; or use the nftables mode`,
   });
-}
-
-/** Creates the control group's directory if it is missing. */
-export function makeControlGroup(path: string): void {
-  try {
-    mkdirSync(path, { recursive: true, mode: 0o755 });
-  } catch (error) {
-    throw new FairleadError(`cannot create control group ${path}`, {
-      op: 'create control group',
-      code: hasCode(error, 'EROFS', 'EACCES') ? 'EACCES' : 'EIO',
-      object: path,
-      hint: 'mount the cgroup v2 hierarchy writable',
-      cause: error,
-    });
-  }
 }
 
 /**
@@ -113,32 +98,11 @@ export function attachPrograms(
 }
 
 /** Attaches one program to a control group as `attachPrograms` does. */
-export function attachProgram(
-  program: BpfProgram,
-  hook: AttachPoint,
-  cgroup: string,
-  pinPath: string,
-): { link: BpfLink; isFresh: boolean } {
-  const path = linkPin(pinPath, hook);
-  const pinned = openPin(path);
-  if (pinned !== null) {
-    const link = openLink(pinned);
-    if (linkInfo(pinned).cgroupId === statSync(cgroup, { bigint: true }).ino) {
-      updateLink(pinned, program.fd);
-      return { link, isFresh: false };
-    }
-    // It belongs to a control group that was removed, or to another configuration.
-    unpin(path);
-    link.close();
-  }
-  const cgroupFd = openSync(cgroup, 'r');
-  try {
-    const link = linkCgroup(program.fd, cgroupFd, hook);
-    pin(link.fd, path);
-    return { link, isFresh: true };
-  } finally {
-    closeSync(cgroupFd);
-  }
+export function attachProgram(program: BpfProgram, hook: AttachPoint, cgroup: string, pinPath: string) {
+  const { ino } = statSync(cgroup, { bigint: true });
+  // A link of another control group: that was removed, or belongs to another configuration.
+  const isSame = ({ cgroupId }: LinkInfo) => cgroupId === ino;
+  return keepLink(linkPin(pinPath, hook), program.fd, isSame, () => linkCgroup(program.fd, cgroup, hook));
 }
 
 /** Lists the hooks whose link is missing, belongs to another control group, or is not wanted. */
@@ -151,9 +115,8 @@ export function brokenLinks(
   const cgroupId = statSync(cgroup, { bigint: true, throwIfNoEntry: false })?.ino;
   return [...cgroupHooks(true)].filter((hook) => {
     const link = links.get(hook);
-    const pinned = openPin(linkPin(pinPath, hook));
-    if (pinned !== null) closeSync(pinned);
-    if (!wanted.has(hook)) return pinned !== null;
-    return !link || pinned === null || linkInfo(link.fd).cgroupId !== cgroupId;
+    const isPinned = existsSync(linkPin(pinPath, hook));
+    if (!wanted.has(hook)) return isPinned;
+    return !link || !isPinned || linkInfo(link.fd).cgroupId !== cgroupId;
   });
 }

@@ -1,15 +1,14 @@
-import { closeSync, openSync } from 'node:fs';
 import { EJECTION_RULES } from '../../failover/ejection-rules.ts';
 import { jiffies } from '../../kernel/bpf/jiffies.ts';
 import { type BpfLink, linkCgroup } from '../../kernel/bpf/link.ts';
 import { type BpfMap, createMap } from '../../kernel/bpf/map.ts';
 import { readObject, relocate } from '../../kernel/bpf/object.ts';
 import { loadProgram } from '../../kernel/bpf/program.ts';
+import { makeControlGroup } from '../../kernel/control-group.ts';
 import { type Cidr, cidrContains } from '../../lib/address.ts';
 import { mappedAddress } from './entries.ts';
 import { MAPS, NETWORK } from './generated/layout.ts';
 import { OBJECT } from './generated/syn-timeout.ts';
-import { makeControlGroup } from './programs.ts';
 
 /** The short SYN timer of one control group's sockets, for connections to Services in modes that use connection tracking. */
 export interface SynTimeout {
@@ -57,11 +56,9 @@ function attach(map: BpfMap, cgroup: string): BpfLink {
     instructions,
     license,
   });
-  const group = openSync(cgroup, 'r');
   try {
-    return linkCgroup(loaded.fd, group, 'sockOps');
+    return linkCgroup(loaded.fd, cgroup, 'sockOps');
   } finally {
-    closeSync(group);
     loaded.close();
   }
 }

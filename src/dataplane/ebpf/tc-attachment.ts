@@ -1,4 +1,4 @@
-import { closeSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import {
   attachClsact,
   type ClsactFilter,
@@ -6,8 +6,8 @@ import {
   detachClsact,
   hasClsact,
 } from '../../kernel/bpf/clsact.ts';
-import { type BpfLink, linkDevice, linkInfo, openLink, updateLink } from '../../kernel/bpf/link.ts';
-import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
+import { type BpfLink, keepLink, type LinkInfo, linkDevice, linkInfo } from '../../kernel/bpf/link.ts';
+import { unpin } from '../../kernel/bpf/pin.ts';
 import type { BpfProgram } from '../../kernel/bpf/program.ts';
 import { inNetns, type NetnsRef } from '../../kernel/netns.ts';
 import { listLinks, openRouteSocket } from '../../kernel/rtnetlink/links.ts';
@@ -37,24 +37,6 @@ export function tcxAttachment(pinPath: string, netns: NetnsRef | undefined): TcA
   const links = new Map<string, BpfLink>();
   const pathOf = (device: number, hook: DeviceHook) => linkPin(pinPath, pinName(device, hook));
 
-  function open(device: number, hook: DeviceHook, program: BpfProgram): BpfLink {
-    const path = pathOf(device, hook);
-    const pinned = openPin(path);
-    if (pinned !== null) {
-      if (linkInfo(pinned).interface === device) {
-        updateLink(pinned, program.fd);
-        return openLink(pinned);
-      }
-      // The pin belongs to a removed device that had the same index.
-      closeSync(pinned);
-      unpin(path);
-    }
-    const attach = () => linkDevice(program.fd, device, hook);
-    const link = inNetns(netns, attach);
-    pin(link.fd, path);
-    return link;
-  }
-
   function closeLink(name: string): void {
     links.get(name)?.close();
     links.delete(name);
@@ -64,13 +46,14 @@ export function tcxAttachment(pinPath: string, netns: NetnsRef | undefined): TcA
     attach(device, hook, program) {
       const name = pinName(device, hook);
       closeLink(name);
-      links.set(name, open(device, hook, program));
+      // The pin may belong to a removed device that had the same index.
+      const isSame = (info: LinkInfo) => info.interface === device;
+      const open = () => inNetns(netns, () => linkDevice(program.fd, device, hook));
+      links.set(name, keepLink(pathOf(device, hook), program.fd, isSame, open).link);
     },
     isAttached(device, hook) {
       const link = links.get(pinName(device, hook));
-      const pinned = openPin(pathOf(device, hook));
-      if (pinned !== null) closeSync(pinned);
-      return link !== undefined && pinned !== null && linkInfo(link.fd).interface === device;
+      return link !== undefined && existsSync(pathOf(device, hook)) && linkInfo(link.fd).interface === device;
     },
     detach(device, hook) {
       unpin(pathOf(device, hook));

@@ -1,5 +1,5 @@
 import type { BpfMap } from '../../kernel/bpf/map.ts';
-import type { Drift } from '../dataplane.ts';
+import { type Drift, driftsBetween } from '../dataplane.ts';
 import { keyText } from './entries.ts';
 import type { ForwardingTable } from './forwarding-table.ts';
 import { indexKey, type Maps } from './maps.ts';
@@ -12,43 +12,34 @@ export function compareWithMaps(
   pins: string,
 ): Drift[] {
   const expected = table.expected();
-  const drifts: Drift[] = [];
-  const report = (what: string, kind: Drift['kind']) =>
-    drifts.push({ object: `bpf: ${pins}, map-${what}`, kind });
-  const found = maps.config.lookup(indexKey(0));
-  if (!found || Buffer.compare(found, config) !== 0) report('config', 'different');
-  const frontends = entriesOf(maps.frontends);
-  for (const [key, value] of expected.frontends) {
-    const shown = frontends.get(key);
-    if (!shown) report(`frontends, ${keyText(key)}`, 'missing');
-    else if (Buffer.compare(shown, value) !== 0) report(`frontends, ${keyText(key)}`, 'different');
-  }
-  for (const key of frontends.keys()) {
-    if (!expected.frontends.has(key)) report(`frontends, ${keyText(key)}`, 'unexpected');
-  }
-  for (const [index, shown] of slotsOf(maps.endpoints, [...expected.slots.keys()])) {
-    if (Buffer.compare(shown, expected.slots.get(index) ?? new Uint8Array()) !== 0)
-      report(`endpoints, slot ${index}`, 'different');
-  }
-  const members = entriesOf(maps.members);
-  for (const key of expected.members) if (!members.has(key)) report('members', 'missing');
-  for (const key of members.keys()) if (!expected.members.has(key)) report('members', 'unexpected');
-  return drifts;
+  const at = (what: string) => `bpf: ${pins}, map-${what}`;
+  const slots = slotsOf(maps.endpoints, [...expected.slots.keys()]);
+  const nameOf = (key: string) => at(`frontends, ${keyText(key)}`);
+  const settings = maps.config.lookup(indexKey(0));
+  const isConfigured = settings !== null && isSame(config, settings);
+  return [
+    ...(isConfigured ? [] : [{ object: at('config'), kind: 'different' as const }]),
+    ...driftsBetween(expected.frontends, entriesOf(maps.frontends), nameOf, isSame),
+    ...driftsBetween(expected.slots, slots, (index) => at(`endpoints, slot ${index}`), isSame),
+    ...driftsBetween(new Map(expected.members.entries()), entriesOf(maps.members), () => at('members')),
+  ];
 }
+
+const isSame = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0;
 
 function entriesOf(map: BpfMap): Map<string, Uint8Array> {
   return new Map(map.entries().map(([key, value]) => [Buffer.from(key).toString('latin1'), value]));
 }
 
 /** Returns the slots with these indexes, read run by run. */
-function slotsOf(map: BpfMap, indexes: number[]): [number, Uint8Array][] {
+function slotsOf(map: BpfMap, indexes: number[]): Map<number, Uint8Array> {
   indexes.sort((a, b) => a - b);
-  const out: [number, Uint8Array][] = [];
+  const out = new Map<number, Uint8Array>();
   for (let i = 0; i < indexes.length; ) {
     const first = indexes[i] ?? 0;
     let count = 1;
     while (indexes[i + count] === first + count) count++;
-    for (const [at, value] of map.range(first, count).entries()) out.push([first + at, value]);
+    for (const [at, value] of map.range(first, count).entries()) out.set(first + at, value);
     i += count;
   }
   return out;

@@ -23,7 +23,7 @@ export function openGroup(
     instructions: Uint8Array.of(0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0),
     license: 'Apache-2.0',
   });
-  const link = linkCgroup(program.fd, fd, 'connect4');
+  const link = linkCgroup(program.fd, group, 'connect4');
   const programId = programInfo(program.fd).id;
   return {
     fd,
