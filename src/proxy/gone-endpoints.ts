@@ -1,6 +1,6 @@
 import type { Outcome } from '../failover/outcome.ts';
 import type { Informer } from '../kube/informer.ts';
-import type { EndpointSlice, Node, SliceEndpoint } from '../kube/types.ts';
+import type { EndpointSlice, SliceEndpoint } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -12,7 +12,8 @@ export interface GoneEndpoint {
 
 export interface GoneEndpointsOptions {
   readonly slices: Informer<EndpointSlice>;
-  readonly nodes: Informer<Node>;
+  /** Returns whether a Node exists and is ready. */
+  readonly isNodeReady: (name: string) => Promise<boolean>;
   readonly clock: Clock;
   readonly logger: Logger;
   /** Returns the endpoints to which clients may be connected. */
@@ -30,25 +31,17 @@ const DIALS = 2;
 const MAX_DIALS = 32;
 
 /**
- * Ends connections to removed endpoints: those that no slice lists any more, or whose node is not ready, if their
- * address does not answer, not even with a refusal. Draining endpoints, and pods that still run without their Service,
- * keep their connections.
+ * Ends connections to removed endpoints: those that no slice lists, or that no longer serve and whose node is not
+ * ready, if their address does not answer, not even with a refusal. Draining endpoints, and pods that still run without their
+ * Service, keep their connections. The Node is read last, only if an endpoint that no longer serves does not answer: a
+ * proxy need not follow the Nodes of other machines.
  */
 export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Promise<void> } {
-  const { slices, nodes, clock, logger, connected, dial, end } = options;
+  const { slices, isNodeReady, clock, logger, connected, dial, end } = options;
   let candidates = new Map<string, GoneEndpoint>();
   let cancel: (() => void) | null = null;
   let running: Promise<void> | null = null;
   let closed = false;
-
-  const isDead = (node: string | undefined): boolean => {
-    if (node === undefined) return false;
-    const conditions = nodes.get(node)?.status?.conditions;
-    return nodes.hasSynced && !conditions?.some(({ type, status }) => type === 'Ready' && status === 'True');
-  };
-  /** Returns true if an endpoint neither serves nor drains, and its node is not ready. */
-  const isLost = ({ conditions, nodeName }: SliceEndpoint): boolean =>
-    conditions?.ready === false && conditions.serving === false && isDead(nodeName);
 
   const add = (slice: EndpointSlice, endpoints: Iterable<SliceEndpoint>) => {
     for (const { addresses } of endpoints) {
@@ -60,14 +53,13 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
     }
     if (candidates.size > 0) schedule();
   };
-  const removed = (before: EndpointSlice, after: EndpointSlice | null) => {
-    const kept = new Set(after?.endpoints?.map(({ addresses }) => addresses?.[0]));
+  const compare = (before: EndpointSlice, after: EndpointSlice | null) => {
+    const now = new Map(after?.endpoints?.map((one) => [one.addresses?.[0], presence(one)]));
     add(
       before,
-      (before.endpoints ?? []).filter(({ addresses }) => !kept.has(addresses?.[0])),
+      (before.endpoints ?? []).filter((one) => presence(one) > (now.get(one.addresses?.[0]) ?? 0)),
     );
   };
-  const lost = (slice: EndpointSlice) => add(slice, (slice.endpoints ?? []).filter(isLost));
 
   function schedule(): void {
     if (closed || cancel || running) return;
@@ -85,7 +77,7 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
   }
 
   async function look(): Promise<void> {
-    const now = withoutLiving(candidates);
+    const now = goneOf(candidates);
     candidates = new Map();
     if (now.size === 0) return;
     const silent = new Map<string, GoneEndpoint>();
@@ -96,7 +88,8 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
       }
     };
     await Promise.all(Array.from({ length: Math.min(MAX_DIALS, queue.length) }, worker));
-    const gone = [...withoutLiving(silent).values()];
+    const ready = await readyNodes(silent);
+    const gone = [...goneOf(silent, ready).values()];
     if (gone.length === 0 || closed) return;
     logger.info({ count: gone.length, first: gone[0] }, 'ending connections to removed endpoints');
     await end(gone);
@@ -107,46 +100,51 @@ export function watchGoneEndpoints(options: GoneEndpointsOptions): { close(): Pr
     return true;
   }
 
-  /** Returns the endpoints that no slice lists, or that are lost. */
-  function withoutLiving(all: ReadonlyMap<string, GoneEndpoint>): Map<string, GoneEndpoint> {
-    const left = new Map(all);
-    if (left.size === 0) return left;
-    const addresses = new Set([...left.values()].map(({ ip }) => ip));
-    const living = new Set<string>();
-    for (const slice of slices.list()) {
-      for (const endpoint of slice.endpoints ?? []) {
-        const [ip] = endpoint.addresses ?? [];
-        if (ip !== undefined && addresses.has(ip) && !isLost(endpoint)) living.add(ip);
-      }
-    }
-    for (const [key, { ip }] of left) if (living.has(ip)) left.delete(key);
-    return left;
+  /** Returns those nodes of endpoints that are ready; a node that is not known counts as such. */
+  async function readyNodes(endpoints: ReadonlyMap<string, GoneEndpoint>): Promise<Set<string | undefined>> {
+    const names = new Set([...listed(endpoints)].map(({ nodeName }) => nodeName));
+    const ready = new Set<string | undefined>([undefined]);
+    for (const name of names) if (name !== undefined && (await isNodeReady(name))) ready.add(name);
+    return ready;
   }
 
-  const stops = [
-    slices.handle({
-      onUpdate(slice, before) {
-        removed(before, slice);
-        lost(slice);
-      },
-      onDelete: (slice) => removed(slice, null),
-    }),
-    nodes.handle({
-      onUpdate({ metadata }) {
-        const name = metadata?.name;
-        if (!isDead(name)) return;
-        for (const slice of slices.list()) {
-          if (slice.endpoints?.some(({ nodeName }) => nodeName === name)) lost(slice);
-        }
-      },
-    }),
-  ];
+  /** Returns the endpoints that no slice lists, and those that do not serve, except on some nodes. */
+  function goneOf(
+    all: ReadonlyMap<string, GoneEndpoint>,
+    except: ReadonlySet<string | undefined> = new Set(),
+  ): Map<string, GoneEndpoint> {
+    const kept = new Set<string | undefined>();
+    for (const one of listed(all)) if (!isOut(one) || except.has(one.nodeName)) kept.add(one.addresses?.[0]);
+    return new Map([...all].filter(([, { ip }]) => !kept.has(ip)));
+  }
+
+  /** Yields the endpoints of the slices that have an address of `all`. */
+  function* listed(all: ReadonlyMap<string, GoneEndpoint>): Generator<SliceEndpoint> {
+    if (all.size === 0) return;
+    const addresses = new Set<string | undefined>([...all.values()].map(({ ip }) => ip));
+    for (const slice of slices.list()) {
+      for (const endpoint of slice.endpoints ?? [])
+        if (addresses.has(endpoint.addresses?.[0])) yield endpoint;
+    }
+  }
+
+  const stop = slices.handle({
+    onUpdate: (slice, before) => compare(before, slice),
+    onDelete: (slice) => compare(slice, null),
+  });
   return {
     async close() {
       closed = true;
       cancel?.();
-      for (const stop of stops) stop();
+      stop();
       await running;
     },
   };
 }
+
+/** Returns true if an endpoint neither serves nor drains. */
+const isOut = ({ conditions }: SliceEndpoint): boolean =>
+  conditions?.ready === false && conditions.serving === false;
+
+/** Returns 2 for an endpoint that serves or drains, 1 for one that is only listed. */
+const presence = (endpoint: SliceEndpoint): number => (isOut(endpoint) ? 1 : 2);

@@ -35,7 +35,7 @@ interface Running {
 
 export function createHealthCheckServers(options: HealthCheckServersOptions): HealthCheckServers {
   const running = new Map<string, Running>();
-  const told = new Set<string>();
+  const reported = new Set<string>();
 
   const start = (key: string, check: HealthCheck, addresses: readonly string[]): void => {
     const servers = addresses.map((address) => {
@@ -58,10 +58,10 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
         entry.failed = true;
         options.logger.error(
           { service: key, port: check.port, address },
-          `health check port: ${messageOf(error)}`,
+          `failed to open a health check port: ${messageOf(error)}`,
         );
-        if (told.has(`${key} ${check.port}`)) return;
-        told.add(`${key} ${check.port}`);
+        if (reported.has(`${key} ${check.port}`)) return;
+        reported.add(`${key} ${check.port}`);
         options.onFailure(check, error);
       });
       server.listen({ host: address, port: check.port, ipv6Only: address.includes(':') });

@@ -55,7 +55,7 @@ export interface LoopStep {
   readonly action: LoopAction;
 }
 
-export const MIN_BACKOFF_MS = 100;
+const MIN_BACKOFF_MS = 100;
 export const MAX_BACKOFF_MS = 30_000;
 
 export const INITIAL_STATE: LoopState = {

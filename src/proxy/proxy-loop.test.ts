@@ -127,6 +127,7 @@ describe('failures', () => {
     change('10.96.0.3');
     proxy.notify({ urgent: true });
     await pass(99);
+    assert.equal(proxy.failure, 'no memory');
     assert.deepEqual(dataplane.calls, ['sync', 'apply']);
     await pass(1);
     assert.deepEqual(dataplane.calls, ['sync', 'apply', 'sync']);
@@ -136,6 +137,7 @@ describe('failures', () => {
     assert.deepEqual(dataplane.calls, ['sync', 'apply', 'sync', 'sync']);
     assert.deepEqual(events, ['failed', 'failed']);
     assert.equal(proxy.pendingSince, null);
+    assert.equal(proxy.failure, null);
   });
 
   test('a refused frontend is reported once, and retried with the next full sync', async () => {

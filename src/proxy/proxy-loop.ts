@@ -50,8 +50,8 @@ export interface ServiceProxy {
    * Rejects if the current mode stays; the caller then removes the state of `next`.
    */
   switchTo(next: Dataplane): Promise<void>;
-  /** Works like `Dataplane.listening`, for the current mode and previous ones that still drain. */
-  listening(at: SocketAddress): boolean;
+  /** Works like `Dataplane.isListener`, for the current mode and previous ones that still drain. */
+  isListener(at: SocketAddress): boolean;
   /** Resolves after the first update: the kernel has all Services except rejected ones. */
   readonly programmed: Promise<void>;
   readonly dataplane: Dataplane;
@@ -61,6 +61,8 @@ export interface ServiceProxy {
   readonly map: ServiceMap | null;
   /** The time since which a change has been waiting; null: none. */
   readonly pendingSince: number | null;
+  /** Why the last programming failed; null: it did not. */
+  readonly failure: string | null;
   /** Ends the loop and releases the dataplane; the kernel's state stays. */
   close(): Promise<void>;
 }
@@ -84,6 +86,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   let dataplane = options.dataplane;
   let state: LoopState = INITIAL_STATE;
   let lastWorkAt = clock.now();
+  let failure: string | null = null;
   /** Views of the table: valid until the next commit. */
   let map: ServiceMap | null = null;
   /** The rejected frontends, with their reported errors. */
@@ -144,7 +147,8 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     send({ kind: 'failed' });
     options.onFailed?.(whole);
     const retryMs = (state.retryAt ?? 0) - clock.now();
-    logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
+    failure = messageOf(error);
+    logger.error({ err: error, retryMs }, `programming failed: ${failure}`);
   }
   async function program(): Promise<void> {
     const commit = takeCommit();
@@ -162,6 +166,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     return commit;
   }
   function settle({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number): void {
+    failure = null;
     reportRefused(report, whole, map);
     // A retry does not help if the mode does not support the frontend.
     const isRetryWorthwhile = report.failed.some(({ error }) => !hasCode(error, 'unsupported'));
@@ -242,7 +247,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     check: () => queue.add('verify'),
     drifts: () => exclusively(() => dataplane.verify()),
     switchTo: (next) => exclusively(() => replaceDataplane(next)),
-    listening: (at) => [dataplane, ...draining.keys()].some((mode) => mode.listening?.(at) ?? false),
+    isListener: (at) => [dataplane, ...draining.keys()].some((mode) => mode.isListener?.(at) ?? false),
     programmed: first.promise,
     get dataplane() {
       return dataplane;
@@ -255,6 +260,9 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     },
     get pendingSince() {
       return state.pendingSince;
+    },
+    get failure() {
+      return failure;
     },
     async close() {
       closing.abort(new FairleadError('the proxy is closed', { op: 'proxy', code: 'ended' }));

@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
-import type { ApplyReport, Drift } from '../dataplane/dataplane.ts';
-import type { IPFamily } from '../lib/address.ts';
+import type { ApplyReport, CountedPackets, Drift } from '../dataplane/dataplane.ts';
+import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { ServiceMap } from '../service/model.ts';
 import { portsWithoutLocalEndpoints } from './local-policies.ts';
@@ -42,14 +42,14 @@ export interface ProxyMetricsOptions {
   readonly map: () => ServiceMap | null;
   /** Whether sockets that connect to Services have the short SYN timer. */
   readonly hasShortTimers: () => boolean;
+  /** Reads what the rules of iptables mode have counted; null: not known, or another mode. */
+  readonly countedPackets: () => Promise<CountedPackets | null>;
 }
-
-const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 
 /** Both families are programmed together: where kube-proxy's metrics have the label ip_family, their values are equal. */
 export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
   const { registry, clock, families, mode } = options;
-  const labels = families.map((family) => ({ ip_family: FAMILY_LABELS[family] }));
+  const labels = families.map((family) => ({ ip_family: FAMILY_NAMES[family] }));
   const registers = [registry];
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
     new Histogram({ name: `kubeproxy_${name}`, help, buckets, labelNames, registers });
@@ -97,7 +97,7 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
       for (const family of map ? families : []) {
         const counts = portsWithoutLocalEndpoints(map as ServiceMap, family);
         for (const policy of ['internal', 'external'] as const) {
-          this.set({ ip_family: FAMILY_LABELS[family], traffic_policy: policy }, counts[policy]);
+          this.set({ ip_family: FAMILY_NAMES[family], traffic_policy: policy }, counts[policy]);
         }
       }
     },
@@ -115,16 +115,27 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
     iptables: counter(
       'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
       'Failed full syncs in iptables mode',
+      ['ip_family'],
     ),
     iptablesPartial: counter(
       'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total',
       'Failed incremental syncs in iptables mode',
+      ['ip_family'],
     ),
     nftables: counter(
       'kubeproxy_sync_proxy_rules_nftables_sync_failures_total',
       'Failed syncs in nftables mode',
+      ['ip_family'],
     ),
   };
+  const cleanups = counter(
+    'kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total',
+    'Failed removals of stale chains: always 0, since they are part of each sync',
+    ['ip_family'],
+  );
+  for (const label of labels)
+    for (const one of [...Object.values(failuresByMode), cleanups]) one.inc(label, 0);
+  registerCountedPackets(options);
   const queued = () => {
     for (const label of labels) lastQueued.set(label, clock.now() / 1000);
   };
@@ -199,7 +210,7 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
         for (const at of triggers) network.observe(label, Math.max(0, clock.now() - at) / 1000);
       }
       for (const { family, table, written, total } of report.rules ?? []) {
-        const label = { ip_family: FAMILY_LABELS[family], table };
+        const label = { ip_family: FAMILY_NAMES[family], table };
         rulesLast.set(label, written);
         if (total !== null) rulesTotal.set(label, total);
       }
@@ -212,18 +223,58 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
     failed(whole) {
       const name = mode();
       failures.inc({ mode: name });
-      if (name === 'iptables') failuresByMode[whole ? 'iptables' : 'iptablesPartial'].inc();
-      if (name === 'nftables') failuresByMode.nftables.inc();
+      for (const label of labels) {
+        if (name === 'iptables') failuresByMode[whole ? 'iptables' : 'iptablesPartial'].inc(label);
+        if (name === 'nftables') failuresByMode.nftables.inc(label);
+      }
     },
     drifted(drifts) {
       for (const { kind } of drifts) drift.inc({ mode: mode(), kind });
     },
     conntrackPass(family, seconds, count) {
-      reconciled.observe({ ip_family: FAMILY_LABELS[family] }, seconds);
-      deleted.inc({ ip_family: FAMILY_LABELS[family] }, count);
+      reconciled.observe({ ip_family: FAMILY_NAMES[family] }, seconds);
+      deleted.inc({ ip_family: FAMILY_NAMES[family] }, count);
     },
     answered: (server, code) => answers[server].inc({ code: String(code) }),
   };
+}
+
+/** Packets that rules of iptables mode count: names, help texts and values. */
+const COUNTED: readonly (readonly [name: string, help: string, value: keyof CountedPackets])[] = [
+  [
+    'kubeproxy_iptables_ct_state_invalid_dropped_packets_total',
+    'Packets dropped by iptables mode because connection tracking calls them invalid',
+    'invalidDropped',
+  ],
+  [
+    'kubeproxy_iptables_localhost_nodeports_accepted_packets_total',
+    'First packets of connections to node ports on loopback addresses, in iptables mode',
+    'loopbackAccepted',
+  ],
+];
+
+/** Registers counters whose values the kernel has. Both are read at once, at each scrape. */
+function registerCountedPackets({ registry, countedPackets }: ProxyMetricsOptions): void {
+  let reading: Promise<CountedPackets | null> | null = null;
+  const read = () => {
+    reading ??= countedPackets().finally(() => {
+      reading = null;
+    });
+    return reading;
+  };
+  for (const [name, help, value] of COUNTED) {
+    new Counter({
+      name,
+      help,
+      registers: [registry],
+      async collect() {
+        const counted = await read();
+        if (counted === null) return;
+        this.reset();
+        this.inc(counted[value]);
+      },
+    });
+  }
 }
 
 function range(from: number, to: number, step: number): number[] {

@@ -1,11 +1,12 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Registry } from 'prom-client';
 import type { Node } from '../kube/types.ts';
-import type { IPFamily } from '../lib/address.ts';
+import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { type ZpageSource, zpage } from '../lib/zpages.ts';
 import type { ProxyMetrics } from './proxy-metrics.ts';
 
 export interface StatusOptions {
@@ -48,8 +49,6 @@ export function withProblems(health: ProxyHealth, ...more: readonly (string | nu
   return { ...health, problem: problems.length > 0 ? problems.join('; ') : null };
 }
 
-const FAMILY_LABELS: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
-
 const RETRY_MS = 5000;
 /** The header that distinguishes these servers from kube-proxy's. */
 export const SERVER_HEADER = 'fairlead';
@@ -77,7 +76,11 @@ interface Answer {
   readonly type: string;
   readonly body: string;
 }
-type Answerer = (options: StatusOptions, path: string) => Promise<Answer> | Answer;
+type Answerer = (
+  options: StatusOptions,
+  path: string,
+  accept: string | undefined,
+) => Promise<Answer> | Answer;
 
 const json = (code: number, value: unknown): Answer => ({
   code,
@@ -102,7 +105,7 @@ export function healthAnswer(
     healthy,
     status: Object.fromEntries(
       families.map((family) => [
-        FAMILY_LABELS[family],
+        FAMILY_NAMES[family],
         { lastUpdated: new Date(lastUpdated).toISOString(), healthy },
       ]),
     ),
@@ -129,7 +132,11 @@ function isEligible(node: Node | undefined): boolean {
   return !(node.spec?.taints ?? []).some((taint) => taint.key === DELETION_TAINT);
 }
 
-async function metricsAnswer(options: StatusOptions, path: string): Promise<Answer> {
+async function metricsAnswer(
+  options: StatusOptions,
+  path: string,
+  accept: string | undefined,
+): Promise<Answer> {
   switch (path) {
     case '/metrics':
       return { code: 200, type: options.registry.contentType, body: await options.registry.metrics() };
@@ -140,9 +147,9 @@ async function metricsAnswer(options: StatusOptions, path: string): Promise<Answ
     case '/configz':
       return json(200, options.configz);
     case '/statusz':
-      return text(200, statusz(options));
+      return zpage('Statusz', zpageSource(options), accept);
     case '/flagz':
-      return text(200, flagz(options.flags));
+      return zpage('Flagz', zpageSource(options), accept);
     default:
       return text(404, `paths: ${PATHS.join(', ')}\n`);
   }
@@ -151,30 +158,12 @@ async function metricsAnswer(options: StatusOptions, path: string): Promise<Answ
 /** Requests must be complete by then, with their bodies. */
 const REQUEST_MS = 10_000;
 const PATHS = ['/configz', '/flagz', '/healthz', '/metrics', '/proxyMode', '/statusz'];
-const WARNING =
-  'Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.';
 
-function statusz({ clock, startedAt, version }: StatusOptions): string {
-  const seconds = Math.floor((clock.now() - startedAt) / 1000);
-  const two = (number: number) => String(number).padStart(2, '0');
-  return [
-    '\nfairlead statusz',
-    `${WARNING}\n`,
-    `Started  ${new Date(startedAt).toUTCString()}`,
-    `Up  ${Math.floor(seconds / 3600)} hr ${two(Math.floor(seconds / 60) % 60)} min ${two(seconds % 60)} sec`,
-    `Node.js version  ${process.version}`,
-    `Binary version  ${version}`,
-    `Emulation version  ${/[0-9]+\.[0-9]+/.exec(version)?.[0] ?? ''}`,
-    `Paths  ${PATHS.join(' ')}\n`,
-  ].join('\n');
-}
-
-function flagz(flags: Readonly<Record<string, string>>): string {
-  const lines = Object.entries(flags)
-    .map(([name, value]) => `${name} ${value}`)
-    .sort();
-  return `\nfairlead flagz\n${WARNING}\n${lines.join('\n')}\n`;
-}
+const zpageSource = ({ clock, startedAt, version, flags }: StatusOptions): ZpageSource => ({
+  ...{ version, startedAt, flags },
+  now: clock.now(),
+  paths: PATHS,
+});
 
 function keepListening(options: StatusOptions, field: string, bind: string, answer: Answerer): () => void {
   const { host, port } = parseBindAddress(field, bind);
@@ -184,7 +173,7 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
     const path = (request.url ?? '/').split('?')[0] ?? '/';
     // Inside the promise, so that a synchronous exception becomes a response too.
     Promise.resolve()
-      .then(() => answer(options, path))
+      .then(() => answer(options, path, request.headers.accept))
       .catch((error: unknown) => text(500, `${messageOf(error)}\n`))
       .then(({ code, type, body }) => {
         response.writeHead(code, {
