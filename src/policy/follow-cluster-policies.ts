@@ -52,14 +52,15 @@ export interface ClusterPolicyHandlers {
 
 /**
  * Follows the policies of the whole cluster while their CustomResourceDefinitions are installed. Resolves when those that
- * exist now are known; rejects when the signal aborts before. If the definitions may not be read, that is logged once,
- * and there are no such policies.
+ * exist now are known; rejects when the signal aborts before. If the definitions may not be read, that is logged, and
+ * there are no such policies until they may.
  */
 export async function followClusterPolicies(
   options: FollowOptions,
   handlers: ClusterPolicyHandlers,
 ): Promise<void> {
-  const { client, logger } = options;
+  const { client, logger, signal } = options;
+  const followAll = () => Promise.all(KINDS.map((kind) => followKind(options, kind, handlers)));
   try {
     await client.list(DEFINITIONS, {
       limit: 1,
@@ -72,10 +73,14 @@ export async function followClusterPolicies(
         {},
         `policies of ${GROUP} are not enforced: ${messageOf(error)}; allow the agent to list and watch customresourcedefinitions and this group`,
       );
+      followAll().catch((error: unknown) => {
+        if (!signal.aborted)
+          logger.error({ err: error }, `policies of ${GROUP} are not enforced: ${messageOf(error)}`);
+      });
       return;
     }
   }
-  await Promise.all(KINDS.map((kind) => followKind(options, kind, handlers)));
+  await followAll();
 }
 
 /** Returns the kinds of which the cluster serves the version that is read, and has no policies. */
@@ -186,6 +191,7 @@ async function followKind(
   const definitions = startInformer({
     ...options,
     resource: DEFINITIONS,
+    optional: true,
     fieldSelector: `metadata.name=${definitionOf(kind)}`,
     transform: ({ metadata, spec, status }) => ({
       metadata: { name: metadata?.name ?? '', resourceVersion: metadata?.resourceVersion ?? '' },

@@ -433,7 +433,7 @@ export const canDeny = (policy: Policy, direction: Direction): boolean =>
 
 const label = ({ key }: Policy) => key.slice(0, MAX_LABEL);
 /** `explain` and `nft list` show this name. */
-export const chainOf = (policy: Policy, direction: Direction): string =>
+const chainOf = (policy: Policy, direction: Direction): string =>
   `${direction}-${label(policy)}-${policy.hash}`;
 /** The chain, and the set of the pods by which it counts, of packets that a policy of the whole cluster denies. */
 export const deniedChain = (policy: Policy, direction: Direction): string =>
