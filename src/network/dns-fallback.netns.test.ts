@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, test } from 'node:test';
 import { bindUdpIn, listenTcpIn, type NetnsRef } from '../kernel/netns.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import { openDnsFallback, removeDnsFallback } from './dns-fallback.ts';
+import { nameServerOfNode, openDnsFallback, removeDnsFallback } from './dns-fallback.ts';
 import { NodeNetwork } from './node-network.ts';
 import { openPodNetwork } from './pod-network.ts';
 import {
@@ -35,6 +35,8 @@ const gateways = (numbers: readonly number[]) =>
 
 let undo: Undo;
 let topology: Topology;
+/** Connects a pod to the first node, and returns its addresses. */
+let attach: (name: string, pod: NetnsRef) => Promise<readonly string[]>;
 let pod: NetnsRef;
 
 beforeEach(async () => {
@@ -63,8 +65,10 @@ beforeEach(async () => {
       addAddress(routes, { device: getLink(routes, 'lo').index, address, prefix });
     routes.close();
     if (number !== 1) continue;
+    attach = async (name, netns) =>
+      (await pods.attach({ uid: name, namespace: 'default', name, hostPorts: [] }, netns)).ips;
     pod = sandbox(undo);
-    await pods.attach({ uid: 'asker', namespace: 'default', name: 'asker', hostPorts: [] }, pod);
+    await attach('asker', pod);
   }
 });
 afterEach(() => undo.run());
@@ -76,20 +80,29 @@ function program(number: number, others: readonly number[]): void {
   fallback.write({
     cluster: Object.values(CLUSTER),
     own: gateways([number]),
-    others: gateways(others),
+    others: gateways(others).map(nameServerOfNode),
     next: gateways(others),
   });
 }
 
 /** Starts name servers of a node, which answer with the node's number; returns a function that stops them. */
-async function serve(number: number): Promise<() => void> {
+const serve = (number: number) =>
+  answer(netnsOf(topology, number), [...Object.values(CLUSTER), ...gateways([number])], 53, String(number));
+
+/** Starts name servers that answer with this text; returns a function that stops them. */
+async function answer(
+  netns: NetnsRef,
+  addresses: readonly string[],
+  serverPort: number,
+  words: string,
+): Promise<() => void> {
   const sockets: { close(): unknown }[] = [];
-  for (const address of [...Object.values(CLUSTER), ...gateways([number])]) {
+  for (const address of addresses) {
     const udp = createSocket(address.includes(':') ? 'udp6' : 'udp4');
-    udp.bind({ fd: bindUdpIn(netnsOf(topology, number), address, 53) });
-    udp.on('message', (_, { port, address: asker }) => udp.send(String(number), port, asker));
-    const tcp = createServer((socket) => void socket.end(String(number)));
-    tcp.listen({ fd: listenTcpIn(netnsOf(topology, number), address, 53) });
+    udp.bind({ fd: bindUdpIn(netns, address, serverPort) });
+    udp.on('message', (_, { port, address: asker }) => udp.send(words, port, asker));
+    const tcp = createServer((socket) => void socket.end(words));
+    tcp.listen({ fd: listenTcpIn(netns, address, serverPort) });
     await once(tcp, 'listening');
     sockets.push(udp, tcp);
   }
@@ -138,7 +151,7 @@ describe('queries of pods while no process of their node has a socket for them',
       assert.equal(await ask(), '2');
     });
 
-    test(`${family}: a node whose agent is away too passes queries on`, async () => {
+    test(`${family}: a node whose agent is down too passes queries on`, async () => {
       program(1, [2]);
       program(2, [3]);
       await serve(3);
@@ -162,10 +175,37 @@ describe('queries of pods while no process of their node has a socket for them',
     });
   }
 
+  // Without br_netfilter, answers from pod to pod on one bridge do not pass the rules of the node.
+  for (const family of ['ipv4', 'ipv6'] as const) {
+    test(`${family}: a pod of the same node answers on its own port, until a process of the node does`, async () => {
+      const server = sandbox(undo);
+      const addresses = await attach('server', server);
+      const fallback = openDnsFallback({ netns: netnsOf(topology, 1) });
+      undo.add(() => fallback.close());
+      fallback.write({
+        cluster: Object.values(CLUSTER),
+        own: [],
+        others: addresses.map((address) => ({ address, ports: { UDP: 1053, TCP: 1053 }, isHere: true })),
+        next: [],
+      });
+      await answer(server, addresses, 1053, 'pod');
+      const ask = await client(family);
+      assert.equal(await ask(), 'pod');
+      assert.equal(await text(await connectFrom(undo, pod, CLUSTER[family], 53)), 'pod');
+      await serve(1);
+      assert.equal(await ask(), '1');
+    });
+  }
+
   test('the kernel returns the rules as they were written, and keeps them when their agent ends', async () => {
     program(1, [2]);
     const own = openDnsFallback({ netns: netnsOf(topology, 3) });
-    own.write({ cluster: Object.values(CLUSTER), own: gateways([3]), others: gateways([2]), next: [] });
+    own.write({
+      cluster: Object.values(CLUSTER),
+      own: gateways([3]),
+      others: gateways([2]).map(nameServerOfNode),
+      next: [],
+    });
     assert.deepEqual(await own.check(), []);
     own.close();
     const next = openDnsFallback({ netns: netnsOf(topology, 3) });
@@ -176,7 +216,12 @@ describe('queries of pods while no process of their node has a socket for them',
 
   test('removed rules leave queries to the node', async () => {
     const fallback = openDnsFallback({ netns: netnsOf(topology, 1) });
-    fallback.write({ cluster: Object.values(CLUSTER), own: [], others: gateways([2]), next: [] });
+    fallback.write({
+      cluster: Object.values(CLUSTER),
+      own: [],
+      others: gateways([2]).map(nameServerOfNode),
+      next: [],
+    });
     fallback.close();
     await serve(2);
     const ask = await client('ipv4');

@@ -4,7 +4,7 @@ import { ROUTE_PROTOCOL } from '../kernel/rtnetlink/routes.ts';
 import type { Clock } from '../lib/clock.ts';
 
 /** The maintained state, to select relevant events. */
-export interface KeptState {
+export interface MaintainedState {
   /** Indexes of the devices whose state and addresses are maintained. */
   isDevice(index: number): boolean;
   /** Names of the bridge's ports. */
@@ -16,7 +16,7 @@ export interface KeptState {
 }
 
 export interface DriftWatchOptions {
-  readonly state: KeptState;
+  readonly state: MaintainedState;
   readonly clock: Clock;
   /** Checks and repairs the maintained state; resolves to true if something was repaired. */
   readonly check: () => Promise<boolean>;
@@ -81,7 +81,7 @@ export function watchDrift({ state, clock, check, netns }: DriftWatchOptions): {
 }
 
 /** Returns true if an event may affect the maintained state. */
-export function mayConcern(event: NetworkEvent, state: KeptState): boolean {
+function mayConcern(event: NetworkEvent, state: MaintainedState): boolean {
   switch (event.kind) {
     case 'overrun':
     case 'setting':

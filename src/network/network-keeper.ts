@@ -43,7 +43,7 @@ export function keepNetwork(options: NetworkKeeperOptions): { close(): void } {
       return false;
     }
   };
-  const state = network.keptState(isPodPort, pods.macOf);
+  const state = network.maintainedState(isPodPort, pods.macOf);
   return watchDrift({ state, clock, check, netns: network.netns });
 }
 

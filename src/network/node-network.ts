@@ -16,7 +16,7 @@ import type { Clock } from '../lib/clock.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import type { KeptState } from './drift-watch.ts';
+import type { MaintainedState } from './drift-watch.ts';
 import { type Egress, openEgress, removeEgress } from './egress.ts';
 import { removeHostPorts } from './host-ports.ts';
 import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute, tunnelMac } from './overlay-routes.ts';
@@ -34,7 +34,7 @@ import {
 /** The bridge of a node's pods. */
 export const POD_BRIDGE = 'fl0';
 /** The VXLAN device. */
-export const TUNNEL = 'fl.vxlan';
+const TUNNEL = 'fl.vxlan';
 
 /** Bytes that VXLAN adds to a packet: outer IP, UDP, VXLAN and inner Ethernet headers. */
 const TUNNEL_OVERHEAD = { ipv4: 50, ipv6: 70 } as const;
@@ -218,7 +218,10 @@ export class NodeNetwork {
   }
 
   /** Selects the events of this network; `podMac` returns the MAC of a pod's address. */
-  keptState(isPort: (name: string) => boolean, podMac: (address: string) => string | null): KeptState {
+  maintainedState(
+    isPort: (name: string) => boolean,
+    podMac: (address: string) => string | null,
+  ): MaintainedState {
     const isDevice = (index: number) =>
       index === this.#bridge ||
       index === this.#tunnel ||

@@ -84,7 +84,7 @@ export interface PodNetworkOptions {
 }
 
 /** The device inside a pod. */
-export const POD_DEVICE = 'eth0';
+const POD_DEVICE = 'eth0';
 const PORT_PREFIX = 'flp';
 const JOURNAL_FILE = 'pod-addresses.jsonl';
 
@@ -417,10 +417,13 @@ function gatewayFor(network: NodeNetwork, address: string): PodGateway {
 
 function plugError(pod: NetworkPod, error: unknown): unknown {
   if (!(error instanceof FairleadError) || hasCode(error, 'addresses-exhausted', 'NodePorts')) return error;
-  return new FairleadError(`attach pod ${pod.namespace}/${pod.name} to the network: ${error.message}`, {
-    op: 'attach pod',
-    code: error.code,
-    object: `${pod.namespace}/${pod.name}`,
-    cause: error,
-  });
+  return new FairleadError(
+    `failed to attach pod ${pod.namespace}/${pod.name} to the network: ${error.message}`,
+    {
+      op: 'attach pod',
+      code: error.code,
+      object: `${pod.namespace}/${pod.name}`,
+      cause: error,
+    },
+  );
 }

@@ -14,7 +14,7 @@ const GROUP = 0x666c7064;
 
 /**
  * Opens the removal for a namespace. Removing a device takes the kernel tens of milliseconds, nearly all of
- * it waiting for RCU readers. A whole group takes as long, so requests during a removal are carried out
+ * it waiting for RCU readers. A whole group takes as long, so requests during a removal are executed
  * together afterwards.
  */
 export function openPortRemoval(netns: NetnsRef | undefined): PortRemoval {

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { parseCidr } from '../lib/address.ts';
 import { printTable } from '../nft/print.ts';
-import { renderDnsFallback } from './dns-fallback.ts';
+import { nameServerOfNode, renderDnsFallback } from './dns-fallback.ts';
 import { renderEgress } from './egress.ts';
 import { renderHostPorts } from './host-ports.ts';
 
@@ -34,14 +34,28 @@ test('the DNS fallback equals golden/dns-fallback.nft', (t) => {
   const spec = renderDnsFallback('ipv4', {
     cluster: ['10.96.0.10', 'fd00:10:96::a'],
     own: ['10.244.1.1', 'fd00:10:244:1::1'],
-    others: ['10.244.2.1', 'fd00:10:244:2::1', '10.244.3.1'],
+    others: ['10.244.2.1', 'fd00:10:244:2::1', '10.244.3.1'].map(nameServerOfNode),
     next: ['10.244.2.1', 'fd00:10:244:2::1'],
   });
   t.assert.fileSnapshot(spec && printTable(spec), file('dns-fallback'), { serializers: [String] });
 });
 
-test('without another node of the family there is no DNS fallback', (t) => {
-  const servers = { cluster: ['10.96.0.10'], own: ['10.244.1.1'], others: ['fd00:10:244:2::1'], next: [] };
+test('the DNS fallback to pods equals golden/dns-fallback-pods.nft: a pod of this node sees an address of the node', (t) => {
+  const spec = renderDnsFallback('ipv4', {
+    cluster: ['10.96.0.10'],
+    own: [],
+    others: [
+      { address: '10.60.1.7', ports: { UDP: 53, TCP: 53 }, isHere: true },
+      { address: '10.60.2.9', ports: { UDP: 1053, TCP: null }, isHere: false },
+    ],
+    next: [],
+  });
+  t.assert.fileSnapshot(spec && printTable(spec), file('dns-fallback-pods'), { serializers: [String] });
+});
+
+test('a family without another name server has no DNS fallback', (t) => {
+  const others = ['fd00:10:244:2::1'].map(nameServerOfNode);
+  const servers = { cluster: ['10.96.0.10'], own: ['10.244.1.1'], others, next: [] };
   t.assert.equal(renderDnsFallback('ipv4', servers), null);
   t.assert.equal(renderDnsFallback('ipv6', servers), null);
 });

@@ -38,7 +38,7 @@ export interface CniAnswer {
 export const encodeAnswer = ({ output, status }: CniAnswer): string => `${status}${output}\0`;
 
 /**
- * Answers a call: checks its variables and its configuration, and has the request carried out. `failureOf` turns what that
+ * Answers a call: checks its variables and its configuration, and executes the request. `failureOf` turns what that
  * throws into CNI's form.
  */
 export async function answerCall(
@@ -58,8 +58,8 @@ export async function answerCall(
       );
     }
     const document = command === 'VERSION' && input.trim() === '' ? {} : parse(input);
-    const said = (document as { cniVersion?: unknown } | null)?.cniVersion;
-    if (CNI_VERSIONS.some((version) => version === said)) cniVersion = String(said);
+    const requested = (document as { cniVersion?: unknown } | null)?.cniVersion;
+    if (CNI_VERSIONS.some((version) => version === requested)) cniVersion = String(requested);
     if (command === 'VERSION') return success({ cniVersion, supportedVersions: CNI_VERSIONS });
     const request: CniRequest = {
       command,

@@ -4,13 +4,13 @@ import { CONFLIST } from './installation.ts';
 
 /** The names that container runtimes read. */
 const EXTENSIONS: ReadonlySet<string> = new Set(['.conf', '.conflist', '.json']);
-const LOOK_MS = 10_000;
+const POLL_MS = 10_000;
 
 /**
  * Returns the network configuration that container runtimes use instead of Fairlead's, because its name comes first; null:
  * they use Fairlead's.
  */
-export function configurationBeforeOurs(confDir: string): string | null {
+function configurationBeforeOurs(confDir: string): string | null {
   const [first = null] = readOptionalFolder(confDir)
     .filter(
       (name) =>
@@ -33,13 +33,13 @@ export function watchConfigurations(
 ): () => void {
   let known: string | null = null;
   let cancel = () => {};
-  const look = () => {
-    cancel = clock.after(LOOK_MS, look);
+  const poll = () => {
+    cancel = clock.after(POLL_MS, poll);
     const file = configurationBeforeOurs(confDir);
     if (file === known) return;
     known = file;
     onChange(known);
   };
-  look();
+  poll();
   return () => cancel();
 }
