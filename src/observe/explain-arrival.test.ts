@@ -9,6 +9,7 @@ describe('listening sockets at the destination', () => {
     address,
     port,
     v6Only,
+    isFull: false,
   });
   const listenRows: [
     what: string,
@@ -33,6 +34,17 @@ describe('listening sockets at the destination', () => {
       /nothing listens on port 8080\/TCP in pod shop\/web-1; it listens on 3000/,
       /at {2}Service shop\/web spec\.ports\[0\]\.targetPort/,
       /fix set spec\.ports\[0\]\.targetPort to 3000/,
+    ],
+    [
+      'with a full queue',
+      [{ ...socket('::', 8080), isFull: true }],
+      'dropped',
+      /its process does not accept the connections that wait/,
+    ],
+    [
+      'with a full queue, and another process',
+      [{ ...socket('::', 8080), isFull: true }, socket('0.0.0.0', 8080)],
+      'delivered',
     ],
     ['nowhere', [], 'rejected', /nothing listens on port 8080\/TCP in pod shop\/web-1/],
     [

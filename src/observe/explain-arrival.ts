@@ -1,6 +1,7 @@
 import type { Service } from '../kube/types.ts';
 import { cidrContains, familyOf, hostPort, parseCidr } from '../lib/address.ts';
 import type { Protocol } from '../service/model.ts';
+import { serviceAt } from './explain-causes.ts';
 import { linkFault, podFault } from './explain-faults.ts';
 import { hostAt, nameOf, nodeAt, placeOfPod, podAt } from './explain-places.ts';
 import type { Arrival, Cause, ExplainView } from './explain-view.ts';
@@ -27,6 +28,9 @@ export interface Arrived {
 
 export const isLoopback = (address: string) => address.startsWith('127.') || address === '::1';
 
+/** Returns the source address of packets to a loopback address. */
+export const loopbackSource = (address: string) => (address.includes(':') ? '::1' : '127.0.0.1');
+
 /** Follows a packet from a node to the host or pod that has the address, and checks the sockets there. */
 export function arriveFrom(view: ExplainView, node: string, to: Destined): Arrived {
   const { address } = to;
@@ -47,6 +51,12 @@ export function arriveFrom(view: ExplainView, node: string, to: Destined): Arriv
   if (host !== null) {
     const fault = linkFault(view, node, null);
     return fault ? ofFault(fault) : arriveAt(view, { kind: 'host', name: host }, host, to);
+  }
+  const service = to.service && serviceAt(view, address);
+  if (service?.spec?.clusterIPs?.includes(address)) {
+    return unknown(
+      `the endpoint ${address} is the cluster IP of Service ${nameOf(service)}; packets are translated once, and what happens to this one depends on the mode`,
+    );
   }
   return arriveByRoute(view, node, to, podNetworkNode(view, address));
 }
@@ -87,7 +97,7 @@ function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: stri
 }
 
 /** Returns the node whose pod network contains an address, or null. */
-function podNetworkNode(view: ExplainView, address: string): string | null {
+export function podNetworkNode(view: ExplainView, address: string): string | null {
   for (const { metadata, spec } of view.nodes()) {
     for (const text of spec?.podCIDRs ?? []) {
       const cidr = parseCidr(text);
@@ -105,7 +115,13 @@ export function arriveAt(view: ExplainView, place: Place, label: string, to: Des
   const sockets = view.facts.sockets(place, protocol);
   if (sockets === undefined) return unknown(`the listening sockets of ${label} are not known`);
   const at = sockets.filter((socket) => socket.port === port);
-  if (at.some((socket) => takes(socket, address))) {
+  const taking = at.filter((socket) => takes(socket, address));
+  if (taking.length > 0 && taking.every(({ isFull }) => isFull)) {
+    const text = `${label} listens on port ${port}, but its process does not accept the connections that wait: the queue is full`;
+    const object = label.startsWith('pod ') ? `P${label.slice(1)}` : null;
+    return failed('queue-full', text, object, null, 'find out why the process hangs, or start it again');
+  }
+  if (taking.length > 0) {
     return {
       arrival: 'answered',
       text: `a process of ${label} listens on port ${port}/${protocol}`,

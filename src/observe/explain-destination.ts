@@ -1,12 +1,11 @@
 import type { Pod, Service, ServicePort } from '../kube/types.ts';
-import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
+import { canonicalAddress, FAMILY_NAMES, familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Protocol } from '../service/model.ts';
 import { isLoopback } from './explain-arrival.ts';
 import { addressesOf, portsText, serviceAt } from './explain-causes.ts';
 import { nameFailure, nameSteps } from './explain-names.ts';
 import {
-  familyName,
   findNode,
   findPod,
   findService,
@@ -55,7 +54,7 @@ export function findDestination(
     case 'dns':
       return toName(context, target.name);
     case 'address':
-      return toAddress(context, target.name, []);
+      return toLiteral(context, target.name);
     case 'pod':
     case 'workload': {
       const service = target.kind === 'pod' ? serviceMeant(view, target) : null;
@@ -180,7 +179,7 @@ function choose(
   );
   if (address === undefined) {
     const has = addresses.length > 0 ? `only ${addresses.join(', ')}` : 'no address';
-    const wanted = family === null ? '' : `; ${familyName(family)} was requested`;
+    const wanted = family === null ? '' : `; ${FAMILY_NAMES[family]} was requested`;
     const text = `${label} has ${has}, and ${origin.label} has ${origin.addresses.join(', ') || 'none'}${wanted}`;
     return failure(
       text,
@@ -193,6 +192,16 @@ function choose(
   const others = addresses.filter((candidate) => candidate !== address);
   const text = `${label} is ${address}${others.length > 0 ? ` (also ${others.join(', ')})` : ''}`;
   return toAddress(context, address, [...earlier, { ...step, text }]);
+}
+
+/** The kernel takes the address of all interfaces, as a destination, for the loopback one. */
+const UNSPECIFIED: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
+
+function toLiteral(context: Context, address: string): Destination | null {
+  const loopback = UNSPECIFIED[address];
+  if (loopback === undefined) return toAddress(context, address, []);
+  const text = `${address} means every address of a host; to connect to it is to connect to ${loopback}`;
+  return toAddress(context, loopback, [{ ...NAME, object: null, ruleOrKey: null, text }]);
 }
 
 function toAddress(
@@ -228,7 +237,7 @@ function toAddress(
 /** Returns the intended port: by number (which need not be listed), by name, or the only one. */
 function portOf(
   service: Service,
-  { port, protocol, text }: Target,
+  { kind, port, protocol, text }: Target,
 ): { number: number; protocol: Protocol; entry: ServicePort | null } {
   const ports = service.spec?.ports ?? [];
   const matching = ports.filter(
@@ -244,15 +253,23 @@ function portOf(
     return { number: entry.port, protocol: (entry.protocol as Protocol | undefined) ?? 'TCP', entry };
   }
   if (typeof port === 'number') return { number: port, protocol: protocol ?? 'TCP', entry: null };
-  throw portNeeded({ port, text }, portsText(ports));
+  throw portNeeded({ kind, port, text }, portsText(ports));
 }
 
-function portNeeded({ port, text }: Pick<Target, 'port' | 'text'>, known: string): FairleadError {
+function portNeeded(
+  { kind, port, text }: Pick<Target, 'kind' | 'port' | 'text'>,
+  known: string,
+): FairleadError {
+  const isBare = kind === 'address' && text.includes(':') && !text.includes('[');
   const problem = port === null ? 'needs a port' : `has no port called ${port}`;
   return new FairleadError(`${text} ${problem}`, {
     op: 'explain',
     code: 'bad-argument',
-    hint: known ? `ports: ${known}` : 'append :PORT',
+    hint: known
+      ? `ports: ${known}`
+      : isBare
+        ? 'write an IPv6 address with a port as [ADDRESS]:PORT'
+        : 'append :PORT',
   });
 }
 

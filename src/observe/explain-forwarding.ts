@@ -1,10 +1,12 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
-import { familyOf, hostPort } from '../lib/address.ts';
+import { FAMILY_NAMES, familyOf, hostPort } from '../lib/address.ts';
 import type { Verdict } from '../service/decide.ts';
-import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
+import type { Endpoint, Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
-import { familyName, nodeAddresses, nodeAt } from './explain-places.ts';
+import type { Destined } from './explain-arrival.ts';
+import { nameOf, nodeAddresses, nodeAt, podAt } from './explain-places.ts';
+
 import { keepsHairpinSource } from './explain-source.ts';
 import type { ExplainedEndpoint, ExplainStep, ExplainView } from './explain-view.ts';
 
@@ -72,7 +74,7 @@ export function endpointStep(
   const ready = readyEndpoints(view, frontend, local ? map.node.name : null);
   const ejected = route.pool.ejected ?? [];
   const why: string[] = [];
-  let ruleOrKey = `EndpointSlices, ${familyName(frontend.family)}`;
+  let ruleOrKey = `EndpointSlices, ${FAMILY_NAMES[frontend.family]}`;
   if (local) {
     ruleOrKey = `spec.${field}: Local`;
     why.push(`on ${map.node.name} only`);
@@ -141,6 +143,65 @@ export function sourceStep(
   };
 }
 
+/** Returns the pod and the node of an endpoint: as its EndpointSlice names them, else by its address. */
+export function endpointOwner(
+  view: ExplainView,
+  { ip, target, nodeName }: Endpoint,
+): { readonly pod: string | null; readonly node: string | null } {
+  const pod = podAt(view, ip);
+  const node = nodeName ?? pod?.spec?.nodeName ?? nodeAt(view, ip)?.metadata?.name ?? null;
+  return { pod: target ?? (pod && nameOf(pod)), node };
+}
+
+/** Describes the way of a packet to no Service: to a pod, a node, a host port, or by the routes. */
+export function passStep(
+  view: ExplainView,
+  map: ServiceMap,
+  { destination, port, destinationIsLocal: isOwnAddress }: Packet,
+  hostPort: Destined | null,
+): ExplainStep {
+  const base = { subject: 'route', ruleOrKey: null } as const;
+  if (hostPort) {
+    const pod = podAt(view, hostPort.address);
+    const text = `host port ${port} of ${destination} is forwarded to ${hostPort.address} port ${hostPort.port}`;
+    return {
+      ...base,
+      object: pod && `Pod ${nameOf(pod)}`,
+      ruleOrKey: 'spec.containers[].ports[].hostPort',
+      text,
+    };
+  }
+  const pod = podAt(view, destination);
+  if (pod) {
+    const text = `${destination} is pod ${nameOf(pod)}: ${nextHop(view, map, destination, pod.spec?.nodeName ?? null)}`;
+    return { ...base, object: `Pod ${nameOf(pod)}`, text };
+  }
+  if (map.node.ownServiceAddresses.includes(destination)) {
+    const service = serviceName(view, destination);
+    const text = `${destination} is ${service ? `Service ${service}, ` : ''}answered by this node itself`;
+    return { ...base, object: `Node ${map.node.name}`, text };
+  }
+  const node = nodeAt(view, destination);
+  if (node)
+    return { ...base, object: `Node ${nameOf(node)}`, text: `${destination} is node ${nameOf(node)}` };
+  if (isOwnAddress)
+    return {
+      ...base,
+      object: `Node ${map.node.name}`,
+      text: `${destination} is an address of ${map.node.name} itself`,
+    };
+  const text = `${destination} is not the address of a pod or a node: the packet is routed`;
+  return { ...base, object: null, ruleOrKey: 'routes of the node', text };
+}
+
+/** Returns the name of the Service with a cluster IP; null if none has it. */
+export function serviceName(view: ExplainView, address: string): string | null {
+  for (const service of view.services()) {
+    if (service.spec?.clusterIPs?.includes(address)) return nameOf(service);
+  }
+  return null;
+}
+
 /** Describes the next hop of a node's packets to an endpoint. */
 export function nextHop(view: ExplainView, map: ServiceMap, ip: string, nodeName: string | null): string {
   const owner = nodeAt(view, ip)?.metadata?.name;
@@ -178,7 +239,7 @@ function hasLocalPolicy({ routes }: Frontend): boolean {
 function readyEndpoints(view: ExplainView, { owner, family }: Frontend, node: string | null): number {
   const ready = new Set<string>();
   for (const { metadata, addressType, ports, endpoints } of view.slices()) {
-    if (metadata?.namespace !== owner.namespace || addressType !== familyName(family)) continue;
+    if (metadata?.namespace !== owner.namespace || addressType !== FAMILY_NAMES[family]) continue;
     if (metadata.labels?.[SERVICE_NAME_LABEL] !== owner.name) continue;
     for (const port of ports ?? []) {
       if ((port.name ?? '') !== owner.portName || (port.protocol ?? 'TCP') !== owner.protocol) continue;

@@ -25,7 +25,8 @@ describe('names that do not resolve', () => {
     },
   ];
   const dns = service('kube-dns', '10.96.0.10');
-  const services = [...SERVICES, { ...dns, metadata: { namespace: 'kube-system', name: 'kube-dns' } }];
+  const calm = service('calm', 'None');
+  const services = [...SERVICES, calm, { ...dns, metadata: { namespace: 'kube-system', name: 'kube-dns' } }];
   const nameRows: [what: string, name: string, log: NameLog, ...says: RegExp[]][] = [
     [
       'asked of other name servers',
@@ -49,6 +50,45 @@ describe('names that do not resolve', () => {
     ],
     ['a typing error', 'wbe', log({ tries: tried('NXDOMAIN') }), /did you mean web\?/],
     ['the name of a pod', 'far-1', log({ tries: tried('NXDOMAIN') }), /far-1 is a pod/, /pod\/shop\/far-1/],
+    [
+      'a dot at the end',
+      'web.',
+      log({ tries: tried('SERVFAIL', { name: 'web' }) }),
+      /the dot at the end of web\. makes it a full name/,
+      /fix use web$/m,
+    ],
+    [
+      'a resolver without a search path',
+      'web',
+      log({ search: [], tries: tried('SERVFAIL', { name: 'web' }) }),
+      /search path of pod shop\/client-1 \(empty\) does not lead from web to web\.shop\.svc/,
+      /web\.shop\.svc\.cluster\.local/,
+    ],
+    [
+      'a headless Service without ready pods',
+      'calm',
+      log({ tries: tried('NXDOMAIN', { name: 'calm.shop.svc.cluster.local' }) }),
+      /headless Service without endpoints/,
+    ],
+    [
+      'a host name that no endpoint of a headless Service has',
+      'calm-7.calm',
+      log({ tries: tried('NXDOMAIN', { name: 'calm-7.calm.shop.svc.cluster.local' }) }),
+      /Service shop\/calm has no ready endpoint with the host name calm-7/,
+    ],
+    [
+      'a Service that the name server does not know yet',
+      'web',
+      log({ tries: tried('NXDOMAIN') }),
+      /the name server 10\.96\.0\.10 does not know web\.shop\.svc/,
+    ],
+    [
+      'another domain than that of the cluster',
+      'web.shop.svc.cluster.locl',
+      log({ tries: tried('SERVFAIL', { name: 'web.shop.svc.cluster.locl' }) }),
+      /cluster\.locl is not the domain of the cluster/,
+      /fix use web\.shop\.svc$/m,
+    ],
     ['no address of the family', 'web', log({ tries: tried('NOERROR') }), /spec\.ipFamilies/],
   ];
   for (const [what, name, answer, ...says] of nameRows) {

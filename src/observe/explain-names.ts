@@ -1,5 +1,6 @@
 import type { Service } from '../kube/types.ts';
 import { closestName } from '../lib/closest-name.ts';
+import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { nameOf, namespaceOf } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
@@ -13,12 +14,16 @@ export function nameSteps(name: string, log: NameLog): ExplainStep[] {
   }
   if (log.servers.length === 0)
     return [{ ...base, text: `no name server is configured`, ruleOrKey: 'resolv.conf' }];
-  return log.tries.map((one) => ({
-    ...base,
-    ruleOrKey: `DNS query for ${one.name} to ${one.server}`,
-    text: `${one.name}: ${tryText(one)}`,
-    question: { name: one.name, server: one.server },
-  }));
+  return log.tries.map((one) => {
+    const { name, server } = one;
+    const result = tryText(one);
+    return {
+      ...base,
+      ruleOrKey: `DNS query for ${name} to ${server}`,
+      text: `${name}: ${result}`,
+      question: { name, server, result },
+    };
+  });
 }
 
 function tryText({ result, aliases, addresses }: NameTry): string {
@@ -53,8 +58,11 @@ export function nameFailure(view: ExplainView, origin: Origin, name: string, log
   }
   const alias = log.tries.find(({ aliases }) => aliases.length > 0);
   if (alias) return because([aliasCause(service, alias)]);
-  if (service && isFound(log)) return because(withoutAddress(view, service, name));
-  return because([unknownName(view, origin, name)]);
+  // A headless Service without ready endpoints is answered like a name that does not exist.
+  const isHeadless = service?.spec?.clusterIP === 'None';
+  if (service && (isHeadless ? wasAsked(log, service) : isFound(log)))
+    return because(withoutAddress(view, service, name));
+  return because([unknownName(view, origin, name, log)]);
 }
 
 const isAnswer = (result: string) => /^[A-Z]+$/.test(result) && !result.startsWith('E');
@@ -142,11 +150,29 @@ function withoutAddress(view: ExplainView, service: Service, name: string): Caus
   ];
 }
 
-function unknownName(view: ExplainView, origin: Origin, name: string): Cause {
-  const [first = '', second] = name.split('.');
+/** Reports whether one of the questions was for the full name of a Service. */
+function wasAsked(log: NameLog, service: Service): boolean {
+  const full = `${fullName(service)}.${domainOf(log) ?? ''}`;
+  return log.tries.some(({ name }) => (full.endsWith('.') ? name.startsWith(full) : name === full));
+}
+
+/** Returns the cluster's domain, which the search path of pods ends with; null: unknown. */
+const domainOf = ({ search }: NameLog): string | null =>
+  search.flatMap((one) => /(?:^|\.)svc\.(.+)$/.exec(one)?.[1] ?? [])[0] ?? null;
+
+/** "web.shop.svc", without the domain of the cluster. */
+const fullName = ({ metadata }: Service): string => `${metadata?.name}.${metadata?.namespace}.svc`;
+
+/** "web.shop" is ["web", "shop"], and so is "web.shop." */
+const labelsOf = (name: string): string[] => name.replace(/\.$/, '').split('.');
+
+function unknownName(view: ExplainView, origin: Origin, name: string, log: NameLog): Cause {
+  const [first = '', second, third] = labelsOf(name);
   const services = [...view.services()];
   const named = services.filter(({ metadata }) => metadata?.name === first);
   const here = namespaceOf(origin);
+  const meant = named.find(({ metadata }) => metadata?.namespace === (second ?? here));
+  if (meant) return notAsked(origin, name, log, meant);
   const cause = {
     text: `${origin.label} cannot resolve ${name}`,
     object: null,
@@ -162,6 +188,11 @@ function unknownName(view: ExplainView, origin: Origin, name: string): Cause {
       fix: `use ${service}.${namespace}`,
     };
   }
+  const owner = services.find(
+    ({ metadata, spec }) =>
+      spec?.clusterIP === 'None' && metadata?.name === second && metadata?.namespace === (third ?? here),
+  );
+  if (owner) return noSuchMember(view, owner, first);
   for (const { metadata } of view.pods()) {
     if (metadata?.name !== first) continue;
     return {
@@ -174,19 +205,75 @@ function unknownName(view: ExplainView, origin: Origin, name: string): Cause {
     first,
     services.flatMap(({ metadata }) => metadata?.name ?? []),
   );
-  const meant = services.find(({ metadata }) => metadata?.name === like);
+  const similar = services.find(({ metadata }) => metadata?.name === like);
   return {
     ...cause,
     text: `there is no Service ${second ?? here}/${first}, and no other name server knows ${name}`,
-    fix: meant
-      ? `did you mean ${meant.metadata?.namespace === here ? like : `${like}.${meant.metadata?.namespace}`}?`
+    fix: similar
+      ? `did you mean ${similar.metadata?.namespace === here ? like : `${like}.${similar.metadata?.namespace}`}?`
       : 'check the name; names of Services are SERVICE.NAMESPACE',
+  };
+}
+
+/** Explains why the name of a Service that exists did not lead to it. */
+function notAsked({ label, pod }: Origin, name: string, log: NameLog, service: Service): Cause {
+  const object = `Service ${nameOf(service)}`;
+  if (wasAsked(log, service)) {
+    const fix = 'ask again: a name server knows a new Service after a moment';
+    return {
+      text: `the name server ${log.servers[0]} does not know ${fullName(service)}`,
+      object,
+      field: null,
+      fix,
+    };
+  }
+  const [, , , ...domain] = labelsOf(name);
+  if (domain.length > 0) {
+    const text = `${domain.join('.')} is not the domain of the cluster`;
+    return { text, object, field: null, fix: `use ${fullName(service)}` };
+  }
+  if (name.endsWith('.')) {
+    return {
+      text: `the dot at the end of ${name} makes it a full name: the search path is not applied`,
+      object,
+      field: null,
+      fix: `use ${name.slice(0, -1)}`,
+    };
+  }
+  return {
+    text: `the search path of ${label} (${log.search.join(' ') || 'empty'}) does not lead from ${name} to ${fullName(service)}`,
+    object: pod && `Pod ${nameOf(pod)}`,
+    field: pod && 'spec.dnsConfig.searches',
+    fix: `use the full name, ${fullName(service)}.${domainOf(log) ?? 'cluster.local'}`,
+  };
+}
+
+/** Explains why a headless Service has no endpoint with a host name. */
+function noSuchMember(view: ExplainView, service: Service, host: string): Cause {
+  const object = `Service ${nameOf(service)}`;
+  const names = new Set<string>();
+  for (const { metadata, endpoints } of view.slices()) {
+    if (metadata?.namespace !== service.metadata?.namespace) continue;
+    if (metadata?.labels?.[SERVICE_NAME_LABEL] !== service.metadata?.name) continue;
+    for (const { hostname, conditions } of endpoints ?? [])
+      if (hostname && conditions?.ready !== false) names.add(hostname);
+  }
+  const known = [...names].sort();
+  const some = known.slice(0, 3).join(', ') + (known.length > 3 ? ', …' : '');
+  return {
+    text: `${object} has no ready endpoint with the host name ${host}`,
+    object,
+    field: null,
+    fix:
+      known.length > 0
+        ? `use a name that it has: ${some}`
+        : 'give its pods spec.hostname and spec.subdomain, as a StatefulSet does',
   };
 }
 
 /** Returns the Service that a name denotes, by its first two labels and the search path. */
 function serviceNamed(view: ExplainView, origin: Origin, name: string, log: NameLog): Service | null {
-  const [first = '', second] = name.split('.');
+  const [first = '', second] = labelsOf(name);
   const namespace = second ?? log.search[0]?.split('.')[0] ?? namespaceOf(origin);
   for (const service of view.services()) {
     if (service.metadata?.name === first && service.metadata.namespace === namespace) return service;

@@ -1,5 +1,5 @@
 import type { Node, Pod, Service } from '../kube/types.ts';
-import { canonicalAddress, type IPFamily } from '../lib/address.ts';
+import { canonicalAddress } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Target, WorkloadKind } from './explain-target.ts';
@@ -62,7 +62,10 @@ export function findPod(view: ExplainView, target: Target, usualNamespace: strin
   // Names of a workload's pods end with a random suffix, so a prefix is enough.
   const begun = here.find(({ metadata }) => metadata?.name?.startsWith(`${name}-`));
   if (begun) return begun;
-  throw notFound('pod', `${namespace}/${name}`, pods.map(nameOf));
+  const node = [...view.nodes()].find(({ metadata }) => metadata?.name === name);
+  const elsewhere = pods.find(({ metadata }) => metadata?.name === name);
+  const meant = node ? `node/${name}` : elsewhere ? nameOf(elsewhere) : null;
+  throw notFound('pod', `${namespace}/${name}`, pods.map(nameOf), meant);
 }
 
 function isOf({ metadata }: Pod, workload: WorkloadKind, name: string): boolean {
@@ -136,10 +139,6 @@ export function nameOf({ metadata }: Pod | Node | Service): string {
   return metadata?.namespace ? `${metadata.namespace}/${metadata.name}` : (metadata?.name ?? '');
 }
 
-export function familyName(family: IPFamily): string {
-  return family === 'ipv4' ? 'IPv4' : 'IPv6';
-}
-
 function podOrigin(pod: Pod): Origin {
   const addresses = podAddresses(pod);
   if (addresses.length === 0) {
@@ -200,7 +199,7 @@ function notFound(
 ): FairleadError {
   const like = meant ?? closestName(name, known);
   const some = known.slice(0, 5).join(', ') || 'none';
-  return new FairleadError(`there is no ${kind} ${name}`, {
+  return new FairleadError(`no such ${kind}: ${name}`, {
     op: 'explain',
     code: 'not-found',
     object: `${kind} ${name}`,

@@ -1,9 +1,9 @@
 import type { EndpointSlice, Pod, Service, ServicePort } from '../kube/types.ts';
-import type { IPFamily } from '../lib/address.ts';
+import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import type { PortRef } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
-import { familyName, nameOf } from './explain-places.ts';
+import { nameOf } from './explain-places.ts';
 import type { Cause, ExplainView } from './explain-view.ts';
 
 /** Determines why a Service has no endpoint for a port, from its selector and pods to their EndpointSlices. */
@@ -17,7 +17,7 @@ export function noEndpoints(view: ExplainView, service: Service, port: PortRef, 
   if (selector.length === 0) {
     return [
       {
-        text: `${object} has no selector and no EndpointSlice with a ready ${familyName(family)} endpoint for it`,
+        text: `${object} has no selector and no EndpointSlice with a ready ${FAMILY_NAMES[family]} endpoint for it`,
         object,
         field: 'spec.selector',
         fix: 'set a selector, or create EndpointSlices',
@@ -165,10 +165,10 @@ function otherFamily(
   ready: readonly Pod[],
 ): Cause {
   const others = slices.filter(({ addressType, endpoints }) => {
-    return addressType !== familyName(family) && (endpoints?.length ?? 0) > 0;
+    return addressType !== FAMILY_NAMES[family] && (endpoints?.length ?? 0) > 0;
   });
-  if (others.length > 0 && !slices.some(({ addressType }) => addressType === familyName(family))) {
-    const label = familyName(family);
+  if (others.length > 0 && !slices.some(({ addressType }) => addressType === FAMILY_NAMES[family])) {
+    const label = FAMILY_NAMES[family];
     return {
       text: `pods of ${object} have no ${label} address`,
       object,

@@ -30,7 +30,7 @@ describe('network policies', () => {
       'dropped',
       /no rule of NetworkPolicy shop\/web-only allows ingress to shop\/web-1/,
       /denied by network policies/,
-      /fix add a rule to one of them: from namespaceSelector \{kubernetes\.io\/metadata\.name: shop\}, podSelector/,
+      /fix add a rule to it: from namespaceSelector \{kubernetes\.io\/metadata\.name: shop\}, podSelector/,
     ],
     [
       'denied egress, with allowed ingress',

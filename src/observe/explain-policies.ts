@@ -1,4 +1,3 @@
-import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { allows, type EndVerdict, type PolicyPacket } from '../policy/allows.ts';
 import { type PolicyMap, policyText, type Tier } from '../policy/model.ts';
 import type { Packet, ServiceMap } from '../service/model.ts';
@@ -10,8 +9,8 @@ export interface PolicyEnd {
   readonly port: number;
   /** Its node; null if unknown. */
   readonly node: string | null;
-  /** The source is rewritten to an address of the sending node. */
-  readonly isRewritten: boolean;
+  /** The source that the destination's node sees, an address of the sending node; null: that of the packet. */
+  readonly seenFrom: string | null;
 }
 
 export interface PolicyExplanation {
@@ -29,12 +28,10 @@ export function explainPolicies(
   map: ServiceMap,
   packet: Packet,
   ends: readonly PolicyEnd[],
-  isToService: boolean,
 ): PolicyExplanation {
   const policies = view.policies?.() ?? null;
   const node = map.node.name;
   if (!policies) return { steps: [], causes: [], verdicts: ends.map(() => 'allowed') };
-  const isProxied = isToService && isProxy(view, node);
   const steps = new Map<string, ExplainStep>();
   const causes = new Map<string, Cause>();
   const verdicts = ends.map((end) => {
@@ -45,10 +42,8 @@ export function explainPolicies(
       port: end.port,
       ...(origin.kind === 'node' && origin.node !== null ? { fromNode: origin.node } : {}),
     };
-    // A proxy applies the policies to its client, whichever address the endpoint sees.
-    const isSeenFromNode = end.isRewritten && !isProxied && end.node !== node;
-    const address = map.node[end.address.includes(':') ? 'ipv6' : 'ipv4'] ?? packet.source;
-    const seen = isSeenFromNode ? { ...sent, seenFrom: address } : sent;
+    // On the node itself, policies come before the source is rewritten.
+    const seen = end.seenFrom !== null && end.node !== node ? { ...sent, seenFrom: end.seenFrom } : sent;
     const verdict = allows(policies, seen);
     for (const one of [verdict.egress, verdict.ingress]) {
       const step = stepOf(one, seen);
@@ -61,11 +56,6 @@ export function explainPolicies(
     return verdict.isAllowed ? 'allowed' : 'denied';
   });
   return { steps: [...steps.values()], verdicts, causes: [...causes.values()] };
-}
-
-function isProxy(view: ExplainView, node: string): boolean {
-  const mode = view.mode(node);
-  return mode !== null && modeDiffers(mode, 'server-sees-node');
 }
 
 function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: PolicyPacket): ExplainStep | null {
@@ -135,7 +125,7 @@ function causeOf(policies: PolicyMap, { direction, pod, reason }: EndVerdict, pa
     text: `NetworkPolicy ${names.join(', ')} isolates pod ${pod} for ${direction}, and no rule allows ${field} ${other} ${port}`,
     object: `NetworkPolicy ${names.join(', ')}`,
     field: `spec.${direction}`,
-    fix: `add a rule to one of them: ${field} ${peer}, ${port}`,
+    fix: `add a rule to ${names.length === 1 ? 'it' : 'one of them'}: ${field} ${peer}, ${port}`,
   };
 }
 

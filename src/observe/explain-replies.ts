@@ -15,10 +15,11 @@ export function isReplyLost(
   map: ServiceMap,
   mode: Mode | null,
   candidate: VerdictCandidate | undefined,
+  endpointNode: string | null,
 ): boolean {
   if (candidate === undefined || origin.kind !== 'pod' || origin.node === map.node.name) return false;
   if (mode !== null && modeDiffers(mode, 'server-sees-node')) return false;
-  return !candidate.masquerade && candidate.endpoint.nodeName !== map.node.name;
+  return !candidate.masquerade && endpointNode !== map.node.name;
 }
 
 /** Returns the outcome at an endpoint whose replies are lost. */

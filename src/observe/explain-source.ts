@@ -1,9 +1,9 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { mayForwardAtSocket, modeDiffers } from '../dataplane/mode-differences.ts';
-import { cidrContains, familyOf } from '../lib/address.ts';
+import { cidrContains, familyOf, parseCidr } from '../lib/address.ts';
 import type { VerdictCandidate } from '../service/decide.ts';
 import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
-import { isLoopback } from './explain-arrival.ts';
+import { isLoopback, loopbackSource, podNetworkNode } from './explain-arrival.ts';
 import { hostAt, nodeAt, podAt } from './explain-places.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
@@ -25,6 +25,31 @@ export function sourceSeenBehind(
   // processes of the node, it depends on their control group whether the programs apply.
   const atSocket = localSource(view, name, candidate.endpoint.ip);
   return origin.pod || atSocket === behindTables ? atSocket : null;
+}
+
+/**
+ * Returns the source that the policies of an endpoint's node are applied to, if it is not that of the packet: an address of
+ * the sending node. Null: that of the packet.
+ */
+export function sourceForPolicies(
+  view: ExplainView,
+  origin: Origin,
+  map: ServiceMap,
+  packet: Packet,
+  frontend: Frontend | null,
+  candidate: VerdictCandidate,
+): string | null {
+  const { name } = map.node;
+  const mode = view.mode(name);
+  // A proxy applies the policies to its client, whichever address the endpoint sees.
+  if (mode && modeDiffers(mode, 'server-sees-node'))
+    return origin.kind === 'node' ? localSource(view, name, packet.destination) : null;
+  if (!candidate.masquerade && origin.kind !== 'node') return null;
+  // Unknown for some processes of the node in eBPF mode: one of its addresses.
+  return (
+    sourceSeenBehind(view, origin, map, packet, frontend, candidate) ??
+    map.node[familyOf(packet.destination) ?? 'ipv4']
+  );
 }
 
 function sourceBehindTables(
@@ -83,7 +108,7 @@ export function sourceSeenAt(
   source: string,
   destination: string,
 ): string | null {
-  if (isLoopback(destination)) return destination;
+  if (isLoopback(destination)) return loopbackSource(destination);
   if (origin.kind === 'node') return localSource(view, node, destination);
   if (origin.kind === 'pod' && leavesCluster(view, destination)) return masqueraded(view, node, destination);
   return source;
@@ -96,13 +121,11 @@ export function sourceSeenAt(
 function leavesCluster(view: ExplainView, destination: string): boolean {
   if (hostAt(view, destination) !== null) return true;
   if (nodeAt(view, destination) || podAt(view, destination)) return false;
-  for (const { metadata } of view.nodes()) {
-    const { localDetection } = view.map(metadata?.name ?? '')?.node ?? {};
-    if (!localDetection || !('ipv4' in localDetection)) continue;
-    const cidr = localDetection[familyOf(destination) ?? 'ipv4'];
-    if (cidr) return !cidrContains(cidr, destination);
-  }
-  return false;
+  const family = familyOf(destination);
+  const hasPodNetworks = [...view.nodes()].some(({ spec }) =>
+    spec?.podCIDRs?.some((cidr) => parseCidr(cidr)?.family === family),
+  );
+  return hasPodNetworks && podNetworkNode(view, destination) === null;
 }
 
 function localSource(view: ExplainView, node: string, destination: string): string | null {
@@ -110,7 +133,8 @@ function localSource(view: ExplainView, node: string, destination: string): stri
   return view.facts.route(place, destination)?.source ?? null;
 }
 
-function masqueraded(view: ExplainView, node: string, destination: string): string | null {
+/** Returns the source address of masqueraded packets to a destination; null if unknown. */
+export function masqueraded(view: ExplainView, node: string, destination: string): string | null {
   const place: Place = { kind: 'node', node };
   return view.facts.route(place, destination)?.masqueradeSource ?? null;
 }

@@ -37,6 +37,9 @@ const targets: Record<string, string> = {
   '[fd00::1]': 'address fd00::1 - -',
   '[FD00::1]:80/tcp': 'address fd00::1 80 TCP',
   'fd00::1/udp': 'address fd00::1 - UDP',
+  '[::ffff:10.96.0.1]:80': 'address 10.96.0.1 80 -',
+  'Svc/web': 'service web - -',
+  'POD/Shop/web': 'pod Shop/web - -',
 };
 for (const [text, expected] of Object.entries(targets)) {
   test(`${text} is ${expected}`, () => {
@@ -56,8 +59,16 @@ for (const text of [
   'web:HTTP!',
   '/x',
   'fd00::1::2:80',
+  'web:80/tpc',
+  'http:/web',
+  '10.96.0.300:80',
+  '1234',
 ]) {
   test(`${JSON.stringify(text)} is refused with the forms that are understood`, () => {
     assert.throws(() => parseTarget(text), { code: 'bad-argument', hint: /svc\/NAME/ });
   });
 }
+
+test('a kind before a colon is taken for one before a slash', () => {
+  assert.throws(() => parseTarget('svc:web'), { code: 'bad-argument', hint: 'did you mean svc/web?' });
+});

@@ -39,6 +39,7 @@ const SERVICES = new Set(['svc', 'service', 'services']);
 const NODES = new Set(['node', 'nodes', 'no']);
 /** Kinds that are written as "KIND/NAME" or "KIND/NAMESPACE/NAME". */
 const isKind = (word: string) => PODS.has(word) || SERVICES.has(word) || word in WORKLOADS;
+const isAnyKind = (word: string) => NODES.has(word) || isKind(word);
 
 const EMPTY = { namespace: null, workload: null, port: null, protocol: null } as const;
 
@@ -51,19 +52,28 @@ export function parseTarget(text: string): Target {
   const trimmed = text.trim();
   const url = /^(https?):\/\/([^/?#]+)/i.exec(trimmed);
   if (url) return ofUrl(url[1]?.toLowerCase() ?? '', url[2] ?? '', text);
-  const bare = canonicalAddress(trimmed);
+  const bare = literalAddress(trimmed);
   if (bare) return { ...EMPTY, kind: 'address', name: bare, text };
   const { rest, protocol } = splitProtocol(trimmed);
-  const address = canonicalAddress(rest);
+  const address = literalAddress(rest);
   if (address) return { ...EMPTY, kind: 'address', name: address, protocol, text };
   const { host, port } = splitPort(rest, text);
+  if (isAnyKind(host.toLowerCase()) && typeof port === 'string')
+    throw bad(text, 'is not a name', `did you mean ${host.toLowerCase()}/${port}?`);
   const common = { ...EMPTY, port, protocol, text };
-  const literal = canonicalAddress(host.replace(/^\[(.*)\]$/, '$1'));
+  const literal = literalAddress(host.replace(/^\[(.*)\]$/, '$1'));
   if (literal) return { ...common, kind: 'address', name: literal };
   if (host === 'outside') return { ...common, kind: 'outside', name: '' };
   const parts = host.split('/');
-  const [first = '', second = '', third = ''] = parts;
+  const [kind = '', second = '', third = ''] = parts;
+  const first = kind.toLowerCase();
   if (parts.length > 3 || parts.some((part) => part === '')) throw bad(text, 'cannot be read');
+  if (first.includes(':') && !host.startsWith('[')) {
+    const problem = /^https?:$/.test(first)
+      ? 'is not a URL'
+      : `has the unknown protocol ${JSON.stringify(second)}`;
+    throw bad(text, problem);
+  }
   if (NODES.has(first) && parts.length === 2) return { ...common, kind: 'node', name: second };
   if (isKind(first) && parts.length > 1) {
     const named = parts.length === 3 ? { namespace: second, name: third } : { namespace: null, name: second };
@@ -71,11 +81,18 @@ export function parseTarget(text: string): Target {
     if (PODS.has(first)) return { ...common, ...named, kind: 'pod' };
     return { ...common, ...named, kind: 'workload', workload: WORKLOADS[first] ?? null };
   }
-  if (parts.length === 2) return { ...common, kind: 'pod', namespace: first, name: second };
+  if (parts.length === 2) return { ...common, kind: 'pod', namespace: kind, name: second };
+  if (/^[0-9.]+$/.test(host)) throw bad(text, 'is not an IPv4 address');
   if (parts.length === 1 && /^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?$/i.test(host)) {
     return { ...common, kind: 'dns', name: host.toLowerCase() };
   }
   throw bad(text, 'cannot be read');
+}
+
+/** Returns canonical text, or null. The kernel connects to "::ffff:10.0.0.1" over IPv4. */
+function literalAddress(text: string): string | null {
+  const address = canonicalAddress(text);
+  return address?.startsWith('::ffff:') && address.includes('.') ? address.slice('::ffff:'.length) : address;
 }
 
 function ofUrl(scheme: string, authority: string, text: string): Target {
@@ -89,7 +106,7 @@ function splitProtocol(text: string): { rest: string; protocol: Protocol | null 
   const match = /^(.*)\/(tcp|udp|sctp)$/i.exec(text);
   const rest = match?.[1] ?? '';
   const slashes = rest.split('/').length - 1;
-  const [first = ''] = rest.split('/');
+  const first = rest.split('/')[0]?.toLowerCase() ?? '';
   const isComplete =
     /:[^/\]]+$/.test(rest) ||
     canonicalAddress(rest) !== null ||
@@ -116,10 +133,10 @@ function splitPort(rest: string, text: string): { host: string; port: number | s
   return { host, port: number };
 }
 
-function bad(text: string, problem: string): FairleadError {
+function bad(text: string, problem: string, hint = `write ${FORMS}`): FairleadError {
   return new FairleadError(`${JSON.stringify(text)} ${problem}`, {
     op: 'read target',
     code: 'bad-argument',
-    hint: `write ${FORMS}`,
+    hint,
   });
 }

@@ -14,6 +14,7 @@ export const MARK: Readonly<Record<ExplainVerdict, string>> = {
 const ARRIVAL: Readonly<Record<Arrival, string>> = {
   answered: '',
   refused: 'refuses',
+  'queue-full': 'its queue is full',
   'no-host': 'no such host',
   'reply-lost': 'replies are lost',
   unreachable: 'no route',

@@ -12,6 +12,7 @@ export interface Outcome {
 const VERDICTS: Readonly<Record<Arrival, ExplainVerdict>> = {
   answered: 'delivered',
   refused: 'rejected',
+  'queue-full': 'dropped',
   'no-host': 'unreachable',
   'reply-lost': 'dropped',
   denied: 'dropped',
@@ -23,6 +24,7 @@ const VERDICTS: Readonly<Record<Arrival, ExplainVerdict>> = {
 const REASONS: Readonly<Record<Arrival, string>> = {
   answered: 'forwarded to an endpoint of the Service, where a process accepts it',
   refused: 'no process accepts it: refused',
+  'queue-full': 'the queue of the server is full: dropped without an answer',
   'no-host': 'no host has the address: reported as unreachable after about 3 seconds',
   'reply-lost': 'an endpoint replies, but the client drops the replies',
   denied: 'denied by network policies: dropped without an answer',

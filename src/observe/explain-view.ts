@@ -76,6 +76,8 @@ export interface ExplainStep {
     readonly name: string;
     /** The name server's address. */
     readonly server: string;
+    /** The addresses that came back, an RCODE, or "no answer". */
+    readonly result: string;
   };
 }
 
@@ -83,6 +85,8 @@ export interface ExplainStep {
 export type Arrival =
   | 'answered'
   | 'refused'
+  /** The kernel drops the packet, since the process does not accept the connections that wait. */
+  | 'queue-full'
   /** No host on the link has the address: the sender gets an error when neighbour resolution fails. */
   | 'no-host'
   /** The client drops the replies, since their source is not the address that it uses. */

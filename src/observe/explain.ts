@@ -4,16 +4,33 @@ import { familyOf } from '../lib/address.ts';
 import { classify } from '../service/classify.ts';
 import { decide, type Verdict } from '../service/decide.ts';
 import type { LocalDetection, Packet, Protocol, ServiceMap } from '../service/model.ts';
-import { type Arrived, arriveAt, arriveFrom, type Destined, isLoopback, ofFault } from './explain-arrival.ts';
-import { findCauses, serviceOf } from './explain-causes.ts';
+import {
+  type Arrived,
+  arriveAt,
+  arriveFrom,
+  isLoopback,
+  loopbackSource,
+  ofFault,
+  podNetworkNode,
+} from './explain-arrival.ts';
+import { findCauses, serviceAt, serviceOf } from './explain-causes.ts';
 import { findDestination } from './explain-destination.ts';
 import { type Entered, enter } from './explain-entry.ts';
 import { linkFault, podFault } from './explain-faults.ts';
-import { endpointStep, kernelSteps, nextHop, sourceStep } from './explain-forwarding.ts';
-import { findOrigin, nameOf, nodeAt, podAt } from './explain-places.ts';
+import {
+  endpointOwner,
+  endpointStep,
+  kernelSteps,
+  nextHop,
+  passStep,
+  serviceName,
+  sourceStep,
+} from './explain-forwarding.ts';
+import { hostPortEnd, sourceBehindHostPort } from './explain-host-ports.ts';
+import { findOrigin, hostAt, nodeAt, podAt } from './explain-places.ts';
 import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
 import { isReplyLost, replyLost } from './explain-replies.ts';
-import { keepsHairpinSource, sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
+import { keepsHairpinSource, sourceForPolicies, sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
 import { parseTarget } from './explain-target.ts';
 import { outcomeOf, verdictReason } from './explain-verdict.ts';
 import type {
@@ -102,7 +119,7 @@ function explainPacket(view: ExplainView, origin: Origin, wanted: Wanted, entry:
         ...NOTHING,
         packet,
         steps: [...entered.steps, step],
-        clientSeen: isLoopback(address) ? address : sent.source,
+        clientSeen: isLoopback(address) ? loopbackSource(address) : sent.source,
       },
       arrived,
     );
@@ -249,10 +266,15 @@ function forwarded(
     service?.spec?.ports?.findIndex(
       (one) => (one.name ?? '') === frontend?.owner.portName && (one.protocol ?? 'TCP') === packet.protocol,
     ) ?? -1;
-  const ends = candidates.map(({ endpoint, masquerade }): PolicyEnd => {
-    return { address: endpoint.ip, port: endpoint.port, node: endpoint.nodeName, isRewritten: masquerade };
+  // Endpoints that were written by hand often name neither their pod nor their node.
+  const owners = candidates.map(({ endpoint }) => endpointOwner(view, endpoint));
+  const ends = candidates.map((candidate, index): PolicyEnd => {
+    const { ip: address, port } = candidate.endpoint;
+    const node = owners[index]?.node ?? null;
+    const seenFrom = sourceForPolicies(view, origin, map, packet, frontend, candidate);
+    return { address, port, node, seenFrom };
   });
-  const policies = explainPolicies(view, origin, map, packet, ends, true);
+  const policies = explainPolicies(view, origin, map, packet, ends);
   const arrivals = candidates.slice(0, MAX_CHECKED_ENDPOINTS).map(({ endpoint }, index): Arrived => {
     const end = { address: endpoint.ip, port: endpoint.port, protocol: packet.protocol, service, portIndex };
     const isOverLoopback = candidates[index]?.hairpin === true && keepsHairpinSource(mode, frontend, packet);
@@ -261,21 +283,23 @@ function forwarded(
         ? arriveAt(view, origin.place, origin.label, end)
         : arriveFrom(view, map.node.name, end),
     );
-    return isReplyLost(origin, map, mode, candidates[index]) ? replyLost(map, arrived, end) : arrived;
+    const isLost = isReplyLost(origin, map, mode, candidates[index], owners[index]?.node ?? null);
+    return isLost ? replyLost(map, arrived, end) : arrived;
   });
   const endpoints = candidates.map((candidate, index): ExplainedEndpoint => {
     const { endpoint, odds, masquerade, hairpin } = candidate;
     const arrival = arrivals[index]?.arrival ?? 'unknown';
+    const { pod = null, node = null } = owners[index] ?? {};
     return {
       address: endpoint.ip,
       port: endpoint.port,
-      pod: endpoint.target,
-      node: endpoint.nodeName,
+      pod,
+      node,
       odds,
       terminating: endpoint.terminating,
       masquerade,
       hairpin,
-      nextHop: nextHop(view, map, endpoint.ip, endpoint.nodeName),
+      nextHop: nextHop(view, map, endpoint.ip, node),
       arrival,
       clientSeen:
         arrival === 'answered' ? sourceSeenBehind(view, origin, map, packet, frontend, candidate) : null,
@@ -321,28 +345,36 @@ function passed(
 ): Body {
   const node = map.node.name;
   const { destination, port, protocol } = packet;
-  const hostPort = hostPortPod(view, packet);
+  const hostPort = hostPortEnd(view, node, packet);
   const end = hostPort ?? { address: destination, port, protocol, service: null, portIndex: -1 };
   const isOwn = map.node.ownServiceAddresses.includes(destination);
   const endNode = podAt(view, end.address)?.spec?.nodeName ?? null;
-  const ends = [{ address: end.address, port: end.port, node: endNode, isRewritten: false }];
-  const policies = explainPolicies(view, origin, map, packet, ends, false);
+  const seenFrom =
+    origin.kind === 'node' && endNode !== null
+      ? sourceSeenAt(view, origin, node, packet.source, end.address)
+      : null;
+  const ends = [{ address: end.address, port: end.port, node: endNode, seenFrom }];
+  const policies = explainPolicies(view, origin, map, packet, ends);
   const here = { kind: 'node', node } as const;
   const service = isOwn ? serviceName(view, destination) : null;
   const arrived = afterPolicies(policies.verdicts[0], () =>
-    isOwn || (isLoopback(destination) && origin.kind === 'node')
+    isOwn || (hostPort === null && isLoopback(destination) && origin.kind === 'node')
       ? arriveAt(view, here, service ? `node ${node} for Service ${service}` : `node ${node}`, end)
       : arriveFrom(view, node, end),
   );
   const step = passStep(view, map, packet, hostPort);
-  const owner = nodeAt(view, destination)?.metadata?.name ?? node;
+  const owner = ownerOf(view, destination) ?? node;
   const fault = linkFault(view, node, owner);
   if (owner !== node && hostPort === null && policies.verdicts[0] === 'allowed' && fault === null)
     return enterNext(view, origin, owner, packet, {
       ...base,
       steps: [...base.steps, step, ...policies.steps],
     });
-  const seen = isOwn ? packet.source : sourceSeenAt(view, origin, node, packet.source, end.address);
+  const seen = isOwn
+    ? packet.source
+    : hostPort
+      ? sourceBehindHostPort(view, origin, node, packet, hostPort)
+      : sourceSeenAt(view, origin, node, packet.source, destination);
   const causes =
     arrived.arrival === 'answered' ? [] : [...policies.causes, ...findCauses(view, map, packet, verdict)];
   return ended(
@@ -361,26 +393,6 @@ function enterNext(view: ExplainView, origin: Origin, node: string, packet: Pack
     return { ...base, verdict: 'unknown', reason: `the forwarding table of ${node} is not known` };
   const { steps, endpoints, clientSeen, verdict, reason, causes } = next;
   return { ...base, steps: [...base.steps, ...steps], endpoints, clientSeen, verdict, reason, causes };
-}
-
-/** Returns the pod to which a port of its node is forwarded (containers[].ports[].hostPort); null if none. */
-function hostPortPod(view: ExplainView, { destination, port, protocol }: Packet): Destined | null {
-  const node = nodeAt(view, destination)?.metadata?.name;
-  if (node === undefined) return null;
-  for (const pod of view.pods()) {
-    if (pod.spec?.nodeName !== node || pod.spec.hostNetwork || pod.status?.phase !== 'Running') continue;
-    const ip = (pod.status.podIPs ?? [])
-      .flatMap((one) => one.ip ?? [])
-      .find((one) => familyOf(one) === familyOf(destination));
-    for (const { hostPort, hostIP, containerPort, protocol: own = 'TCP' } of pod.spec.containers.flatMap(
-      (one) => one.ports ?? [],
-    )) {
-      const isHere = !hostIP || hostIP === '0.0.0.0' || hostIP === '::' || hostIP === destination;
-      if (ip === undefined || hostPort !== port || own !== protocol || !isHere) continue;
-      return { address: ip, port: containerPort, protocol, service: null, portIndex: -1 };
-    }
-  }
-  return null;
 }
 
 /** Applies the verdict of policies: denied packets do not arrive. */
@@ -426,10 +438,26 @@ function classOf(map: ServiceMap, origin: Origin, source: string): Packet['sourc
   return classify(map.node, { source, inInterface, isNodeAddress });
 }
 
-function isNodeAddress(view: ExplainView, node: string, address: string): boolean {
-  const owner = nodeAt(view, address);
-  return isLoopback(address) || (owner !== null && nameOf(owner) === node);
+/** Returns the node that has an address itself: one that its object lists, or that of its bridge; null if none has. */
+function ownerOf(view: ExplainView, address: string): string | null {
+  const listed = nodeAt(view, address)?.metadata?.name;
+  if (listed !== undefined) return listed;
+  const node = podNetworkNode(view, address);
+  return node !== null && podAt(view, address) === null && isLocal(view, node, address) ? node : null;
 }
+
+/** Reports whether an address is one of a node's own. */
+function isNodeAddress(view: ExplainView, node: string, address: string): boolean {
+  if (isLoopback(address)) return true;
+  const owner = ownerOf(view, address);
+  if (owner !== null) return owner === node;
+  // In IPVS mode, addresses of Services are local too.
+  if (podAt(view, address) ?? serviceAt(view, address) ?? hostAt(view, address)) return false;
+  return isLocal(view, node, address);
+}
+
+const isLocal = (view: ExplainView, node: string, address: string): boolean =>
+  view.facts.route({ kind: 'node', node }, address)?.type === 'local';
 
 function classStep(origin: Origin, packet: Packet, node: string, detection: LocalDetection): ExplainStep {
   const means = {
@@ -443,45 +471,4 @@ function classStep(origin: Origin, packet: Packet, node: string, detection: Loca
     ruleOrKey: `detectLocalMode ${detection.mode}`,
     text: `${packet.source} (${origin.label}) enters the Service rules of ${node}; ${means}`,
   };
-}
-
-function passStep(
-  view: ExplainView,
-  map: ServiceMap,
-  { destination, port }: Packet,
-  hostPort: Destined | null,
-): ExplainStep {
-  const base = { subject: 'route', ruleOrKey: null } as const;
-  if (hostPort) {
-    const pod = podAt(view, hostPort.address);
-    const text = `host port ${port} of ${destination} is forwarded to ${hostPort.address} port ${hostPort.port}`;
-    return {
-      ...base,
-      object: pod && `Pod ${nameOf(pod)}`,
-      ruleOrKey: 'spec.containers[].ports[].hostPort',
-      text,
-    };
-  }
-  const pod = podAt(view, destination);
-  if (pod) {
-    const text = `${destination} is pod ${nameOf(pod)}: ${nextHop(view, map, destination, pod.spec?.nodeName ?? null)}`;
-    return { ...base, object: `Pod ${nameOf(pod)}`, text };
-  }
-  if (map.node.ownServiceAddresses.includes(destination)) {
-    const service = serviceName(view, destination);
-    const text = `${destination} is ${service ? `Service ${service}, ` : ''}answered by this node itself`;
-    return { ...base, object: `Node ${map.node.name}`, text };
-  }
-  const node = nodeAt(view, destination);
-  if (node)
-    return { ...base, object: `Node ${nameOf(node)}`, text: `${destination} is node ${nameOf(node)}` };
-  const text = `${destination} is not the address of a pod or a node: the packet is routed`;
-  return { ...base, object: null, ruleOrKey: 'routes of the node', text };
-}
-
-function serviceName(view: ExplainView, address: string): string | null {
-  for (const service of view.services()) {
-    if (service.spec?.clusterIPs?.includes(address)) return nameOf(service);
-  }
-  return null;
 }

@@ -51,6 +51,8 @@ export interface ListeningSocket {
   readonly port: number;
   /** A socket on "::" does not accept IPv4 (IPV6_V6ONLY). */
   readonly v6Only: boolean;
+  /** So many connections wait to be accepted that the kernel drops others. */
+  readonly isFull: boolean;
 }
 
 /** The route that the kernel chooses; `type` as in ip-route(8). */

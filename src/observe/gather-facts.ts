@@ -86,10 +86,11 @@ function listeningSockets(netns: NetnsRef, protocol: 'TCP' | 'UDP'): ListeningSo
   return (['ipv4', 'ipv6'] as const).flatMap((family) =>
     listSockets(socket, family, protocol === 'TCP' ? 'tcp' : 'udp', 1 << wanted)
       .filter(({ state }) => state === wanted)
-      .map(({ local, localPort, v6Only }) => ({
+      .map(({ local, localPort, v6Only, isFull }) => ({
         address: canonicalAddress(local) ?? local,
         port: localPort,
         v6Only,
+        isFull,
       })),
   );
 }

@@ -221,4 +221,5 @@ export const LISTENING: readonly ListeningSocket[] = [8080, 53, 8085].map((port)
   address: '::',
   port,
   v6Only: false,
+  isFull: false,
 }));
