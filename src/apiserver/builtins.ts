@@ -1,4 +1,4 @@
-import { addressAt, familyOf, parseCidr } from '../lib/address.ts';
+import { addressAt, FAMILY_NAMES, familyOf, parseCidr } from '../lib/address.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
 import { type ApiObject, at, equal } from './object.ts';
 import type { ResourceStore } from './resource-store.ts';
@@ -110,7 +110,7 @@ export function installBuiltins(
     'default',
     'kubernetes',
     {
-      addressType: family === 'ipv6' ? 'IPv6' : 'IPv4',
+      addressType: FAMILY_NAMES[family],
       endpoints: own.map((address) => ({ addresses: [address], conditions: { ready: true } })),
       ports: [{ name: 'https', port, protocol: 'TCP' }],
     },

@@ -42,7 +42,7 @@ const MAX_REPEAT = 1000;
  * refuses, such as backreferences and lookaround, and for Unicode classes (`\p{…}`) and the flags m and U, which have no
  * translation.
  */
-export function translateRe2(pattern: string): string {
+function translateRe2(pattern: string): string {
   let at = 0;
   let out = '';
   let flags: Flags = { ignoreCase: false, dotAll: false };

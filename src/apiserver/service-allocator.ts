@@ -1,4 +1,4 @@
-import { type Cidr, canonicalAddress, parseCidr } from '../lib/address.ts';
+import { type Cidr, canonicalAddress, FAMILY_NAMES, parseCidr } from '../lib/address.ts';
 import { type ClusterAddresses, clusterAddressesOf, searchFrom } from './cluster-addresses.ts';
 import type { Kind } from './kind.ts';
 import { type ApiObject, isObject, type JsonObject, listAt } from './object.ts';
@@ -39,8 +39,6 @@ interface PortChoice {
 
 /** The port after which a dry run numbers ports: outside the default range. */
 const DRY_RUN_PORT = 32768;
-
-const NAMES = { ipv4: 'IPv4', ipv6: 'IPv6' } as const;
 
 /**
  * Allocates addresses, families and node ports of Services (KEP-1860, KEP-1880, KEP-2438, KEP-3070), and refuses those
@@ -137,7 +135,7 @@ export class ServiceAllocator {
 
   /** Derives ipFamilies and ipFamilyPolicy from each other, from given addresses and from the cluster's networks. */
   #families(spec: JsonObject, errors: FieldError[]): void {
-    const cluster = this.#cidrs.map((cidr) => NAMES[cidr.family]);
+    const cluster = this.#cidrs.map((cidr) => FAMILY_NAMES[cidr.family]);
     const given = Array.isArray(spec['ipFamilies']) ? spec['ipFamilies'].map(String) : [];
     const ips = givenAddresses(spec);
     const ofIps = ips.filter((ip) => ip !== 'None').map((ip) => (ip.includes(':') ? 'IPv6' : 'IPv4'));

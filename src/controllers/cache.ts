@@ -24,8 +24,8 @@ export interface Cache<T extends KubeObject> {
   isDeleting(object: T): boolean;
 }
 
-export const BY_NAMESPACE = 'namespace';
-export const BY_CONTROLLER = 'controller';
+const BY_NAMESPACE = 'namespace';
+const BY_CONTROLLER = 'controller';
 
 /** Starts an informer with the options of a controller's context, and returns its cache. */
 export function followCache<T extends KubeObject>(

@@ -20,10 +20,7 @@ const CLUSTER_ROLES: Resource<AggregatedRole> = {
 };
 
 /** Returns the aggregated rules of the roles that a role's selectors match; null if it already has them. Pure. */
-export function aggregatedRules(
-  role: AggregatedRole,
-  roles: readonly AggregatedRole[],
-): readonly object[] | null {
+function aggregatedRules(role: AggregatedRole, roles: readonly AggregatedRole[]): readonly object[] | null {
   const selectors = role.aggregationRule?.clusterRoleSelectors;
   if (!selectors) return null;
   const sorted = [...roles].sort((a, b) => ((a.metadata?.name ?? '') < (b.metadata?.name ?? '') ? -1 : 1));

@@ -16,7 +16,7 @@ export function revisionOf({ metadata }: Deployment | ReplicaSet): bigint {
   return /^[0-9]{1,19}$/.test(text) ? BigInt(text) : 0n;
 }
 
-export function compareRevisions(a: ReplicaSet, b: ReplicaSet): number {
+function compareRevisions(a: ReplicaSet, b: ReplicaSet): number {
   const [left, right] = [revisionOf(a), revisionOf(b)];
   return left < right ? -1 : left > right ? 1 : 0;
 }

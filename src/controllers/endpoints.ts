@@ -25,7 +25,7 @@ const MAX_ADDRESSES = 1000;
 /**
  * Computes the subsets of a Service's legacy Endpoints: its primary family, without pods that are being deleted. Pure.
  */
-export function endpointSubsets(
+function endpointSubsets(
   service: Service,
   pods: readonly Pod[],
   nodeOf: (name: string) => Node | undefined,

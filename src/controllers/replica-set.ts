@@ -125,7 +125,7 @@ interface ReplicatedKind<T extends KubeObject> {
 }
 
 /** Converts a ReplicationController to the equivalent ReplicaSet: its selector is a map of labels. */
-export function replicaSetOf(controller: ReplicationController): ReplicaSet {
+function replicaSetOf(controller: ReplicationController): ReplicaSet {
   const { metadata = {}, status } = controller;
   const { selector, template, ...spec } = controller.spec ?? {};
   return {

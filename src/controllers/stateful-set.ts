@@ -73,7 +73,7 @@ export function reconcileStatefulSet(view: StatefulSetView): StatefulSetPlan {
 }
 
 /** "web-3" → 3 for the set "web"; null for names of another form. */
-export function ordinalOf(set: string, pod: Pod): number | null {
+function ordinalOf(set: string, pod: Pod): number | null {
   const match = /^(.*)-(0|[1-9][0-9]*)$/.exec(pod.metadata?.name ?? '');
   return match && match[1] === set ? Number(match[2]) : null;
 }

@@ -2,7 +2,7 @@ import type { Node, Taint, Toleration } from '../kube/types.ts';
 
 export const NOT_READY = 'node.kubernetes.io/not-ready';
 export const UNREACHABLE = 'node.kubernetes.io/unreachable';
-export const UNSCHEDULABLE = 'node.kubernetes.io/unschedulable';
+const UNSCHEDULABLE = 'node.kubernetes.io/unschedulable';
 
 /** Reports whether the toleration matches the taint (core/v1 ToleratesTaint). */
 export function tolerates(toleration: Toleration, taint: Taint): boolean {

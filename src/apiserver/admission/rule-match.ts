@@ -33,7 +33,7 @@ const has = (list: readonly string[], wanted: string) => list.includes('*') || l
 /**
  * Reports whether a rule (admissionregistration.k8s.io/v1 RuleWithOperations) matches the operation and the resource.
  */
-export function ruleMatches(
+function ruleMatches(
   rule: JsonObject,
   { operation, subresource, namespace }: AdmissionAttributes,
   { group, version, resource }: GroupVersionResource,

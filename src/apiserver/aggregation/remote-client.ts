@@ -1,5 +1,6 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
+import { trustPublicAuthorities } from '../../kube/public-authorities.ts';
 import type { ServiceResolver } from '../admission/webhooks/webhook-client.ts';
 import type { User } from '../authentication/authenticator.ts';
 import { sendTwice, type Through } from '../kept-connection.ts';
@@ -36,6 +37,7 @@ export function createRemoteClient(
     const { namespace, name, port } = api.service;
     const address = resolve(namespace, name, port);
     const servername = `${name}.${namespace}.svc`;
+    if (api.authority === '') trustPublicAuthorities();
     return httpsRequest({
       agent: through === 'kept' && agent,
       method,

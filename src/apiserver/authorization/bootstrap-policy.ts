@@ -32,7 +32,7 @@ export interface BootstrapBinding {
  * Rights of a node's agent in addition to those of a kubelet: it also does the work of kube-proxy, CNI plugin, DNS and
  * announcer.
  */
-export const AGENT_ROLE: BootstrapRole = {
+const AGENT_ROLE: BootstrapRole = {
   name: 'fairlead:node-agent',
   rules: [
     'get,list,watch "" endpoints,namespaces,nodes,pods,services',

@@ -24,12 +24,12 @@ export function metadataSchemas(document: unknown): Schema {
 }
 
 /** Returns the name of a custom kind's schema: its group reversed, its version and kind (com.example.v1.Widget). */
-export function customOpenapiName({ kind }: CustomKind): string {
+function customOpenapiName({ kind }: CustomKind): string {
   return [...kind.group.split('.').reverse(), kind.version, kind.kind].join('.');
 }
 
 /** Builds the published schema of a custom kind: with the type and metadata that every object has. */
-export function customOpenapiSchema(custom: CustomKind, metadata: Schema): Schema {
+function customOpenapiSchema(custom: CustomKind, metadata: Schema): Schema {
   const { kind, schema } = custom;
   const { properties = {}, ...rest } = schema as Schema & { properties?: Schema };
   return {

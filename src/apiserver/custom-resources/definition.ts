@@ -2,9 +2,6 @@ import type { ApiObject } from '../object.ts';
 import type { PrinterColumn } from './printer-columns.ts';
 import type { StructuralSchema } from './structural-schema.ts';
 
-/** The group of CustomResourceDefinitions. */
-export const APIEXTENSIONS = 'apiextensions.k8s.io';
-
 /** Finalizer of a definition until its objects are deleted. */
 export const CLEANUP_FINALIZER = 'customresourcecleanup.apiextensions.k8s.io';
 

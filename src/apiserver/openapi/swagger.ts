@@ -77,7 +77,7 @@ function sorted(object: Json): Json {
 }
 
 /** Converts a schema to OpenAPI 2: references to definitions, one type, no alternatives. */
-export function swaggerSchema(schema: Json): Json {
+function swaggerSchema(schema: Json): Json {
   const { $ref, allOf, oneOf, items, properties, additionalProperties } = schema;
   const result: Json = {};
   for (const key of COMMON_KEYWORDS) if (schema[key] !== undefined) result[key] = schema[key];

@@ -95,7 +95,7 @@ async function authorize(services: ApiServices, context: RequestContext): Promis
   throw authorizationForbidden(attributes, reason);
 }
 
-export function authorizationAttributes(context: RequestContext): AuthorizationAttributes {
+function authorizationAttributes(context: RequestContext): AuthorizationAttributes {
   const { info, user } = context;
   return {
     user,

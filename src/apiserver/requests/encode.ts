@@ -19,7 +19,7 @@ export function encode(
 }
 
 /** Renders YAML with sorted keys, as Go's encoder does. */
-export function toYaml(object: object): string {
+function toYaml(object: object): string {
   // Converts to JSON first, so that undefined fields and toJSON are treated as in the JSON form.
   return stringify(JSON.parse(JSON.stringify(object)), {
     sortMapEntries: true,

@@ -58,7 +58,7 @@ function copied(from: Buffer, to: Buffer, at: number): { read: number; written: 
 /** Buffers for long bodies on their way. */
 export interface BufferPool {
   take(): Buffer;
-  /** Gives a buffer back that is not used any more. */
+  /** Returns a buffer that is no longer used. */
   give(buffer: Buffer): void;
 }
 

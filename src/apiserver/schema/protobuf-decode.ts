@@ -228,7 +228,7 @@ function timeText(scalar: '@Time' | '@MicroTime', seconds: number, nanos: number
 }
 
 /** Formats a duration like Go: "1h0m0s", "1.5s", "250ms". */
-export function durationText(nanoseconds: number): string {
+function durationText(nanoseconds: number): string {
   if (nanoseconds === 0) return '0s';
   const sign = nanoseconds < 0 ? '-' : '';
   const amount = Math.abs(nanoseconds);

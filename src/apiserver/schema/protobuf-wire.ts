@@ -219,4 +219,4 @@ function varintLength(value: number): number {
 export const VARINT = 0;
 export const FIXED64 = 1;
 export const DELIMITED = 2;
-export const FIXED32 = 5;
+const FIXED32 = 5;

@@ -5,7 +5,7 @@ import { patchPart } from '../verbs/patch.ts';
 import { updatePart } from '../verbs/update.ts';
 
 /** Builds a subresource that reads and changes one part of an object: status, resize, ephemeralcontainers. */
-export function partSubresource(name: string, part: Part): Subresource {
+function partSubresource(name: string, part: Part): Subresource {
   return {
     name,
     kind: null,

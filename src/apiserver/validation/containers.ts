@@ -218,44 +218,25 @@ function notFoundAt(field: string, value: unknown): FieldError {
   return { field, reason: 'FieldValueNotFound', message: `Not found: ${JSON.stringify(value)}` };
 }
 
-export const seccompProfile: Check = (value, path, errors) => {
-  if (!isObject(value)) return;
-  neededOneOf('Localhost', 'RuntimeDefault', 'Unconfined')(
-    value['type'],
-    `${path}.type`,
-    errors,
-    value,
-    value,
-  );
-  const local = value['localhostProfile'];
-  if (value['type'] === 'Localhost') {
-    if (!local)
-      errors.push(required(`${path}.localhostProfile`, 'must be set when seccomp type is Localhost'));
-    else localPath(local, `${path}.localhostProfile`, errors, value, value);
-  } else if (local !== undefined) {
-    errors.push(invalid(`${path}.localhostProfile`, local, 'can only be set when seccomp type is Localhost'));
-  }
-};
+/** Checks a profile whose type says whether a profile file of the node is named. */
+function securityProfile(kind: 'seccomp' | 'AppArmor', nameCheck?: Check): Check {
+  const type = neededOneOf('Localhost', 'RuntimeDefault', 'Unconfined');
+  return (value, path, errors) => {
+    if (!isObject(value)) return;
+    type(value['type'], `${path}.type`, errors, value, value);
+    const local = value['localhostProfile'];
+    const field = `${path}.localhostProfile`;
+    if (value['type'] === 'Localhost') {
+      if (!local) errors.push(required(field, `must be set when ${kind} type is Localhost`));
+      else nameCheck?.(local, field, errors, value, value);
+    } else if (local !== undefined) {
+      errors.push(invalid(field, local, `can only be set when ${kind} type is Localhost`));
+    }
+  };
+}
 
-export const appArmorProfile: Check = (value, path, errors) => {
-  if (!isObject(value)) return;
-  neededOneOf('Localhost', 'RuntimeDefault', 'Unconfined')(
-    value['type'],
-    `${path}.type`,
-    errors,
-    value,
-    value,
-  );
-  const local = value['localhostProfile'];
-  if (value['type'] === 'Localhost') {
-    if (!local)
-      errors.push(required(`${path}.localhostProfile`, 'must be set when AppArmor type is Localhost'));
-  } else if (local !== undefined) {
-    errors.push(
-      invalid(`${path}.localhostProfile`, local, 'can only be set when AppArmor type is Localhost'),
-    );
-  }
-};
+export const seccompProfile = securityProfile('seccomp', localPath);
+export const appArmorProfile = securityProfile('AppArmor');
 
 const SECURITY_RULES: readonly Rule[] = [
   ['runAsUser', atLeastZero],

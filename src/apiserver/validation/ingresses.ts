@@ -162,7 +162,7 @@ export function validateIngressClass(ingressClass: ApiObject, before: ApiObject 
 }
 
 /** Checks a path that begins with a domain, "example.com/controller". */
-export function validateDomainPath(text: string, path: string, errors: FieldError[]): void {
+function validateDomainPath(text: string, path: string, errors: FieldError[]): void {
   if (text === '') {
     errors.push(required(path));
     return;

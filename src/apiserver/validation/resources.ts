@@ -34,7 +34,7 @@ const isHugePages = (name: string) => name.startsWith('hugepages-');
 const isNative = (name: string) => !name.includes('/') || name.includes('kubernetes.io/');
 
 /** Checks that a quantity is not negative. */
-export function checkQuantity(value: unknown, path: string, errors: FieldError[]): void {
+function checkQuantity(value: unknown, path: string, errors: FieldError[]): void {
   if ((quantityNano(value) ?? 0n) < 0n) {
     errors.push(invalid(path, value, 'must be greater than or equal to 0'));
   }

@@ -239,16 +239,3 @@ export function checkImmutable(
     if (!equal(read(object), read(before))) errors.push(invalid(field, read(object) ?? null, detail));
   }
 }
-
-/**
- * Requires exactly one field of a union ("must specify one"). Returns the fields that are set, and an error unless
- * there is one.
- */
-export const exactlyOne =
-  (choices: readonly string[], none: string, many = 'may not specify more than 1'): Check =>
-  (value, path, errors) => {
-    if (!isObject(value)) return;
-    const set = choices.filter((field) => value[field] !== undefined);
-    if (set.length === 0) errors.push(required(path, none));
-    for (const field of set.slice(1)) errors.push(forbidden(`${path}.${field}`, many));
-  };

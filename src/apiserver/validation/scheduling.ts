@@ -79,7 +79,7 @@ function validateFieldRequirement(requirement: JsonObject, path: string, errors:
 }
 
 /** Validates one term of a node selector. */
-export function validateNodeSelectorTerm(
+function validateNodeSelectorTerm(
   term: JsonObject,
   path: string,
   errors: FieldError[],

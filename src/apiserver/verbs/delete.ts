@@ -51,7 +51,7 @@ export const deleteCollection: ResourceHandler = async (context, services) => {
 };
 
 /** Deletes an object after admission. */
-export async function deleteAdmitted(
+async function deleteAdmitted(
   services: ApiServices,
   context: ResourceContext,
   before: StoredObject,

@@ -12,7 +12,7 @@ import { transformFor } from './transform.ts';
 /**
  * Returns the supported formats for objects of the request's kind: Protobuf only if the kind's fields are described.
  */
-export function objectOffer(services: ApiServices, context: ResourceContext): Offer {
+function objectOffer(services: ApiServices, context: ResourceContext): Offer {
   const { group, version, kind } = context.kind;
   const apiVersion = group === '' ? version : `${group}/${version}`;
   const formats = services.schema.hasProtobuf(apiVersion, kind)

@@ -4,7 +4,7 @@ import { type ControllerContext, controllerQueue } from '../context.ts';
 const PROTECTION = 'kubernetes.io/vac-protection';
 
 /** Returns the names of the VolumeAttributesClasses that a claim requests or has. Pure. */
-export function attributesClassesOf(claim: PersistentVolumeClaim): string[] {
+function attributesClassesOf(claim: PersistentVolumeClaim): string[] {
   const { spec, status } = claim;
   const names = [
     spec?.volumeAttributesClassName,
@@ -14,7 +14,7 @@ export function attributesClassesOf(claim: PersistentVolumeClaim): string[] {
   return names.flatMap((name) => (name ? [name] : []));
 }
 
-/** Returns the finalizers of a deleted class when no volume or claim uses it any more; null: unchanged. Pure. */
+/** Returns the finalizers of a deleted class when no volume or claim uses it; null: unchanged. Pure. */
 export function remainingFinalizers(
   attributes: VolumeAttributesClass,
   volumes: readonly PersistentVolume[],

@@ -42,7 +42,7 @@ export function followPolicyStatus(
 }
 
 /** Returns the type errors of a policy's expressions for the kinds that it names without wildcards. */
-export function typeWarnings(
+function typeWarnings(
   policy: ApiObject,
   registry: ResourceRegistry,
   schemaOf: SchemaOf,

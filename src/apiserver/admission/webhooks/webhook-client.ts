@@ -1,4 +1,5 @@
 import { Agent, request as httpsRequest } from 'node:https';
+import { trustPublicAuthorities } from '../../../kube/public-authorities.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import { type OnError, sendTwice } from '../../kept-connection.ts';
 import { isObject, type JsonObject, textAt } from '../../object.ts';
@@ -69,6 +70,7 @@ function send(
   body: string,
   onError: OnError,
 ): Promise<unknown> {
+  if (authority === null) trustPublicAuthorities();
   const { hostname, port, pathname } = new URL(url);
   return new Promise((resolve, reject) => {
     const outgoing = httpsRequest(
