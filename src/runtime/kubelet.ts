@@ -37,7 +37,7 @@ type PodStatus = NonNullable<Pod['status']>;
 export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const { client, nodeName, stateDir, logger, clock, random, signal } = options;
   const podsDir = join(stateDir, 'pods');
-  mkdirSync(podsDir, { recursive: true, mode: 0o700 });
+  const isNew = mkdirSync(podsDir, { recursive: true, mode: 0o700 }) !== undefined;
   const groups = readControlGroups();
   const paths = prepareRuntime(stateDir, groups);
   const events = createEventRecorder({ client, component: 'kubelet', host: nodeName, clock, logger, signal });
@@ -95,7 +95,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const finalized = new Set<string>();
 
   makeNodeLogs(options.stateDir);
-  sweepSandboxes(podsDir);
+  if (!isNew) sweepSandboxes(podsDir);
   // Sandboxes of an earlier agent are adopted before the API server is asked: their containers may end at any time.
   for (const uid of readdirSync(podsDir)) {
     const pod = readSavedPod(join(podsDir, uid));

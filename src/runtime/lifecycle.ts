@@ -204,7 +204,7 @@ export type PodStep =
   | 'run-containers';
 
 /** The first matching rule determines the pod's next step. */
-export const POD_RULES: readonly (readonly [holds: (pod: PodFacts) => boolean, step: PodStep])[] = [
+const POD_RULES: readonly (readonly [holds: (pod: PodFacts) => boolean, step: PodStep])[] = [
   [(pod) => pod.isLeaving, 'terminate'],
   [(pod) => pod.isFinished, 'rest'],
   [(pod) => !pod.hasSandbox && pod.isOver, 'rest'],

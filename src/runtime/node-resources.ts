@@ -55,7 +55,7 @@ export class NodeResources {
     this.#reserve(pod, requestsOf(pod));
   }
 
-  /** Applies the changed requests of an admitted pod; a resize that exceeds the whole node is not carried out. */
+  /** Applies the changed requests of an admitted pod; a resize that exceeds the whole node is not applied. */
   resize(pod: Pod): void {
     if (!this.holds(uidOf(pod))) return;
     const wanted = requestsOf(pod);

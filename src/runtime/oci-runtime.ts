@@ -19,6 +19,8 @@ export interface RuntimePaths {
   readonly exits: string;
   /** The program of the OCI runtime. */
   readonly program: string;
+  /** The same for calls that do not look at control groups. */
+  readonly plainProgram: string;
 }
 
 export interface CommandResult {
@@ -27,20 +29,25 @@ export interface CommandResult {
   readonly stderr: string;
 }
 
+/** Returns the folder of a node in which crun keeps an entry for each container. */
+export const containersFolder = (stateDir: string): string => join(stateDir, 'runtime', 'crun');
+
 /** Creates the folders and, on machines with mixed control groups, the wrapper that lets crun see only the v2 hierarchy. */
 export function prepareRuntime(stateDir: string, groups: ControlGroups | null): RuntimePaths {
   const root = join(stateDir, 'runtime');
+  const plainProgram = findProgram('crun');
   const paths = {
     root,
-    crun: join(root, 'crun'),
+    crun: containersFolder(stateDir),
     exits: join(root, 'exits'),
-    program: groups?.hybrid ? join(root, 'crun-v2') : findProgram('crun'),
+    program: groups?.hybrid ? join(root, 'crun-v2') : plainProgram,
+    plainProgram,
   };
   for (const path of [paths.crun, paths.exits]) mkdirSync(path, { recursive: true, mode: 0o700 });
   if (groups?.hybrid) {
     const script = `#!/bin/sh
 # crun refuses mixed control groups; in a separate mount namespace it sees the v2 hierarchy alone.
-exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root} /sys/fs/cgroup && exec crun "$@"' crun "$@"
+exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root} /sys/fs/cgroup && exec "$0" "$@"' '${plainProgram.replaceAll("'", "'\\''")}' "$@"
 `;
     // Replaced atomically: a running call may be reading it.
     replaceFile(paths.program, script, 0o700);
@@ -169,7 +176,7 @@ export async function startContainer(
   const process = identify(answer.pid);
   if (!process) throw runtimeError('create', id, 'its process ended immediately');
   onCreated(process);
-  const started = await runCommand(paths.program, [...crunArgs(paths), 'start', id]);
+  const started = await runCommand(paths.plainProgram, [...crunArgs(paths), 'start', id]);
   if (started.code !== 0) {
     await deleteContainer(paths, id);
     throw runtimeError('start', id, started.stderr);
@@ -233,11 +240,6 @@ export async function updateContainer(
     id,
   ]);
   if (code !== 0) throw runtimeError('update', id, stderr);
-}
-
-/** Sends a signal to a container's first process; returns false if it has ended. */
-export async function killContainer(paths: RuntimePaths, id: string, signal: string): Promise<boolean> {
-  return (await runCommand(paths.program, [...crunArgs(paths), 'kill', id, signal])).code === 0;
 }
 
 /** Removes a container, running or not, from the runtime's state. */

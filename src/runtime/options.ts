@@ -15,6 +15,13 @@ export interface BuiltinImage {
   readonly env?: Readonly<Record<string, string>>;
 }
 
+/** PEM texts. Without a certificate (empty), connections fail until there is one. */
+export interface ServerTls {
+  readonly cert: string;
+  readonly key: string;
+  readonly clientCa: string;
+}
+
 export interface KubeletOptions {
   readonly client: Client;
   readonly nodeName: string;
@@ -47,18 +54,18 @@ export interface KubeletOptions {
     /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
     readonly plainHttp: readonly string[];
   };
-  readonly server: {
+  readonly server: ServerTls & {
     readonly port: number;
-    /** PEM texts. Without a certificate (empty), connections fail until there is one. */
-    readonly cert: string;
-    readonly key: string;
-    readonly clientCa: string;
-    /** Calls the listener with each later certificate, for new connections; absent: it stays. */
-    readonly onRenewal?: (listener: (pair: { readonly cert: string; readonly key: string }) => void) => void;
+    /** Calls the listener with what changes later, for new connections; absent: nothing does. */
+    readonly onChange?: (listener: (changed: Partial<ServerTls>) => void) => void;
   };
   /** Returns the traffic that Services send to these addresses of a pod; absent: unknown. */
   readonly trafficOf?: (addresses: readonly string[]) => Traffic;
   readonly logger: Logger;
+  /** Shown by /statusz and /flagz, as is `startedAt`, in the clock's milliseconds. */
+  readonly version: string;
+  readonly flags: Readonly<Record<string, string>>;
+  readonly startedAt: number;
   readonly clock: Clock;
   readonly random: () => number;
   readonly signal: AbortSignal;

@@ -107,7 +107,7 @@ export async function podSources(
 }
 
 /** Returns variables for the namespace's Services, like Docker's links: WEB_SERVICE_HOST, WEB_PORT_80_TCP_ADDR, … */
-export function serviceLinks(services: readonly Service[]): Record<string, string> {
+function serviceLinks(services: readonly Service[]): Record<string, string> {
   const variables: Record<string, string> = {};
   for (const { metadata, spec } of services) {
     const ip = spec?.clusterIP ?? '';

@@ -160,7 +160,7 @@ function resizeConditions({ pod, containers, allocatable }: PodView) {
 }
 
 /** Returns the resource that exceeds the node's capacity; null: the pod fits. */
-export function exceededResource(pod: Pod, allocatable: Readonly<Record<string, string>>): string | null {
+function exceededResource(pod: Pod, allocatable: Readonly<Record<string, string>>): string | null {
   for (const name of ['cpu', 'memory']) {
     const requests = (pod.spec?.containers ?? []).map(({ resources }) =>
       parseQuantity(String(resources?.requests?.[name] ?? resources?.limits?.[name] ?? '0')),

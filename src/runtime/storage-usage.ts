@@ -38,7 +38,7 @@ export function hasStorageLimits(pod: Pod): boolean {
 }
 
 /** Returns the limit that the pod's files on disk exceed, in upstream's words; null if they exceed none. */
-export async function storageExcess(pod: Pod, folders: StorageFolders): Promise<string | null> {
+async function storageExcess(pod: Pod, folders: StorageFolders): Promise<string | null> {
   for (const { name, text, bytes } of limitedVolumes(pod)) {
     if ((await usage(folders.volume(name))) > bytes) {
       return `Usage of EmptyDir volume ${JSON.stringify(name)} exceeds the limit ${JSON.stringify(text)}.`;

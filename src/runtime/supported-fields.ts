@@ -173,7 +173,7 @@ function unknownFields(value: unknown, shape: Shape, path: string): string[] {
   return Object.entries(value).flatMap(([field, setting]) => {
     const known = fields[field];
     if (known !== undefined) return unknownFields(setting, known, `${path}.${field}`);
-    return says(setting) ? [`${path}.${field}`] : [];
+    return isSet(setting) ? [`${path}.${field}`] : [];
   });
 }
 
@@ -188,7 +188,7 @@ function badSettings(value: unknown, path: string, spec: Pod['spec']): string[] 
   return value === undefined || value === null || !rule || rule[1](value, spec) ? [] : [`${path}=${value}`];
 }
 
-function says(setting: unknown): boolean {
+function isSet(setting: unknown): boolean {
   if (setting === undefined || setting === null || setting === false || setting === '') return false;
   return typeof setting !== 'object' || Object.keys(setting).length > 0;
 }

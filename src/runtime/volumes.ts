@@ -235,24 +235,10 @@ async function volumeFiles(
 ): Promise<VolumeFile[]> {
   const { configMap, secret, downwardAPI, projected } = volume;
   if (configMap) {
-    return keyed(
-      'configmap',
-      configMap.name ?? '',
-      sources.configMap,
-      configMap.items,
-      configMap.optional,
-      configMap.defaultMode ?? 0o644,
-    );
+    return keyed('configmap', configMap.name, sources.configMap, configMap, configMap.defaultMode ?? 0o644);
   }
   if (secret) {
-    return keyed(
-      'secret',
-      secret.secretName ?? '',
-      sources.secret,
-      secret.items,
-      secret.optional,
-      secret.defaultMode ?? 0o644,
-    );
+    return keyed('secret', secret.secretName, sources.secret, secret, secret.defaultMode ?? 0o644);
   }
   if (downwardAPI) return downward(pod, downwardAPI.items ?? [], downwardAPI.defaultMode ?? 0o644, sources);
   if (!projected)
@@ -263,28 +249,10 @@ async function volumeFiles(
   const files: VolumeFile[] = [];
   for (const source of projected.sources ?? []) {
     if (source.configMap) {
-      files.push(
-        ...keyed(
-          'configmap',
-          source.configMap.name ?? '',
-          sources.configMap,
-          source.configMap.items,
-          source.configMap.optional,
-          mode,
-        ),
-      );
+      files.push(...keyed('configmap', source.configMap.name, sources.configMap, source.configMap, mode));
     }
     if (source.secret) {
-      files.push(
-        ...keyed(
-          'secret',
-          source.secret.name ?? '',
-          sources.secret,
-          source.secret.items,
-          source.secret.optional,
-          mode,
-        ),
-      );
+      files.push(...keyed('secret', source.secret.name, sources.secret, source.secret, mode));
     }
     if (source.downwardAPI) files.push(...downward(pod, source.downwardAPI.items ?? [], mode, sources));
     if (source.serviceAccountToken) {
@@ -295,12 +263,12 @@ async function volumeFiles(
   return files;
 }
 
+/** Returns the files of a ConfigMap or Secret: those of `items`, or one for each key. */
 function keyed(
   kind: string,
-  name: string,
+  name = '',
   read: (name: string) => ReadonlyMap<string, Uint8Array> | null,
-  items: KeyItem[] | undefined,
-  optional: boolean | undefined,
+  { items, optional }: { readonly items?: KeyItem[]; readonly optional?: boolean },
   mode: number,
 ): VolumeFile[] {
   const values = read(name);

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { trustPublicAuthorities } from '../../kube/public-authorities.ts';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { KubeletError } from '../kubelet-error.ts';
 import { MANIFEST_TYPES } from './manifest.ts';
@@ -44,6 +45,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
     const timer = setTimeout(() => slow.abort(lateness()), ANSWER_MS);
     try {
       const signal = options.signal ? AbortSignal.any([options.signal, slow.signal]) : slow.signal;
+      trustPublicAuthorities();
       return await fetch(url, { headers, signal });
     } catch (error) {
       throw pullError(name, `cannot reach ${new URL(url).host}: ${causeOf(error)}`, error);
@@ -60,20 +62,20 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
       response = await once();
     }
     if (response.ok) return response;
-    const said = reasonOf((await response.text()).slice(0, 4096));
+    const reason = reasonOf((await response.text()).slice(0, 4096));
     switch (response.status) {
       case 401:
       case 403:
         throw pullError(
           name,
-          `${registry} denied access (${response.status}${said}): the repository does not exist, or imagePullSecrets are needed`,
+          `${registry} denied access (${response.status}${reason}): the repository does not exist, or imagePullSecrets are needed`,
         );
       case 404:
-        throw pullError(name, `not found in ${registry}${said}`);
+        throw pullError(name, `not found in ${registry}${reason}`);
       case 429:
-        throw pullError(name, `${registry} limits the rate of pulls${said}`);
+        throw pullError(name, `${registry} limits the rate of pulls${reason}`);
       default:
-        throw pullError(name, `${registry} answered ${response.status}${said}`);
+        throw pullError(name, `${registry} answered ${response.status}${reason}`);
     }
   };
   /** Answers a challenge (RFC 7235; distribution's token authentication). */
@@ -175,4 +177,4 @@ function pullError(name: string, message: string, cause?: unknown): KubeletError
 }
 
 const lateness = (): FairleadError =>
-  new FairleadError(`no answer in ${ANSWER_MS / 1000} s`, { op: 'pull image', code: 'ETIMEDOUT' });
+  new FairleadError(`no answer within ${ANSWER_MS / 1000} s`, { op: 'pull image', code: 'ETIMEDOUT' });

@@ -17,6 +17,9 @@ const SUBRESOURCES: Readonly<Record<string, readonly string[]>> = {
   pods: ['pods', 'proxy'],
   healthz: ['healthz', 'proxy'],
   configz: ['configz', 'proxy'],
+  statusz: ['statusz', 'proxy'],
+  // Flags are configuration.
+  flagz: ['configz', 'proxy'],
 };
 const OTHER: readonly string[] = ['proxy'];
 const VERBS: Readonly<Record<string, string>> = {

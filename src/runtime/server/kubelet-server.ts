@@ -4,7 +4,9 @@ import { createServer } from 'node:https';
 import type { Duplex } from 'node:stream';
 import { listenTcpIn } from '../../kernel/netns.ts';
 import { messageOf } from '../../lib/errors.ts';
-import type { KubeletOptions } from '../options.ts';
+import { zpage } from '../../lib/zpages.ts';
+import type { KubeletOptions, ServerTls } from '../options.ts';
+import { cadvisorMetrics } from './cadvisor-metrics.ts';
 import { type ClientAuthorization, createClientAuthorization } from './client-authorization.ts';
 import { serveConnect } from './connect-tunnel.ts';
 import { findLogContent, renderFolder } from './log-files.ts';
@@ -35,6 +37,9 @@ export type KubeletServerOptions = Pick<
   | 'clock'
   | 'signal'
   | 'server'
+  | 'version'
+  | 'flags'
+  | 'startedAt'
 >;
 
 /** The handlers of a node's requests. */
@@ -45,7 +50,12 @@ export interface RequestContext {
   readonly authorization: ClientAuthorization;
 }
 
-type Route = (context: RequestContext, path: RequestPath, response: ServerResponse) => void;
+type Route = (
+  context: RequestContext,
+  path: RequestPath,
+  response: ServerResponse,
+  request: IncomingMessage,
+) => Promise<void> | void;
 
 /** Requests by the first part of their path, as in upstream's kubelet; exec, attach and portForward are upgrades. */
 const ROUTES: Readonly<Record<string, Route>> = {
@@ -92,6 +102,8 @@ const ROUTES: Readonly<Record<string, Route>> = {
     if (parts.length === 1) sendText(response, kubeletMetrics(statsSources(context)), METRICS_TYPE);
     else if (parts[1] === 'resource')
       sendText(response, resourceMetrics(statsSources(context)), METRICS_TYPE);
+    else if (parts[1] === 'cadvisor')
+      sendText(response, cadvisorMetrics(statsSources(context)), METRICS_TYPE);
     else throw noPath(path);
   },
   configz({ options }, _, response) {
@@ -110,7 +122,22 @@ const ROUTES: Readonly<Record<string, Route>> = {
       },
     });
   },
+  statusz: (context, _, response, request) => sendZpage('Statusz', context, request, response),
+  flagz: (context, _, response, request) => sendZpage('Flagz', context, request, response),
 };
+
+async function sendZpage(
+  kind: 'Statusz' | 'Flagz',
+  { options }: RequestContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const { version, flags, startedAt, clock } = options;
+  const paths = Object.keys(ROUTES).map((name) => `/${name}`);
+  const source = { version, flags, startedAt, now: clock.now(), paths };
+  const { code, type, body } = await zpage(kind, source, request.headers.accept);
+  sendText(response, body, type, code);
+}
 
 /** The timeout of a request with its body; responses and upgraded connections may last longer. */
 const REQUEST_MS = 30_000;
@@ -131,15 +158,8 @@ export async function serveKubelet(
   pods: ServedPods,
   groupRoot: string | null,
 ): Promise<{ close(): Promise<void> }> {
-  const { cert, key, clientCa, port } = options.server;
-  const tls = {
-    ...(cert === '' ? {} : { cert, key }),
-    ca: clientCa,
-    requestCert: true,
-    // Clients without a certificate may have a token.
-    rejectUnauthorized: false,
-    ALPNProtocols: ['http/1.1'],
-  };
+  const { port } = options.server;
+  let tls: ServerTls = options.server;
   const context = {
     options,
     pods,
@@ -148,7 +168,7 @@ export async function serveKubelet(
   };
   const listeners = requestListeners(context);
   const servers = options.nodeAddresses.map((address) => {
-    const server = createServer(tls, listeners.request);
+    const server = createServer(tlsSettings(tls), listeners.request);
     server.requestTimeout = REQUEST_MS;
     server.on('upgrade', listeners.upgrade);
     server.on('connect', serveConnect);
@@ -156,8 +176,9 @@ export async function serveKubelet(
     server.listen({ fd: listenTcpIn(null, address, port) });
     return server;
   });
-  options.server.onRenewal?.((pair) => {
-    for (const server of servers) server.setSecureContext({ ...tls, cert: pair.cert, key: pair.key });
+  options.server.onChange?.((changed) => {
+    tls = { ...tls, ...changed };
+    for (const server of servers) server.setSecureContext(tlsSettings(tls));
   });
   return {
     async close() {
@@ -170,6 +191,15 @@ export async function serveKubelet(
     },
   };
 }
+
+const tlsSettings = ({ cert, key, clientCa }: ServerTls) => ({
+  ...(cert === '' ? {} : { cert, key }),
+  ca: clientCa,
+  requestCert: true,
+  // Clients without a certificate may have a token.
+  rejectUnauthorized: false,
+  ALPNProtocols: ['http/1.1'],
+});
 
 /** Returns the server's listeners. They never throw: errors become responses. */
 export function requestListeners(context: RequestContext): {
@@ -190,7 +220,7 @@ export function requestListeners(context: RequestContext): {
       };
       const answer = () => {
         try {
-          respond(context, request, response);
+          respond(context, request, response)?.catch(fail);
         } catch (error) {
           fail(error);
         }
@@ -213,7 +243,11 @@ export function requestListeners(context: RequestContext): {
   };
 }
 
-function respond(context: RequestContext, request: IncomingMessage, response: ServerResponse): void {
+function respond(
+  context: RequestContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> | null {
   const path = parseRequestPath(request.url);
   const first = path.parts[0] ?? '';
   const route = Object.hasOwn(ROUTES, first) ? ROUTES[first] : undefined;
@@ -221,7 +255,7 @@ function respond(context: RequestContext, request: IncomingMessage, response: Se
   if (request.method !== 'GET' && request.method !== 'HEAD') {
     throw requestError('MethodNotAllowed', `${request.method} is not supported at ${path.path}`);
   }
-  route(context, path, response);
+  return route(context, path, response, request) ?? null;
 }
 
 const noPath = (path: string) => requestError('NotFound', `there is no ${path} on this node`);

@@ -5,7 +5,8 @@ import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import type { Client } from '../../kube/client.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
-import { createAuthority, type KeyedCertificate } from '../../lib/pki.ts';
+import { createAuthority } from '../../lib/pki.ts';
+import type { ServerTls } from '../options.ts';
 import { serveKubelet } from './kubelet-server.ts';
 
 const authority = createAuthority('ca', new Date());
@@ -15,7 +16,7 @@ const serving = (name: string) =>
 const master = { commonName: 'api', organizations: ['system:masters'], usage: 'client' } as const;
 const ending = new AbortController();
 let port = 0;
-let renew: (pair: KeyedCertificate) => void = () => {};
+let renew: (changed: Partial<ServerTls>) => void = () => {};
 let kubelet: { close(): Promise<void> };
 
 /** Returns a port that was free a moment ago. */
@@ -58,9 +59,10 @@ before(async () => {
       ...{ nodeName: 'n1', nodeAddresses: ['127.0.0.1'], stateDir: '/none', cgroupParent: '/none' },
       ...{ clusterDns: [], clusterDomain: 'cluster.local', logger: silentLogger, clock: systemClock },
       signal: ending.signal,
+      ...{ version: 'v1.36.0', flags: {}, startedAt: 0 },
       server: {
         ...{ port, cert: '', key: '', clientCa: authority.cert },
-        onRenewal(listener) {
+        onChange(listener) {
           renew = listener;
         },
       },
@@ -101,3 +103,9 @@ for (const [name, credentials] of [
     });
   }
 }
+
+test('clients of a new authority are accepted, and those of the former one are not', async () => {
+  renew({ ...serving('n1'), clientCa: foreign.cert });
+  const ask = async (credentials: ConnectionOptions) => (await request(credentials)).status;
+  assert.deepEqual([await ask(foreign.issue(master)), await ask(authority.issue(master))], ['200', '401']);
+});

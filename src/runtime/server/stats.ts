@@ -32,13 +32,13 @@ const memoryStats = (usage: ResourceUsage) => ({
   majorPageFaults: usage.majorPageFaults,
 });
 
-interface ContainerUsage {
+export interface ContainerUsage {
   readonly name: string;
   readonly startedAt: number;
   readonly usage: ResourceUsage;
 }
 
-function containersOf(pod: ServedPod, usage: UsageReader): ContainerUsage[] {
+export function containersOf(pod: ServedPod, usage: UsageReader): ContainerUsage[] {
   return pod.containerNames.flatMap((name) => {
     const container = pod.container(name);
     const startedAt = container?.startedAtMs ?? null;
@@ -48,7 +48,7 @@ function containersOf(pod: ServedPod, usage: UsageReader): ContainerUsage[] {
   });
 }
 
-function podUsage(pod: ServedPod, usage: UsageReader): ResourceUsage | null {
+export function podUsage(pod: ServedPod, usage: UsageReader): ResourceUsage | null {
   return usage.group(pod.cgroup, Date.parse(pod.pod.status?.startTime ?? '') || 0);
 }
 
@@ -96,18 +96,23 @@ export function statsSummary({ nodeName, stateDir, pods, usage, now }: StatsSour
   };
 }
 
-/**
- * Returns bytes and errors of the devices of a process's network namespace (proc_pid_net(5)), without the loopback
- * device.
- */
-function networkStats(pid: string, time: string): object {
+export interface DeviceStats {
+  readonly name: string;
+  readonly rxBytes: number;
+  readonly rxErrors: number;
+  readonly txBytes: number;
+  readonly txErrors: number;
+}
+
+/** Reads the devices of a process's network namespace (proc_pid_net(5)), without the loopback device. */
+export function devicesOf(pid: string): DeviceStats[] {
   let text = '';
   try {
     text = readFileSync(`/proc/${pid}/net/dev`, 'utf8');
   } catch (error) {
     if (!hasCode(error, 'ENOENT', 'ESRCH', 'EINVAL')) throw error;
   }
-  const interfaces = text
+  return text
     .split('\n')
     .slice(2)
     .map((line) => line.trim().split(/[:\s]+/))
@@ -119,6 +124,10 @@ function networkStats(pid: string, time: string): object {
       txBytes: Number(counters[8]),
       txErrors: Number(counters[10]),
     }));
+}
+
+function networkStats(pid: string, time: string): object {
+  const interfaces = devicesOf(pid);
   const main = interfaces.find(({ name }) => name === 'eth0') ?? interfaces[0];
   return { time, ...main, interfaces };
 }
@@ -224,14 +233,14 @@ export function kubeletMetrics({ pods, nodeName }: StatsSources): string {
   ].join('');
 }
 
-interface Sample {
+export interface Sample {
   readonly labels: Readonly<Record<string, string>>;
   readonly value: number;
   /** Milliseconds since 1970; null: without a timestamp. */
   readonly at: number | null;
 }
 
-function metric(name: string, type: string, help: string, samples: readonly Sample[]): string {
+export function metric(name: string, type: string, help: string, samples: readonly Sample[]): string {
   const quoted = (text: string) => `"${text.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n')}"`;
   const lines = samples.map(({ labels, value, at }) => {
     const list = Object.entries(labels).map(([key, text]) => `${key}=${quoted(text)}`);

@@ -19,7 +19,7 @@ const START = Date.parse('2026-01-01T00:00:00Z');
 const TICK_MS = 50;
 const ROUNDS = 25;
 
-/** The behaviour of the world outside of the kubelet; tests change it at any time. */
+/** The behaviour of everything outside the kubelet; tests change it at any time. */
 export interface World {
   /** Whether processes end at SIGTERM. */
   obeysTerm: boolean;

@@ -13,7 +13,7 @@ export interface TestRegistry {
   readonly tags: Map<string, string>;
   /** Contents by digest. */
   readonly blobs: Map<string, Buffer>;
-  /** Blobs whose next responses break off after this number of bytes. */
+  /** Blobs whose next responses end after this number of bytes. */
   readonly breaks: Map<string, number[]>;
   /** Required credentials; null: anonymous access. With `token`, requires a bearer token instead of a password. */
   access: { readonly user: string; readonly password: string; readonly token: boolean } | null;
