@@ -150,7 +150,7 @@ describe('questions to name servers are compared with the same questions, asked 
     ['a name that does not exist', 'NXDOMAIN', { kind: 'answered' }, null],
     ['no answer, twice', 'no answer', nothing, null],
     ['an error of the system, twice', 'EHOSTUNREACH', nothing, null],
-    ['no answer any more', '10.96.0.1', nothing, /not answered now/],
+    ['no longer an answer', '10.96.0.1', nothing, /not answered now/],
     ['an answer by now', 'no answer', { kind: 'answered' }, /answers now/],
   ] as const;
   for (const [name, said, answer, seen] of rows) {
@@ -160,7 +160,7 @@ describe('questions to name servers are compared with the same questions, asked 
         object: null,
         text: `web.default.svc: ${said}`,
         ruleOrKey: 'DNS query for web.default.svc to 10.96.0.10',
-        question: { name: 'web.default.svc', server: '10.96.0.10' },
+        question: { name: 'web.default.svc', server: '10.96.0.10', result: '10.96.0.1' },
       };
       const asked = explanation({ steps: [step] });
       const [compared] = compare(asked, [], { kind: 'answered' }, [lookup(said, answer)]).steps;
@@ -181,10 +181,10 @@ test('the text of a question: its way, the way of the answer, and the result', (
   };
   assert.equal(
     renderLookups([lookup('10.96.0.1', { kind: 'answered' }, [there, back])]),
-    `DNS question there: web.default.svc A, to 10.96.0.10
+    `DNS query to 10.96.0.10: web.default.svc A
   0 µs  pod default/client  out eth0  10.244.1.2:4000 → 10.96.0.10:53
 
-DNS answer back
+DNS answer
   0 µs  pod default/client  in  eth0  10.96.0.10:53 → 10.244.1.2:4000
   ANSWERED after 500 µs: 10.96.0.1
 
@@ -230,7 +230,7 @@ test('the text has a table of hops, the verdict, the counters, the fix and the c
     renderTrace(said, result, compare(said, legs, answer)),
     `pod default/client → web (10.96.0.1:80/TCP)
 
-SYN there
+SYN to the server
      0 µs  pod default/client  out eth0  10.244.1.2:4000 → 10.96.0.1:80
      0 µs  node-1              in  eth0
   1.25 ms                      out eth0  10.244.1.2:4000 → 10.244.2.2:8080
@@ -245,6 +245,36 @@ NO ANSWER: last seen at node-1, uplink eth0 (explain: DROPPED, which is right)
 
 explain said:
   ✓ enters node-1
+`,
+  );
+});
+
+test('in a narrow terminal places, and addresses that do not fit, have lines of their own', () => {
+  const changed: Hop = {
+    ...hop('node-1', 'out', 'fd00:10:244:1::2:40000', 'fd00:10:244:2::2:8080'),
+    changes: [{ field: 'destination', before: '[fd00::1]:80', after: '[fd00:10:244:2::2]:8080', by: [] }],
+  };
+  const legs = [leg(...first, changed)];
+  const said = explanation({ verdict: 'delivered' });
+  const result = {
+    legs,
+    answer: { kind: 'answered' },
+    answeredAfterMs: 1,
+    counters: [],
+    lostFrames: 0,
+    clocks: [],
+  } as const;
+  const text = renderTrace(said, result, compare(said, legs, result.answer), [], 62);
+  assert.equal(
+    text.slice(text.indexOf('SYN'), text.indexOf('\nANSWERED')),
+    `SYN to the server
+  pod default/client
+    0 µs  out eth0  10.244.1.2:4000 → 10.96.0.1:80
+  node-1
+    0 µs  in  eth0
+    0 µs  out eth0
+              [fd00:10:244:1::2]:40000 → [fd00:10:244:2::2]:8080
+      destination changed from [fd00::1]:80 to [fd00:10:244:2::2]:8080
 `,
   );
 });

@@ -30,7 +30,7 @@ export interface Recorder {
   forget(afterMs: number): void;
   /** Returns the sightings and forgets them. */
   take(): readonly Sighting[];
-  /** Throws the error of a place that cannot be read any more. */
+  /** Throws the error of a place that can no longer be read. */
   check(): void;
   /** Returns how many frames were lost since the previous call, because the machine was too busy. */
   lost(): number;

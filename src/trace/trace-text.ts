@@ -7,12 +7,13 @@ import type { TracedLookup } from './lookup.ts';
 import type { Answer } from './outcome.ts';
 import type { TraceResult } from './trace.ts';
 
-/** Renders a trace for a terminal, without colours; ends with a line feed. */
+/** Renders a trace for a terminal, without colours; ends with a line feed. `columns`: null: as wide as needed. */
 export function renderTrace(
   explanation: Explanation,
   result: TraceResult,
   agreement: Agreement,
   lookups: readonly TracedLookup[] = [],
+  columns: number | null = null,
 ): string {
   const { from, to, packet } = explanation;
   const asked = packet
@@ -20,8 +21,8 @@ export function renderTrace(
     : '';
   return [
     `${from} → ${to}${asked}`,
-    ...lookups.flatMap(lookupLines),
-    ...result.legs.flatMap((leg) => legLines(leg)),
+    ...lookups.flatMap((lookup) => lookupLines(lookup, columns)),
+    ...result.legs.flatMap((leg) => legLines(leg, {}, columns)),
     '',
     ...verdictLines(explanation, result, agreement),
     '',
@@ -32,69 +33,90 @@ export function renderTrace(
 }
 
 const LEG_TITLES: Readonly<Record<Leg['kind'], string>> = {
-  SYN: 'SYN there',
-  'SYN-ACK': 'SYN-ACK back',
-  RST: 'reset (RST) back',
+  SYN: 'SYN to the server',
+  'SYN-ACK': 'SYN-ACK to the client',
+  RST: 'reset (RST) to the client',
   segment: 'data',
-  datagram: 'datagram there',
-  answer: 'answer back',
-  error: 'error back',
+  datagram: 'datagram to the server',
+  answer: 'answer to the client',
+  error: 'error to the client',
 };
 
 /** Renders the questions to name servers before a packet that was not sent. */
-export const renderLookups = (lookups: readonly TracedLookup[]): string =>
-  lookups.length === 0 ? '' : `${lookups.flatMap(lookupLines).slice(1).join('\n')}\n\n`;
+export const renderLookups = (lookups: readonly TracedLookup[], columns: number | null = null): string =>
+  lookups.length === 0
+    ? ''
+    : `${lookups
+        .flatMap((lookup) => lookupLines(lookup, columns))
+        .slice(1)
+        .join('\n')}\n\n`;
 
-function lookupLines({
-  name,
-  type,
-  server,
-  said,
-  trace: { legs, answer, answeredAfterMs },
-}: TracedLookup): string[] {
-  const titles = { datagram: `DNS question there: ${name} ${type}, to ${server}`, answer: 'DNS answer back' };
+function lookupLines(
+  { name, type, server, said, trace: { legs, answer, answeredAfterMs } }: TracedLookup,
+  columns: number | null,
+): string[] {
+  const titles = { datagram: `DNS query to ${server}: ${name} ${type}`, answer: 'DNS answer' };
   const after = answeredAfterMs === null ? '' : ` after ${timeText(answeredAfterMs * 1000)}`;
   return [
-    ...legs.flatMap((leg) => legLines(leg, titles)),
+    ...legs.flatMap((leg) => legLines(leg, titles, columns)),
     `  ${answerText(answer)}${after}${answer.kind === 'answered' ? `: ${said}` : ''}`,
   ];
 }
 
 function legLines(
   { kind, error, isRelayed, hops, repeatsUs }: Leg,
-  titles: Partial<typeof LEG_TITLES> = {},
+  titles: Partial<typeof LEG_TITLES>,
+  columns: number | null,
 ): string[] {
   const title = `${titles[kind] ?? LEG_TITLES[kind]}${error === null ? '' : `: ${error}`}`;
-  let place = '';
-  let addresses = '';
-  const rows = hops.map((hop) => {
-    const route = `${endText(hop.source)} → ${endText(hop.destination)}`;
-    const row = [
-      hop.sinceUs === 0 ? '0 µs' : timeText(hop.sinceUs),
-      hop.place === place ? '' : hop.place,
-      `${hop.direction.padEnd(3)} ${hop.deviceText}`,
-      route === addresses && hop.tunnel === null ? '' : route,
-    ];
-    place = hop.place;
-    addresses = route;
-    return { row, notes: notesOf(hop) };
-  });
-  const widths = [0, 1, 2].map((column) => Math.max(0, ...rows.map(({ row }) => row[column]?.length ?? 0)));
   return [
     '',
     `${title}${isRelayed ? ', on the connection of the proxy to the endpoint' : ''}`,
-    ...rows.flatMap(({ row, notes }) => {
-      const [time = '', ...cells] = row;
-      const text = cells.map((cell, i) => cell.padEnd(widths[i + 1] ?? 0)).join('  ');
-      return [
-        `  ${time.padStart(widths[0] ?? 0)}  ${text}`.trimEnd(),
-        ...notes.map((note) => `      ${note}`),
-      ];
-    }),
+    ...hopLines(hops, columns),
     ...(repeatsUs.length > 0
       ? [`  sent again the same way after ${repeatsUs.map(timeText).join(', ')}`]
       : []),
   ];
+}
+
+/** Renders a line for each hop; where these do not fit, places and addresses have lines of their own. */
+function hopLines(hops: readonly Hop[], columns: number | null): string[] {
+  let before = { place: '', route: '' };
+  const rows = hops.map((hop) => {
+    const route = `${endText(hop.source)} → ${endText(hop.destination)}`;
+    const row = {
+      time: hop.sinceUs === 0 ? '0 µs' : timeText(hop.sinceUs),
+      place: hop.place === before.place ? '' : hop.place,
+      device: `${hop.direction.padEnd(3)} ${hop.deviceText}`,
+      route: route === before.route && hop.tunnel === null ? '' : route,
+      notes: notesOf(hop).map((note) => `      ${note}`),
+    };
+    before = { place: hop.place, route };
+    return row;
+  });
+  const widthOf = (cell: 'time' | 'place' | 'device') => Math.max(0, ...rows.map((row) => row[cell].length));
+  const [time, place, device] = [widthOf('time'), widthOf('place'), widthOf('device')];
+  const wide = rows.flatMap((row) => {
+    const cells = [row.time.padStart(time), row.place.padEnd(place), row.device.padEnd(device), row.route];
+    return [`  ${cells.join('  ')}`.trimEnd(), ...row.notes];
+  });
+  const fits = (lines: readonly string[]) =>
+    columns === null || lines.every(({ length }) => length <= columns);
+  if (fits(wide.filter((line) => !line.startsWith('      ')))) return wide;
+  const translating = Math.max(
+    0,
+    ...rows.filter(({ route }) => route !== '').map((row) => row.device.length),
+  );
+  return rows.flatMap((row) => {
+    const at = `    ${row.time.padStart(time)}  `;
+    const line = `${at}${row.device.padEnd(translating)}  ${row.route}`.trimEnd();
+    const apart = [`${at}${row.device}`, `${' '.repeat(at.length + 'out '.length)}${row.route}`];
+    return [
+      ...(row.place === '' ? [] : [`  ${row.place}`]),
+      ...(fits([line]) || row.route === '' ? [line] : apart),
+      ...row.notes,
+    ];
+  });
 }
 
 function notesOf({ changes, tunnel }: Hop): string[] {
@@ -160,7 +182,7 @@ export function clockText({ reference, shiftUs, errorUs, by }: ClockNote): strin
 }
 
 /** Describes what came back to the client. */
-export function answerText(answer: Answer): string {
+function answerText(answer: Answer): string {
   switch (answer.kind) {
     case 'answered':
       return 'ANSWERED';
