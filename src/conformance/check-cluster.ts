@@ -4,7 +4,7 @@ import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { deleteRoute, ROUTE_PROTOCOL, replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { type Client, hasReason } from '../kube/client.ts';
 import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/types.ts';
-import { addressAt, canonicalAddress, type IPFamily, parseCidr } from '../lib/address.ts';
+import { addressAt, canonicalAddress, FAMILY_NAMES, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Addresses, Fixture, FixtureConfiguration, LocalPlace, Place, Server } from './fixture.ts';
 import type { Frontends } from './flows.ts';
@@ -342,7 +342,7 @@ function sliceOf(scenario: Scenario, fixture: Fixture, family: IPFamily): Endpoi
         'endpointslice.kubernetes.io/managed-by': 'check.fairlead.dev',
       },
     },
-    addressType: family === 'ipv4' ? 'IPv4' : 'IPv6',
+    addressType: FAMILY_NAMES[family],
     ports: (['TCP', 'UDP'] as const).flatMap((protocol) => [
       { name: `first-${protocol.toLowerCase()}`, port: 8080, protocol },
       { name: `second-${protocol.toLowerCase()}`, port: 8081, protocol },

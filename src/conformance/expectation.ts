@@ -49,7 +49,7 @@ const MATRIX: Readonly<
 };
 
 /** Returns the rule for a flow: the matrix, adjusted by the configuration. */
-export function ruleFor(
+function ruleFor(
   scenario: Scenario,
   kind: DestinationKind,
   source: SourceClass,

@@ -184,9 +184,10 @@ function findSourceProblem(
   sightings: readonly Sighting[],
 ): string | null {
   for (const { server, client } of sightings) {
-    const said = endpoints.find(({ address }) => serverAt(fixture, address) === server)?.clientSeen ?? null;
+    const explained =
+      endpoints.find(({ address }) => serverAt(fixture, address) === server)?.clientSeen ?? null;
     // Null: unknown to `explain`.
-    if (said !== null && said !== client) return `${server} sees ${client}, explained ${said}`;
+    if (explained !== null && explained !== client) return `${server} sees ${client}, explained ${explained}`;
   }
   return null;
 }

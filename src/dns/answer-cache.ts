@@ -108,7 +108,7 @@ export function createAnswerCache(
 }
 
 /** Returns how many seconds an answer may be cached: the lowest TTL of its records; for negative answers RFC 2308, 5. */
-export function cacheSeconds(asked: number, answer: Answer, limits: CacheLimits): number {
+function cacheSeconds(asked: number, answer: Answer, limits: CacheLimits): number {
   switch (answer.rcode) {
     case RCODE.SERVFAIL:
       return FAILURE_TTL;

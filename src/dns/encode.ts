@@ -228,7 +228,7 @@ function writeLabel(writer: Writer, label: string): boolean {
 }
 
 /** Returns the end of a name's first label: its first unescaped dot, or the end of the name. */
-export function endOfLabel(name: Name): number {
+function endOfLabel(name: Name): number {
   const dot = name.indexOf('.');
   if (dot < 0) return name.length;
   if (name[dot - 1] !== '\\') return dot;

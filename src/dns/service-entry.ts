@@ -106,8 +106,7 @@ export function* sliceAddresses(slice: EndpointSliceObject): Generator<string> {
 }
 
 /** Returns an address as a label: "10-0-0-1", "fd00--1". */
-export const dashed = (address: string): string =>
-  (canonicalAddress(address) ?? address).replace(/[.:]/g, '-');
+const dashed = (address: string): string => (canonicalAddress(address) ?? address).replace(/[.:]/g, '-');
 
 /** Returns the canonical address of a label with dashes, or null. */
 export function undashed(label: string): string | null {

@@ -15,9 +15,9 @@ export interface AnswerTimes {
 
 /** A fast answer is worth one point, up to this number; a slow one, which a pause of the machine may cause, costs some. */
 const MAX_POINTS = 8;
-const SLOW_COSTS = 4;
+const SLOW_PENALTY = 4;
 /** A single fast answer may be a slow one whose events this process read together. */
-const ENOUGH = 2;
+const MIN_POINTS = 2;
 const VALID_MS = 600_000;
 /** The maximum number of endpoints; those that answered longest ago are dropped first. */
 const MAX_ENDPOINTS = 20_000;
@@ -29,7 +29,7 @@ export function createAnswerTimes(clock: Clock, maxEndpoints: number = MAX_ENDPO
   return {
     answered(endpoint, isFast) {
       const before = known.get(endpoint)?.points ?? 0;
-      const points = Math.min(before + (isFast ? 1 : -SLOW_COSTS), MAX_POINTS);
+      const points = Math.min(before + (isFast ? 1 : -SLOW_PENALTY), MAX_POINTS);
       known.delete(endpoint);
       if (points <= 0) return;
       known.set(endpoint, { points, at: clock.now() });
@@ -39,7 +39,7 @@ export function createAnswerTimes(clock: Clock, maxEndpoints: number = MAX_ENDPO
     forget: (endpoint) => known.delete(endpoint),
     isFast(endpoint) {
       const found = known.get(endpoint);
-      return found !== undefined && found.points >= ENOUGH && clock.now() - found.at < VALID_MS;
+      return found !== undefined && found.points >= MIN_POINTS && clock.now() - found.at < VALID_MS;
     },
   };
 }

@@ -208,6 +208,7 @@ export function startFailover(options: FailoverOptions): Failover {
       clock,
       logger,
       patience,
+      knowsServices: () => map() !== null,
       isMovable,
       mayBeEarly: () => (options.shortTimers?.() ?? null) !== null,
       onLate: late,

@@ -19,8 +19,10 @@ export interface PendingWatchOptions {
   readonly logger: Logger;
   /** Returns the milliseconds after which the first packet counts as unanswered; null: the connection is ignored. */
   readonly patience: (connection: PendingConnection) => number | null;
+  /** Returns false while `patience` knows no Service, so that there is nothing to list. */
+  readonly knowsServices: () => boolean;
   /**
-   * Returns false if the client's next SYN would reach the same endpoint. The entry then stays: it is what leads an ICMP error,
+   * Returns false if the client's next SYN would reach the same endpoint. The entry then stays: it routes an ICMP error,
    * such as that of an unreachable host, back to the client.
    */
   readonly isMovable: (connection: PendingConnection) => boolean;
@@ -74,7 +76,7 @@ const LIST_AGAIN_MS = 2000;
 /** While sampling, the other connections to a failed endpoint are listed at most this often. */
 const LIST_OTHERS_MS = 500;
 /** Connections that could not be moved are looked at this often: another endpoint may have been added. */
-const LOOK_AGAIN_MS = 2000;
+const RECHECK_MS = 2000;
 
 /**
  * Detects through connection tracking events which endpoints answer, refuse or do not answer, and deletes
@@ -145,7 +147,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   /** Lists pending connections whose events were not seen. */
   function list(): void {
     const now = clock.now();
-    if (now - listedAt < LIST_AGAIN_MS) return;
+    if (now - listedAt < LIST_AGAIN_MS || !options.knowsServices()) return;
     listedAt = now;
     try {
       for (const flow of families.flatMap(unanswered)) wait(flow, now);
@@ -240,7 +242,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     if (still.length === 0) return;
     const movable: Flow[] = [];
     // All together: with many connections, one listing answers for all.
-    const again = (Math.floor(now / LOOK_AGAIN_MS) + 1) * LOOK_AGAIN_MS;
+    const again = (Math.floor(now / RECHECK_MS) + 1) * RECHECK_MS;
     for (const { flow } of still) {
       if (options.isMovable(connectionOf(flow))) movable.push(flow);
       else waiting.set(flow.id, { flow, dueAt: again, isReported: true });

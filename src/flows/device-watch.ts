@@ -138,9 +138,9 @@ async function open({
 }
 
 function samplingText(sample: number): string {
-  if (sample === 1) return 'all connections and DNS questions are shown again';
+  if (sample === 1) return 'all connections and DNS lookups are shown again';
   const most = sample === MAX_SAMPLE ? ', the lowest share' : '';
-  return `too many packets: from now on 1 in ${sample} of the failing connections, of those without a Service, and of the DNS questions is shown${most}`;
+  return `too many packets: from now on 1 in ${sample} of the failing connections, of those without a Service, and of the DNS lookups is shown${most}`;
 }
 
 interface DeviceFacts {

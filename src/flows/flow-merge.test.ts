@@ -124,7 +124,7 @@ const rows: Row[] = [
   {
     name: 'a refusal of the endpoint itself',
     inputs: [seen('refused', POD, { cause: 'RST' })],
-    lines: ['reset refused - 10.244.1.2:8080 RST'],
+    lines: ['reset refused - 10.244.1.2:8080 RST: nothing listens on port 8080'],
   },
   {
     name: 'a port that the Service does not have',
@@ -178,7 +178,7 @@ const rows: Row[] = [
   {
     name: "a client's connection that the proxy resets because the endpoint refuses: once",
     inputs: [event('reset', POD, '192.168.0.1:5000'), seen('reset', VIP, { cause: 'by the server' })],
-    lines: ['reset refused default/web:http 10.244.1.2:8080 RST'],
+    lines: ['reset refused default/web:http 10.244.1.2:8080 RST: nothing listens on port 8080'],
   },
 ];
 

@@ -5,7 +5,7 @@ import { frontendKey } from '../service/service-compiler.ts';
 import type { ConnectionOutcome, SeenConnection } from './connection-table.ts';
 import { type FlowLine, type FlowsEntry, type FlowVerdict, verdictOf } from './flow-line.ts';
 import type { NameLookup } from './name-lookups.ts';
-import { policyDenial, type ReasonTables, reasonOf } from './reason.ts';
+import { policyDenial, type ReasonTables, reasonOf, refusalText } from './reason.ts';
 
 /** Joins what the node's mode reports and what the packets show, so that each flow is reported once. */
 export interface FlowMerge {
@@ -62,7 +62,7 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
         isSilent && endpoint
           ? policyDenial({ client, endpoint, protocol, isOwn: false }, { map, policies })
           : null;
-      const cause = kind === 'reset' && protocol === 'TCP' ? 'RST' : null;
+      const cause = kind === 'reset' && protocol === 'TCP' ? refusalText('RST', endpoint ?? service) : null;
       const agoMs = Math.max(0, Number(monotonic() - at) / 1e6);
       const owner = map && ownerOf(service, protocol, map);
       emit({

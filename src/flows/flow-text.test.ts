@@ -82,6 +82,12 @@ describe('a line of flows', () => {
       text: '12:28:19 answered    client asks www.example.com: 192.0.2.7 after 2 oth… 4.10 ms',
     },
     {
+      name: 'a lookup of a long name in 80 columns: the end of the name is cut',
+      entry: { ...lookup, name: 'hello.default.svc.cluster.local', answers: ['10.96.135.164'], tried: [] },
+      columns: 80,
+      text: '12:28:19 answered    client asks hello.default.svc.clust…: 10.96.135.164 4.10 ms',
+    },
+    {
       name: 'a lookup that was not answered',
       entry: { ...lookup, verdict: 'unanswered', rcode: null, answers: [], tried: [] },
       columns: 80,

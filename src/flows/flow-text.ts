@@ -10,7 +10,7 @@ export interface ShownFlow {
 }
 
 /** From this width on, the wide form is used. */
-export const WIDE_COLUMNS = 140;
+const WIDE_COLUMNS = 140;
 
 /** Renders an entry as one line without its end. `columns`: of the terminal; null: as wide as needed. */
 export function flowText(shown: ShownFlow, columns: number | null): string {
@@ -50,8 +50,12 @@ function narrowText({ entry, nameOf }: ShownFlow, columns: number): string {
   const took = timeText(entry.micros);
   const end = took === '' ? '' : ` ${took}`;
   if (entry.type === 'dns') {
-    const text = `${name(entry.client.ip)} asks ${entry.name}: ${resultOf(entry)}`;
-    return `${head}${cut(text, columns - head.length - end.length)}${end}`;
+    const before = `${name(entry.client.ip)} asks `;
+    const after = `: ${resultOf(entry)}`;
+    const room = columns - head.length - end.length;
+    // What was found matters more than the end of the name, which is often the cluster's domain.
+    const asked = cut(entry.name, Math.max(MIN_PATH, room - before.length - after.length));
+    return `${head}${cut(before + asked + after, room)}${end}`;
   }
   const { service, endpoint, reason } = entry;
   const port = (service ?? endpoint)?.port;

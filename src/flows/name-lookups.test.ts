@@ -127,9 +127,12 @@ describe('DNS lookups by their packets', () => {
   }
 });
 
-test('a client that repeats a lookup without a pause has a line for each two seconds', () => {
+test('a client that repeats a lookup without a pause has a line for each two seconds, with the time of the first one', () => {
   const counts: number[] = [];
-  const lookups = createNameLookups('cluster.local', ({ questions }) => counts.push(questions));
+  const lookups = createNameLookups('cluster.local', ({ questions, micros }) => {
+    counts.push(questions);
+    assert.equal(micros, 1000);
+  });
   const client = { ip: CLIENT, port: 4000 };
   for (let i = 0; i < 50; i++) {
     const at = BigInt(i) * 100_000_000n;

@@ -18,7 +18,7 @@ export interface NameLookup {
   readonly tried: readonly string[];
   /** How many questions were sent. */
   readonly questions: number;
-  /** Microseconds from the first question to the last answer. */
+  /** Microseconds from the first question to the last answer; of a lookup that is repeated, those of the first time. */
   readonly micros: number;
   /** When the first question was seen, in nanoseconds since 1970. */
   readonly beganNs: bigint;
@@ -50,6 +50,10 @@ interface Followed {
   bases: ReadonlySet<string>;
   readonly names: string[];
   readonly types: Set<string>;
+  /** "NAME TYPE" of each question. */
+  readonly asks: Set<string>;
+  /** One of the questions was sent again. */
+  isRepeated: boolean;
   readonly answers: Set<string>;
   found: string | null;
   rcode: number | null;
@@ -59,11 +63,11 @@ interface Followed {
 
 const DNS_PORT = 53;
 /** How long the next question of a search path may take. */
-export const IDLE_NS = 300_000_000n;
+const IDLE_NS = 300_000_000n;
 /** Resolvers ask again after five seconds (resolv.conf(5)). */
 export const UNANSWERED_NS = 5_000_000_000n;
 /** A client that repeats a lookup without a pause has a line for each such period. */
-export const MAX_FOLDED_NS = 2_000_000_000n;
+const MAX_FOLDED_NS = 2_000_000_000n;
 const MAX_QUESTIONS = 16_384;
 const MAX_ANSWERS = 8;
 
@@ -87,13 +91,17 @@ export function createNameLookups(domain: string, report: (lookup: NameLookup) =
     } else {
       const times = { beganNs: timeNs, lastNs: timeNs, answeredNs: null };
       const counts = { found: null, rcode: null, questions: 0, pending: 0 };
-      const lists = { names: [], types: new Set<string>(), answers: new Set<string>() };
-      lookup = { client, server, ...times, bases: basesOf(name, domain), ...lists, ...counts };
+      const sets = { types: new Set<string>(), asks: new Set<string>(), answers: new Set<string>() };
+      const bases = basesOf(name, domain);
+      lookup = { client, server, ...times, bases, names: [], ...sets, isRepeated: false, ...counts };
       current.set(client.ip, [...all, lookup]);
     }
     lookup.questions++;
     lookup.pending++;
     lookup.lastNs = timeNs;
+    const ask = `${name} ${first.type}`;
+    if (lookup.asks.has(ask)) lookup.isRepeated = true;
+    lookup.asks.add(ask);
     lookup.types.add(typeName(first.type));
     if (!lookup.names.includes(name)) lookup.names.push(name);
     asked.set(key, { lookup, isAnswered: false });
@@ -105,7 +113,7 @@ export function createNameLookups(domain: string, report: (lookup: NameLookup) =
     const { lookup } = one;
     lookup.pending--;
     lookup.lastNs = timeNs;
-    lookup.answeredNs = timeNs;
+    if (!lookup.isRepeated || lookup.answeredNs === null) lookup.answeredNs = timeNs;
     if (lookup.rcode !== RCODE.NOERROR || message.rcode === RCODE.NOERROR) lookup.rcode = message.rcode;
     for (const text of answersOf(message)) if (lookup.answers.size < MAX_ANSWERS) lookup.answers.add(text);
     if (message.answers.length > 0) lookup.found = message.questions[0]?.name.toLowerCase() ?? null;
@@ -144,7 +152,7 @@ export function createNameLookups(domain: string, report: (lookup: NameLookup) =
  * Returns the names that a resolver may have been asked for when it sends this name: it appends the parts of its search path
  * ("lab.svc.cluster.local", "svc.cluster.local", "cluster.local") one after the other.
  */
-export function basesOf(name: string, domain: string): Set<string> {
+function basesOf(name: string, domain: string): Set<string> {
   const bases = new Set([name]);
   const inDomain = name.endsWith(`.${domain}`) ? name.slice(0, -domain.length - 1) : null;
   if (inDomain === null) return bases;

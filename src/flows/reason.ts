@@ -38,7 +38,7 @@ export function reasonOf(
 ): Reason {
   const { client, destination, endpoint, outcome, isOwn, cause } = seen;
   const isTranslated = endpoint.ip !== destination.ip || endpoint.port !== destination.port;
-  const unknown = { kind: null, text: cause };
+  const unknown = { kind: null, text: outcome === 'refused' ? refusalText(cause, endpoint) : cause };
   if (outcome === 'answered' || outcome === 'reset') return unknown;
   const verdict =
     map && !isTranslated
@@ -63,6 +63,10 @@ export function reasonOf(
   if (denials.length === targets.length) return { kind: 'dropped', text: first };
   return { kind: null, text: `may be denied (${denials.length} of ${targets.length} endpoints): ${first}` };
 }
+
+/** Words what came back from an endpoint that refuses a connection: no rule of the node does. */
+export const refusalText = (cause: string | null, { port }: SocketAddress): string | null =>
+  cause === 'RST' ? `RST: nothing listens on port ${port}` : cause;
 
 export interface PolicyQuestion {
   readonly client: SocketAddress;

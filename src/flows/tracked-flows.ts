@@ -100,7 +100,7 @@ export function watchTrackedFlows({ netns, monotonic, onEvent, onOverrun, onSamp
     if (next === share) return;
     share = next;
     events.sample(share);
-    // The ends of flows that are not reported any more would never come.
+    // The ends of flows that are no longer reported would never come.
     flows.clear();
     onSample?.(share);
   }, SAMPLING_MS);

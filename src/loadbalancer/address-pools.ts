@@ -1,7 +1,7 @@
 import { REQUESTED_POOL, requestedAddresses, requestedPool, SHARING_KEY } from '../kube/load-balancer.ts';
 import { selects } from '../kube/selector.ts';
 import { keyOf, type LabelSelector, type Service } from '../kube/types.ts';
-import { canonicalAddress, familyOf, type IPFamily } from '../lib/address.ts';
+import { canonicalAddress, FAMILY_NAMES, familyOf, type IPFamily } from '../lib/address.ts';
 import {
   type AddressRange,
   addressFromNumber,
@@ -190,7 +190,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
         refusals.push(
           list === ''
             ? { reason: 'NoPool', message: noPool(service, from, family) }
-            : { reason: 'PoolExhausted', message: `every ${NAMES[family]} address is in use${list}` },
+            : { reason: 'PoolExhausted', message: `every ${FAMILY_NAMES[family]} address is in use${list}` },
         );
         return null;
       };
@@ -232,13 +232,11 @@ function isForService(
 function noPool(service: Service, open: readonly Pool[], family: IPFamily): string {
   const pool = requestedPool(service);
   if (pool !== null)
-    return `pool ${JSON.stringify(pool)} of the annotation ${REQUESTED_POOL} does not exist, is not for this Service or has no ${NAMES[family]} addresses`;
+    return `pool ${JSON.stringify(pool)} of the annotation ${REQUESTED_POOL} does not exist, is not for this Service or has no ${FAMILY_NAMES[family]} addresses`;
   const list = poolList(open, family);
-  if (list === '') return `no pool has ${NAMES[family]} addresses for this Service`;
+  if (list === '') return `no pool has ${FAMILY_NAMES[family]} addresses for this Service`;
   return `the pools for this Service have autoAssign: false: request an address of theirs, or name one in the annotation ${REQUESTED_POOL}${list}`;
 }
-
-const NAMES: Readonly<Record<IPFamily, string>> = { ipv4: 'IPv4', ipv6: 'IPv6' };
 
 function compilePool(pool: LoadBalancerPool): Pool {
   const parsed = pool.ranges.map((text) => {
@@ -298,9 +296,9 @@ function readRequests(service: Service, refusals: Refusal[]): Map<IPFamily, stri
       address === null || family === null
         ? 'is not an address'
         : !families.includes(family)
-          ? `is ${NAMES[family]}, which spec.ipFamilies of this Service does not list`
+          ? `is ${FAMILY_NAMES[family]}, which spec.ipFamilies of this Service does not list`
           : requests.has(family)
-            ? `is a second ${NAMES[family]} address: a Service has one per family`
+            ? `is a second ${FAMILY_NAMES[family]} address: a Service has one per family`
             : null;
     if (wrong === null && address !== null && family !== null) requests.set(family, address);
     else {

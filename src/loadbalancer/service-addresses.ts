@@ -156,7 +156,8 @@ export function createServiceAddresses(options: Omit<AddressTableOptions, 'other
 
   function whyLost(address: string, service: Service): string {
     const family = address.includes(':') ? 'IPv6' : 'IPv4';
-    if (!(service.spec?.ipFamilies ?? []).includes(family)) return `is not needed any more (no ${family})`;
+    if (!(service.spec?.ipFamilies ?? []).includes(family))
+      return `is no longer needed (the Service does not use ${family})`;
     if (nodeAddresses.has(address)) return `is an address of node ${nodeAddresses.get(address)}`;
     if (table.poolOf(address) === null) return 'is no longer in any pool';
     const other = table.holders(address).find((key) => key !== keyOf(service));

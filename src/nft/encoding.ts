@@ -1,4 +1,4 @@
-import { addressBytes, type IPFamily } from '../lib/address.ts';
+import { addressBytes, FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { successor } from './ranges.ts';
 
@@ -65,14 +65,11 @@ function ipv4Word(text: string, from: number): number | null {
 }
 
 function badAddress(text: string, family: IPFamily): FairleadError {
-  return new FairleadError(
-    `${JSON.stringify(text)} is not an ${family === 'ipv4' ? 'IPv4' : 'IPv6'} address`,
-    {
-      op: 'encode nf_tables element',
-      code: 'EINVAL',
-      object: text,
-    },
-  );
+  return new FairleadError(`${JSON.stringify(text)} is not an ${FAMILY_NAMES[family]} address`, {
+    op: 'encode nf_tables element',
+    code: 'EINVAL',
+    object: text,
+  });
 }
 
 export const wordsOf = (bytes: Uint8Array): number[] =>
@@ -87,9 +84,6 @@ export function wordsOfAddress(text: string, family: IPFamily): number[] {
   writeAddress(text, family, words, 0);
   return [...words];
 }
-
-/** Returns words as the hexadecimal text of their bytes. */
-export const hexOfWords = (words: ArrayLike<number>): string => hexOf(bytesOf(words));
 
 /** Returns words as a string, for comparisons and as the key of a Map: 16 bits per character. */
 export function wordsText(words: Uint32Array, at: number, count: number): string {

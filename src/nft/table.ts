@@ -234,7 +234,7 @@ export class Table {
 
   /**
    * Removes the table, also one of an earlier process. In two transactions: in a single one, the kernel removes the
-   * elements of maps some hundred microseconds before it unregisters the chains from their hooks (nf_tables_commit builds
+   * elements of maps a few hundred microseconds before it unregisters the chains from their hooks (nf_tables_commit builds
    * no new rules for deleted chains), and packets would pass the rules while the lookups fail. `settle` runs after each
    * transaction: when a chain is deleted, the kernel drops the packets that its rules have queued.
    */
