@@ -61,3 +61,10 @@ export function domain(text: string): string | null {
     ? null
     : 'is not a domain name';
 }
+
+/** Returns the problem of a text as the name of a Service, or null. */
+export function serviceName(text: string): string | null {
+  return /^[a-z0-9]([a-z0-9-]*[a-z0-9])?\/[a-z0-9]([a-z0-9-]*[a-z0-9])?$/.test(text)
+    ? null
+    : 'is not NAMESPACE/NAME of a Service';
+}

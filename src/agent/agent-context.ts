@@ -41,6 +41,8 @@ export interface FollowOptions<T> {
 
 /** The context that all parts of an agent share. */
 export interface AgentContext extends AgentOptions {
+  /** Milliseconds of the clock. */
+  readonly startedAt: number;
   readonly configuration: AgentConfiguration;
   readonly client: Client;
   /** The client with the right to the Leases of announced addresses, which a node's identity does not have. */

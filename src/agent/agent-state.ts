@@ -15,7 +15,7 @@ export interface AgentState {
   readonly version: string;
   readonly mode: Mode;
   readonly healthy: boolean;
-  /** Why it is not healthy, in words; null if unknown, or if it is. */
+  /** Why it is not healthy; null: it is, or the reason is unknown. */
   readonly problem: string | null;
   readonly frontends: number;
   /** ISO time, or null before the first programming. */

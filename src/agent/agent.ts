@@ -17,9 +17,9 @@ import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
-import { type FollowedNodes, followNodes, needsAllNodes } from './followed-nodes.ts';
+import { type FollowedNodes, followNodes, needsProxierRights } from './followed-nodes.ts';
 import { type IdentityOptions, joinCluster, keepClientCertificate } from './identity/node-identity.ts';
-import { createSliceTransform, trimService } from './informer-transforms.ts';
+import { createSliceTransform, PROXIED, trimService } from './informer-transforms.ts';
 import { API_SERVICE_SLICES, type KnownApiServers, openKnownApiServers } from './known-api-servers.ts';
 import { openLateNetwork } from './late-network.ts';
 import { startLoadBalancer } from './load-balancer-part.ts';
@@ -36,7 +36,7 @@ import {
   reportNodeProblems,
 } from './own-node.ts';
 import { startPods } from './pods-part.ts';
-import { mayReadPolicies, type PolicyPart, removeLeftPolicies, startPolicies } from './policy-part.ts';
+import { type PolicyPart, policyAccess, removeLeftPolicies, startPolicies } from './policy-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
 
 /** The folder of objects below the state directory, for a start without the API server. */
@@ -59,9 +59,10 @@ export interface Agent {
 /** Starts the enabled parts for the node whose network namespace this process is in. */
 export async function startAgent(configuration: AgentConfiguration, options: AgentOptions): Promise<Agent> {
   const { clock, random, logger, signal } = options;
+  const startedAt = clock.now();
   for (const warning of configuration.warnings) logger.warn({}, warning);
   const registry = new Registry();
-  const { onAnswer } = createProcessMetrics(registry, options.version);
+  const requests = createProcessMetrics(registry, options.version);
   const userAgent = `fairlead-agent/${options.version}`;
   mkdirSync(configuration.stateDir, { recursive: true, mode: 0o700 });
   const apiServers = openKnownApiServers(configuration.stateDir, logger);
@@ -73,7 +74,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
       { ...configuration, kubeconfig },
       {
         ...options,
-        onAnswer,
+        ...requests,
         known: apiServers.urls,
         onReturn: () => contactOf(client, { clock, logger }).wake(),
       },
@@ -104,6 +105,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   const cached: Pick<Informer<KubeObject>, 'cachedAt'>[] = [];
   const context: AgentContext = {
     ...options,
+    startedAt,
     configuration,
     client,
     announcer: announcer === null ? client : connect(announcer),
@@ -170,11 +172,13 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     const slices = wanted
       ? context.follow(RESOURCES.endpointSlices, {
           transform: createSliceTransform(),
-          cacheAs: 'endpointslices',
+          ...(dns
+            ? { cacheAs: 'endpointslices' }
+            : { labelSelector: PROXIED, cacheAs: 'proxied-endpointslices' }),
         })
       : null;
     // A node's identity has no right to EndpointSlices.
-    if (needsAllNodes(configuration)) {
+    if (needsProxierRights(configuration)) {
       apiServers.follow(slices ?? context.follow(RESOURCES.endpointSlices, API_SERVICE_SLICES));
     }
     const serviceCidrs = proxied
@@ -239,26 +243,24 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     if (dns && services && slices) {
       const gateways = podNetwork && known ? podGateways(known) : [];
       parts.push(startDns(context, dns, { services, slices, gateways, lateGateways }));
-      const startFallback = async (addresses: readonly string[]) => {
-        if (addresses.length === 0) return;
-        await startDnsFallback(context, {
-          nodes,
-          cluster: dns.addresses,
-          own: addresses,
+      const startFallback = (own: readonly string[]) =>
+        startDnsFallback(context, dns, {
+          nodes: network ? nodes : null,
+          ...{ services, slices, own },
           onChange: (others) => policies?.setNameServers([...dns.addresses, ...others]),
         });
-      };
-      parts.push(startFallback(gateways));
-      void lateGateways?.then(startFallback).catch((error: unknown) => {
-        if (!signal.aborted) logger.error({ err: error }, `DNS of other nodes: ${messageOf(error)}`);
+      if (!lateGateways) parts.push(startFallback(gateways));
+      lateGateways?.then(startFallback).catch((error: unknown) => {
+        if (!signal.aborted)
+          logger.error({ err: error }, `failed to program the DNS fallback: ${messageOf(error)}`);
       });
     }
     if (proxied && services && slices && serviceCidrs) {
       parts.push(
-        startProxyPart(context, proxied, { node, nodes, services, slices, serviceCidrs, policies }).then(
+        startProxyPart(context, proxied, { node, followed, services, slices, serviceCidrs, policies }).then(
           (started) => {
             proxy = started;
-            const sources = { part: started, nodes, services, slices, policies };
+            const sources = { part: started, followed, services, slices, policies };
             const socket = startControlSocket(context, sources);
             context.onClose(() => socket.close());
             const port = startCommands(context, sources);
@@ -277,7 +279,6 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     isStarted = true;
     logger.info({}, 'node is ready');
   };
-  const startedAt = clock.now();
   const nodeProblemNow = () =>
     configuration.pods
       ? null
@@ -369,7 +370,12 @@ async function startPolicyPart(
   { allNodes }: FollowedNodes,
 ): Promise<PolicyPart | null> {
   const { policy } = context.configuration;
-  if (policy?.enforce) return (await mayReadPolicies(context)) ? startPolicies(context, allNodes()) : null;
+  if (policy?.enforce) {
+    const access = await policyAccess(context);
+    return access === 'not-served'
+      ? null
+      : startPolicies(context, allNodes(), { isAllowed: access !== 'forbidden' });
+  }
   if (policy) await removeLeftPolicies();
   return null;
 }

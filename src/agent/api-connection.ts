@@ -9,7 +9,7 @@ import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { AgentConfiguration } from './configuration.ts';
 
-export interface ApiConnectionOptions extends Pick<TransportOptions, 'onAnswer'> {
+export interface ApiConnectionOptions extends Pick<TransportOptions, 'onAnswer' | 'onBody'> {
   readonly clock: Clock;
   /** 0 ≤ n < 1 */
   readonly random: () => number;
@@ -40,7 +40,7 @@ const UNACKNOWLEDGED_MS = 8000;
  */
 export function connectToApi(
   { kubeconfig, server, servers }: Pick<AgentConfiguration, 'kubeconfig' | 'server' | 'servers'>,
-  { clock, random, logger, known = () => [], onReturn = () => {}, onAnswer }: ApiConnectionOptions,
+  { clock, random, logger, known = () => [], onReturn = () => {}, onAnswer, onBody }: ApiConnectionOptions,
 ): Transport & { close(): void } {
   const configured = [...(server === null ? [] : [server]), ...servers];
   const following = {
@@ -74,6 +74,7 @@ export function connectToApi(
     open: (address) =>
       httpTransport(sourceOf(source, address), {
         ...(onAnswer === undefined ? {} : { onAnswer }),
+        ...(onBody === undefined ? {} : { onBody }),
         onConnect: limit,
         connectMs: () => (count > 1 ? CONNECT_MS : Number.POSITIVE_INFINITY),
       }),

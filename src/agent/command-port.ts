@@ -15,7 +15,7 @@ import {
   TOKEN_HEADER,
 } from './command-rights.ts';
 
-/** What the port carries out; each answers with JSON, except those that write to the response themselves. */
+/** The operations of the port; each answers with JSON, except those that write to the response themselves. */
 export interface CommandHandlers
   extends Record<Exclude<CommandOperation, 'flows' | 'capture' | 'trace'>, (body: unknown) => unknown> {
   /** These resolve when the reader has disconnected. */
@@ -42,7 +42,7 @@ const MAX_BODY_BYTES = 4 << 20;
 const HANDSHAKE_MS = 5000;
 const REQUEST_MS = 10_000;
 const IDLE_MS = 5000;
-/** Requests that are carried out at the same time, and streams of packets or flows. */
+/** Requests that are executed at the same time, and streams of packets or flows. */
 const MAX_RUNNING = 16;
 const MAX_STREAMS = 16;
 const KEEP_ALIVE_MS = 30_000;
@@ -110,7 +110,7 @@ function serve(
   request: IncomingMessage,
   response: ServerResponse,
 ): void {
-  // A connection that breaks off concerns only its client.
+  // A broken connection concerns only its client.
   request.on('error', () => {});
   response.on('error', () => {});
   // Inside the promise, so that a synchronous exception becomes a response too.
@@ -121,7 +121,7 @@ function serve(
       const { op, code, hint } = error instanceof FairleadError ? error : {};
       const status = error instanceof CommandRefused ? error.status : code === undefined ? 500 : 400;
       if (status === 500)
-        options.logger.error({ err: error }, `a command was not answered: ${messageOf(error)}`);
+        options.logger.error({ err: error }, `failed to answer a command: ${messageOf(error)}`);
       respond(response, status, { message: messageOf(error), op, code, hint });
     });
 }
@@ -155,7 +155,7 @@ async function answer(
   running.requests++;
   try {
     const body = method === 'POST' ? await readBody<unknown>(request, MAX_BODY_BYTES) : null;
-    if (operation === 'mode') logger.info({ user, operation, body }, 'carrying out a command');
+    if (operation === 'mode') logger.info({ user, operation, body }, 'executing a command');
     respond(response, 200, await handlers[operation](body));
   } finally {
     running.requests--;

@@ -1,5 +1,5 @@
 /** Below this path, an agent answers commands from other machines. */
-export const COMMAND_PORT_ROOT = '/fairlead/v1';
+const COMMAND_PORT_ROOT = '/fairlead/v1';
 
 /** The port if a pod of agents does not name another one in its annotation. */
 export const COMMAND_PORT = 10_268;
@@ -14,7 +14,7 @@ export const VIEWER = 'fairlead-viewer';
 export const OPERATOR = 'fairlead-operator';
 
 /**
- * Returns the audience of tokens for a node's agent. A token is of no use at other nodes, nor at the API server, so that
+ * Returns the audience of tokens for a node's agent. Other nodes and the API server do not accept the token, so that
  * a node from which it is stolen can do nothing with it.
  */
 export const audienceOf = (node: string): string => `fairlead-agent/${node}`;

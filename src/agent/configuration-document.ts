@@ -10,7 +10,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
     "The node's primary address. Absent: the first InternalIP of its Node object, else its first ExternalIP.",
   kubeconfig: "The kubeconfig file for the API server. Absent: the pod's service account.",
   bootstrapKubeconfig:
-    'A kubeconfig with a bootstrap token: while `kubeconfig` is missing or of no use, the agent requests a client certificate and writes `kubeconfig` (absent: a file in `stateDir`). Needs `pods`.',
+    'A kubeconfig with a bootstrap token: while `kubeconfig` is missing or unusable, the agent requests a client certificate and writes `kubeconfig` (absent: a file in `stateDir`). Needs `pods`.',
   server:
     'https://HOST:PORT of the API server, instead of the one in the kubeconfig or the pod. An agent in a pod needs it for its first start on a node: the Service address of the API server works only once an agent has programmed it.',
   servers:
@@ -31,7 +31,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
     "The prefix of pods' interface names, with detectLocalMode InterfaceNamePrefix.",
   'proxy.masqueradeAll': 'Masquerades all traffic to cluster IPs.',
   'proxy.masqueradeBit': 'The bit of the packet mark that requests masquerading.',
-  'proxy.localhostNodePorts': 'Node ports answer on 127.0.0.1 (IPv4).',
+  'proxy.localhostNodePorts': 'Node ports answer on loopback addresses of the node too (127.0.0.0/8, ::1).',
   'proxy.serviceCIDRs': 'Networks of cluster IPs, used while no ServiceCIDR object exists.',
   'proxy.ipvsScheduler': 'The default scheduler, for Services without their own.',
   'proxy.ipvsTimeouts': "Seconds after which IPVS expires idle connections; 0 keeps the kernel's value.",
@@ -64,11 +64,11 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   policy:
     'Enforces NetworkPolicies on this node, with any proxy and pod network; enabled by default if network is set.',
   'policy.enforce': 'false removes the rules of an earlier agent.',
-  pods: 'Runs pods, in place of a kubelet and its container runtime.',
+  pods: 'Runs pods, in place of a kubelet and its container runtime. Needs `network`.',
   'pods.cgroupParent': 'The parent control group of all pods.',
   'pods.maxPods': 'How many pods the node has room for; its pod network needs as many addresses.',
   'pods.port': "The port of the kubelet's HTTPS server.",
-  'pods.nodeAddresses': 'Addresses that the Node object reports. Empty: nodeAddress.',
+  'pods.nodeAddresses': 'Addresses that the Node object reports. Empty: nodeAddress, which must then be set.',
   'pods.serverTLSBootstrap':
     "Requests the kubelet server's certificate from the cluster (signer kubernetes.io/kubelet-serving), and renews it.",
   'pods.tlsCert': "PEM file of the kubelet server's certificate. Empty: self-signed.",
@@ -93,6 +93,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'dns.podRecords': 'DNS names of pods by address: none, for any address, or for existing pods only.',
   'dns.refuseAtOnce':
     "Lifts the kernel's rate limits for ICMP errors on this node, so that pods notice at once when no agent answers.",
+  'dns.fallbackService':
+    "NAMESPACE/NAME of a Service: its endpoints answer the node's pods while no agent runs here, if the agents of other nodes have no addresses in the pod network. Absent: the Service whose cluster IP is one of `addresses`.",
   loadBalancer: 'Announces addresses of Services of type LoadBalancer on the link.',
   'loadBalancer.interface':
     "The interface towards the clients. Absent: the interface with the node's address.",
@@ -119,7 +121,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   metricsBindAddress:
     'ADDRESS:PORT of /metrics, /proxyMode, /configz, /statusz and /flagz. Absent: not served.',
   commandsBindAddress:
-    'ADDRESS:PORT at which commands of other machines are answered (remote-commands.md), usually `0.0.0.0:10268`. Absent: not served.',
+    'ADDRESS:PORT at which commands of other machines are answered (remote-commands.md), usually `0.0.0.0:10268`. Needs `proxy`. Absent: not served.',
   bindFailureEnds: 'true: the agent exits if such an address is in use; false: it retries.',
 };
 

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
-import { type Cidr, familyOf, parseCidr } from '../lib/address.ts';
+import { type Cidr, familyOf, hostPort, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { CNI_TYPE, type CniInstallation } from '../network/cni/installation.ts';
 import type { ConntrackSettings } from '../proxy/conntrack-settings.ts';
@@ -14,6 +14,7 @@ import {
   nameServer,
   nodePortAddress,
   serverUrl,
+  serviceName,
 } from './address-fields.ts';
 import { COMMAND_PORT } from './command-rights.ts';
 import { readConntrack } from './conntrack-fields.ts';
@@ -148,6 +149,11 @@ export interface DnsConfiguration {
   readonly podRecords: 'disabled' | 'insecure' | 'verified';
   /** Lifts the kernel's rate limits for ICMP errors on this node, so that pods notice at once when no agent answers. */
   readonly refuseAtOnce: boolean;
+  /**
+   * "NAMESPACE/NAME" of the Service whose endpoints answer this node's pods while no agent runs here and no other node can;
+   * null: the Service with one of `addresses` as its cluster IP.
+   */
+  readonly fallbackService: string | null;
 }
 
 export interface LoadBalancerConfiguration {
@@ -202,7 +208,7 @@ export function readAgent(
   root.text('kind', 'AgentConfiguration');
   const common = {
     nodeName: nodeNameOf(root.text('nodeName', ''), environment),
-    nodeAddress: optionalAddress(root, 'nodeAddress'),
+    nodeAddress: optionalField(root, 'nodeAddress', address),
     kubeconfig: root.optionalText('kubeconfig'),
     bootstrapKubeconfig: root.optionalText('bootstrapKubeconfig'),
     server: root.optionalText('server'),
@@ -218,7 +224,12 @@ export function readAgent(
   const pods = root.optionalObject('pods', readPods);
   if (common.bootstrapKubeconfig !== null && pods === null)
     root.problem('bootstrapKubeconfig', 'needs pods: only an agent that runs pods joins as a node');
-  return {
+  if (pods !== null && pods.nodeAddresses.length === 0 && common.nodeAddress === null)
+    root.problem(
+      'pods.nodeAddresses',
+      'needs an address, or nodeAddress: the agent registers the Node with it',
+    );
+  const configuration = {
     ...common,
     ...joining(common),
     network,
@@ -232,6 +243,7 @@ export function readAgent(
       ttlSeconds: reader.number('ttlSeconds', 5, 0, 3600),
       podRecords: reader.choice('podRecords', ['disabled', 'insecure', 'verified'], 'disabled'),
       refuseAtOnce: reader.flag('refuseAtOnce', false),
+      fallbackService: optionalField(reader, 'fallbackService', serviceName),
     })),
     loadBalancer: root.optionalObject('loadBalancer', (reader) => ({
       interface: reader.optionalText('interface'),
@@ -243,9 +255,27 @@ export function readAgent(
     metricsBindAddress: bindAddress(root, 'metricsBindAddress', METRICS_PORT),
     commandsBindAddress: bindAddress(root, 'commandsBindAddress', COMMAND_PORT),
     bindFailureEnds: root.flag('bindFailureEnds', false),
-    warnings: [],
     configz: {},
   };
+  return { ...configuration, warnings: idleFields(configuration) };
+}
+
+/** Returns warnings about fields that have no effect because another one is absent. */
+function idleFields({
+  pods,
+  network,
+  proxy,
+  commandsBindAddress,
+}: Pick<AgentConfiguration, 'pods' | 'network' | 'proxy' | 'commandsBindAddress'>): string[] {
+  return [
+    // `cleanup --config` reads such a document for the control group of the pods.
+    ...(pods !== null && network === null
+      ? ['pods has no effect without network, which connects the pods: none is started']
+      : []),
+    ...(commandsBindAddress !== null && proxy === null
+      ? ['commandsBindAddress has no effect without proxy: commands ask about Services']
+      : []),
+  ];
 }
 
 /** Returns where the kubeconfig of a node that joins is: the configured file, or one in its state folder. */
@@ -341,9 +371,13 @@ function readPods(reader: FieldReader): PodsConfiguration {
   };
 }
 
-function optionalAddress(reader: FieldReader, field: string): string | null {
+function optionalField(
+  reader: FieldReader,
+  field: string,
+  problemOf: (text: string) => string | null,
+): string | null {
   const text = reader.optionalText(field);
-  const wrong = text === null ? null : address(text);
+  const wrong = text === null ? null : problemOf(text);
   if (wrong !== null) reader.problem(field, `${JSON.stringify(text)} ${wrong}`);
   return text;
 }
@@ -352,8 +386,7 @@ function optionalAddress(reader: FieldReader, field: string): string | null {
 function bindAddress(reader: FieldReader, field: string, port: number): string | null {
   const text = reader.optionalText(field);
   if (text === null) return null;
-  const family = familyOf(text);
-  if (family !== null) return family === 'ipv6' ? `[${text}]:${port}` : `${text}:${port}`;
+  if (familyOf(text) !== null) return hostPort({ ip: text, port });
   const wrong = bindProblem(text);
   if (wrong !== null) reader.problem(field, `${JSON.stringify(text)} ${wrong}`);
   return text;

@@ -3,19 +3,20 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { join } from 'node:path';
 import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
 import type { Informer } from '../kube/informer.ts';
-import type { EndpointSlice, Node, Service } from '../kube/types.ts';
+import type { EndpointSlice, Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { allows, type PolicyPacket } from '../policy/allows.ts';
 import type { AgentContext } from './agent-context.ts';
 import { agentState, badRequest, decidePackets, readBody, switchMode } from './agent-state.ts';
 import { answerExplain, type ExplainBody } from './explain-part.ts';
+import type { FollowedNodes } from './followed-nodes.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
 import type { PolicyPart } from './policy-part.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
 export interface ControlSources {
   readonly part: ProxyPart;
-  readonly nodes: Informer<Node>;
+  readonly followed: FollowedNodes;
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
   readonly policies: PolicyPart | null;
@@ -88,7 +89,8 @@ async function answer(
     case 'POST /decide-policies': {
       const { packets = [] } = await readBody<{ packets?: PolicyPacket[] }>(request);
       const { policies } = sources;
-      if (!policies) throw badRequest('this agent does not enforce network policies');
+      if (!policies || policies.isForbidden())
+        throw badRequest('this agent does not enforce network policies');
       await policies.programmed();
       return { verdicts: packets.map((packet) => allows(policies.table, packet)) };
     }

@@ -21,6 +21,11 @@ test('the kernel’s limits are lifted only if configured', () => {
   assert.equal(read({ refuseAtOnce: true })?.refuseAtOnce, true);
 });
 
+test('the Service of the name servers that answer in place of the agent is optional', () => {
+  assert.equal(read({})?.fallbackService, null);
+  assert.equal(read({ fallbackService: 'kube-system/dns' })?.fallbackService, 'kube-system/dns');
+});
+
 const refused: { name: string; dns: object; says: RegExp }[] = [
   {
     name: 'a name server without address',
@@ -36,6 +41,11 @@ const refused: { name: string; dns: object; says: RegExp }[] = [
     name: 'an invalid domain',
     dns: { stubDomains: { 'corp..example': [] } },
     says: /corp\.\.example: is not a domain name/,
+  },
+  {
+    name: 'a Service without its namespace',
+    dns: { fallbackService: 'dns' },
+    says: /dns\.fallbackService: "dns" is not NAMESPACE\/NAME/,
   },
   { name: 'no object', dns: { stubDomains: ['corp.example'] }, says: /dns\.stubDomains: must be an object/ },
   {

@@ -1,45 +1,61 @@
 import type { Informer } from '../kube/informer.ts';
-import type { Node } from '../kube/types.ts';
+import type { EndpointSlice, Node, Service } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
-import { openDnsFallback } from '../network/dns-fallback.ts';
+import { nameServerOfNode, openDnsFallback } from '../network/dns-fallback.ts';
 import type { AgentContext } from './agent-context.ts';
-import { nextNameServer, otherNameServers } from './name-servers.ts';
+import type { DnsConfiguration } from './configuration.ts';
+import { followDnsEndpoints } from './dns-endpoints.ts';
+import { chosenNameServers, nextNameServer, otherNameServers } from './name-servers.ts';
 
 /** Heartbeats of a large cluster's nodes arrive several times a second. */
 const FOLLOW_MS = 1000;
-/** The number of other nodes to which a node's queries are spread. */
-const NODES = 8;
+/** An endpoint that ends answers for longer than this. */
+const ENDPOINTS_MS = 100;
+/** The number of name servers to which a node's queries are spread. */
+const SERVERS = 8;
 
 export interface FallbackSources {
-  readonly nodes: Informer<Node>;
-  /** The cluster DNS addresses. */
-  readonly cluster: readonly string[];
+  /** Null: the agents have no addresses in the pod network. */
+  readonly nodes: Informer<Node> | null;
+  readonly services: Informer<Service>;
+  readonly slices: Informer<EndpointSlice>;
   /** The addresses on which this node answers other nodes' pods. */
   readonly own: readonly string[];
   /** Called with the addresses of the other nodes after each change. */
   readonly onChange: (others: readonly string[]) => void;
 }
 
-/** Keeps the rules by which other nodes answer this node's pods while no agent runs here; they stay when the agent ends. */
+/**
+ * Keeps the rules by which others answer this node's pods while no agent runs here: the agents of other nodes, or, if
+ * there are none, the endpoints of a Service. The rules stay when the agent ends.
+ */
 export async function startDnsFallback(
   context: AgentContext,
-  { nodes, cluster, own, onChange }: FallbackSources,
+  dns: DnsConfiguration,
+  { nodes, services, slices, own, onChange }: FallbackSources,
 ): Promise<void> {
   const { clock, configuration, signal } = context;
+  const { nodeName } = configuration;
   const logger = context.logger.child({ part: 'dns' });
   const fallback = openDnsFallback({ clock, logger });
   context.onClose(() => fallback.close());
   let known: string | null = null;
+  let knownNodes: string | null = null;
   const write = () => {
-    const all = nodes.list();
-    const others = otherNameServers(configuration.nodeName, all, NODES);
-    const next = nextNameServer(configuration.nodeName, all);
-    const state = [...others, ...next].join();
+    const all = nodes?.list() ?? [];
+    const ofNodes = otherNameServers(nodeName, all, SERVERS);
+    const next = nextNameServer(nodeName, all);
+    const others =
+      ofNodes.length > 0 ? ofNodes.map(nameServerOfNode) : chosenNameServers(nodeName, endpoints(), SERVERS);
+    if (ofNodes.join() !== knownNodes) {
+      knownNodes = ofNodes.join();
+      onChange(ofNodes);
+    }
+    const state = JSON.stringify([others, next]);
     if (state === known) return;
     known = state;
-    onChange(others);
     try {
-      fallback.write({ cluster, own, others, next });
+      fallback.write({ cluster: dns.addresses, own, others, next });
     } catch (error) {
       logger.warn(
         { err: error },
@@ -47,16 +63,31 @@ export async function startDnsFallback(
       );
     }
   };
-  await nodes.synced;
-  if (signal.aborted) return;
-  write();
-  let cancel: (() => void) | null = null;
-  const later = () => {
-    cancel ??= clock.after(FOLLOW_MS, () => {
-      cancel = null;
+  let due = Number.POSITIVE_INFINITY;
+  let cancel = () => {};
+  let isStarted = false;
+  const within = (ms: number) => () => {
+    if (!isStarted || clock.now() + ms >= due) return;
+    cancel();
+    due = clock.now() + ms;
+    cancel = clock.after(ms, () => {
+      due = Number.POSITIVE_INFINITY;
       write();
     });
   };
-  nodes.handle({ onAdd: later, onUpdate: later, onDelete: later });
-  context.onClose(() => cancel?.());
+  const endpoints = followDnsEndpoints({
+    services,
+    slices,
+    cluster: dns.addresses,
+    service: dns.fallbackService,
+    node: nodeName,
+    onChange: within(ENDPOINTS_MS),
+  });
+  await Promise.all([nodes?.synced, services.synced, slices.synced]);
+  if (signal.aborted) return;
+  isStarted = true;
+  write();
+  const later = within(FOLLOW_MS);
+  nodes?.handle({ onAdd: later, onUpdate: later, onDelete: later });
+  context.onClose(() => cancel());
 }

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { createForwarder, type Forwarder } from '../dns/forwarder.ts';
 import { createDnsMetrics } from '../dns/metrics.ts';
 import { upstreamsFromResolvConf } from '../dns/resolv-conf.ts';
-import { type DnsListener, type DnsServer, startDnsServer } from '../dns/server.ts';
+import { type DnsListener, type DnsServer, type DnsServerOptions, startDnsServer } from '../dns/server.ts';
 import { createZone, type Zone } from '../dns/zone.ts';
 import { type PassedSocket, takePassedSockets } from '../kernel/passed-sockets.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
@@ -19,7 +19,8 @@ import type { Logger } from '../lib/log.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { DnsConfiguration } from './configuration.ts';
 
-const DNS_PORT = 53;
+/** Where name servers answer. */
+export const DNS_PORT = 53;
 const RESOLV_CONF = '/etc/resolv.conf';
 /** How often resolv.conf is reread: DHCP clients and administrators change it. */
 const RESOLV_CONF_MS = 10_000;
@@ -41,26 +42,26 @@ export interface DnsSources {
 /** Records the addresses added to the loopback device, so that `cleanup` can remove them. */
 export const DNS_ADDRESSES_FILE = 'dns-addresses';
 
-/** Serves DNS on the cluster DNS addresses, which are added to the node, so that pods reach it without translation. */
-export async function startDns(
-  context: AgentContext,
+/** What the answers need of an agent, or of a name server in a pod. */
+export type DnsContext = Pick<
+  AgentContext,
+  'configuration' | 'logger' | 'signal' | 'random' | 'clock' | 'registry' | 'follow' | 'onClose'
+>;
+
+/** The answers of a name server. */
+export interface DnsAnswers {
+  readonly common: Pick<DnsServerOptions, 'zone' | 'forwarder' | 'metrics' | 'logger'>;
+  /** Resolves when all objects are known; rejects if the signal aborts before. */
+  readonly known: Promise<void>;
+}
+
+/** Prepares the answers to queries. `own`: the addresses of this name server, which it does not ask. */
+export function prepareAnswers(
+  context: DnsContext,
   dns: DnsConfiguration,
-  { services, slices, gateways, lateGateways }: DnsSources,
-): Promise<DnsServer> {
-  const { configuration, logger, signal, random, clock, registry } = context;
-  const passed = takePassedSockets();
-  const socket = openRouteSocket();
-  try {
-    const loopback = getLink(socket, 'lo');
-    for (const address of dns.addresses) {
-      if (loopback)
-        addAddress(socket, { device: loopback.index, address, prefix: address.includes(':') ? 128 : 32 });
-    }
-  } finally {
-    socket.close();
-  }
-  replaceFile(join(configuration.stateDir, DNS_ADDRESSES_FILE), dns.addresses.join('\n'));
-  if (dns.refuseAtOnce) refuseAtOnce(logger);
+  { services, slices, own }: Pick<DnsSources, 'services' | 'slices'> & { readonly own: readonly string[] },
+): DnsAnswers {
+  const { configuration, logger, random, clock, registry } = context;
   const metrics = createDnsMetrics(registry);
   const networks = [
     ...(configuration.proxy?.serviceCidrs ?? []),
@@ -88,7 +89,6 @@ export async function startDns(
   });
   const synced: Promise<unknown>[] = [services.synced, slices.synced];
   if (dns.podRecords === 'verified') synced.push(followPods(context, zone));
-  const own = [...dns.addresses, ...gateways];
   const fromNode = dns.upstreams.length === 0;
   const upstreams = fromNode ? upstreamsFromResolvConf(readOptional(RESOLV_CONF), own) : [...dns.upstreams];
   const forwarder = createForwarder({
@@ -103,8 +103,32 @@ export async function startDns(
   if (fromNode) followResolvConf(context, forwarder, upstreams, own);
   const known = Promise.all(synced).then(() => zone.setSynced(true));
   known.catch(() => {});
+  return { common: { zone, forwarder, metrics, logger: logger.child({ part: 'dns' }) }, known };
+}
+
+/** Serves DNS on the cluster DNS addresses, which are added to the node, so that pods reach it without translation. */
+export async function startDns(
+  context: AgentContext,
+  dns: DnsConfiguration,
+  { services, slices, gateways, lateGateways }: DnsSources,
+): Promise<DnsServer> {
+  const { configuration, logger, signal, clock } = context;
+  const passed = takePassedSockets();
+  const socket = openRouteSocket();
+  try {
+    const loopback = getLink(socket, 'lo');
+    for (const address of dns.addresses) {
+      if (loopback)
+        addAddress(socket, { device: loopback.index, address, prefix: address.includes(':') ? 128 : 32 });
+    }
+  } finally {
+    socket.close();
+  }
+  replaceFile(join(configuration.stateDir, DNS_ADDRESSES_FILE), dns.addresses.join('\n'));
+  if (dns.refuseAtOnce) refuseAtOnce(logger);
+  const own = [...dns.addresses, ...gateways];
+  const { common, known } = prepareAnswers(context, dns, { services, slices, own });
   await Promise.race([known, pause(clock, SILENCE_MS, signal)]);
-  const common = { zone, forwarder, metrics, logger: logger.child({ part: 'dns' }) };
   const server = await startDnsServer({
     ...common,
     listeners: dns.addresses.map((address) => listenerOn(address, passed)),
@@ -166,7 +190,7 @@ function refuseAtOnce(logger: Logger): void {
 }
 
 /** Keeps the zone's table of all pods of the cluster and their addresses. */
-function followPods(context: AgentContext, zone: Zone): Promise<unknown> {
+function followPods(context: DnsContext, zone: Zone): Promise<unknown> {
   const pods = context.follow(RESOURCES.pods, {
     cacheAs: 'dns-pods',
     fieldSelector: 'status.phase!=Succeeded,status.phase!=Failed',
@@ -193,7 +217,7 @@ function followPods(context: AgentContext, zone: Zone): Promise<unknown> {
 
 /** Watches the node's name servers for changes. */
 function followResolvConf(
-  { clock, logger, signal }: AgentContext,
+  { clock, logger, signal }: DnsContext,
   forwarder: Forwarder,
   first: readonly string[],
   own: readonly string[],

@@ -1,12 +1,13 @@
 import type { Client } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../kube/load-balancer.ts';
-import { type Lease, type Pod, RESOURCES } from '../kube/types.ts';
+import { type EndpointSlice, keyOf, type Lease, type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { explain } from '../observe/explain.ts';
 import type { ExplainRequest, ExplainView, Explanation, LinkHost } from '../observe/explain-view.ts';
 import { type Fact, knownFacts } from '../observe/facts.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { ControlSources } from './control-socket.ts';
+import { NOT_PROXIED } from './informer-transforms.ts';
 
 /** The body of POST /explain. */
 export interface ExplainBody extends ExplainRequest {
@@ -51,28 +52,46 @@ export async function answerExplain(
     throw new FairleadError('from and to are needed', { op: 'ask the agent', code: 'bad-request' });
   }
   const listed = objects ?? (await listObjectsToExplain(context.client, context.announcer));
-  return explain(explainView(context, sources, hosts, facts, listed), { from, to, family, entry });
+  const [nodes, others] = await Promise.all([sources.followed.list(), listOtherSlices(context)]);
+  const slices = [...sources.slices.list(), ...others];
+  const view = explainView(context, sources, { ...listed, nodes, slices }, { hosts, facts });
+  return explain(view, { from, to, family, entry });
+}
+
+/** Lists the EndpointSlices that an agent without DNS does not watch. */
+async function listOtherSlices({ configuration, client }: AgentContext): Promise<EndpointSlice[]> {
+  if (configuration.dns) return [];
+  const lists = await Promise.all(
+    NOT_PROXIED.map((labelSelector) => client.list(RESOURCES.endpointSlices, { labelSelector })),
+  );
+  // A slice may have both labels.
+  const found = new Map(lists.flatMap(({ items }) => items.map((one) => [keyOf(one), one])));
+  return [...found.values()];
+}
+
+interface ExplainObjects extends ListedObjects {
+  readonly nodes: readonly Node[];
+  readonly slices: readonly EndpointSlice[];
 }
 
 function explainView(
   { configuration }: AgentContext,
-  { part, nodes, services, slices, policies }: ControlSources,
-  hosts: readonly LinkHost[],
-  facts: readonly Fact[],
-  { pods, leases }: ListedObjects,
+  { part, services, policies }: ControlSources,
+  { pods, nodes, slices, leases }: ExplainObjects,
+  { hosts, facts }: Pick<ExplainBody, 'hosts' | 'facts'>,
 ): ExplainView {
   const here = configuration.nodeName;
   return {
     services: () => services.list(),
-    slices: () => slices.list(),
+    slices: () => slices,
     pods: () => pods,
-    nodes: () => nodes.list(),
+    nodes: () => nodes,
     map: (node) => (node === here ? part.proxy.map : null),
     mode: (node) => (node === here ? part.mode : null),
     locate: (node, frontend, packet) => (node === here ? part.proxy.dataplane.locate(frontend, packet) : []),
     facts: knownFacts(facts),
     hosts,
-    policies: () => policies?.table ?? null,
+    policies: () => (policies && !policies.isForbidden() ? policies.table : null),
     entryNode: (address) => announcingNode(leases, address),
   };
 }

@@ -245,7 +245,7 @@ const UNITS: Readonly<Record<string, number>> = {
 };
 
 /** Parses a duration in Go's notation ("1h2m3.5s") to milliseconds; returns null if it is invalid. */
-export function parseDuration(text: string): number | null {
+function parseDuration(text: string): number | null {
   if (text === '0') return 0;
   if (!/^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$/.test(text)) return null;
   let total = 0;

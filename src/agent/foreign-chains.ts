@@ -128,7 +128,7 @@ async function restore(file: string, input: string): Promise<void> {
   child.stdin.end(input);
   const [status] = (await once(child, 'close')) as [number | null];
   if (status === 0) return;
-  throw new FairleadError(`${file}: ${message.trim() || `it ended with status ${status}`}`, {
+  throw new FairleadError(`${file}: ${message.trim() || `exited with status ${status}`}`, {
     op: 'remove chains of another proxy',
     code: 'ended',
   });

@@ -12,7 +12,7 @@ import type { Clock } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 
-/** A proxy that translates Services by virtual servers of IPVS, as it names what it makes. */
+/** A proxy that translates Services by virtual servers of IPVS, with the names of its objects. */
 export interface IpvsProxy {
   readonly name: string;
   /** The device with the Services' addresses. */

@@ -1,5 +1,13 @@
 import type { EndpointSlice, Node, ObjectMeta, Service, SliceEndpoint } from '../kube/types.ts';
 
+/** Labels of EndpointSlices that no proxy here needs: of headless Services, and of Services for another proxy (KEP-2447). */
+export const NOT_PROXIED = [
+  'service.kubernetes.io/headless',
+  'service.kubernetes.io/service-proxy-name',
+] as const;
+/** The selector of the others, as in kube-proxy; DNS needs all. */
+export const PROXIED = NOT_PROXIED.map((label) => `!${label}`).join();
+
 /**
  * Transforms that informers apply before they store an object. A large cluster has a hundred thousand endpoints, and
  * every node a copy of them: fields that no part of the agent reads are dropped, and equal texts are shared. A field of

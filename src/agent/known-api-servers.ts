@@ -4,19 +4,19 @@ import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice } from '../kube/types.ts';
-import { familyOf } from '../lib/address.ts';
+import { familyOf, hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 
 /** The file in the state directory with the addresses of the API servers. */
 const FILE = 'api-servers.json';
 /** The Service of the API servers. */
 const API_SERVICE = { namespace: 'default', name: 'kubernetes' } as const;
-const SERVICE_LABEL = 'kubernetes.io/service-name';
 /** The EndpointSlices of that Service, for a process that follows no others. A stricter cluster may forbid them. */
 export const API_SERVICE_SLICES = {
   namespace: API_SERVICE.namespace,
-  labelSelector: `${SERVICE_LABEL}=${API_SERVICE.name}`,
+  labelSelector: `${SERVICE_NAME_LABEL}=${API_SERVICE.name}`,
   optional: true,
 } as const;
 
@@ -36,7 +36,7 @@ export function openKnownApiServers(stateDir: string, logger: Logger): KnownApiS
   let isUnwritten = false;
   const change = (slice: EndpointSlice, isThere: boolean) => {
     const { name = '', namespace, labels } = slice.metadata ?? {};
-    if (namespace !== API_SERVICE.namespace || labels?.[SERVICE_LABEL] !== API_SERVICE.name) return;
+    if (namespace !== API_SERVICE.namespace || labels?.[SERVICE_NAME_LABEL] !== API_SERVICE.name) return;
     if (isThere) slices.set(name, slice);
     else slices.delete(name);
     const found = apiServerUrls([...slices.values()]);
@@ -67,7 +67,7 @@ export function openKnownApiServers(stateDir: string, logger: Logger): KnownApiS
 }
 
 /** Returns the addresses in EndpointSlices of the API servers' Service, sorted. */
-export function apiServerUrls(slices: readonly EndpointSlice[]): string[] {
+function apiServerUrls(slices: readonly EndpointSlice[]): string[] {
   const urls = slices.flatMap(({ ports, endpoints }) => {
     const port = (ports ?? []).find(({ name, port }) => name === 'https' && port) ?? ports?.[0];
     if (!port?.port) return [];
@@ -79,9 +79,7 @@ export function apiServerUrls(slices: readonly EndpointSlice[]): string[] {
 }
 
 function urlOf(address: string, port: number): string[] {
-  const family = familyOf(address);
-  if (family === null) return [];
-  return [`https://${family === 'ipv6' ? `[${address}]` : address}:${port}`];
+  return familyOf(address) === null ? [] : [`https://${hostPort({ ip: address, port })}`];
 }
 
 function readUrls(file: string, logger: Logger): readonly string[] {

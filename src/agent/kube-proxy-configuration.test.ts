@@ -102,6 +102,12 @@ const MEANT: readonly [
     ['configuration fields without effect here: winkernel.enableDSR, clientConnection.qps, featureGates.Foo'],
   ],
   [
+    'settings of a log that is one stream',
+    'logging: {flushFrequency: 1s, vmodule: [{filePattern: a, verbosity: 4}], options: {json: {splitStream: true}}}',
+    (c) => c.warnings,
+    ['configuration fields without effect here: logging.options, logging.vmodule'],
+  ],
+  [
     'unknown fields, which kube-proxy ignores with a warning',
     'foo: 1\niptables: {bar: 1}',
     (c) => c.warnings,

@@ -38,6 +38,9 @@ export function readKubeProxyConfiguration(
       changedFields(full, field),
     ),
     ...changedFields(full, 'clientConnection').filter((field) => field !== 'clientConnection.kubeconfig'),
+    // The log is one stream of JSON lines, written at once.
+    ...changedFields(full, 'logging').filter((field) => field === 'logging.options'),
+    ...(hasItems((full['logging'] as { vmodule?: unknown } | null)?.vmodule) ? ['logging.vmodule'] : []),
     ...Object.keys((full['featureGates'] ?? {}) as object).map((gate) => `featureGates.${gate}`),
     ...(full['windowsRunAsService'] === true ? ['windowsRunAsService'] : []),
   ];
@@ -163,6 +166,8 @@ function readSection(root: FieldReader, field: 'iptables' | 'nftables' | 'ipvs',
     };
   });
 }
+
+const hasItems = (value: unknown): boolean => Array.isArray(value) && value.length > 0;
 
 function readDetection(reader: FieldReader, field: string, isNeeded: boolean): string {
   const value = reader.text(field, '');

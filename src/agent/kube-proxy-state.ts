@@ -89,7 +89,7 @@ export async function findKubeProxyState({ mode, families, excluded }: Programme
  * Removes kube-proxy's state, after this agent has programmed its own rules: open connections keep their translation,
  * which is in connection tracking. Resolves to a list of the removed items, for the log.
  */
-export async function removeKubeProxyState(
+async function removeKubeProxyState(
   state: KubeProxyState,
   { mode, families }: Programmed,
   clock: Clock,

@@ -21,16 +21,16 @@ const RETRY_MS = 5000;
  */
 export async function openLateNetwork<N>(options: LateNetworkOptions<N>): Promise<N> {
   const { nodes, name, lacks, open, onProblem, clock, logger, signal } = options;
-  let said = '';
-  const say = (problem: string) => {
-    if (problem === said) return;
-    said = problem;
+  let reported = '';
+  const report = (problem: string) => {
+    if (problem === reported) return;
+    reported = problem;
     onProblem(`the pod network is not open: ${problem}`);
     logger.warn({}, `the pod network is not open: ${problem}`);
   };
   const isComplete = (node: Node | undefined) => {
     const problem = lacks(node);
-    if (problem !== null) say(problem);
+    if (problem !== null) report(problem);
     return problem === null;
   };
   isComplete(nodes.get(name));
@@ -42,7 +42,7 @@ export async function openLateNetwork<N>(options: LateNetworkOptions<N>): Promis
       logger.info({}, 'the pod network is open now');
       return network;
     } catch (error) {
-      say(messageOf(error));
+      report(messageOf(error));
     }
     await pause(clock, RETRY_MS, signal);
     signal.throwIfAborted();

@@ -37,7 +37,7 @@ export async function startLoadBalancer(
   });
   let link: Link | null = null;
   let announcer: LinkAnnouncer | null = null;
-  const say = (keys: readonly string[], type: 'Normal' | 'Warning', reason: string, message: string) => {
+  const report = (keys: readonly string[], type: 'Normal' | 'Warning', reason: string, message: string) => {
     for (const key of keys) {
       const service = services.get(key);
       if (service) events.event(service, type, reason, message, RESOURCES.services);
@@ -63,7 +63,7 @@ export async function startLoadBalancer(
     onStarted(address, keys, before) {
       const how = `${address.includes(':') ? 'neighbour discovery' : 'ARP'} on ${link?.name}`;
       const from = before === '' ? '' : `; ${before} announced it before`;
-      say(keys, 'Normal', 'AddressAnnounced', `${nodeName} announces ${address} by ${how}${from}`);
+      report(keys, 'Normal', 'AddressAnnounced', `${nodeName} announces ${address} by ${how}${from}`);
     },
   });
   const conflicts = new Set<string>();
@@ -77,9 +77,9 @@ export async function startLoadBalancer(
         if (conflicts.has(known)) return;
         conflicts.add(known);
         clock.after(CONFLICT_MS, () => conflicts.delete(known));
-        const message = `${mac} on ${next.name} claims ${address} too`;
+        const message = `${mac} on ${next.name} also uses ${address}`;
         logger.warn({ address, mac }, message);
-        say(speaker.servicesOf(address), 'Warning', 'AddressConflict', message);
+        report(speaker.servicesOf(address), 'Warning', 'AddressConflict', message);
       },
       onError: (error) => logger.warn({ err: error }, error.message),
     });
@@ -88,8 +88,8 @@ export async function startLoadBalancer(
     const found = findDevice(settings.interface, nodes.get(nodeName));
     const usable = found?.up && found.carrier ? found : null;
     if (link && usable && link.index === usable.index && link.mac === usable.mac) return;
-    if (!link && !usable && announcer === null && told) return;
-    told = true;
+    if (!link && !usable && announcer === null && isReported) return;
+    isReported = true;
     announcer?.close();
     announcer = null;
     link = usable;
@@ -105,7 +105,7 @@ export async function startLoadBalancer(
     }
     speaker.setAnnouncer(announcer);
   };
-  let told = false;
+  let isReported = false;
   follow();
   const watch = watchNetwork(['link', 'address'], (event) => {
     // Events of pods' devices are frequent.

@@ -15,7 +15,7 @@ import { availableModes } from './dataplanes.ts';
 export const MODE_ANNOTATION = 'fairlead.dev/mode';
 /** The file with the mode that wrote to the kernel, so that the next run can remove its rules. */
 export const MODE_FILE = 'proxy-mode';
-/** How often the rules of an agent that has not ended yet are tried again to be removed. */
+/** The interval of attempts to remove the rules of an agent that has not ended yet. */
 const OWNED_MS = 1000;
 
 export interface ModeSwitchOptions {
@@ -126,7 +126,10 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
           await change(checkMode(wanted));
         } catch (error) {
           failed = wanted;
-          logger.error({ err: error, wanted }, `mode stays ${mode}: ${messageOf(error)}`);
+          logger.error(
+            { err: error, wanted },
+            `failed to switch to mode ${wanted}, ${mode} stays: ${messageOf(error)}`,
+          );
           events.event(node(), 'Warning', 'ModeNotSwitched', messageOf(error), RESOURCES.nodes);
         }
       });
@@ -138,7 +141,7 @@ export function createModeSwitch(options: ModeSwitchOptions): ModeSwitch {
         // First: rules that the next agent does not know of would stay.
         replaceFile(file, other);
         await program(next, save);
-        logger.info({ mode, standIn: other }, 'the agent ends: another mode handles new connections');
+        logger.info({ mode, standIn: other }, 'the agent is ending: another mode handles new connections');
       }),
     async removeEarlier(openEarlier) {
       const remove = async () => {

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Node } from '../kube/types.ts';
-import { fallbackNameServers, nextNameServer, otherNameServers } from './name-servers.ts';
+import { nameServerOfNode } from '../network/dns-fallback.ts';
+import { chosenNameServers, fallbackNameServers, nextNameServer, otherNameServers } from './name-servers.ts';
 
 const node = (
   number: number,
@@ -51,4 +52,12 @@ test('if no other node is ready, those that are not are asked', () => {
 test('a single node has no next one', () => {
   assert.deepEqual(nextNameServer('node-1', [node(1)]), []);
   assert.deepEqual(otherNameServers('node-1', [node(1)], 8), []);
+});
+
+test('of many name servers in pods, each node chooses some, and not all nodes the same', () => {
+  const all = Array.from({ length: 20 }, (_, i) => nameServerOfNode(`10.244.1.${i}`));
+  const chosen = (here: string) => chosenNameServers(here, all, 8).map(({ address }) => address);
+  assert.deepEqual(chosen('node-1'), chosen('node-1'));
+  assert.equal(new Set(chosen('node-1')).size, 8);
+  assert.notDeepEqual(chosen('node-1').sort(), chosen('node-2').sort());
 });

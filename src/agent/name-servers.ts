@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Node } from '../kube/types.ts';
 import { addressAt, familyOf, parseCidr } from '../lib/address.ts';
+import type { OtherNameServer } from '../network/dns-fallback.ts';
 
 /** Together with the node's own server they fill resolv.conf (resolv.conf(5), MAXNS). */
 const MAX_SERVERS = 2;
@@ -30,7 +31,7 @@ export function otherNameServers(here: string, nodes: Iterable<Node>, count: num
   return rankedNodes(here, nodes).map(podGateways).slice(0, count).flat();
 }
 
-/** Returns the name server of the next node by name, of all families: following it from node to node meets all nodes. */
+/** Returns the name server of the next node by name, of all families: following it from node to node reaches all nodes. */
 export function nextNameServer(here: string, nodes: Iterable<Node>): string[] {
   const nameOf = (node: Node) => node.metadata?.name ?? '';
   let first: Node | null = null;
@@ -55,10 +56,24 @@ function preferReady(nodes: readonly Node[]): readonly Node[] {
 }
 
 /** Returns the other nodes that are ready (if there is none, all others), in an order that differs from node to node. */
-function rankedNodes(here: string, nodes: Iterable<Node>): Node[] {
+const rankedNodes = (here: string, nodes: Iterable<Node>): Node[] =>
+  ranked(
+    here,
+    preferReady([...nodes].filter((node) => isOther(here, node))),
+    ({ metadata }) => metadata?.name ?? '',
+  );
+
+/** Returns up to `count` of the name servers in pods; which ones differs from node to node. */
+export const chosenNameServers = (
+  here: string,
+  servers: readonly OtherNameServer[],
+  count: number,
+): OtherNameServer[] => ranked(here, servers, ({ address }) => address).slice(0, count);
+
+function ranked<T>(here: string, all: readonly T[], nameOf: (one: T) => string): T[] {
   const rank = (name: string) => createHash('sha256').update(`${here}\0${name}`).digest('hex');
-  return preferReady([...nodes].filter((node) => isOther(here, node)))
-    .map((node) => ({ node, rank: rank(node.metadata?.name ?? '') }))
+  return all
+    .map((one) => ({ one, rank: rank(nameOf(one)) }))
     .sort((a, b) => (a.rank < b.rank ? -1 : 1))
-    .map(({ node }) => node);
+    .map(({ one }) => one);
 }

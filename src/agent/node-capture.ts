@@ -50,7 +50,7 @@ export type CaptureLine =
   | { readonly type: 'lost'; readonly count: number }
   | { readonly type: 'error'; readonly message: string };
 
-/** The most pods of this node whose devices are observed; a tap of each has a buffer of 16 MiB. */
+/** The maximum number of pods of this node whose devices are observed; a tap of each has a buffer of 16 MiB. */
 export const MAX_CAPTURED_PODS = 8;
 const MAX_CAPTURES = 2;
 const MAX_SNAP_BYTES = 65_535;

@@ -28,7 +28,7 @@ export function reportNodeLosses({ nodes, name, address, event }: NodeEventsOpti
       }
       if (address === null && addressesOf(before).length > 0 && addressesOf(node).length === 0) {
         const message =
-          'the Node has no InternalIP or ExternalIP any more: Services are programmed without node-dependent features';
+          'the Node no longer has an InternalIP or ExternalIP: Services are programmed without node-dependent features';
         warn(node, 'NodeAddressLost', message);
       }
     },

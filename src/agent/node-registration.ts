@@ -72,7 +72,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
       .patch(RESOURCES.nodes, nodeName, 'merge', { metadata: { labels } })
       .catch(async (fault: unknown) => {
         if (!isServerFault(fault)) throw fault;
-        logger.warn({}, `labels of the node not written: ${messageOf(fault)}`);
+        logger.warn({}, `failed to write the node's labels: ${messageOf(fault)}`);
         return await client.get(RESOURCES.nodes, nodeName);
       });
     uid = adopted.metadata?.uid ?? '';
@@ -88,7 +88,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
       await write();
     } catch (error) {
       if (!isServerFault(error)) throw error;
-      logger.warn({}, `node status not written: ${messageOf(error)}`);
+      logger.warn({}, `failed to write the node's status: ${messageOf(error)}`);
     }
   };
   await tryToWrite();

@@ -210,7 +210,7 @@ function createTraceWriter(
   const text = 'id' in observed ? datagramText(observed.id) : null;
   const numbers = new Map<ObservedDevice, number>();
   const counted = new Map<string, number>();
-  let told: SocketResult = 'open';
+  let reported: SocketResult = 'open';
   let dropped = 0;
   const write = (line: TraceLine) => {
     if (!response.writableEnded) response.write(`${JSON.stringify(line)}\n`);
@@ -231,8 +231,8 @@ function createTraceWriter(
     }
   };
   const writeResult = (result: SocketResult) => {
-    if (result === told) return;
-    told = result;
+    if (result === reported) return;
+    reported = result;
     write({ type: 'result', result });
   };
   /** Counters that have risen since the last call, by how much since the beginning. */
@@ -255,7 +255,7 @@ function createTraceWriter(
       }
       write({ type: 'start', timeNs: String(BigInt(Date.now()) * 1_000_000n) });
     },
-    /** Sends what is observed until `ended` resolves. Throws FairleadError if a place cannot be observed any more. */
+    /** Sends what is observed until `ended` resolves. Throws FairleadError if a place can no longer be observed. */
     async follow(observation: NodeObservation, ended: Promise<void>): Promise<void> {
       let isOver = false;
       ended.then(() => {

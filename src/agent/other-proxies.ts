@@ -183,7 +183,7 @@ export async function adoptOtherServers(found: readonly OtherProxyState[]): Prom
 }
 
 /**
- * Removes what stopped products would go on translating, after this agent has programmed its own rules. Resolves to a line
+ * Removes the state by which stopped products would still translate packets, after this agent has programmed its own rules. Resolves to a line
  * for each. Names in one warning what stays, because it may carry pods' traffic. Failures are only logged.
  */
 export async function takeOverFromOthers(
@@ -205,7 +205,8 @@ export async function takeOverFromOthers(
     }
     rest.push(...remainderOf(state));
   }
-  if (removed.length > 0) logger.info({ removed }, 'removed what other proxies would go on translating');
+  if (removed.length > 0)
+    logger.info({ removed }, 'removed the state by which stopped proxies would still translate packets');
   if (rest.length > 0) logger.warn({ rest }, 'the pod network of a stopped product stays on this node');
   return removed;
 }

@@ -43,11 +43,11 @@ export function reportNodeProblems(
   options: Pick<OwnNodeOptions, 'nodes' | 'name' | 'address' | 'logger'>,
 ): () => void {
   const { nodes, name, address, logger } = options;
-  let said: string | null = null;
+  let reported: string | null = null;
   const look = () => {
     const problem = nodeProblem(nodes.get(name), name, address);
-    if (problem === said) return;
-    said = problem;
+    if (problem === reported) return;
+    reported = problem;
     if (problem === null) logger.info({}, `Node ${name} and its address are known now`);
     else {
       logger.warn(

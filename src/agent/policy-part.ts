@@ -3,7 +3,6 @@ import { Counter, Gauge, Histogram } from 'prom-client';
 import type { ProxyPolicies } from '../dataplane/userspace/pool-listeners.ts';
 import { hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
-import { missingRule } from '../kube/missing-rule.ts';
 import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
 import type { IPFamily, SocketAddress } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
@@ -35,7 +34,9 @@ export interface PolicyPart extends ProxyPolicies {
   guard(network: PodNetwork): PodNetwork;
   /** Resolves when the kernel has the policies that are known at the time of the call. */
   programmed(): Promise<void>;
-  /** Resolves when the policies that exist at startup are known, or the agent ends. */
+  /** Returns true while no policy is enforced because the API server forbids this agent to read them. */
+  isForbidden(): boolean;
+  /** Resolves when the policies that exist at startup are known, or forbidden, or the agent ends. */
   readonly ready: Promise<void>;
   /**
    * Sets the addresses of the other nodes, if proxies on the nodes, which check the policies themselves, handle packets to Services; null
@@ -48,8 +49,15 @@ export interface PolicyPart extends ProxyPolicies {
   mayBeDenied(connection: Omit<UnansweredConnection, 'node'>): boolean;
 }
 
-/** `nodes`: the agent's copy of the nodes, by which policies of the whole cluster may select addresses. */
-export function startPolicies(context: AgentContext, nodes: Informer<Node>): PolicyPart {
+/**
+ * Follows and enforces policies. `nodes`: the agent's copy of the nodes, by which policies of the whole cluster may select
+ * addresses. `isAllowed`: what `policyAccess` found; pods start without policies until the API server allows to read them.
+ */
+export function startPolicies(
+  context: AgentContext,
+  nodes: Informer<Node>,
+  { isAllowed }: { readonly isAllowed: boolean },
+): PolicyPart {
   const { configuration, logger: parent, clock, registry } = context;
   const logger = parent.child({ part: 'policy' });
   const table = createPolicyTable(configuration.nodeName);
@@ -61,13 +69,23 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
   /** Resolves when all needed objects have been read once; rejects when the agent ends. */
   let objects: Promise<unknown> | null = null;
 
+  let isRefused = !isAllowed;
+  const refusal = Promise.withResolvers<void>();
+  // Policies that have been read stay in force.
+  const isForbidden = () => isRefused && !policies.hasSynced;
+
   /** Known pods, for callers that wait for one. */
   const arrivals = new Set<(pod: Pod) => void>();
   const known = new Map<string, string | undefined>();
   const namespaceArrivals = new Set<() => void>();
 
-  const policies = context.follow<NetworkPolicy>(RESOURCES.networkPolicies, {
+  const policies: Informer<NetworkPolicy> = context.follow<NetworkPolicy>(RESOURCES.networkPolicies, {
     cacheAs: 'networkpolicies',
+    onMissingRule(rule) {
+      if (!rule) return;
+      isRefused = true;
+      refusal.resolve();
+    },
     transform: ({ metadata, spec, ...rest }) => {
       const { managedFields, annotations, ...kept } = metadata ?? {};
       return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
@@ -98,7 +116,7 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
         if (unsupported.length > 0)
           logger.warn(
             { kind, name: policy.name, fields: unsupported },
-            `fields of ${kind} ${policy.name} are not supported: rules that accept match nothing by them, and other rules with them deny everything`,
+            `unsupported fields in ${kind} ${policy.name}: rules with action Accept that use them match nothing, other rules that use them deny everything`,
           );
         table.setClusterPolicy(policy);
         followNodes();
@@ -162,6 +180,7 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
     changed();
   }
 
+  if (isRefused) refusal.resolve();
   // Until all objects are read, the rules of an earlier agent stay in force.
   const read = Promise.all([policies.synced, clusterPolicies, nodes.synced]).then(() => objects);
   const started = read.then(async () => {
@@ -175,6 +194,7 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
     });
     enforcement.rewrite();
     await enforcement.programmed();
+    if (isRefused) logger.info({}, 'network policies are enforced now');
   });
   started.catch((error: unknown) => {
     if (!context.signal.aborted)
@@ -186,6 +206,8 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
 
   /** Resolves when the kernel has the policies of an attached pod. */
   async function programmed(pod: NetworkPod): Promise<void> {
+    await Promise.race([started, refusal.promise]);
+    if (isForbidden()) return;
     await started;
     if (!objects) return;
     await objects;
@@ -269,7 +291,8 @@ export function startPolicies(context: AgentContext, nodes: Informer<Node>): Pol
       await objects;
       await enforcement?.programmed();
     },
-    ready: read.then(
+    isForbidden,
+    ready: Promise.race([read, refusal.promise]).then(
       () => {},
       () => {},
     ),
@@ -327,25 +350,27 @@ const isOwnAddress = (address: string): boolean =>
 /** Removes the rules of an earlier agent, if policies are not enforced. */
 export const removeLeftPolicies = (): Promise<void> => removePolicies();
 
-/** Returns true if this agent may read policies: an older cluster role may not allow it. */
-export async function mayReadPolicies(context: AgentContext): Promise<boolean> {
-  const { client, clock, logger, missingRules, signal } = context;
+/** What a first list of policies showed; "unknown": it was not answered, or failed for another reason. */
+export type PolicyAccess = 'allowed' | 'unknown' | 'forbidden' | 'not-served';
+
+/** Asks the API server for policies, which an older cluster role may not allow the agent to read. */
+export async function policyAccess({ client, clock, logger, signal }: AgentContext): Promise<PolicyAccess> {
   const late = new AbortController();
   const cancel = clock.after(ANSWER_MS, () => late.abort());
+  const notEnforced = (error: unknown, fix: string) =>
+    logger.error({ part: 'policy' }, `network policies are not enforced: ${messageOf(error)}; ${fix}`);
   try {
     const options = { limit: 1, signal: AbortSignal.any([signal, late.signal]) };
     await client.list(RESOURCES.networkPolicies, options).finally(cancel);
-    return true;
+    return 'allowed';
   } catch (error) {
-    if (!hasReason(error, 'Forbidden', 'NotFound')) return true;
-    if (hasReason(error, 'Forbidden')) {
-      missingRules.set(RESOURCES.networkPolicies, missingRule(error, 'list', RESOURCES.networkPolicies));
+    if (hasReason(error, 'NotFound')) {
+      notEnforced(error, 'start the agent again when the API server serves them');
+      return 'not-served';
     }
-    logger.error(
-      { part: 'policy' },
-      `network policies are not enforced: ${messageOf(error)}; allow the agent to list and watch networkpolicies, namespaces and pods, and start it again`,
-    );
-    return false;
+    if (!hasReason(error, 'Forbidden')) return 'unknown';
+    notEnforced(error, 'allow the agent to list and watch networkpolicies, namespaces and pods');
+    return 'forbidden';
   }
 }
 

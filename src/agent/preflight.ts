@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { controlGroupRoot } from '../kernel/control-group.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -95,7 +96,7 @@ export function otherProxyFindings(state: OtherProxyState): Finding[] {
           {
             level: 'note' as const,
             what: `found the pod network of a stopped ${name}: ${state.devices.length} devices`,
-            fix: `if no pods use it any more: ${cleanUp}`,
+            fix: `if no pods still use it: ${cleanUp}`,
           },
         ]
       : []),
@@ -122,7 +123,7 @@ function checkMechanisms(): Finding[] {
           what: 'IPVS mode: the kernel does not support IPVS',
           fix: 'modprobe ip_vs, or use another mode',
         },
-    existsSync('/sys/fs/cgroup/cgroup.controllers') || existsSync('/sys/fs/cgroup/unified')
+    controlGroupRoot() !== null
       ? {
           level: 'ok',
           what: 'eBPF mode, fast failover in other modes: a cgroup v2 hierarchy is mounted',
@@ -148,7 +149,7 @@ function nftProblem(): Finding {
   } catch (error) {
     return {
       level: 'problem',
-      what: `nf_tables, which all modes need, is not usable: ${messageOf(error)}`,
+      what: `nf_tables, which all modes need, cannot be used: ${messageOf(error)}`,
       fix: 'modprobe nf_tables',
     };
   }
@@ -186,7 +187,7 @@ export function checkSettings(read: ReadFile): Finding[] {
   if (max < SMALL_CONNTRACK) {
     findings.push({
       level: 'note',
-      what: `${max} connections can be tracked`,
+      what: `only ${max} connections can be tracked`,
       fix: 'the agent raises it by conntrack.maxPerCore and min, if it may write sysctls',
     });
   }

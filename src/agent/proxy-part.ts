@@ -16,6 +16,7 @@ import { startFailoverPart } from '../proxy/failover-part.ts';
 import { type GoneEndpoint, watchGoneEndpoints } from '../proxy/gone-endpoints.ts';
 import { createHealthCheckServers } from '../proxy/health-check-servers.ts';
 import { createProxyEvents } from '../proxy/proxy-events.ts';
+import { proxyHealth } from '../proxy/proxy-health.ts';
 import { type ServiceProxy, startProxy } from '../proxy/proxy-loop.ts';
 import { createProxyMetrics, type ProxyMetrics } from '../proxy/proxy-metrics.ts';
 import { feedServices } from '../proxy/service-feed.ts';
@@ -26,6 +27,7 @@ import { createServiceTable } from '../service/service-table.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { ProxyConfiguration } from './configuration.ts';
 import { openDataplane } from './dataplanes.ts';
+import type { FollowedNodes } from './followed-nodes.ts';
 import { adoptServers, takeOver } from './kube-proxy-state.ts';
 import { createModeSwitch, modeOf } from './mode-switch.ts';
 import {
@@ -60,7 +62,7 @@ export interface ProxyPart {
 
 export interface ProxySources {
   readonly node: Node;
-  readonly nodes: Informer<Node>;
+  readonly followed: FollowedNodes;
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
   /** Networks of cluster IPs (KEP-1880); without any, those of the configuration are used. */
@@ -78,7 +80,8 @@ export async function startProxyPart(
   sources: ProxySources,
 ): Promise<ProxyPart> {
   const { configuration, clock, registry } = context;
-  const { node, nodes, services, slices, serviceCidrs, policies } = sources;
+  const { node, followed, services, slices, serviceCidrs, policies } = sources;
+  const { nodes } = followed;
   const logger = context.logger.child({ part: 'proxy' });
   const events = createEventRecorder({
     ...context,
@@ -121,6 +124,14 @@ export async function startProxyPart(
     mode: () => modes.mode,
     map: () => proxy.map,
     hasShortTimers: () => synTimers.current !== null,
+    async countedPackets() {
+      try {
+        return (await proxy.dataplane.countedPackets?.()) ?? null;
+      } catch (error) {
+        logger.warn({ error: messageOf(error) }, 'failed to read the packet counters of iptables rules');
+        return null;
+      }
+    },
   });
   /** Modes whose connections this process copies. */
   const relays = new Set<Dataplane>();
@@ -157,9 +168,11 @@ export async function startProxyPart(
     logger,
     signal: context.signal,
   });
+  const allNodes = policies ? followed.allNodes() : null;
   function tellProxies(): void {
-    const others = nodes.list().filter(({ metadata }) => metadata?.name !== configuration.nodeName);
-    policies?.setProxies(
+    if (!policies || !allNodes) return;
+    const others = allNodes.list().filter(({ metadata }) => metadata?.name !== configuration.nodeName);
+    policies.setProxies(
       isProxy(modes.mode) ? others.flatMap((one) => sourceAddresses(peerNode(one))).sort() : null,
     );
   }
@@ -175,25 +188,19 @@ export async function startProxyPart(
     families,
     logger,
     clock,
-    listening: (at) => proxy.listening(at),
+    isListener: (at) => proxy.isListener(at),
+    translates: () => modes.mode !== 'ebpf',
     onPass: ({ family, durationMs, deleted }) => metrics.conntrackPass(family, durationMs / 1000, deleted),
   });
   context.onClose(() => conntrack.close());
   const health = (): ProxyHealth => {
-    const since = proxy.pendingSince;
-    const problem = nodeProblem(
-      nodes.get(configuration.nodeName),
-      configuration.nodeName,
-      configuration.nodeAddress,
-    );
-    const isProgrammed = since === null || clock.now() - since < 2 * proxied.syncPeriodMs;
-    return {
-      healthy: isProgrammed && problem === null,
-      live: isProgrammed,
-      lastUpdated: proxy.lastAppliedAt ?? startedAt,
-      families,
-      problem,
-    };
+    const { nodeName, nodeAddress } = configuration;
+    const { lastAppliedAt, pendingSince, failure } = proxy;
+    return proxyHealth({
+      ...{ now: clock.now(), startedAt, lastAppliedAt, pendingSince, failure, families },
+      syncPeriodMs: proxied.syncPeriodMs,
+      nodeProblem: nodeProblem(nodes.get(nodeName), nodeName, nodeAddress),
+    });
   };
   const checks = createHealthCheckServers({
     logger,
@@ -264,7 +271,7 @@ export async function startProxyPart(
   await Promise.all([services.synced, slices.synced]);
   const gone = watchGoneEndpoints({
     slices,
-    nodes,
+    isNodeReady: followed.isReady,
     clock,
     logger,
     dial: (endpoint) => dial(endpoint, EJECTION_RULES.agentUnansweredMs, clock),
@@ -291,10 +298,7 @@ export async function startProxyPart(
   };
   serviceCidrs.handle({ onAdd: updateView, onUpdate: updateView, onDelete: updateView });
   const followNode = (changed: Node) => {
-    if (changed.metadata?.name !== configuration.nodeName) {
-      tellProxies();
-      return;
-    }
+    if (changed.metadata?.name !== configuration.nodeName) return;
     self = withAddress(changed, configuration.nodeAddress);
     try {
       updateView();
@@ -306,7 +310,8 @@ export async function startProxyPart(
     }
     modes.follow(changed);
   };
-  nodes.handle({ onAdd: followNode, onUpdate: followNode, onDelete: tellProxies });
+  nodes.handle({ onAdd: followNode, onUpdate: followNode });
+  allNodes?.handle({ onAdd: tellProxies, onUpdate: tellProxies, onDelete: tellProxies });
   void proxy.programmed.then(() =>
     context.onClose(
       clock.after(SYN_TIMERS_AFTER_MS, () => {

@@ -45,9 +45,10 @@ export function findProcess(matches: (words: readonly string[]) => boolean): num
   for (const name of readdirSync('/proc')) {
     if (!/^[0-9]+$/.test(name) || Number(name) === process.pid) continue;
     try {
+      // First, since it takes a fifth of the time of the command line.
+      if (readlinkSync(`/proc/${name}/ns/net`) !== own) continue;
       const [program = '', ...words] = readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0');
-      if (matches([basename(program), ...words]) && readlinkSync(`/proc/${name}/ns/net`) === own)
-        return Number(name);
+      if (matches([basename(program), ...words])) return Number(name);
     } catch (error) {
       // The process has ended, or belongs to another user.
       if (!hasCode(error, 'ENOENT', 'ESRCH', 'EACCES', 'EPERM')) throw error;

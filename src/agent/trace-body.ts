@@ -35,7 +35,7 @@ export interface CheckedTrace {
   readonly send: TraceBody['send'];
 }
 
-/** The most pods of this node whose devices are observed; a tap of each has a buffer of 16 MiB. */
+/** The maximum number of pods of this node whose devices are observed; a tap of each has a buffer of 16 MiB. */
 export const MAX_TRACED_PODS = 16;
 const MAX_WATCHED = 4096;
 

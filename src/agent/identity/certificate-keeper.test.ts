@@ -116,11 +116,11 @@ test('changed names are requested at once, equal ones not', async () => {
   const made = scene();
   const keeper = made.start();
   await settled();
-  keeper.look();
+  keeper.recheck();
   await settled();
   assert.equal(made.asked.length, 1);
   made.terms = { commonName: 'system:node:n1', organizations: ['system:nodes'], names: ['10.0.0.9', 'n1'] };
-  keeper.look();
+  keeper.recheck();
   await settled();
   await settled();
   assert.deepEqual(keeper.current()?.names, ['10.0.0.9', 'n1']);
@@ -134,7 +134,7 @@ test('nothing is requested before it is known what for', async () => {
   await made.pass(3 * HOUR);
   assert.equal(made.asked.length, 0);
   made.terms = { commonName: 'system:node:n1', organizations: ['system:nodes'], names: ['n1'] };
-  keeper.look();
+  keeper.recheck();
   await settled();
   assert.equal(made.asked.length, 1);
   made.ending.abort();

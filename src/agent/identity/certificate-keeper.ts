@@ -28,8 +28,8 @@ export interface CertificateKeeper {
   current(): HeldCertificate | null;
   /** Calls the listener with each later certificate. */
   onRenewal(listener: (pair: KeyedCertificate) => void): void;
-  /** Says that the result of `terms` may have changed. */
-  look(): void;
+  /** Checks the certificate again: the result of `terms` may have changed. */
+  recheck(): void;
 }
 
 /** Timers of Node.js hold 24 days; a suspended machine must notice soon how late it is. */
@@ -64,7 +64,7 @@ export function keepCertificate(options: CertificateKeeperOptions): CertificateK
   const run = async () => {
     let share = random();
     let failures = 0;
-    let said = '';
+    let reported = '';
     while (!signal.aborted) {
       const ended = AbortSignal.any([signal, change.signal]);
       const wanted = terms();
@@ -82,13 +82,13 @@ export function keepCertificate(options: CertificateKeeperOptions): CertificateK
         // Requested again at once, it would be the same.
         if (next.at <= clock.now()) throw unfit(what, REASONS[next.reason]);
         failures = 0;
-        if (said !== '') options.onProblem(null);
-        said = '';
+        if (reported !== '') options.onProblem(null);
+        reported = '';
       } catch (error) {
         if (ended.aborted) continue;
         const problem = problemOf(what, held, error, clock.now());
-        if (problem !== said) options.onProblem(problem);
-        said = problem;
+        if (problem !== reported) options.onProblem(problem);
+        reported = problem;
         await pause(clock, backoffMs(++failures, random()), ended);
       }
     }
@@ -97,7 +97,7 @@ export function keepCertificate(options: CertificateKeeperOptions): CertificateK
   return {
     current: () => held,
     onRenewal: (listener) => listeners.add(listener),
-    look() {
+    recheck() {
       if (JSON.stringify(terms()) === known) return;
       change.abort();
       change = new AbortController();
@@ -106,10 +106,10 @@ export function keepCertificate(options: CertificateKeeperOptions): CertificateK
 }
 
 const unfit = (what: string, why: string) =>
-  new FairleadError(`the issued ${what} is of no use: ${why}`, {
+  new FairleadError(`the issued ${what} cannot be used: ${why}`, {
     op: 'request certificate',
     code: 'no-certificate',
-    hint: 'see the duration and the policy of the signer',
+    hint: 'check the duration and the policy of the signer',
   });
 
 function problemOf(what: string, held: HeldCertificate | null, error: unknown, now: number): string {

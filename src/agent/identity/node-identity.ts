@@ -4,12 +4,12 @@ import { readOptionalFile, removeOptionalFile } from '../../kernel/optional-file
 import { replaceFile } from '../../kernel/replace-file.ts';
 import { type Client, createClient } from '../../kube/client.ts';
 import { readContext } from '../../kube/kubeconfig.ts';
+import { singleKubeconfig } from '../../kube/kubeconfig-text.ts';
 import type { Transport } from '../../kube/transport.ts';
 import { type Clock, pause } from '../../lib/clock.ts';
 import { describeError, FairleadError } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import { createSigningKey } from '../../lib/pki.ts';
-import { writtenJson } from '../../lib/written-json.ts';
 import { type CertificateKeeper, keepCertificate } from './certificate-keeper.ts';
 import { type CertificateStore, certificateStore, readPair } from './certificate-store.ts';
 import { backoffMs, type CertificateTerms } from './renewal.ts';
@@ -17,7 +17,7 @@ import { obtainCertificate, requestName } from './signing-request.ts';
 
 export interface IdentityOptions {
   readonly nodeName: string;
-  /** The kubeconfig of this node; it is written if it is missing or of no use. */
+  /** The kubeconfig of this node; it is written if it is missing or unusable. */
   readonly kubeconfig: string;
   /** The kubeconfig with a bootstrap token; null: the node has joined before. */
   readonly bootstrapKubeconfig: string | null;
@@ -50,9 +50,9 @@ export function nodeTerms(nodeName: string, names: readonly string[] = []): Cert
 }
 
 /**
- * Joins the cluster as a kubelet does, unless the kubeconfig of this node is of use: requests a client certificate with a
+ * Joins the cluster as a kubelet does, unless the kubeconfig of this node can be used: requests a client certificate with a
  * bootstrap token, and writes a kubeconfig that refers to it. Waits until the request is approved. Throws FairleadError if
- * there is neither a kubeconfig of use nor one with a token, or if the signal aborts.
+ * there is neither a usable kubeconfig nor one with a token, or if the signal aborts.
  */
 export async function joinCluster(options: IdentityOptions): Promise<void> {
   const { kubeconfig, bootstrapKubeconfig, clock, random, logger, signal } = options;
@@ -65,12 +65,12 @@ export async function joinCluster(options: IdentityOptions): Promise<void> {
         op: 'join cluster',
         code: 'no-certificate',
         object: kubeconfig,
-        hint: 'make a bootstrap token (kubeadm token create) and set bootstrapKubeconfig to a kubeconfig with it',
+        hint: 'create a bootstrap token (kubeadm token create) and set bootstrapKubeconfig to a kubeconfig with it',
       },
     );
   }
   logger.info({}, `joining the cluster with ${bootstrapKubeconfig}: ${problem}`);
-  let said = '';
+  let reported = '';
   for (let failures = 1; ; failures++) {
     try {
       await requestFirst(options, bootstrapKubeconfig);
@@ -78,8 +78,8 @@ export async function joinCluster(options: IdentityOptions): Promise<void> {
     } catch (error) {
       signal.throwIfAborted();
       const text = describeError(error);
-      if (text !== said) logger.warn({}, `not joined yet, trying again: ${text}`);
-      said = text;
+      if (text !== reported) logger.warn({}, `not joined yet, trying again: ${text}`);
+      reported = text;
       await pause(clock, Math.min(backoffMs(failures, random()), MAX_RETRY_MS), signal);
       signal.throwIfAborted();
     }
@@ -87,7 +87,7 @@ export async function joinCluster(options: IdentityOptions): Promise<void> {
   logger.info({ kubeconfig }, 'joined the cluster');
 }
 
-/** Returns why the kubeconfig of this node is of no use; null: it is. */
+/** Returns why the kubeconfig of this node cannot be used; null: it can. */
 function kubeconfigProblem({ kubeconfig, nodeName, clock }: IdentityOptions): string | null {
   if (!existsSync(kubeconfig)) return `${kubeconfig} does not exist`;
   let credentials: ReturnType<typeof readContext>['credentials'];
@@ -97,7 +97,7 @@ function kubeconfigProblem({ kubeconfig, nodeName, clock }: IdentityOptions): st
     return describeError(error);
   }
   const { cert, key } = credentials;
-  // A token or an exec plugin of somebody's: the API server judges it.
+  // A token or an exec plugin that the administrator configured: only the API server can check it.
   if (cert === undefined && key === undefined) return null;
   const held = readPair(cert ?? '', key ?? '');
   if (held === null) return `${kubeconfig} has no certificate with its key`;
@@ -130,7 +130,7 @@ async function requestFirst(options: IdentityOptions, bootstrapKubeconfig: strin
       terms,
       key,
       name: requestName(key, terms),
-      onWaiting: (name) => sayWaiting(logger, name),
+      onWaiting: (name) => logWaiting(logger, name),
     });
   } finally {
     transport.close();
@@ -149,7 +149,7 @@ async function requestFirst(options: IdentityOptions, bootstrapKubeconfig: strin
   removeOptionalFile(keyFile);
 }
 
-export function sayWaiting(logger: Logger, name: string): void {
+export function logWaiting(logger: Logger, name: string): void {
   logger.warn(
     {},
     `waiting for the approval of certificate signing request ${name}: kubectl certificate approve ${name}`,
@@ -167,16 +167,7 @@ function nodeKubeconfig(
     typeof authority === 'string' && authority !== '' && !cluster['certificate-authority-data']
       ? { ...cluster, 'certificate-authority': resolve(folder, authority) }
       : cluster;
-  const name = 'default';
-  return writtenJson({
-    apiVersion: 'v1',
-    kind: 'Config',
-    clusters: [{ name, cluster: own }],
-    users: [{ name, user: { 'client-certificate': certificate, 'client-key': certificate } }],
-    contexts: [{ name, context: { cluster: name, user: name } }],
-    'current-context': name,
-    preferences: {},
-  });
+  return singleKubeconfig('default', own, { 'client-certificate': certificate, 'client-key': certificate });
 }
 
 /**
@@ -212,7 +203,7 @@ export function keepClientCertificate(
           terms,
           key,
           name: null,
-          onWaiting: (name) => sayWaiting(logger, name),
+          onWaiting: (name) => logWaiting(logger, name),
           signal,
         });
       } finally {

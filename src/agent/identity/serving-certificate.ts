@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { createEventRecorder } from '../../kube/events.ts';
 import type { Informer } from '../../kube/informer.ts';
 import { readContext } from '../../kube/kubeconfig.ts';
@@ -8,11 +7,12 @@ import { createAuthority, type KeyedCertificate } from '../../lib/pki.ts';
 import type { KubeletOptions } from '../../runtime/options.ts';
 import type { AgentContext } from '../agent-context.ts';
 import type { PodsConfiguration } from '../configuration.ts';
-import { keepCertificate } from './certificate-keeper.ts';
+import { type CertificateKeeper, keepCertificate } from './certificate-keeper.ts';
 import { canonicalName } from './certificate-store.ts';
-import { nodeTerms, sayWaiting, servingStore } from './node-identity.ts';
+import { logWaiting, nodeTerms, servingStore } from './node-identity.ts';
 import type { CertificateTerms } from './renewal.ts';
 import { obtainCertificate } from './signing-request.ts';
+import { followTlsFiles } from './tls-files.ts';
 
 /**
  * Returns the certificate of the node's HTTPS server, and the authority of its clients: from the configured files, from the
@@ -24,12 +24,30 @@ export function servingOptions(
   own: Informer<Node>,
 ): KubeletOptions['server'] {
   const { port, tls, serverTLSBootstrap } = pods;
-  const clientCa = tls.clientCa === '' ? clusterAuthority(context) : readFileSync(tls.clientCa, 'utf8');
-  if (serverTLSBootstrap) return { port, clientCa, ...requestedCertificate(context, own) };
-  if (tls.cert !== '' || tls.key !== '')
-    return { port, clientCa, cert: readFileSync(tls.cert, 'utf8'), key: readFileSync(tls.key, 'utf8') };
-  return { port, clientCa, ...selfSigned(context, pods.nodeAddresses) };
+  const hasFiles = !serverTLSBootstrap && (tls.cert !== '' || tls.key !== '');
+  const followed = followTlsFiles({
+    ...context,
+    files: {
+      ...(hasFiles ? { cert: tls.cert, key: tls.key } : {}),
+      ...(tls.clientCa === '' ? {} : { clientCa: tls.clientCa }),
+    },
+  });
+  context.onClose(() => followed.close());
+  const { cert, key, onRenewal } = serverTLSBootstrap
+    ? requestedCertificate(context, own)
+    : { ...(hasFiles ? NONE : selfSigned(context, pods.nodeAddresses)), onRenewal: null };
+  return {
+    port,
+    ...{ cert, key, clientCa: tls.clientCa === '' ? clusterAuthority(context) : '' },
+    ...followed.current,
+    onChange(listener) {
+      followed.onChange(listener);
+      onRenewal?.((pair) => listener({ cert: pair.cert, key: pair.key }));
+    },
+  };
 }
+
+const NONE: KeyedCertificate = { cert: '', key: '' };
 
 /** Returns the authority of the API server, which signs its client certificate too unless a cluster has several. */
 function clusterAuthority({ configuration }: AgentContext): string {
@@ -62,7 +80,7 @@ export function servingTerms(nodeName: string, node: Node | undefined): Certific
 function requestedCertificate(
   context: AgentContext,
   own: Informer<Node>,
-): Pick<KubeletOptions['server'], 'cert' | 'key' | 'onRenewal'> {
+): KeyedCertificate & Pick<CertificateKeeper, 'onRenewal'> {
   const { configuration, client, clock, logger, signal } = context;
   const { nodeName, stateDir } = configuration;
   const events = createEventRecorder({ ...context, component: 'kubelet', host: nodeName });
@@ -88,14 +106,14 @@ function requestedCertificate(
         key,
         name: null,
         onWaiting(name) {
-          sayWaiting(logger, name);
+          logWaiting(logger, name);
           event('Normal', 'ServingCertificateRequested', `kubectl certificate approve ${name}`);
         },
         signal: AbortSignal.any([signal, ended]),
       }),
   });
   const look = ({ metadata }: Node) => {
-    if (metadata?.name === nodeName) keeper.look();
+    if (metadata?.name === nodeName) keeper.recheck();
   };
   context.onClose(own.handle({ onAdd: look, onUpdate: look }));
   const { cert = '', key = '' } = keeper.current() ?? {};

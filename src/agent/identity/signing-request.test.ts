@@ -164,7 +164,11 @@ describe('a request that yields no certificate', () => {
       of: existing(key, condition('Denied', 'no')),
       expected: /denied/,
     },
-    { name: 'an earlier one of another key', of: existing(createSigningKey()), expected: /of another key/ },
+    {
+      name: 'an earlier one of another key',
+      of: existing(createSigningKey()),
+      expected: /exists with another key/,
+    },
     { name: 'forbidden to create', refusals: { create: forbidden }, expected: /User "n" cannot/ },
     { name: 'forbidden to list', refusals: { list: forbidden }, expected: /not allowed to list/ },
   ];

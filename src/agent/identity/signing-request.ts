@@ -33,7 +33,7 @@ export interface SigningRequestOptions {
   readonly signal: AbortSignal;
 }
 
-const SAY_AFTER_MS = 10_000;
+const REPORT_AFTER_MS = 10_000;
 /** As client-go: then another request is made. */
 const WAIT_MS = 15 * 60_000;
 
@@ -68,7 +68,7 @@ export async function obtainCertificate(options: SigningRequestOptions): Promise
   const abort = () => result.reject(signal.reason);
   signal.addEventListener('abort', abort, { once: true });
   const cancels = [
-    clock.after(SAY_AFTER_MS, () => options.onWaiting(name)),
+    clock.after(REPORT_AFTER_MS, () => options.onWaiting(name)),
     clock.after(WAIT_MS, () =>
       result.reject(refusal(`${name} was not answered in 15 minutes`, `kubectl certificate approve ${name}`)),
     ),
@@ -128,7 +128,7 @@ async function createOrFind({
   const found = await client.get(resource, name, undefined, { signal });
   const { publicKey } = parseCertificateRequest(Buffer.from(found.spec.request, 'base64').toString('utf8'));
   if (publicKey.equals(createPublicKey(key).export({ type: 'spki', format: 'der' }))) return found;
-  throw refusal(`${name} exists and is of another key`, `kubectl delete csr ${name}`);
+  throw refusal(`${name} exists with another key`, `kubectl delete csr ${name}`);
 }
 
 /** Returns the certificate of a request, PEM; null: it is not signed yet. Throws FairleadError if it was refused. */

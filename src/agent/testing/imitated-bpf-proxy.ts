@@ -80,7 +80,7 @@ export function leaveProxy(
     pin(map.fd, join(globals, mapName));
     if (linkFolder === null) attachProgram(programmed.fd, groupFd, 'connect4');
     else {
-      const link = linkCgroup(programmed.fd, groupFd, 'connect4');
+      const link = linkCgroup(programmed.fd, group, 'connect4');
       pin(link.fd, join(linkFolder, name));
       link.close();
     }
