@@ -3,7 +3,7 @@ import { createClient, hasReason } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
-import { familyOf } from '../lib/address.ts';
+import { FAMILY_NAMES, familyOf } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { applyManifests, type ManifestObject, type Manifests } from './manifests.ts';
@@ -99,8 +99,9 @@ export async function becomeReady(
         Promise.reject(notReady(error)),
       );
       for (const { family, uplinks, problem } of reports) {
-        if (problem === null) progress.step(`egress ${family}`, `through ${uplinks.join(', ')}`);
-        else progress.step(`egress ${family}`, `closed: ${problem}`);
+        if (problem === null)
+          progress.step(`egress ${FAMILY_NAMES[family]}`, `through ${uplinks.join(', ')}`);
+        else progress.step(`egress ${FAMILY_NAMES[family]}`, `closed: ${problem}`);
       }
       const nameProblem = readNameProblem(state.name);
       if (nameProblem !== null) progress.step('egress names', `not resolved: ${nameProblem}`);
@@ -137,7 +138,7 @@ async function egressReady(name: string, deadline: AbortSignal): Promise<readonl
     const reports = readEgressReports(name);
     if (reports !== null) return reports;
     if (deadline.aborted)
-      throw new FairleadError('the process of the egress has not reported', {
+      throw new FairleadError('the egress process has not reported yet', {
         op: 'fairlead up',
         code: 'not-ready',
       });

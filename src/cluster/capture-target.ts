@@ -178,7 +178,7 @@ export function serviceAddresses(service: Service, slices: readonly EndpointSlic
 /** Returns the error for an object that does not exist, with the one that may be meant. */
 export function notFound(what: string, name: string, known: readonly string[]): FairleadError {
   const like = closestName(name, known);
-  return new FairleadError(`there is no ${what} ${name}`, {
+  return new FairleadError(`no such ${what}: ${name}`, {
     op: 'capture',
     code: 'not-found',
     object: `${what} ${name}`,

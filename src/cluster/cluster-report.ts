@@ -18,7 +18,7 @@ export interface ClusterReport {
   readonly ports: readonly PortReport[];
   /** The way out of each family; empty: without `up --egress`. */
   readonly egress: readonly EgressReport[];
-  /** Why pods cannot resolve names of the world; null: no reason is known, or without `up --egress`. */
+  /** Why pods cannot resolve external names; null: no reason is known, or without `up --egress`. */
   readonly nameProblem: string | null;
 }
 

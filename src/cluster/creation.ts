@@ -1,7 +1,8 @@
-import { closeSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { listenTcpIn } from '../kernel/netns.ts';
 import { identify, isRunning } from '../kernel/process-identity.ts';
+import { replaceFile } from '../kernel/replace-file.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
@@ -64,7 +65,7 @@ function writeLauncher(state: ClusterState): void {
   mkdirSync(bin, { recursive: true, mode: 0o755 });
   const words = [process.execPath, ...process.execArgv, process.argv[1] ?? ''];
   const quoted = words.map((word) => `'${word.replaceAll("'", "'\\''")}'`).join(' ');
-  writeFileSync(join(bin, 'fairlead'), `#!/bin/sh\nexec ${quoted} "$@"\n`, { mode: 0o755 });
+  replaceFile(join(bin, 'fairlead'), `#!/bin/sh\nexec ${quoted} "$@"\n`, 0o755);
 }
 
 /**
@@ -94,11 +95,11 @@ export async function resumeCluster(
   ];
   const added = state.nodes.slice(existing.nodes.length).map((node) => node.name);
   await wakeSupervisor(state);
-  const said = [
+  const changes = [
     ...(stopped.length > 0 ? [`restarted: ${stopped.join(', ')}`] : []),
     ...(added.length > 0 ? [`added: ${added.join(', ')}`] : []),
   ];
-  progress.step(`cluster ${name}`, said.join('; ') || 'is running');
+  progress.step(`cluster ${name}`, changes.join('; ') || 'is running');
   if (count >= state.nodes.length) return state;
   const transport = httpTransport(readKubeconfig(clusterPaths(name).kubeconfig));
   try {

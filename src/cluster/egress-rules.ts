@@ -31,7 +31,7 @@ const DEVICE_PREFIX = 'fl-';
 const TRANSPORTS = [6, 17, 132];
 
 /**
- * Renders the rules of the machine that forwards a cluster's connections to the world: they are masqueraded as the
+ * Renders the rules of the machine that forwards a cluster's connections to external networks: they are masqueraded as the
  * machine's, and nothing else gains a way. Connections from outside to the wire are dropped; so are those from pods to
  * programs of the machine other than its name servers, unless `hasHostAccess`. On the uplinks in `closedUplinks`, where forwarding was off, other
  * forwarding remains off, except for published ports of other programs (DNAT).

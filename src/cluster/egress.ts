@@ -6,7 +6,7 @@ import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { addRoute, deleteRoute, listRoutes, type Route } from '../kernel/rtnetlink/routes.ts';
 import { readSysctl, writeSysctl } from '../kernel/sysctl.ts';
-import { type IPFamily, parseCidr } from '../lib/address.ts';
+import { FAMILY_NAMES, type IPFamily, parseCidr } from '../lib/address.ts';
 import { type Clock, pause } from '../lib/clock.ts';
 import { describeError, FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -16,7 +16,7 @@ import { egressTable, FAMILIES, renderEgressRules } from './egress-rules.ts';
 import { createNameServerRelays } from './name-server-relay.ts';
 import { type ClusterState, clusterPaths, listClusters, readCluster } from './state.ts';
 
-const LOOK_MS = 1000;
+const POLL_MS = 1000;
 const RESOLV_CONF = '/etc/resolv.conf';
 const DEFAULT_ROUTE: Readonly<Record<IPFamily, string>> = { ipv4: '0.0.0.0/0', ipv6: '::/0' };
 
@@ -25,7 +25,7 @@ export interface EgressReport {
   readonly family: IPFamily;
   /** The machine's devices with a default route. */
   readonly uplinks: readonly string[];
-  /** Why pods do not reach the world; null: they do. */
+  /** Why pods do not reach external networks; null: they do. */
   readonly problem: string | null;
 }
 
@@ -37,7 +37,7 @@ interface EgressFile {
   /** Devices on which IPv4 forwarding was off before any cluster of this machine turned it on. */
   readonly closedUplinks: readonly string[];
   readonly families: readonly EgressReport[];
-  /** Why pods cannot resolve names of the world; null: they can, as far as this machine knows. */
+  /** Why pods cannot resolve external names; null: they can, as far as this machine knows. */
   readonly nameProblem: string | null;
 }
 
@@ -50,7 +50,7 @@ const NO_FILE: EgressFile = {
 };
 
 /**
- * Keeps the way of a cluster's pods to the world through this machine, until the signal aborts or the cluster is
+ * Keeps the route of a cluster's pods to external networks through this machine, until the signal aborts or the cluster is
  * removed: rules and forwarding of the machine, and a default route on each node. Follows the machine's default routes,
  * and reverts changes by other programs.
  */
@@ -76,9 +76,9 @@ export async function serveEgress(
       const current = [...families.map(({ problem }) => problem), nameProblem]
         .filter((one) => one !== null)
         .join('; ');
-      if (current !== problems) logger.info({ families }, current || 'pods reach the world');
+      if (current !== problems) logger.info({ families }, current || 'pods reach external networks');
       problems = current;
-      await pause(clock, LOOK_MS, signal);
+      await pause(clock, POLL_MS, signal);
     }
   } finally {
     relays.close();
@@ -123,7 +123,7 @@ function readResolvConf(): string {
 
 const isLoopback = (address: string): boolean => address === '::1' || address.startsWith('127.');
 
-/** Opens the way of one family of the wire; returns what it found. Errors are problems of the report. */
+/** Opens the egress of one family of the wire; returns what it found. Errors are problems of the report. */
 function openFamily(
   state: ClusterState,
   index: number,
@@ -191,7 +191,7 @@ function closedBy(family: IPFamily): string | null {
 }
 
 const noDefaultRoute = (family: IPFamily): string =>
-  `this machine has no ${family} default route; add one: ip ${family === 'ipv6' ? '-6 ' : ''}route add default via GATEWAY`;
+  `this machine has no ${FAMILY_NAMES[family]} default route; add one: ip ${family === 'ipv6' ? '-6 ' : ''}route add default via GATEWAY`;
 
 const forwardingOf = (device: string) => `net/ipv4/conf/${device}/forwarding`;
 
@@ -227,7 +227,7 @@ export function readEgressReports(name: string): readonly EgressReport[] | null 
   return isRunning(writer) && families.length > 0 ? families : null;
 }
 
-/** Returns why pods of a cluster with egress cannot resolve names of the world, as far as its process knows. */
+/** Returns why pods of a cluster with egress cannot resolve external names, as far as its process knows. */
 export const readNameProblem = (name: string): string | null => readFile(name).nameProblem ?? null;
 
 /** Removes the rules of a cluster from the machine, and forwarding that no other cluster uses. Idempotent. */
@@ -266,7 +266,7 @@ function writeFile(cluster: string, file: EgressFile, logger: Logger): void {
   try {
     replaceEgressFile(cluster, file);
   } catch (error) {
-    // For example on a full disk; the way out itself is open.
+    // For example on a full disk; the egress itself is open.
     logger.warn({}, `failed to write the report: ${messageOf(error)}`);
   }
 }

@@ -40,7 +40,7 @@ export interface FaultRequest {
 /** A fault that was planted. */
 export interface PlantedFault {
   readonly fault: Fault;
-  /** What it does not do, in words. */
+  /** What it does not do, as text. */
   readonly warnings: readonly string[];
 }
 
@@ -203,7 +203,7 @@ async function findPod(client: Client, text: string): Promise<Pod> {
       {
         op: 'plant a fault',
         code: 'no-pod',
-        hint: pod ? 'choose a pod with a network of its own, or cut the node' : 'kubectl get pods -A',
+        hint: pod ? 'choose a pod with its own network, or cut the node' : 'kubectl get pods -A',
       },
     );
   }

@@ -16,7 +16,7 @@ const DNS_PORT = 53;
 const PATIENCE_MS = 3000;
 /** If the next agent starts later than this, the queries do not wait. */
 const SOON_MS = 1000;
-const LOOK_MS = 250;
+const POLL_MS = 250;
 
 /**
  * The sockets of the nodes' name servers, opened by the supervisor and passed to each agent of a node. While an agent is
@@ -52,15 +52,15 @@ export function createHeldSockets(clock: Clock, logger: Logger): HeldSockets {
   }
 
   /** Pauses sockets that no agent reads, and resumes them when all that waited has been read. */
-  function look(): void {
-    cancel = clock.after(LOOK_MS, look);
+  function poll(): void {
+    cancel = clock.after(POLL_MS, poll);
     for (const node of held.values()) {
       const waits = node.udp.map((fd) => waitOf(node, fd, clock.now()));
       if (Math.max(...waits) >= PATIENCE_MS) pause(node);
       else if (node.isPaused && node.isAgentRunning && Math.max(...waits) === 0) resume(node);
     }
   }
-  let cancel = clock.after(LOOK_MS, look);
+  let cancel = clock.after(POLL_MS, poll);
 
   return {
     of(state, { name }) {

@@ -1,6 +1,6 @@
 import { fieldReader } from '../agent/field-reader.ts';
 import { loadBalancerPools, readPools } from '../agent/load-balancer-pools.ts';
-import type { IPFamily } from '../lib/address.ts';
+import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import { parseAddressRange } from '../lib/address-range.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
@@ -27,7 +27,7 @@ export function checkPoolFamilies(pools: readonly LoadBalancerPool[], families: 
   for (const range of pools.flatMap(({ ranges }) => ranges)) {
     const family = parseAddressRange(range)?.family;
     if (family !== undefined && !families.includes(family))
-      throw refusal(`${range} is ${family}, which this cluster does not use`);
+      throw refusal(`${range} is ${FAMILY_NAMES[family]}, which this cluster does not use`);
   }
 }
 

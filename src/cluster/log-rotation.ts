@@ -4,7 +4,7 @@ import { readOptionalFolder } from '../kernel/optional-file.ts';
 import { isDiskFull } from '../lib/errors.ts';
 
 /** The limit of one log, as the kubelet's containerLogMaxSize. */
-export const MAX_LOG_BYTES = 10 * 1024 * 1024;
+const MAX_LOG_BYTES = 10 * 1024 * 1024;
 
 /**
  * Copies each log of a folder that exceeds the limit to NAME.log.1, in place of the earlier copy, and truncates it. The

@@ -4,6 +4,7 @@ import { parseAllDocuments } from 'yaml';
 import { apiVersionOf, type Kind } from '../apiserver/kind.ts';
 import { KINDS } from '../apiserver/kinds.ts';
 import { ApiError, type Client, hasReason, pathOf } from '../kube/client.ts';
+import { trustPublicAuthorities } from '../kube/public-authorities.ts';
 import type { KubeObject, Resource } from '../kube/types.ts';
 import { pause, systemClock } from '../lib/clock.ts';
 import { closestName } from '../lib/closest-name.ts';
@@ -55,6 +56,7 @@ const DOWNLOAD_MS = 30_000;
 async function readText(file: string): Promise<string> {
   try {
     if (!isUrl(file)) return readFileSync(file === '-' ? 0 : file, 'utf8');
+    trustPublicAuthorities();
     const answer = await fetch(file, { signal: AbortSignal.timeout(DOWNLOAD_MS) });
     if (answer.ok) return await answer.text();
     await answer.body?.cancel();

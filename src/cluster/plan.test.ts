@@ -52,7 +52,7 @@ const refused: [string, Partial<ClusterRequest>, RegExp][] = [
   [
     'a network of the machine',
     { podCidr: '192.168.0.0/16' },
-    /192\.168\.0\.0\/16 is occupied: .* \(route via eth0\)/,
+    /192\.168\.0\.0\/16 overlaps .*, which is in use \(route via eth0\)/,
   ],
   ['pods inside the Services', { podCidr: '10.96.0.0/16' }, /overlaps the Services' network/],
   ['too small for the nodes', { podCidr: '10.20.0.0/23' }, /no room for 3 nodes/],
@@ -65,7 +65,7 @@ const refused: [string, Partial<ClusterRequest>, RegExp][] = [
   ['the wrong family', { podCidr: 'fd00::/48' }, /one network for each of ipv4/],
   ['one family of two', { ipFamily: 'dual', podCidr: '10.20.0.0/16' }, /one network for each of ipv4, ipv6/],
   ['a pool that is none', { lbPool: 'here-there' }, /--lb-pool: "here-there" is not a network/],
-  ['a pool of another family', { lbPool: 'fd00::/120' }, /is ipv6, which this cluster does not use/],
+  ['a pool of another family', { lbPool: 'fd00::/120' }, /is IPv6, which this cluster does not use/],
 ];
 for (const [what, changes, message] of refused) {
   test(`refuses ${what}`, () => {

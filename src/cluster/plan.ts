@@ -1,5 +1,13 @@
 import type { Mode } from '../dataplane/dataplane.ts';
-import { addressAt, type Cidr, cidrsOverlap, type IPFamily, parseCidr } from '../lib/address.ts';
+import {
+  addressAt,
+  type Cidr,
+  cidrsOverlap,
+  FAMILY_NAMES,
+  type IPFamily,
+  parseCidr,
+} from '../lib/address.ts';
+import type { ErrorCode } from '../lib/error-codes.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import type { RealControlPlane } from './control-plane-programs.ts';
@@ -26,7 +34,7 @@ export interface ClusterRequest {
   readonly hostAccess: 'none' | 'wire' | 'services';
   /** How many pods a node has room for. */
   readonly maxPods: number;
-  /** Whether pods reach the world through this machine. */
+  /** Whether pods reach external networks through this machine. */
   readonly egress: boolean;
   readonly publishedPorts: readonly PublishedPort[];
   /** Null: the embedded control plane. */
@@ -168,11 +176,7 @@ function machineRoutes(
   return services.map((service, i) => {
     const clash = occupied.find(({ cidr }) => cidrsOverlap(cidr, service));
     if (clash) {
-      throw refusal(
-        '--host-access=services',
-        `${service.text} is occupied: ${clash.cidr.text} is in use (${clash.by})`,
-        'choose another --service-cidr',
-      );
+      throw inUse('--host-access=services', service, clash, 'choose another --service-cidr');
     }
     return { destination: service.text, via: nodeAt(wires, 0).addresses[i] ?? '' };
   });
@@ -223,7 +227,7 @@ function networks(
     if (special)
       throw refusal(option, `${cidr.text} overlaps ${special[0]}, which is for ${special[1]} addresses`);
     const clash = given === null ? undefined : occupied.find((other) => cidrsOverlap(other.cidr, cidr));
-    if (clash) throw refusal(option, `${cidr.text} is occupied: ${clash.cidr.text} is in use (${clash.by})`);
+    if (clash) throw inUse(option, cidr, clash);
     return cidr;
   });
 }
@@ -233,7 +237,7 @@ function freeWire(family: IPFamily, taken: readonly OccupiedNetwork[]): Cidr {
     const cidr = parseCidr(family === 'ipv4' ? `172.30.${i}.0/24` : `fd00:172:30:${i.toString(16)}::/64`);
     if (cidr && !taken.some((other) => cidrsOverlap(other.cidr, cidr))) return cidr;
   }
-  throw new FairleadError(`every ${family} network for the wire is in use`, {
+  throw new FairleadError(`every ${FAMILY_NAMES[family]} network for the wire is in use`, {
     op: 'plan cluster',
     code: 'cidr-occupied',
     hint: 'stop clusters that are not needed: fairlead down --all',
@@ -252,10 +256,14 @@ function pools(
   return wanted;
 }
 
-function refusal(option: string, message: string, hint = `use another ${option}, or omit it`): FairleadError {
-  return new FairleadError(`${option}: ${message}`, {
-    op: 'plan cluster',
-    code: message.includes('occupied') ? 'cidr-occupied' : 'bad-cidr',
-    hint,
-  });
+const inUse = (option: string, network: Cidr, { cidr, by }: OccupiedNetwork, hint?: string): FairleadError =>
+  refusal(option, `${network.text} overlaps ${cidr.text}, which is in use (${by})`, hint, 'cidr-occupied');
+
+function refusal(
+  option: string,
+  message: string,
+  hint = `use another ${option}, or omit it`,
+  code: ErrorCode = 'bad-cidr',
+): FairleadError {
+  return new FairleadError(`${option}: ${message}`, { op: 'plan cluster', code, hint });
 }

@@ -20,7 +20,7 @@ import {
 } from './state.ts';
 import { PUBLISHED_PORTS } from './supervision.ts';
 
-const LOOK_MS = 250;
+const POLL_MS = 250;
 const PATIENCE_MS = 1500;
 
 /** The contents of published-ports.json, which the process that serves the ports writes. */
@@ -128,7 +128,7 @@ export async function servePublishedPorts(
       if (unsaved !== messageOf(error)) logger.warn({}, `failed to write the report: ${messageOf(error)}`);
       unsaved = messageOf(error);
     }
-    await pause(clock, LOOK_MS, signal);
+    await pause(clock, POLL_MS, signal);
   }
   await Promise.all([...open.values()].map((forwarding) => forwarding.close()));
 }

@@ -11,7 +11,7 @@ import type { RealControlPlane } from './control-plane-programs.ts';
 import { followPodRoutes } from './control-plane-routes.ts';
 
 const POLL_MS = 50;
-const SAY_AFTER_MS = 10_000;
+const REPORT_AFTER_MS = 10_000;
 
 export interface BesideOptions extends Omit<StartOptions, 'parts'> {
   /** Of `client`. */
@@ -43,14 +43,14 @@ export async function runBesideControlPlane(options: BesideOptions): Promise<voi
 /** Waits until the API server has created its default objects. */
 async function answered({ transport, clock, logger, signal }: BesideOptions): Promise<void> {
   const since = clock.now();
-  let said = false;
+  let isReported = false;
   for (;;) {
     const problem = await readinessProblem(transport);
     if (problem === null) return;
     signal.throwIfAborted();
-    if (!said && clock.now() - since > SAY_AFTER_MS) {
+    if (!isReported && clock.now() - since > REPORT_AFTER_MS) {
       logger.warn({}, `kube-apiserver is not ready yet: ${problem}`);
-      said = true;
+      isReported = true;
     }
     await pause(clock, POLL_MS, signal);
   }

@@ -75,8 +75,8 @@ test('a node is captured alone; filters are sent with the addresses of their nam
   assert.deepEqual(await bodiesOf('node/n2', 'not host pod/client'), [
     { name: 'n2', pods: [], addresses: null, names },
   ]);
-  await assert.rejects(bodiesOf('node/n3'), /there is no node n3/);
-  await assert.rejects(bodiesOf('all', 'host pod/nope'), /there is no pod default\/nope/);
+  await assert.rejects(bodiesOf('node/n3'), /no such node: n3/);
+  await assert.rejects(bodiesOf('all', 'host pod/nope'), /no such pod: default\/nope/);
 });
 
 const device = (name: string): CaptureLine => ({
@@ -149,7 +149,7 @@ test('a node that fails is reported, and the others continue; if all fail, the c
   const failed: CaptureLine = { type: 'error', message: 'no more sockets' };
   const capture = startRemoteCapture(cluster({ n1: [failed], n2: new Error('aborted') }), plan, options);
   await assert.rejects(capture.ended);
-  // A connection that breaks off is said in words.
+  // A broken connection is reported.
   assert.match(problems.join(), /^n1: no more sockets$|^n2: n2 ended$/);
   capture.close();
 });

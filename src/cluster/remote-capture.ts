@@ -157,7 +157,7 @@ export function startRemoteCapture(
   const all = [...bodies].map(([node, body]) =>
     read(node, body).catch((cause: unknown) => {
       if (end.signal.aborted) return;
-      // Without the agent's own words the connection broke off.
+      // Without a message of the agent, the connection broke.
       const error = cause instanceof FairleadError ? cause : cluster.ended(node, cause);
       if (++failed === bodies.size) throw error;
       onProblem(node, problemText(error));

@@ -46,7 +46,7 @@ export async function openRemoteCheck(cluster: RemoteCluster, signal: AbortSigna
   });
   const chosen = answering.slice(0, MAX_NODES);
   if (chosen.length === 0)
-    throw new FairleadError(`of ${agents.length} agents none answers on a node that is ready`, {
+    throw new FairleadError(`no agent answers on a ready node; agents in the cluster: ${agents.length}`, {
       op: 'check',
       code: 'not-ready',
       hint: 'fairlead status',

@@ -145,7 +145,7 @@ export function remoteCluster(
       new FairleadError(`the agent of ${node} no longer answers`, {
         op: `ask ${node}`,
         code: 'ended',
-        hint: 'run the command again when the agent has restarted',
+        hint: 'run the command again after the agent has restarted',
         ...(cause === undefined ? {} : { cause }),
       }),
     async changeMode(mode, only, onNode) {

@@ -76,7 +76,7 @@ export function createRemoteObservers({
     try {
       await readLines(stream, body, onStart);
     } catch (error) {
-      // Without the agent's own words the connection broke off.
+      // Without a message of the agent, the connection broke.
       throw error instanceof FairleadError ? error : cluster.ended(stream.node, error);
     }
     throw cluster.ended(stream.node);

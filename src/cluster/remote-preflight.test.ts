@@ -115,7 +115,7 @@ const ROWS: { what: string; script: NodeScript; findings?: number; problem?: Reg
   {
     what: 'a kubelet that does nothing',
     script: { status: { phase: 'Pending' } },
-    problem: /has not ended after 120 s \(Pending\); try: see whether the kubelet/,
+    problem: /has not ended after 120 s \(Pending\); try: check whether the kubelet/,
   },
 ];
 

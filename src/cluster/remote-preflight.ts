@@ -1,6 +1,7 @@
 import { AGENT_NODE_LABELS } from '../agent/node-events.ts';
 import type { Finding } from '../agent/preflight.ts';
 import { createPod, removeNamespace } from '../conformance/check-cluster.ts';
+import { NODE_CONTROL_GROUPS } from '../kernel/control-group.ts';
 import { type Client, readBody } from '../kube/client.ts';
 import type { Transport } from '../kube/transport.ts';
 import { type Node, type Pod, RESOURCES } from '../kube/types.ts';
@@ -111,7 +112,7 @@ async function ended({ client, clock, signal, image }: RemotePreflightOptions, n
     if (clock.now() > until)
       throw new FairleadError(
         `its pod has not ended after ${PATIENCE_MS / 1000} s (${waiting?.reason ?? status?.phase ?? 'Pending'})`,
-        { op: 'preflight', code: 'not-ready', hint: 'see whether the kubelet of the node runs' },
+        { op: 'preflight', code: 'not-ready', hint: 'check whether the kubelet of the node is running' },
       );
     await pause(clock, POLL_MS, signal);
   }
@@ -164,12 +165,14 @@ function preflightPod(name: string, nodeName: string, image: string): Pod {
           volumeMounts: [
             { name: 'node', mountPath: NODE_ROOT, readOnly: true },
             { name: 'bpf', mountPath: '/sys/fs/bpf' },
+            { name: 'cgroup', mountPath: NODE_CONTROL_GROUPS, readOnly: true },
           ],
         },
       ],
       volumes: [
         { name: 'node', hostPath: { path: '/' } },
         { name: 'bpf', hostPath: { path: '/sys/fs/bpf' } },
+        { name: 'cgroup', hostPath: { path: '/sys/fs/cgroup' } },
       ],
     },
   } as Pod;

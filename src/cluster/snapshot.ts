@@ -11,10 +11,10 @@ import {
 } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { signalProcess } from '../kernel/process-identity.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { ETCD } from './control-plane-programs.ts';
 import { type ClusterState, checkClusterName, clusterPaths, readSupervision, stateRoot } from './state.ts';
+import { whileSuspended } from './suspension.ts';
 
 const run = promisify(execFile);
 /** The files of the embedded control plane's objects, and the folder of a real one's. */
@@ -34,7 +34,7 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
   const copies = join(clusterPaths(name).root, COPIES);
   const fresh = `${target}.${process.pid}.new`;
   try {
-    copyDatabase(state, copies);
+    await copyDatabase(state, copies);
     // It contains keys: tar preserves the mode of an existing file.
     writeFileSync(fresh, '', { mode: 0o600 });
     const exclude = [
@@ -61,17 +61,19 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
 }
 
 /** Copies the database with its write-ahead log: together they are consistent while no process writes. */
-function copyDatabase({ name, controlPlane, realControlPlane }: ClusterState, to: string): void {
+async function copyDatabase(
+  { name, controlPlane, realControlPlane }: ClusterState,
+  to: string,
+): Promise<void> {
   mkdirSync(to, { recursive: true, mode: 0o700 });
   const { root } = clusterPaths(name);
   const writer = realControlPlane ? (readSupervision(name).processes[ETCD]?.identity ?? null) : controlPlane;
-  const suspended = writer !== null && signalProcess(writer, 'SIGSTOP') ? writer : null;
-  try {
+  const copy = () => {
     for (const entry of DATABASE)
       if (existsSync(join(root, entry))) cpSync(join(root, entry), join(to, entry), { recursive: true });
-  } finally {
-    if (suspended) signalProcess(suspended, 'SIGCONT');
-  }
+  };
+  if (writer) await whileSuspended(writer, copy);
+  else copy();
 }
 
 /** Extracts a snapshot as a stopped cluster of the same name; `up` starts it. Returns its name. */

@@ -55,7 +55,7 @@ export interface ClusterState {
   readonly machineAddresses: readonly string[];
   /** Whether programs of this machine use its addresses on the wire. Absent in the state of earlier versions. */
   readonly hostAccess?: 'none' | 'wire' | 'services';
-  /** Pods reach the world through this machine. Absent in the state of earlier versions. */
+  /** Pods reach external networks through this machine. Absent in the state of earlier versions. */
   readonly egress?: boolean;
   /** Networks that this machine reaches through a node: the Service networks. */
   readonly machineRoutes: readonly { readonly destination: string; readonly via: string }[];

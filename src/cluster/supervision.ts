@@ -17,7 +17,7 @@ export interface ProcessRecord {
 export const CONTROL_PLANE = 'control-plane';
 /** The name of the process that serves published ports; it runs only if there are any. */
 export const PUBLISHED_PORTS = 'published-ports';
-/** The name of the process that connects pods with the world; it runs only with `up --egress`. */
+/** The name of the process that connects pods with external networks; it runs only with `up --egress`. */
 export const EGRESS = 'egress';
 
 /** The contents of processes.json, which only the supervisor writes. */
@@ -39,7 +39,7 @@ export const NEW_RECORD: ProcessRecord = {
   startAt: 0,
 };
 
-export const MIN_PAUSE_MS = 200;
+const MIN_PAUSE_MS = 200;
 export const MAX_PAUSE_MS = 30_000;
 /** A run of this length resets the count of failures. */
 export const STABLE_MS = 60_000;

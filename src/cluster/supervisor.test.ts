@@ -4,7 +4,7 @@ import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import { type ManualClock, manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
 import { MAX_PAUSE_MS, type ProcessRecord, STABLE_MS } from './supervision.ts';
-import { createSupervisor, LOOK_MS, type Supervisor } from './supervisor.ts';
+import { createSupervisor, POLL_MS, type Supervisor } from './supervisor.ts';
 
 let clock: ManualClock;
 let wanted: string[];
@@ -47,7 +47,7 @@ function supervise(): Supervisor {
     clock,
     logger: silentLogger,
   });
-  supervisor.look();
+  supervisor.reconcile();
   return supervisor;
 }
 
@@ -63,10 +63,10 @@ describe('the supervisor of a cluster', () => {
   test('starts a process once what it needs is there', () => {
     held.add('node-1');
     supervise();
-    clock.advance(LOOK_MS);
+    clock.advance(POLL_MS);
     assert.deepEqual(starts, ['control-plane']);
     held.clear();
-    clock.advance(LOOK_MS);
+    clock.advance(POLL_MS);
     assert.deepEqual(starts, ['control-plane', 'node-1']);
   });
 
@@ -75,7 +75,7 @@ describe('the supervisor of a cluster', () => {
     exit('node-1');
     assert.equal(starts.length, 2);
     assert.equal(records['node-1']?.lastExit?.reason, 'killed by SIGKILL');
-    clock.advance(LOOK_MS);
+    clock.advance(POLL_MS);
     assert.deepEqual(starts.slice(2), ['node-1']);
     assert.equal(records['node-1']?.restarts, 1);
     assert.equal(records['control-plane']?.restarts, 0);
@@ -87,7 +87,7 @@ describe('the supervisor of a cluster', () => {
       exit('node-1');
       const { startAt } = records['node-1'] ?? {};
       const pause = (startAt ?? 0) - clock.now();
-      clock.advance(pause + LOOK_MS);
+      clock.advance(pause + POLL_MS);
       return pause;
     });
     assert.deepEqual(pauses.slice(0, 4), [200, 400, 800, 1600]);
@@ -118,14 +118,14 @@ describe('the supervisor of a cluster', () => {
     supervise();
     assert.deepEqual(starts, ['node-1']);
     assert.equal(records['control-plane']?.lastExit?.reason, 'failed to start: address in use');
-    clock.advance(LOOK_MS);
+    clock.advance(POLL_MS);
     assert.deepEqual(starts, ['node-1', 'control-plane']);
   });
 
   test('starts an added node, and does not restart a removed one', () => {
     supervise();
     wanted = ['control-plane', 'node-2'];
-    clock.advance(LOOK_MS);
+    clock.advance(POLL_MS);
     exit('node-1');
     clock.advance(MAX_PAUSE_MS);
     assert.deepEqual(starts, ['control-plane', 'node-1', 'node-2']);
@@ -139,8 +139,8 @@ describe('the supervisor of a cluster', () => {
     clock.advance(MAX_PAUSE_MS);
     assert.equal(starts.length, 2);
     adopted.delete(2);
-    clock.advance(LOOK_MS);
-    clock.advance(LOOK_MS);
+    clock.advance(POLL_MS);
+    clock.advance(POLL_MS);
     assert.deepEqual(starts.slice(2), ['node-1']);
     assert.match(records['node-1']?.lastExit?.reason ?? '', /^ended for an unknown reason: see node-1\.log$/);
   });

@@ -31,14 +31,14 @@ export interface SupervisorOptions {
 /** Restarts a cluster's processes when they exit. */
 export interface Supervisor {
   /** Detects exits and starts due processes. Called periodically, and after each change of the wanted processes. */
-  look(): void;
+  reconcile(): void;
   /** Starts waiting processes immediately. */
   hurry(): void;
   /** Stops supervising; the processes keep running. */
   close(): void;
 }
 
-export const LOOK_MS = 250;
+export const POLL_MS = 250;
 
 /** Starts supervising the processes. */
 export function createSupervisor(options: SupervisorOptions): Supervisor {
@@ -63,7 +63,7 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
       exits.set(key, null);
       process.onExit((reason) => {
         exits.set(key, reason);
-        look();
+        reconcile();
       });
       records.set(name, started(record, process.identity, now));
       logger.info({ name, pid: process.identity.pid }, record.startedAt === null ? 'started' : 'restarted');
@@ -73,7 +73,7 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
       records.set(name, ended({ ...record, startedAt: null }, reason, now));
     }
   };
-  const lookAt = (name: string) => {
+  const reconcileProcess = (name: string) => {
     let record = records.get(name) ?? NEW_RECORD;
     if (record.identity) {
       const reason = endOf(name, record.identity);
@@ -93,22 +93,22 @@ export function createSupervisor(options: SupervisorOptions): Supervisor {
     saved = text;
     options.save(contents);
   };
-  const look = () => {
+  const reconcile = () => {
     if (isClosed) return;
     cancel();
-    cancel = clock.after(LOOK_MS, look);
+    cancel = clock.after(POLL_MS, reconcile);
     const wanted = options.wanted();
     for (const name of records.keys()) if (!wanted.includes(name)) records.delete(name);
-    for (const name of wanted) lookAt(name);
+    for (const name of wanted) reconcileProcess(name);
     save();
   };
 
   return {
-    look,
+    reconcile,
     hurry() {
       for (const [name, record] of records)
         if (!record.identity) records.set(name, { ...record, startAt: 0 });
-      look();
+      reconcile();
     },
     close() {
       isClosed = true;

@@ -8,10 +8,10 @@ import { MAX_LOOKUPS, traceLookups } from './traced-lookups.ts';
 const ANSWERED: TraceResult = {
   ...{ legs: [], answer: { kind: 'answered' }, answeredAfterMs: 1, counters: [], lostFrames: 0, clocks: [] },
 };
-const question = (name: string, text: string) => ({
-  ...({ subject: 'name', object: null, text } as const),
+const question = (name: string, result: string) => ({
+  ...({ subject: 'name', object: null, text: `${name}: ${result}` } as const),
   ruleOrKey: `DNS query for ${name} to 10.96.0.10`,
-  question: { name, server: '10.96.0.10' },
+  question: { name, server: '10.96.0.10', result },
 });
 const explanation = (steps: Explanation['steps'], destination: string | null): Explanation =>
   ({ steps, packet: destination === null ? null : { destination } }) as Explanation;
@@ -27,14 +27,14 @@ const ROWS: readonly {
 }[] = [
   {
     what: 'each question, in order; the type of the address that was used',
-    steps: [question('a.b.c', 'a.b.c: NXDOMAIN'), question('a.b', 'a is fd00::1 (also 10.0.0.1)')],
+    steps: [question('a.b.c', 'NXDOMAIN'), question('a.b', 'fd00::1, 10.0.0.1')],
     destination: 'fd00::1',
     sent: ['10.96.0.10:53 AAAA a.b.c', '10.96.0.10:53 AAAA a.b'],
-    said: ['NXDOMAIN', 'fd00::1 (also 10.0.0.1)'],
+    said: ['NXDOMAIN', 'fd00::1, 10.0.0.1'],
   },
   {
     what: 'without an address, the type of the family that was asked for',
-    steps: [question('a.b', 'a.b: no answer')],
+    steps: [question('a.b', 'no answer')],
     destination: null,
     family: 'ipv6',
     sent: ['10.96.0.10:53 AAAA a.b'],
@@ -49,7 +49,7 @@ const ROWS: readonly {
   },
   {
     what: 'not more than a search path has',
-    steps: Array.from({ length: 20 }, () => question('a.b', 'a.b: NXDOMAIN')),
+    steps: Array.from({ length: 20 }, () => question('a.b', 'NXDOMAIN')),
     destination: null,
     sent: Array.from({ length: MAX_LOOKUPS }, () => '10.96.0.10:53 A a.b'),
     said: Array.from({ length: MAX_LOOKUPS }, () => 'NXDOMAIN'),

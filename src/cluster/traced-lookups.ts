@@ -26,13 +26,11 @@ export async function traceLookups(
   const wanted = packet === null ? family : familyOf(packet.destination);
   const type = wanted === 'ipv6' ? 'AAAA' : 'A';
   const lookups: TracedLookup[] = [];
-  for (const { question, text } of steps) {
+  for (const { question } of steps) {
     if (question === undefined || lookups.length === MAX_LOOKUPS) continue;
-    const { name, server } = question;
-    const result = await send({ ip: server, port: DNS_PORT }, { name, type });
-    // "full.name: result", and of the last one "name is address".
-    const said = text.replace(/^\S+(?::| is) /, '');
-    lookups.push({ name, type, server, said, trace: result });
+    const { name, server, result: said } = question;
+    const trace = await send({ ip: server, port: DNS_PORT }, { name, type });
+    lookups.push({ name, type, server, said, trace });
   }
   return lookups;
 }
