@@ -1,7 +1,6 @@
 import { once } from 'node:events';
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { dirname, join } from 'node:path';
 import { parse, stringify } from 'yaml';
 import { startAgent } from '../agent/agent.ts';
 import { removeAll } from '../agent/cleanup.ts';
@@ -14,7 +13,7 @@ import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { readWrittenJson } from '../lib/written-json.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
-import type { BuiltinImage } from '../runtime/options.ts';
+import { builtinImages } from './builtin-images.ts';
 import { printSteps } from './cleanup.ts';
 import { defineCommand } from './command.ts';
 import { hasKubeProxyFlag, KUBE_PROXY_OPTIONS, readKubeProxyFlags } from './kube-proxy-flags.ts';
@@ -103,7 +102,7 @@ export const command = defineCommand({
     const end = () => ending.abort(stopping.reason);
     stopping.addEventListener('abort', end);
     const starting = startAgent(configuration, {
-      builtinImages: builtinImages(configuration.stateDir),
+      builtinImages: builtinImages(configuration.stateDir, process.argv[1] ?? ''),
       version: KUBERNETES_VERSION,
       flags: Object.fromEntries(
         Object.entries(options)
@@ -195,26 +194,4 @@ export function readConfigurationFile(file: string): AgentConfiguration {
     });
   }
   return readConfiguration(document);
-}
-
-/** Returns the built-in image `fairlead`: this program inside a container, at /opt/fairlead and on the PATH. */
-function builtinImages(stateDir: string): Record<string, BuiltinImage> {
-  const bundle = dirname(process.argv[1] ?? '');
-  const wrapper = join(stateDir, 'bin', 'fairlead');
-  mkdirSync(dirname(wrapper), { recursive: true, mode: 0o755 });
-  writeFileSync(
-    wrapper,
-    '#!/bin/sh\nexec /opt/fairlead/node --disable-warning=ExperimentalWarning /opt/fairlead/dist/fairlead.mjs "$@"\n',
-  );
-  chmodSync(wrapper, 0o755);
-  const mount = (source: string, destination: string) => ({ source, destination, readonly: true });
-  return {
-    fairlead: {
-      mounts: [
-        mount(bundle, '/opt/fairlead/dist'),
-        mount(process.execPath, '/opt/fairlead/node'),
-        mount(wrapper, '/usr/local/bin/fairlead'),
-      ],
-    },
-  };
 }

@@ -32,7 +32,7 @@ export const command = defineCommand({
   summary: 'record packets of all devices, as text or as a pcapng file',
   description: [
     'Records packets of every network device of the cluster: one line for each device that a packet passes, or with -w a pcapng file for Wireshark, with a description of each device, names of pods, nodes and Services, and a comment on each TCP packet whose addresses were translated since the previous device. Stops at Ctrl-C.',
-    'With --kubeconfig or --context: a cluster whose agents run in pods; devices of pods are those of TARGET, at most 8 on each node.',
+    'With --kubeconfig or --context: on a cluster whose agents run in pods; of the pods, only the devices of those in TARGET are read, at most 8 on each node.',
     'Pods that start later are seen at the devices of their nodes only.',
   ],
   arguments: [
@@ -45,14 +45,14 @@ export const command = defineCommand({
       name: 'FILTER…',
       optional: true,
       repeated: true,
-      help: `only packets for which this holds: ${FILTER_GRAMMAR}`,
+      help: `only packets that match this expression: ${FILTER_GRAMMAR}`,
     },
   ],
   options: {
     write: text('FILE', 'write pcapng to this file instead of text', { short: 'w', main: true }),
     count: wholeNumber('N', [0, 0, 1_000_000_000], 'stop after N packets; 0: no limit'),
     duration: wholeNumber('S', [0, 0, 1_000_000], 'stop after S seconds; 0: no limit'),
-    bytes: wholeNumber('N', [16_384, 64, 65_535], 'how much of each packet is kept'),
+    bytes: wholeNumber('N', [16_384, 64, 65_535], 'the maximum number of bytes that are kept of each packet'),
     ...STREAM_OPTIONS,
     name: NAME_OPTION,
     ...REMOTE_OPTIONS,
@@ -227,12 +227,22 @@ function printingSink(output: Output, options: Parameters<typeof renderFact>[1])
         ...(note ? { note } : {}),
       };
       const where = `${place.name}  ${direction.padEnd(3)} ${device.text}`;
-      const line = () => `${time.slice(11)}  ${where}  ${shown.packet}${note ? `; ${note}` : ''}\n`;
-      output.out(renderFact(shown, options) ?? wrapLines(line(), output.columns));
+      const what = `${shown.packet}${note ? `; ${note}` : ''}`;
+      output.out(
+        renderFact(shown, options) ?? captureText(`${time.slice(11)}  ${where}`, what, output.columns),
+      );
     },
     flush() {},
     end() {},
   };
+}
+
+/** Renders a frame as one line; as two in a terminal that is too narrow for it. */
+function captureText(where: string, what: string, columns: number | null): string {
+  const line = `${where}  ${what}\n`;
+  return columns === null || line.length <= columns + 1
+    ? line
+    : wrapLines(`${where}\n    ${what}\n`, columns);
 }
 
 /** How many bytes are collected before they are written. */

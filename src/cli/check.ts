@@ -51,7 +51,7 @@ export const command = defineCommand({
   summary: 'send packets through Services and network policies, and compare the results',
   description: [
     'Checks that the nodes handle traffic to Services correctly: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes. Network policies are checked in the same way: for each set of policies in a table, packets between pods, nodes and outside, to pods and through Services. Before the first packet of each flow, "explain" predicts the outcome, the servers and the client address that each server sees; a difference is a failure. Removes what it created. The exit status is 0 when all agree.',
-    'With --kubeconfig or --context: a cluster whose agents run in pods. They send the packets, from pods of a namespace that the check makes and from nodes; network policies and clients outside are not checked.',
+    'With --kubeconfig or --context: on a cluster whose agents run in pods. They send the packets, from nodes and from pods in a namespace that the check creates; network policies and clients outside are not checked.',
   ],
   arguments: [],
   options: {

@@ -17,7 +17,7 @@ export const command = defineCommand({
   options: {
     config: text(
       'FILE',
-      'the configuration of the agent; disabled parts, devices of pods and state files are not removed',
+      'the configuration of the agent that ran here: parts that it disables, devices of pods and state files are kept',
     ),
     ...FORMAT_OPTIONS,
   },

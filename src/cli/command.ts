@@ -55,8 +55,9 @@ export function defineCommand<const T extends OptionTable>(definition: CommandDe
 }
 
 /** The option of every command that works on one cluster. */
-export const NAME_OPTION = text('NAME', 'the cluster; default: $FAIRLEAD_CLUSTER, or the only cluster', {
+export const NAME_OPTION = text('NAME', 'the cluster', {
   fallback: 'default',
+  shownFallback: '$FAIRLEAD_CLUSTER, or the only cluster',
 });
 
 /** Returns the standard streams of this process. A closed pipe ends neither the process nor the command. */

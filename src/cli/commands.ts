@@ -97,6 +97,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     load: () => import('./address-controller.ts'),
   },
   {
+    name: 'dns-server',
+    summary: 'answer cluster DNS in a pod, for nodes whose agent does not run',
+    load: () => import('./dns-server.ts'),
+  },
+  {
     name: 'manifests',
     summary: 'print the manifests that install Fairlead on a real cluster',
     load: () => import('./manifests.ts'),

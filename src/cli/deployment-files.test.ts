@@ -7,7 +7,8 @@ import { parse, parseAllDocuments } from 'yaml';
 import { readConfiguration } from '../agent/configuration.ts';
 import { commandAccessObjects } from './command-access-objects.ts';
 import { deploymentFiles } from './deployment-files.ts';
-import { INSTALLATIONS, type Installation, installationObjects } from './installation-objects.ts';
+import { installationObjects } from './installation-objects.ts';
+import { INSTALLATIONS, type Installation } from './installation-shared.ts';
 import { version } from './version.ts';
 
 const deploy = join(import.meta.dirname, '..', '..', 'deploy');
@@ -38,6 +39,7 @@ const INSTALLATION = {
   servers: ['https://192.0.2.2:6443'],
   clusterCidr: '10.244.0.0/16',
   dnsAddress: '10.96.0.10',
+  dnsReplicas: 2,
   clusterDomain: 'cluster.local',
   uplink: 'eth0',
 } as const;
@@ -73,10 +75,30 @@ for (const parts of INSTALLATIONS) {
       all.flatMap(({ roleRef }) => roleRef?.name ?? []),
       parts === 'all' || parts === 'policy'
         ? ['system:node-proxier', 'fairlead-policy']
-        : ['system:node-proxier'],
+        : parts === 'proxy-dns'
+          ? ['system:node-proxier', 'fairlead-dns']
+          : ['system:node-proxier'],
     );
   });
 }
+
+test('proxy-dns: pods answer while agents are replaced, unless there are to be none; the agents know their Service', () => {
+  const rendered = (dnsReplicas: number) => {
+    const all = installationObjects({
+      ...INSTALLATION,
+      parts: 'proxy-dns',
+      dnsReplicas,
+      pool: [],
+    }) as unknown as Role[];
+    const text = all.find(({ kind }) => kind === 'ConfigMap')?.data?.['agent.yaml'] ?? '';
+    return {
+      pods: all.filter(({ kind }) => kind === 'Deployment').map(({ metadata }) => metadata.name),
+      service: readConfiguration(parse(text), { NODE_NAME: 'node-1' }).dns?.fallbackService,
+    };
+  };
+  assert.deepEqual(rendered(2), { pods: ['fairlead-dns'], service: 'kube-system/fairlead-dns' });
+  assert.deepEqual(rendered(0), { pods: [], service: null });
+});
 
 const READING = ['get', 'list', 'watch'];
 
@@ -157,7 +179,11 @@ test('each placeholder of the chart has a value, and each template is YAML', () 
       [],
     );
     const branch = /\{\{- else \}\}\n([\s\S]*?)\{\{- end \}\}/.exec(template)?.[1] ?? '';
-    const documents = parseAllDocuments(branch.replace(/\{\{ *required "[^"]*" [^}]*\}\}/g, 'https://x:1'));
+    const documents = parseAllDocuments(
+      branch
+        .replace(/\{\{ *required "[^"]*" [^}]*\}\}/g, 'https://x:1')
+        .replace('{{ int .Values.dnsReplicas }}', '2'),
+    );
     assert.deepEqual(
       documents.flatMap((document) => document.errors),
       [],

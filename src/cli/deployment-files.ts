@@ -1,16 +1,18 @@
 import { stringify } from 'yaml';
 import { commandAccessYaml } from './command-access-objects.ts';
+import { DNS_REPLICAS } from './dns-objects.ts';
+import { installationYaml } from './installation-objects.ts';
 import {
+  AGENT_REQUESTS,
   INSTALLATIONS,
   type Installation,
   type InstallationOptions,
-  installationYaml,
-} from './installation-objects.ts';
+} from './installation-shared.ts';
 import { kustomizeFiles } from './kustomize-files.ts';
 import { version } from './version.ts';
 
 /** Values of the Helm chart: the placeholder's name, its default and its meaning. */
-const VALUES: readonly [name: string, fallback: string | readonly string[], meaning: string][] = [
+const VALUES: readonly [name: string, fallback: string | number | readonly string[], meaning: string][] = [
   ['parts', 'proxy', 'proxy, proxy-dns, all or policy: the functions of the agents'],
   ['image', `fairlead:${version}`, 'the image of the agent'],
   ['mode', 'nftables', 'nftables, ebpf, iptables, ipvs or userspace'],
@@ -18,17 +20,25 @@ const VALUES: readonly [name: string, fallback: string | readonly string[], mean
   ['apiServers', [], 'further https://HOST:PORT of API servers, which the agents use if the first one fails'],
   ['clusterDomain', 'cluster.local', 'the domain of DNS names'],
   ['dnsAddress', '10.96.0.10', 'the cluster IP of DNS, with proxy-dns and all'],
+  [
+    'dnsReplicas',
+    DNS_REPLICAS,
+    'pods that answer DNS while the agent of a node is replaced, with proxy-dns; 0: none',
+  ],
   ['uplink', 'eth0', 'the interface towards the other nodes, with all'],
   [
     'commands',
     'false',
     'true: access for commands of other machines (docs/remote-commands.md), for users that you bind to its Roles',
   ],
+  ['cpu', AGENT_REQUESTS.cpu, 'the processor time that is reserved for each agent (docs/install.md, Sizing)'],
+  ['memory', AGENT_REQUESTS.memory, 'the memory that is reserved for each agent'],
   ['pool', '', 'a range of load-balancer addresses; empty: another program assigns addresses'],
 ];
 
-/** A list cannot be a placeholder in YAML; this item stands for one. */
+/** A list cannot be a placeholder in YAML; this item stands for one. Likewise a number. */
 const SERVERS = 'API-SERVERS';
+const REPLICAS = 4_294_967_295;
 
 const CHART_OPTIONS: Omit<InstallationOptions, 'parts' | 'pool'> = {
   namespace: '{{ .Release.Namespace }}',
@@ -38,8 +48,10 @@ const CHART_OPTIONS: Omit<InstallationOptions, 'parts' | 'pool'> = {
   servers: [SERVERS],
   clusterCidr: '',
   dnsAddress: '{{ .Values.dnsAddress }}',
+  dnsReplicas: REPLICAS,
   clusterDomain: '{{ .Values.clusterDomain }}',
   uplink: '{{ .Values.uplink }}',
+  requests: { cpu: '{{ .Values.cpu }}', memory: '{{ .Values.memory }}' },
 };
 
 /** Returns the files below deploy/, rendered from the objects that `fairlead manifests` prints: path → text. */
@@ -73,10 +85,9 @@ export function deploymentFiles(): ReadonlyMap<string, string> {
 
 function chartTemplate(parts: Installation): string {
   const render = (pool: readonly string[]) =>
-    installationYaml({ ...CHART_OPTIONS, parts, pool }).replace(
-      new RegExp(`servers:\\n +- ${SERVERS}\\n`),
-      'servers: {{ toJson .Values.apiServers }}\n',
-    );
+    installationYaml({ ...CHART_OPTIONS, parts, pool })
+      .replace(new RegExp(`servers:\\n +- ${SERVERS}\\n`), 'servers: {{ toJson .Values.apiServers }}\n')
+      .replace(`replicas: ${REPLICAS}\n`, 'replicas: {{ int .Values.dnsReplicas }}\n');
   const without = render([]);
   const withPool = render(['{{ .Values.pool }}']);
   return [

@@ -9,7 +9,7 @@ export const command = defineCommand({
   name: 'egress',
   summary: '',
   description: [
-    'Connects the pods of a local cluster with the world through this machine ("fairlead up --egress"); started by its supervisor.',
+    'Connects the pods of a local cluster with external networks through this machine ("fairlead up --egress"); started by its supervisor.',
   ],
   arguments: [],
   options: { name: text('NAME', 'the cluster') },

@@ -19,7 +19,7 @@ export const command = defineCommand({
   summary: 'explain the path of a packet, and why it fails',
   description: [
     'Explains what would happen to a packet: which endpoints may get it, with their probabilities, and whether a process accepts it there; if the packet would not be delivered, it also prints the reason and the fix. Checks the objects, the forwarding table of the node, routes, listening sockets and network policies; the verdict is UNKNOWN if something cannot be checked. Does not send the packet. Names are resolved from FROM, by its own name servers.',
-    'With --modes: which rules, map entries, servers and listeners carry out a Service in each proxy mode, how many, what a packet meets, and where it is translated. Nothing is switched: the objects of the mode in use are compared with the kernel, the others are what the mode would write.',
+    'With --modes: shows how each proxy mode implements a Service: its rules, map entries, virtual servers and listeners, their number, what a packet passes, and where its address is translated. Nothing is switched: the objects of the mode in use are compared with the kernel; those of the other modes are what they would write.',
     'The exit status is 0 if every endpoint would accept the packet.',
   ],
   arguments: [
@@ -46,9 +46,12 @@ export const command = defineCommand({
     node: text('NODE', 'with --modes: the node; default: the first one'),
     agent: text(
       'DIR',
-      'with --modes: ask the agent of this machine by its state folder, on a node of any cluster',
+      'with --modes: ask the agent of this machine, whose stateDir is DIR; for nodes of real clusters',
     ),
-    'who-can': text('POD:PORT', 'list who may reach a port of a pod by the network policies, by selector'),
+    'who-can': text(
+      'POD:PORT',
+      'list the clients that network policies allow to reach a port of a pod, by selector',
+    ),
   },
   examples: [
     'explain client svc/hello',

@@ -16,7 +16,7 @@ const ACTIONS = [...FAULT_KINDS, 'undo'] as const;
 /** What a fault does, in words. */
 const EFFECTS: Readonly<Record<FaultKind, string>> = {
   silent: 'the pod gets no packets',
-  cut: 'nothing passes the uplink of the node',
+  cut: 'the uplink of the node carries no packets',
   slow: 'packets that leave or reach the node are delayed',
   drain: 'the node gets no new pods; its pods were evicted',
 };
@@ -25,7 +25,7 @@ export const command = defineCommand({
   name: 'fault',
   summary: 'plant faults to see how the cluster reacts, list them, and undo them',
   description: [
-    'Plants a fault in a local cluster: "silent POD" (the pod does not answer any more), "cut NODE" (its uplink carries nothing, also not to the API server), "slow NODE" (packets that leave or reach it are delayed) and "drain NODE" (no new pods; its pods are evicted if a controller creates them again). Without arguments it lists the faults. "undo" undoes all of them, and so does "fairlead down".',
+    'Plants a fault in a local cluster: "silent POD" (the pod no longer answers), "cut NODE" (its uplink carries no packets, not even to the API server), "slow NODE" (packets that leave or reach it are delayed) and "drain NODE" (no new pods; its pods are evicted if a controller creates them again). Without arguments it lists the faults. "undo" undoes all of them, and so does "fairlead down".',
   ],
   arguments: [
     { name: 'KIND', optional: true, help: 'the fault', choices: ACTIONS },

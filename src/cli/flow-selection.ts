@@ -60,5 +60,28 @@ function wordsOf(option: string, text: string | null, known: readonly string[]):
   );
 }
 
-const qualified = (name: string | null): string | null =>
-  name === null || name === '' ? null : name.includes('/') ? name : `default/${name}`;
+/** Returns "namespace/name"; "svc/" and "pod/" before it are what other commands take. */
+function qualified(text: string | null): string | null {
+  const name = text?.replace(/^(?:svc|service|pod|po)\//, '') ?? '';
+  if (name === '') return null;
+  return name.includes('/') ? name : `default/${name}`;
+}
+
+/** Names of objects, "namespace/name". */
+export interface KnownNames {
+  readonly services: readonly string[];
+  readonly pods: readonly string[];
+}
+
+/** Returns warnings about a Service or pod that does not exist now: their flows are shown once it does. */
+export function missingNames(
+  options: Pick<FlowSelectionOptions, 'service' | 'pod'>,
+  { services, pods }: KnownNames,
+): string[] {
+  const missing = (kind: string, name: string | null, known: readonly string[]): string[] =>
+    name === null || known.includes(name) ? [] : [`no such ${kind} now: ${name}${suggestion(name, known)}`];
+  return [
+    ...missing('Service', qualified(options.service), services),
+    ...missing('pod', qualified(options.pod), pods),
+  ];
+}

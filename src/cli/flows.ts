@@ -5,10 +5,11 @@ import { type DnsLine, FLOW_LINE_KINDS, type FlowLine, type FlowsEntry } from '.
 import { flowText } from '../flows/flow-text.ts';
 import { type Client, createClient } from '../kube/client.ts';
 import { httpTransport } from '../kube/transport.ts';
+import { RESOURCES } from '../kube/types.ts';
 import { silentLogger } from '../lib/log.ts';
 import { defineCommand, NAME_OPTION, type Output } from './command.ts';
 import { type FlowNames, followNames } from './flow-names.ts';
-import { readSince, selectFlows, VERDICT_WORDS } from './flow-selection.ts';
+import { type KnownNames, missingNames, readSince, selectFlows, VERDICT_WORDS } from './flow-selection.ts';
 import { selectNodes } from './node-option.ts';
 import { flag, text, wholeNumber } from './options.ts';
 import { renderFact, STREAM_OPTIONS } from './output-format.ts';
@@ -59,6 +60,8 @@ export const command = defineCommand({
     output.unread.addEventListener('abort', stop);
     try {
       const names = await followNames(cluster.client, cluster.outside, silentLogger, end.signal);
+      for (const warning of missingNames(options, await listNames(cluster.client, options)))
+        output.err(`fairlead: ${warning}\n`);
       let shown = 0;
       const show = (node: string, entry: FlowsEntry) => {
         if (entry.type === 'notice') {
@@ -93,6 +96,19 @@ export const command = defineCommand({
     return 0;
   },
 });
+
+/** Lists the objects of the kinds that the options name. */
+async function listNames(
+  client: Client,
+  { service, pod }: { readonly service: string | null; readonly pod: string | null },
+): Promise<KnownNames> {
+  const names = (items: readonly { readonly metadata?: { namespace?: string; name?: string } }[]) =>
+    items.map(({ metadata }) => `${metadata?.namespace}/${metadata?.name}`);
+  return {
+    services: service ? names((await client.list(RESOURCES.services)).items) : [],
+    pods: pod ? names((await client.list(RESOURCES.pods)).items) : [],
+  };
+}
 
 /** Notices come first. */
 const timeOf = (entry: FlowsEntry): number => (entry.type === 'notice' ? 0 : Date.parse(entry.time));

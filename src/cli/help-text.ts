@@ -116,7 +116,7 @@ function optionHelp(option: Option): string {
     option.fallback !== null &&
     option.fallback !== '' &&
     !(option.kind === 'choice' && option.implied !== undefined)
-      ? [`default: ${option.fallback}`]
+      ? [`default: ${(option.kind === 'text' ? option.shownFallback : undefined) ?? option.fallback}`]
       : []),
   ];
   const choices =

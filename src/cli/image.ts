@@ -169,8 +169,9 @@ function readCredentials(file: string): RegistryCredentials {
   }
   const colon = text.indexOf(':');
   if (colon > 0) return { username: text.slice(0, colon), password: text.slice(colon + 1) };
-  throw new FairleadError(`${file} does not hold USER:PASSWORD`, {
+  throw new FairleadError(`${file} does not contain USER:PASSWORD`, {
     op: 'fairlead image pull',
     code: 'bad-credentials',
+    hint: 'write the name and the password into one line, with a colon between them',
   });
 }

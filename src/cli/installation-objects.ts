@@ -1,42 +1,28 @@
 import { stringify } from 'yaml';
 import { COMMAND_PORT, COMMAND_PORT_ANNOTATION } from '../agent/command-rights.ts';
 import { AGENT_NODE_LABELS } from '../agent/node-events.ts';
-
-/** The functions of a cluster's agents. */
-export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all', 'policy'] as const;
-export type Installation = (typeof INSTALLATIONS)[number];
-
-/** Strings may be placeholders of a template language, such as "{{ .Values.image }}". */
-export interface InstallationOptions {
-  readonly parts: Installation;
-  readonly namespace: string;
-  readonly image: string;
-  readonly mode: string;
-  /** "https://10.0.0.1:6443": an address that works before an agent has programmed the API server's Service. */
-  readonly server: string;
-  /** Addresses of further API servers, which the agents use if the first one fails. */
-  readonly servers: readonly string[];
-  /** "10.244.0.0/16,fd00:10:244::/56"; empty: pods are recognized by their Node's podCIDRs. */
-  readonly clusterCidr: string;
-  /** The cluster IP of DNS, if the agents serve it. */
-  readonly dnsAddress: string;
-  readonly clusterDomain: string;
-  /** The interface towards the other nodes, with pod networks. */
-  readonly uplink: string;
-  /** Ranges of load-balancer addresses; empty: another program assigns and announces addresses. */
-  readonly pool: readonly string[];
-}
-
-type KubeObject = Record<string, unknown>;
-
-const NAME = 'fairlead';
-/** The key of the agents' configuration in the ConfigMap. */
-export const CONFIGURATION_FILE = 'agent.yaml';
-const CONFIGURATION_PATH = `/etc/fairlead/${CONFIGURATION_FILE}`;
-const CONTROLLER = 'fairlead-addresses';
-const LABEL = 'app.kubernetes.io/name';
-const STATE_FOLDER = '/var/lib/fairlead';
-const RBAC = 'rbac.authorization.k8s.io';
+import { NODE_CONTROL_GROUPS } from '../kernel/control-group.ts';
+import { addressController } from './address-controller-objects.ts';
+import { DNS_SERVER, dnsServers, dnsService } from './dns-objects.ts';
+import {
+  AGENT_REQUESTS,
+  CONFIGURATION_FILE,
+  CONFIGURATION_MOUNT,
+  CONFIGURATION_PATH,
+  CONFIGURATION_VOLUME,
+  clusterRoleBinding,
+  type Installation,
+  type InstallationOptions,
+  type KubeObject,
+  LABEL,
+  leaseRights,
+  meta,
+  NAME,
+  probes,
+  RBAC,
+  STATE_FOLDER,
+  serviceAccount,
+} from './installation-shared.ts';
 
 /** Returns the objects that install Fairlead on a cluster, in the order of creation. */
 export function installationObjects(options: InstallationOptions): KubeObject[] {
@@ -50,11 +36,15 @@ export function installationObjects(options: InstallationOptions): KubeObject[] 
     configMap(options),
     daemonSet(options),
     ...(answersDns(options.parts) ? [dnsService(options)] : []),
+    ...(hasDnsServers(options) ? dnsServers(options) : []),
     ...(hasPool ? addressController(options) : []),
   ];
 }
 
 const answersDns = (parts: Installation) => parts === 'proxy-dns' || parts === 'all';
+/** With a pod network of ours, the agents of other nodes answer. */
+const hasDnsServers = ({ parts, dnsReplicas }: InstallationOptions) =>
+  parts === 'proxy-dns' && dnsReplicas > 0;
 /** Commands ask about Services. */
 const answersCommands = (parts: Installation) => parts !== 'policy';
 const enforcesPolicies = (parts: Installation) => parts === 'policy' || parts === 'all';
@@ -64,51 +54,7 @@ export const installationYaml = (options: InstallationOptions): string =>
   objectsYaml(installationObjects(options));
 
 export const objectsYaml = (objects: readonly KubeObject[]): string =>
-  objects.map((object) => stringify(object, { lineWidth: 0 })).join('---\n');
-
-function meta({ namespace }: InstallationOptions, name: string, isNamespaced = true): KubeObject {
-  return { name, ...(isNamespaced ? { namespace } : {}), labels: { [LABEL]: name } };
-}
-
-function serviceAccount(options: InstallationOptions, name: string): KubeObject {
-  return { apiVersion: 'v1', kind: 'ServiceAccount', metadata: meta(options, name) };
-}
-
-function clusterRoleBinding(options: InstallationOptions, name: string, role: string): KubeObject {
-  return {
-    apiVersion: `${RBAC}/v1`,
-    kind: 'ClusterRoleBinding',
-    metadata: meta(options, name, false),
-    roleRef: { apiGroup: RBAC, kind: 'ClusterRole', name: role },
-    subjects: [{ kind: 'ServiceAccount', name, namespace: options.namespace }],
-  };
-}
-
-/** Returns a Role of one namespace, bound to the ServiceAccount of the same name. */
-function namespacedRights(
-  options: InstallationOptions,
-  name: string,
-  namespace: string,
-  rules: readonly KubeObject[],
-): KubeObject[] {
-  const metadata = { ...meta(options, name), namespace };
-  return [
-    { apiVersion: `${RBAC}/v1`, kind: 'Role', metadata, rules },
-    {
-      apiVersion: `${RBAC}/v1`,
-      kind: 'RoleBinding',
-      metadata,
-      roleRef: { apiGroup: RBAC, kind: 'Role', name },
-      subjects: [{ kind: 'ServiceAccount', name, namespace: options.namespace }],
-    },
-  ];
-}
-
-/** The Leases that record which node announces which address are in kube-system. */
-const leaseRights = (options: InstallationOptions, name: string, verbs: readonly string[]): KubeObject[] =>
-  namespacedRights(options, name, 'kube-system', [
-    { apiGroups: ['coordination.k8s.io'], resources: ['leases'], verbs },
-  ]);
+  objects.map((object) => stringify(object, { lineWidth: 0, aliasDuplicateObjects: false })).join('---\n');
 
 const POLICY_ROLE = 'fairlead-policy';
 
@@ -162,7 +108,14 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
           },
         }),
     ...(parts === 'all' ? { network: { overlay: 'vxlan', uplink: options.uplink, cni: {} } } : {}),
-    ...(!answersDns(parts) ? {} : { dns: { addresses: [options.dnsAddress] } }),
+    ...(!answersDns(parts)
+      ? {}
+      : {
+          dns: {
+            addresses: [options.dnsAddress],
+            ...(hasDnsServers(options) ? { fallbackService: `${options.namespace}/${DNS_SERVER}` } : {}),
+          },
+        }),
     ...(options.pool.length > 0 ? { loadBalancer: { pools: { default: options.pool } } } : {}),
     // kube-proxy, which runs too, has the usual ports.
     healthzBindAddress: `0.0.0.0:${healthzPort(parts)}`,
@@ -189,10 +142,12 @@ function configMap(options: InstallationOptions): KubeObject {
   };
 }
 
-/** Returns a folder of the node, mounted at the same path. */
+/** A folder of the node. */
 interface Mount {
   readonly name: string;
   readonly path: string;
+  /** Absent: the same path. */
+  readonly mountPath?: string;
   readonly type?: string;
   readonly readOnly?: true;
   readonly mountPropagation?: string;
@@ -204,6 +159,12 @@ function mounts(parts: Installation): Mount[] {
     { name: 'xtables-lock', path: '/run/xtables.lock', type: 'FileOrCreate' },
     { name: 'modules', path: '/lib/modules', readOnly: true },
     { name: 'bpf', path: '/sys/fs/bpf', mountPropagation: 'Bidirectional' },
+    // Programs at sockets, of eBPF mode and for fast failover, apply to the control groups of all pods.
+    ...(parts === 'policy'
+      ? []
+      : [
+          { name: 'cgroup', path: '/sys/fs/cgroup', mountPath: NODE_CONTROL_GROUPS, readOnly: true as const },
+        ]),
     ...(parts === 'all'
       ? [
           { name: 'cni-bin', path: '/opt/cni/bin' },
@@ -220,7 +181,6 @@ function mounts(parts: Installation): Mount[] {
 function daemonSet(options: InstallationOptions): KubeObject {
   const folders = mounts(options.parts);
   const port = healthzPort(options.parts);
-  const probe = (path: string) => ({ httpGet: { host: '127.0.0.1', path, port } });
   return {
     apiVersion: 'apps/v1',
     kind: 'DaemonSet',
@@ -249,25 +209,22 @@ function daemonSet(options: InstallationOptions): KubeObject {
               image: options.image,
               args: ['agent', '--config', CONFIGURATION_PATH],
               env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
-              resources: { requests: { cpu: '50m', memory: '150Mi' } },
+              resources: { requests: options.requests ?? AGENT_REQUESTS },
               // The agent writes rules and sysctls of the node's network, like kube-proxy.
               securityContext: { privileged: true, readOnlyRootFilesystem: true },
-              readinessProbe: { ...probe('/healthz'), periodSeconds: 2, timeoutSeconds: 5 },
-              livenessProbe: {
-                ...probe('/livez'),
-                initialDelaySeconds: 30,
-                periodSeconds: 10,
-                timeoutSeconds: 10,
-                failureThreshold: 6,
-              },
+              ...probes(port, '127.0.0.1'),
               volumeMounts: [
-                { name: 'config', mountPath: '/etc/fairlead', readOnly: true },
-                ...folders.map(({ name, path, type: _, ...rest }) => ({ name, mountPath: path, ...rest })),
+                CONFIGURATION_MOUNT,
+                ...folders.map(({ name, path, mountPath = path, type: _, ...rest }) => ({
+                  name,
+                  mountPath,
+                  ...rest,
+                })),
               ],
             },
           ],
           volumes: [
-            { name: 'config', configMap: { name: NAME } },
+            CONFIGURATION_VOLUME,
             ...folders.map(({ name, path, type = 'DirectoryOrCreate' }) => ({
               name,
               hostPath: { path, type },
@@ -277,88 +234,4 @@ function daemonSet(options: InstallationOptions): KubeObject {
       },
     },
   };
-}
-
-function dnsService({ dnsAddress }: InstallationOptions): KubeObject {
-  return {
-    apiVersion: 'v1',
-    kind: 'Service',
-    metadata: { name: 'kube-dns', namespace: 'kube-system', labels: { 'k8s-app': 'kube-dns' } },
-    spec: {
-      clusterIP: dnsAddress,
-      ports: [
-        { name: 'dns', port: 53, protocol: 'UDP' },
-        { name: 'dns-tcp', port: 53, protocol: 'TCP' },
-      ],
-    },
-  };
-}
-
-/** Returns the Deployment that assigns addresses from the pool: a single one, so that nodes need no permission to write Services. */
-function addressController(options: InstallationOptions): KubeObject[] {
-  return [
-    serviceAccount(options, CONTROLLER),
-    {
-      apiVersion: `${RBAC}/v1`,
-      kind: 'ClusterRole',
-      metadata: meta(options, CONTROLLER, false),
-      rules: [
-        { apiGroups: [''], resources: ['services', 'nodes', 'namespaces'], verbs: ['list', 'watch'] },
-        { apiGroups: [''], resources: ['services'], verbs: ['patch'] },
-        { apiGroups: [''], resources: ['services/status'], verbs: ['update', 'patch'] },
-        { apiGroups: [''], resources: ['events'], verbs: ['create', 'patch'] },
-      ],
-    },
-    clusterRoleBinding(options, CONTROLLER, CONTROLLER),
-    ...leaseRights(options, CONTROLLER, ['get', 'list', 'watch', 'create', 'update']),
-    // The addresses of the API servers, of the Service kubernetes.
-    ...namespacedRights(options, CONTROLLER, 'default', [
-      { apiGroups: ['discovery.k8s.io'], resources: ['endpointslices'], verbs: ['list', 'watch'] },
-    ]),
-    {
-      apiVersion: 'apps/v1',
-      kind: 'Deployment',
-      metadata: meta(options, CONTROLLER),
-      spec: {
-        replicas: 1,
-        selector: { matchLabels: { [LABEL]: CONTROLLER } },
-        template: {
-          metadata: { labels: { [LABEL]: CONTROLLER } },
-          spec: {
-            serviceAccountName: CONTROLLER,
-            // Without agents, a pod of the pod network could not be removed.
-            hostNetwork: true,
-            dnsPolicy: 'Default',
-            priorityClassName: 'system-cluster-critical',
-            tolerations: [{ key: 'node-role.kubernetes.io/control-plane', operator: 'Exists' }],
-            containers: [
-              {
-                name: 'address-controller',
-                image: options.image,
-                args: ['address-controller', '--config', CONFIGURATION_PATH],
-                env: [{ name: 'POD_NAME', valueFrom: { fieldRef: { fieldPath: 'metadata.name' } } }],
-                resources: { requests: { cpu: '10m', memory: '100Mi' } },
-                securityContext: {
-                  allowPrivilegeEscalation: false,
-                  capabilities: { drop: ['ALL'] },
-                  readOnlyRootFilesystem: true,
-                  runAsNonRoot: true,
-                  runAsUser: 65534,
-                  seccompProfile: { type: 'RuntimeDefault' },
-                },
-                volumeMounts: [
-                  { name: 'config', mountPath: '/etc/fairlead', readOnly: true },
-                  { name: 'state', mountPath: STATE_FOLDER },
-                ],
-              },
-            ],
-            volumes: [
-              { name: 'config', configMap: { name: NAME } },
-              { name: 'state', emptyDir: {} },
-            ],
-          },
-        },
-      },
-    },
-  ];
 }

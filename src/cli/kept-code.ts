@@ -1,9 +1,20 @@
-import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import { cachedDataVersionTag, setFlagsFromString } from 'node:v8';
 import { Script } from 'node:vm';
 import { crc32 } from 'node:zlib';
+import { hasCode } from '../lib/errors.ts';
 
 /** After this time a long-running process has compiled what a start needs; later, V8 drops functions that are no longer used. */
 const KEEP_AFTER_MS = 10_000;
@@ -17,15 +28,36 @@ const LATE_FLAGS = ['enable-experimental-regexp-engine-on-excessive-backtracks']
  * compile cache has only what is compiled before the file runs. A folder that cannot be written is not used.
  */
 export function runKept<T>(file: string, folder: string): T {
-  const kept = join(folder, `${basename(file)}-${statSync(file).mtimeMs}-${cachedDataVersionTag()}`);
+  const kept = join(folder, `${basename(file)}-${statSync(file).mtimeMs}-${programKey()}`);
   const cachedData = readKept(kept);
   // The bundle is ASCII.
   const source = readFileSync(file, 'latin1');
   const script = new Script(source, { filename: file, ...(cachedData ? { cachedData } : {}) });
-  if (!cachedData || script.cachedDataRejected) keepLater(script, kept, `${basename(file)}-`);
+  if ((!cachedData || script.cachedDataRejected) && isWritable(folder))
+    keepLater(script, kept, `${basename(file)}-`);
   const module: { exports: unknown } = { exports: {} };
   script.runInThisContext()(module.exports, createRequire(file), module, file, dirname(file));
   return module.exports as T;
+}
+
+/**
+ * Returns a name for this Node.js with its flags. V8 itself refuses bytecode that does not fit; its own name for that is in
+ * node:v8, which takes milliseconds to load.
+ */
+function programKey(): string {
+  const { version, arch, execArgv, env } = process;
+  return crc32(JSON.stringify([version, arch, execArgv, env['NODE_OPTIONS']])).toString(16);
+}
+
+/** Reports whether a folder is one that can be written, or can be created. */
+function isWritable(folder: string): boolean {
+  try {
+    accessSync(folder, constants.W_OK);
+    return true;
+  } catch (error) {
+    const parent = dirname(folder);
+    return hasCode(error, 'ENOENT') && parent !== folder && isWritable(parent);
+  }
 }
 
 /** Returns kept bytecode; undefined: there is none, or it was damaged, as by a loss of power. */

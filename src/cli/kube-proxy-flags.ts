@@ -117,7 +117,7 @@ const FLAGS: Readonly<Record<string, KubeProxyFlag>> = {
   ),
   'ipvs-exclude-cidrs': field(
     'LIST',
-    'accepted: virtual servers of other programs are never changed',
+    'networks whose virtual servers stay when the agent takes over from kube-proxy in IPVS mode',
     'ipvs.excludeCIDRs',
   ),
   'ipvs-min-sync-period': {

@@ -1,13 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
 import { stringify } from 'yaml';
 import { commandAccessYaml } from './command-access-objects.ts';
-import {
-  CONFIGURATION_FILE,
-  INSTALLATIONS,
-  type Installation,
-  installationObjects,
-  objectsYaml,
-} from './installation-objects.ts';
+import { DNS_REPLICAS } from './dns-objects.ts';
+import { installationObjects, objectsYaml } from './installation-objects.ts';
+import { CONFIGURATION_FILE, INSTALLATIONS, type Installation } from './installation-shared.ts';
 import { version } from './version.ts';
 
 type KubeObject = Record<string, unknown>;
@@ -47,6 +43,7 @@ const objectsOf = (parts: Installation): KubeObject[] =>
     servers: [],
     clusterCidr: '',
     dnsAddress: '10.96.0.10',
+    dnsReplicas: DNS_REPLICAS,
     clusterDomain: 'cluster.local',
     uplink: 'eth0',
     pool: [],

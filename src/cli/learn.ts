@@ -14,7 +14,7 @@ export const command = defineCommand({
   name: 'learn',
   summary: 'learn Kubernetes networking on this cluster, in eight short lessons',
   description: [
-    'Without arguments it lists the lessons. "learn LESSON" shows the step that you are at, with the commands to type; the same command then checks what you did and goes on. The last step of each lesson has a planted fault to find and to repair.',
+    'Without arguments it lists the lessons. "learn LESSON" shows the step that you are at, with the commands to type; the same command then checks what you did and continues. The last step of each lesson has a planted fault to find and to repair.',
     'All objects are in the namespace "learn", with the progress; "learn --reset" removes everything, and switches back to the mode in which the first lesson began.',
   ],
   arguments: [
@@ -22,9 +22,9 @@ export const command = defineCommand({
   ],
   synopsis: ['[LESSON [--next]]', '--reset'],
   options: {
-    next: flag('go on after a step that has nothing to check'),
+    next: flag('continue after a step that has nothing to check'),
     hint: flag('show how to repair the planted fault'),
-    skip: flag('go on without the check of this step'),
+    skip: flag('continue without checking this step'),
     reset: flag('remove everything that the lessons have created'),
     ...FORMAT_OPTIONS,
     name: NAME_OPTION,

@@ -4,8 +4,10 @@ import { readContext } from '../kube/kubeconfig.ts';
 import { messageOf } from '../lib/errors.ts';
 import { defineCommand } from './command.ts';
 import { commandAccessYaml } from './command-access-objects.ts';
-import { INSTALLATIONS, installationYaml } from './installation-objects.ts';
-import { choice, text, texts, usageError } from './options.ts';
+import { DNS_REPLICAS } from './dns-objects.ts';
+import { installationYaml } from './installation-objects.ts';
+import { INSTALLATIONS } from './installation-shared.ts';
+import { choice, text, texts, usageError, wholeNumber } from './options.ts';
 import { version } from './version.ts';
 
 export const command = defineCommand({
@@ -30,6 +32,11 @@ export const command = defineCommand({
     'cluster-cidr': text('CIDR[,CIDR]', "networks of pods; default: each Node's podCIDRs", { fallback: '' }),
     'cluster-domain': text('DOMAIN', 'the domain of DNS names', { fallback: 'cluster.local' }),
     'dns-address': text('ADDRESS', 'the cluster IP of DNS', { fallback: '10.96.0.10' }),
+    'dns-replicas': wholeNumber(
+      'N',
+      [DNS_REPLICAS, 0, 100],
+      'with proxy-dns: pods that answer DNS while the agent of a node is replaced',
+    ),
     uplink: text('INTERFACE', 'the interface towards the other nodes', { fallback: 'eth0' }),
     'lb-pool': texts(
       'RANGE',
@@ -59,6 +66,7 @@ export const command = defineCommand({
         clusterCidr: options['cluster-cidr'],
         clusterDomain: options['cluster-domain'],
         dnsAddress: options['dns-address'],
+        dnsReplicas: options['dns-replicas'],
         uplink: options.uplink,
         pool: options['lb-pool'],
       }),

@@ -18,6 +18,8 @@ export interface Text<F extends string | null = string | null> extends Common {
   readonly value: string;
   /** Null: none. */
   readonly fallback: F;
+  /** How `--help` shows the default, if the command derives it. */
+  readonly shownFallback?: string;
 }
 export interface Texts extends Common {
   readonly kind: 'texts';
@@ -56,11 +58,20 @@ export type ValueOf<O extends Option> = O extends Flag
 export type Values<T extends OptionTable> = { readonly [Name in keyof T]: ValueOf<T[Name]> };
 
 type Extra = Pick<Common, 'short' | 'main'>;
+type Default = Extra & Pick<Text, 'shownFallback'>;
 
 export const flag = (help: string, extra: Extra = {}): Flag => ({ kind: 'flag', help, ...extra });
 export function text(value: string, help: string, extra?: Extra): Text<null>;
-export function text(value: string, help: string, extra: Extra & { readonly fallback: string }): Text<string>;
-export function text(value: string, help: string, extra: Extra & { readonly fallback?: string } = {}): Text {
+export function text(
+  value: string,
+  help: string,
+  extra: Default & { readonly fallback: string },
+): Text<string>;
+export function text(
+  value: string,
+  help: string,
+  extra: Default & { readonly fallback?: string } = {},
+): Text {
   return { kind: 'text', value, help, fallback: null, ...extra };
 }
 export const texts = (value: string, help: string, extra: Extra = {}): Texts => ({

@@ -12,7 +12,7 @@ export const FORMAT_OPTIONS = { output: formatOption('the format') } as const;
 
 /** The option of commands that print facts as they happen. */
 export const STREAM_OPTIONS = {
-  output: formatOption('the format; json: one object per line, yaml: one document each'),
+  output: formatOption('the format (json: an object per line; yaml: a document per object)'),
 } as const;
 
 /** Renders facts as JSON or YAML; null: the command prints its text. */

@@ -16,11 +16,13 @@ export const command = defineCommand({
   ],
   arguments: [],
   options: {
-    kubeconfig: text('FILE', 'check the nodes of a cluster, by a kubeconfig', { main: true }),
+    kubeconfig: text('FILE', 'check the nodes of the cluster of this kubeconfig', { main: true }),
     context: text('NAME', 'its context; default: the current one'),
     node: text('NODE', 'only this node of the cluster'),
     image: text('IMAGE', "the pods' image; default: that of the agents, else that of this version"),
-    'node-root': text('DIR', "where a container has the node's file system", { fallback: '/' }),
+    'node-root': text('DIR', "where the node's root file system is mounted, if this is a container", {
+      fallback: '/',
+    }),
     ...FORMAT_OPTIONS,
   },
   examples: ['preflight', 'preflight --context prod --image registry.example/fairlead:0.1.0'],

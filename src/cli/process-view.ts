@@ -82,7 +82,7 @@ export function processProblems(views: readonly ProcessView[], state: ClusterSta
       if (program !== undefined) return `${view.name} is not running${why}: ${program}; ${next}`;
       if (view.name === PUBLISHED_PORTS) return `published ports are closed${why}; ${next}`;
       if (view.name === EGRESS)
-        return `changes of the machine's network may cut pods off from the world${why}; ${next}`;
+        return `changes of the machine's network may cut pods off from external networks${why}; ${next}`;
       const effect =
         state.mode === 'userspace' ? 'new connections to Services fail' : 'connections to Services continue';
       return `${view.name}: the agent is not running${why}: ${effect}, names are not resolved; ${next}`;

@@ -39,7 +39,7 @@ describe('the cluster of a command', () => {
       name: '--name and --agent-namespace: refused',
       options: { 'agent-namespace': 'net' },
       given: ['name', 'agent-namespace'],
-      refused: /--agent-namespace is for clusters with agents in pods/,
+      refused: /--agent-namespace is for clusters whose agents run in pods/,
     },
     { name: '--kubeconfig: that file', options: { kubeconfig: absent }, refused: /absent/ },
     { name: '--context: in the usual files', options: { context: 'prod' }, refused: /no such context: prod/ },

@@ -9,8 +9,8 @@ import { suggestion, text, usageError } from './options.ts';
 
 /** The options of commands that also work on clusters whose agents run in pods. */
 export const REMOTE_OPTIONS = {
-  kubeconfig: text('FILE', 'a cluster with agents in pods, by a kubeconfig'),
-  context: text('NAME', 'its context; default: the current one'),
+  kubeconfig: text('FILE', 'the kubeconfig of a cluster whose agents run in pods'),
+  context: text('NAME', 'a context of the kubeconfig; default: the current one'),
   'agent-namespace': text('NAMESPACE', "the namespace of the agents' pods; default: any"),
 } as const;
 
@@ -39,7 +39,10 @@ export async function openRemote(
   const isLocal = given.has('name') || Boolean(environment['FAIRLEAD_CLUSTER']);
   if (!isRemote && (isLocal || hasLocalClusters(environment))) {
     if (namespace !== null)
-      throw usageError(command, '--agent-namespace is for clusters with agents in pods: add --kubeconfig');
+      throw usageError(
+        command,
+        '--agent-namespace is for clusters whose agents run in pods: add --kubeconfig',
+      );
     return null;
   }
   const place = findKubeconfigContext({ file: kubeconfig, context }, environment);
@@ -80,7 +83,7 @@ export function selectRemoteNodes(
   const nodes = agents.map(({ node }) => node);
   if (only === null) return nodes;
   if (nodes.includes(only)) return [only];
-  throw new FairleadError(`no agent runs on a node ${only}${suggestion(only, nodes)}`, {
+  throw new FairleadError(`no agent runs on node ${only}${suggestion(only, nodes)}`, {
     op: `fairlead ${command}`,
     code: 'no-node',
     hint: `use one of ${nodes.join(', ')}`,

@@ -36,7 +36,7 @@ export async function preflightRemotely(options: RemotePreflightValues, output: 
     throw new FairleadError('there is no kubeconfig with a current context', {
       op: 'fairlead preflight',
       code: 'no-cluster',
-      hint: '--kubeconfig FILE',
+      hint: 'use --kubeconfig FILE',
     });
   const onProblem = (message: string) => output.err(`fairlead: ${message}\n`);
   const source = kubeconfigSource(place.file, { server: null, now: Date.now, onProblem }, place.context);

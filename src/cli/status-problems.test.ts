@@ -93,9 +93,9 @@ describe('status names the fix, or where to look, for', () => {
     [
       'a family without a default route',
       egressProblems([{ family: 'ipv4', uplinks: [], problem: 'no default route' }], null),
-      /by ipv4: no default route$/,
+      /over IPv4: no default route$/,
     ],
-    ['names', egressProblems([], 'no name server'), /do not resolve names of the world: no name server$/],
+    ['names', egressProblems([], 'no name server'), /do not resolve external names: no name server$/],
   ];
   for (const [what, problems, expected] of rows) {
     test(what, () => {

@@ -3,6 +3,7 @@ import type { EgressReport } from '../cluster/egress.ts';
 import { podProblem } from '../cluster/readiness.ts';
 import { type ClusterState, clusterPaths } from '../cluster/state.ts';
 import type { EndpointSlice, Lease, Node, Pod, Service } from '../kube/types.ts';
+import { FAMILY_NAMES } from '../lib/address.ts';
 
 /*
  * The problems that `status` lists: each names the object and the cause, then the fix, or the command that shows more.
@@ -80,12 +81,14 @@ export function podProblemText(pod: Pod): string | null {
 export const portProblemText = (localPort: number, problem: string): string =>
   `published port ${localPort} is closed: ${problem}; stop the program that uses it, or publish another port: fairlead up --publish`;
 
-/** Describes the families by which pods do not reach the world, and why names are not resolved. */
+/** Describes the families over which pods do not reach external networks, and why names are not resolved. */
 export function egressProblems(egress: readonly EgressReport[], nameProblem: string | null): string[] {
   return [
     ...egress.flatMap(({ family, problem }) =>
-      problem === null ? [] : [`egress: pods do not reach the world by ${family}: ${problem}`],
+      problem === null
+        ? []
+        : [`egress: pods do not reach external networks over ${FAMILY_NAMES[family]}: ${problem}`],
     ),
-    ...(nameProblem === null ? [] : [`egress: pods do not resolve names of the world: ${nameProblem}`]),
+    ...(nameProblem === null ? [] : [`egress: pods do not resolve external names: ${nameProblem}`]),
   ];
 }

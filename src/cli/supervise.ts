@@ -24,7 +24,7 @@ import { text } from './options.ts';
 
 /** Delayed, since the start of the cluster needs the processor first. */
 const STANDBY_AFTER_MS = 2000;
-const LOOK_FOR_STATE_MS = 10;
+const POLL_STATE_MS = 10;
 const ROTATE_LOGS_MS = 10_000;
 
 export const command = defineCommand({
@@ -108,7 +108,7 @@ async function supervise(
     hurry: () => supervisor.hurry(),
     record: () => record.current(),
   });
-  if (state) supervisor.look();
+  if (state) supervisor.reconcile();
   const started = systemClock.now();
   const cancelRotation = repeat(ROTATE_LOGS_MS, () => {
     try {
@@ -147,7 +147,7 @@ async function createdCluster(name: string, signal: AbortSignal): Promise<Cluste
     const state = readCluster(name);
     if (state?.isCreated !== false) return state;
     if (!isRunning(state.creator)) return null;
-    await pause(systemClock, LOOK_FOR_STATE_MS, signal);
+    await pause(systemClock, POLL_STATE_MS, signal);
   }
   return null;
 }

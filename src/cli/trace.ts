@@ -21,9 +21,9 @@ export const command = defineCommand({
   name: 'trace',
   summary: 'send one packet and show every device that it passes',
   description: [
-    'Opens one real connection (or sends one datagram) from FROM to TO, and shows every network device that its first packet and the answer pass, with the time, the addresses, and the rule, map entry or proxy that changes them. If no answer comes back, it shows where the packet was last seen, the kernel counters that moved meanwhile, and the fix. Each step of "explain" is compared with the packet. With --kubeconfig or --context: on a cluster whose agents run in pods; they observe their nodes, and that of the client sends the packet.',
-    'The connection carries no data; a datagram carries a short text (to port 53, a DNS question). Other traffic is not recorded, and nothing remains when the command ends.',
-    'With --watch it sends nothing, and shows the way of the next connection that another client opens to a Service.',
+    'Opens one real connection (or sends one datagram) from FROM to TO, and shows every network device that its first packet and the answer pass, with the time, the addresses, and the rule, map entry or proxy that changes them. If no answer comes back, it shows where the packet was last seen, the kernel counters that increased meanwhile, and the fix. Each step of "explain" is compared with the packet. With --kubeconfig or --context: on a cluster whose agents run in pods; each agent observes its node, and the one on the client\'s node sends the packet.',
+    'The connection carries no data; a datagram carries a short text (to port 53, a DNS query). Other traffic is not recorded, and nothing remains when the command ends.',
+    'With --watch it sends nothing, and shows the path of the next connection that another client opens to a Service.',
     'The exit status is 0 if every connection was answered.',
   ],
   arguments: [
@@ -38,7 +38,7 @@ export const command = defineCommand({
   options: {
     name: NAME_OPTION,
     count: wholeNumber('N', [1, 1, 1000], 'how many connections, one after the other'),
-    watch: text('svc/NAME', 'send nothing: wait for the next connection of others to this Service'),
+    watch: text('svc/NAME', 'send nothing: wait for the next connection of another client to this Service'),
     ipv4: flag('use IPv4 addresses only', { short: '4' }),
     ipv6: flag('use IPv6 addresses only', { short: '6' }),
     ...FORMAT_OPTIONS,
@@ -79,7 +79,9 @@ export const command = defineCommand({
           if (flow === null) break;
           flows.push(flow);
           if (options.output === 'text')
-            output.out(wrapLines(`${flows.length > 1 ? '\n' : ''}${render(flow)}`, output.columns));
+            output.out(
+              wrapLines(`${flows.length > 1 ? '\n' : ''}${render(flow, output.columns)}`, output.columns),
+            );
         }
       } finally {
         source.close();
@@ -155,8 +157,8 @@ async function watchConnections(cluster: string, watch: string, signal: AbortSig
   }
 }
 
-function render({ explanation, lookups, trace, agreement }: TracedFlow): string {
+function render({ explanation, lookups, trace, agreement }: TracedFlow, columns: number | null): string {
   return trace === null || agreement === null
-    ? `${renderLookups(lookups)}${renderExplanation(explanation)}`
-    : renderTrace(explanation, trace, agreement, lookups);
+    ? `${renderLookups(lookups, columns)}${renderExplanation(explanation)}`
+    : renderTrace(explanation, trace, agreement, lookups, columns);
 }

@@ -14,6 +14,7 @@ import type { Progress } from '../cluster/progress.ts';
 import { changePublishedPorts, checkPublishedPorts } from '../cluster/published-ports.ts';
 import { removeCluster } from '../cluster/removal.ts';
 import { requireKernel, requireRoot } from '../cluster/requirements.ts';
+import { restartTime } from '../cluster/restart-time.ts';
 import { type PublishedPort, parsePublishedPorts } from '../cluster/service-port.ts';
 import {
   type ClusterState,
@@ -25,6 +26,7 @@ import {
   writeCluster,
 } from '../cluster/state.ts';
 import { addContext, sudoKubeconfig } from '../cluster/user-kubeconfig.ts';
+import { systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { listTopology } from '../network/topology.ts';
 import { configurationWords } from './cluster-configuration.ts';
@@ -44,7 +46,7 @@ import {
 } from './options.ts';
 import { version } from './version.ts';
 
-const LOOK_MS = 500;
+const POLL_MS = 500;
 
 const OPTIONS = {
   file: texts('FILE', 'a manifest to apply, as a file, a folder of files or a URL; "-" is standard input', {
@@ -62,14 +64,14 @@ const OPTIONS = {
   ),
   mode: choice('MODE', availableModes(), 'nftables', 'the proxy mode of the nodes', { main: true }),
   'ip-family': choice('F', ['ipv4', 'ipv6', 'dual'], 'ipv4', 'the IP family', { main: true }),
-  overlay: choice('O', ['routes', 'vxlan'], 'routes', 'how packets of pods are routed between nodes'),
+  overlay: choice('O', ['routes', 'vxlan'], 'routes', 'how packets of pods reach other nodes'),
   name: text('NAME', "the cluster's name", { fallback: DEFAULT_CLUSTER }),
   detach: flag('return when everything is ready', { main: true }),
   'pod-cidr': text('C[,C]', 'networks of pods (10.244.0.0/16, fd00:10:244::/56)'),
   'max-pods': wholeNumber(
     'N',
     [DEFAULT_MAX_PODS, 1, MAX_MAX_PODS],
-    'how many pods a node has room for; nodes with more than 250 get larger networks',
+    'the maximum number of pods on a node; above 250, nodes get larger networks',
   ),
   'service-cidr': text('C[,C]', 'networks of Services (10.96.0.0/16, fd00:10:96::/112)'),
   'masquerade-all': flag("masquerade all traffic to cluster IPs (kube-proxy's masqueradeAll)"),
@@ -86,7 +88,7 @@ const OPTIONS = {
     { implied: 'wire', main: true },
   ),
   egress: flag(
-    "let pods reach the world through this machine's default routes; their connections have this machine's address",
+    "let pods reach external networks through this machine's default routes; their connections have this machine's address",
     { main: true },
   ),
   publish: texts(
@@ -102,10 +104,10 @@ const OPTIONS = {
     'A',
     ['RBAC', 'AlwaysAllow'],
     'RBAC',
-    'permissions of users: by roles and bindings, or everything for every authenticated user',
+    'what users may do: what roles and bindings grant, or everything (every authenticated user)',
   ),
   'no-kubeconfig': flag('do not add the cluster to ~/.kube/config of the user who runs sudo'),
-  timeout: wholeNumber('S', [60, 1, 86_400], 'the timeout of readiness, in seconds'),
+  timeout: wholeNumber('S', [60, 1, 86_400], 'how long to wait until the cluster is ready, in seconds'),
 } as const satisfies OptionTable;
 
 /** The options that a configuration file may set: properties of the cluster, not of the command. */
@@ -152,7 +154,10 @@ export const command = defineCommand({
       checkPublishedPorts(ports ?? state.publishedPorts, state);
       if (ports !== null) state = await changePublishedPorts(state, ports);
       const count = given.has('nodes') ? options.nodes : null;
-      const startedAgainAt = listTopology(name).length === 0 ? Date.now() : null;
+      const { nodeState } = clusterPaths(name);
+      const stateFolders = state.nodes.map((node) => nodeState(node.name));
+      const isStopped = listTopology(name).length === 0;
+      const startedAgainAt = isStopped ? await restartTime(stateFolders, systemClock) : null;
       state = await resumeCluster(state, count, progress, options.timeout);
       const { signal } = new AbortController();
       applied = await becomeReady(state, manifests, progress, options.timeout, signal, startedAgainAt);
@@ -330,7 +335,7 @@ function watchRestarts(name: string, output: Output): NodeJS.Timeout {
         output.err(`${process}: ${lastExit.reason}; the supervisor restarts it\n`);
     }
     known = exitOf();
-  }, LOOK_MS);
+  }, POLL_MS);
 }
 
 /** Prints each step with the time since the start. */
