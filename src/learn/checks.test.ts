@@ -116,7 +116,7 @@ const rows: { what: string; check: Check; view: Partial<LessonView>; missing: st
     what: 'a fault that is still planted',
     check: noPodSilenced('web'),
     view: { pods: [pod('web-1')], faults: SILENT },
-    missing: 'the fault is still there',
+    missing: 'the pod is still silent',
   },
   {
     what: 'a packet that would be dropped',

@@ -81,7 +81,7 @@ export const podSilenced = (app: string): Check =>
 
 /** No pod with the label "app" is silent. */
 export const noPodSilenced = (app: string): Check =>
-  simple((view) => (silentPods(view, app).length === 0 ? null : 'the fault is still there'));
+  simple((view) => (silentPods(view, app).length === 0 ? null : 'the pod is still silent'));
 
 const silentPods = (view: LessonView, app: string): string[] => {
   const names = podsOf(view, app).map(({ metadata }) => `${LEARN_NAMESPACE}/${metadata?.name}`);

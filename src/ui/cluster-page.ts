@@ -177,7 +177,7 @@ function operationsOf(name: string): Map<string, Operation> {
 }
 
 /** Reads the two ends of a question: {from, to, family?}. Throws FairleadError. */
-export function readQuestion(body: unknown): { from: string; to: string; family: 'ipv4' | 'ipv6' | null } {
+function readQuestion(body: unknown): { from: string; to: string; family: 'ipv4' | 'ipv6' | null } {
   const {
     from,
     to,

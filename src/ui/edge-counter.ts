@@ -8,7 +8,7 @@ export interface AddressBook {
   serviceOf(ip: string): string | null;
 }
 
-/** Adds up the flows of all nodes between two ticks. Its memory has a limit, whatever the number of flows. */
+/** Adds up the flows of all nodes between two ticks. Its memory is bounded, regardless of the number of flows. */
 export interface EdgeCounter {
   /** `node`: the node that reported the entry. */
   add(entry: FlowLine | DnsLine, node: string): void;

@@ -31,7 +31,7 @@ const rows = [
   { what: 'both samplings are shown', lines: [PACKETS, SERVICES], wanted: [PACKETS, SERVICES] },
   {
     what: 'the end of one sampling leaves the other',
-    lines: [PACKETS, SERVICES, 'all connections and DNS questions are shown again'],
+    lines: [PACKETS, SERVICES, 'all connections and DNS lookups are shown again'],
     wanted: [SERVICES],
   },
   {

@@ -51,7 +51,7 @@ export function lessonOperations(options: {
 }
 
 /** Reads {lesson, advance}. Throws FairleadError. */
-export function readLessonRequest(body: unknown): { lesson: string; advance: Advance } {
+function readLessonRequest(body: unknown): { lesson: string; advance: Advance } {
   const { lesson, advance } = (typeof body === 'object' && body !== null ? body : {}) as Record<
     string,
     unknown

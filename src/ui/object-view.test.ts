@@ -43,18 +43,18 @@ const rows = [
     wanted: { isOnNodes: true, endpoints: [] },
   },
   {
-    what: 'the state of endpoints',
+    what: 'the state of endpoints, and a pod with an address of each family once',
     view: viewService(
       service({ selector: { app: 'web' } }),
       [
         slice([
           { addresses: ['10.244.0.4'], conditions: { ready: false, serving: true, terminating: true } },
           { addresses: ['10.244.0.3'], conditions: { ready: false } },
-          {
-            addresses: ['10.244.0.2'],
+          ...['fd00::2', '10.244.0.2'].map((address) => ({
+            addresses: [address],
             nodeName: 'node-1',
             targetRef: { kind: 'Pod', namespace: 'shop', name: 'web-1' },
-          },
+          })),
         ]),
       ],
       [],
@@ -62,9 +62,9 @@ const rows = [
     wanted: {
       hasSelector: true,
       endpoints: [
-        { address: '10.244.0.2', pod: 'shop/web-1', node: 'node-1', state: 'ready' },
-        { address: '10.244.0.3', pod: null, node: null, state: 'not-ready' },
-        { address: '10.244.0.4', pod: null, node: null, state: 'terminating' },
+        { addresses: ['10.244.0.2', 'fd00::2'], pod: 'shop/web-1', node: 'node-1', state: 'ready' },
+        { addresses: ['10.244.0.3'], pod: null, node: null, state: 'not-ready' },
+        { addresses: ['10.244.0.4'], pod: null, node: null, state: 'terminating' },
       ],
     },
   },

@@ -44,14 +44,14 @@ export function viewService(
     ),
     hasSelector: Object.keys(spec?.selector ?? {}).length > 0,
     isOnNodes: (spec?.clusterIPs ?? []).some((address) => nodeAnswers.includes(address)),
-    endpoints: slices.flatMap(viewEndpoints).sort((a, b) => (a.address < b.address ? -1 : 1)),
+    endpoints: joinFamilies(slices.flatMap(viewEndpoints)),
   };
 }
 
 function viewEndpoints({ endpoints }: EndpointSlice): EndpointView[] {
   return (endpoints ?? []).flatMap(({ addresses, conditions, nodeName, targetRef }) =>
     canonical(addresses).map((address) => ({
-      address,
+      addresses: [address],
       pod: targetRef?.kind === 'Pod' ? `${targetRef.namespace}/${targetRef.name}` : null,
       node: nodeName ?? null,
       // Absent means ready (discovery/v1).
@@ -64,6 +64,21 @@ function viewEndpoints({ endpoints }: EndpointSlice): EndpointView[] {
     })),
   );
 }
+
+/** The slices of each IP family list the same pods. */
+function joinFamilies(endpoints: readonly EndpointView[]): EndpointView[] {
+  const joined = new Map<string, EndpointView>();
+  for (const one of endpoints.toSorted((a, b) => orderOf(a) - orderOf(b) || (first(a) < first(b) ? -1 : 1))) {
+    const key = one.pod === null ? first(one) : `${one.pod} ${one.state}`;
+    const before = joined.get(key);
+    const addresses = [...new Set([...(before?.addresses ?? []), ...one.addresses])];
+    joined.set(key, { ...one, addresses });
+  }
+  return [...joined.values()];
+}
+
+const first = ({ addresses }: EndpointView): string => addresses[0] ?? '';
+const orderOf = (one: EndpointView): number => Number(first(one).includes(':'));
 
 const canonical = (addresses: readonly (string | undefined)[]): string[] =>
   addresses.flatMap((address) => (address === undefined ? [] : (canonicalAddress(address) ?? [])));

@@ -15,8 +15,8 @@ export interface NodeView {
 }
 
 export interface EndpointView {
-  /** "10.244.1.2", without a port. */
-  readonly address: string;
+  /** "10.244.1.2", without a port; a pod has one of each IP family. */
+  readonly addresses: readonly string[];
   /** "namespace/name"; null: not a pod. */
   readonly pod: string | null;
   readonly node: string | null;

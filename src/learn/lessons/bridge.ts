@@ -4,14 +4,14 @@ import { echoDeployment } from '../objects.ts';
 
 export const bridge: Lesson = {
   name: 'bridge',
-  title: 'veth and bridge: the way between pods',
+  title: 'veth and bridge: the path between pods',
   summary: 'how a packet leaves a pod, and reaches one on another node',
   prepare: [echoDeployment('pair', 2)],
   steps: [
     {
       title: 'Both ends of a cable',
       text: [
-        "A veth pair is a cable with two ends. One end is eth0 in the pod's network; the other end is a device of the node, and is plugged into the bridge fl0, which works like a switch. The first command shows the pod's end: the number after eth0@if is that of the other end. The second one lists what is plugged into the bridge of its node.",
+        "A veth pair is a cable with two ends. One end is eth0 in the pod's network; the other end is a device of the node, and is attached to the bridge fl0, which works like a switch. The first command shows the pod's end: the number after eth0@if is that of the other end. The second one lists what is attached to the bridge of its node.",
       ],
       commands: [
         'fairlead exec learn/client -- ip link show eth0',

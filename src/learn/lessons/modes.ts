@@ -17,23 +17,23 @@ const inMode = (mode: string, title: string, text: string): Step => ({
 export const modes: Lesson = {
   name: 'modes',
   title: 'The proxy in its modes, from userspace to eBPF',
-  summary: 'five ways to carry out the same Service, switched under traffic',
+  summary: 'five ways to implement the same Service, switched under traffic',
   prepare: [echoDeployment('menu', 2), echoService('menu')],
   steps: [
     inMode(
       'userspace',
       'userspace: a process in between',
-      'The first proxy of Kubernetes was a process: rules lead each connection to a port of the node, where the proxy accepts it and opens a second one to a pod. It can try another pod if one fails, but copies every byte, and the server sees the address of the node. Switch to it; connections that are open continue in the mode that accepted them.',
+      'The first proxy of Kubernetes was a process: rules redirect each connection to a port of the node, where the proxy accepts it and opens a second one to a pod. It can try another pod if one fails, but copies every byte, and the server sees the address of the node. Switch to it; connections that are open continue in the mode that accepted them.',
     ),
     inMode(
       'iptables',
       'iptables: the kernel decides',
-      'iptables rules let the kernel replace the address, so that no process copies bytes. The rules of a Service are a list that a packet passes one by one: with thousands of Services, the list and each change to it become long. Fairlead reaches the rules of a Service through few steps. (IPVS mode, a table of virtual servers in the kernel, needs the module ip_vs: try "fairlead mode ipvs" if your kernel has it.)',
+      'iptables rules let the kernel replace the address, so that no process copies bytes. The rules of a Service are a list that a packet passes one by one: with thousands of Services, the list and each change to it become long. Fairlead finds the rules of a Service in a few steps. (IPVS mode, a table of virtual servers in the kernel, needs the module ip_vs: try "fairlead mode ipvs" if your kernel has it.)',
     ),
     inMode(
       'ebpf',
       'eBPF: at the socket',
-      'Programs in the kernel replace the address when the process connects, before there is a packet: nothing has to be translated on the way. Packets that no program sees, such as those from outside, are left to a table of nftables. If your kernel cannot run it, the command says why: go on with --skip.',
+      'Programs in the kernel replace the address when the process connects, before there is a packet: nothing has to be translated later. Packets that no program sees, such as those from outside, are left to a table of nftables. If your kernel cannot run it, the command says why: continue with --skip.',
     ),
     inMode(
       'nftables',

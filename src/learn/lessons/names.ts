@@ -23,7 +23,7 @@ export const names: Lesson = {
     {
       title: 'A name for every pod',
       text: [
-        'A headless Service (clusterIP: None) has no address of its own: its name resolves to the addresses of its pods, and the client chooses one. No rule takes part, so the port is that of the pods.',
+        'A headless Service (clusterIP: None) has no address of its own: its name resolves to the addresses of its pods, and the client chooses one. No rule is involved, so the port is that of the pods.',
       ],
       commands: [
         'kubectl -n learn expose deployment book --name=pages --cluster-ip=None --port=8080',
@@ -36,7 +36,7 @@ export const names: Lesson = {
       ),
     },
     {
-      title: 'Find the fault: a pod that knows no names',
+      title: 'Find the fault: a pod that cannot resolve names',
       text: [
         'The new pod "lost" cannot reach http://book, although it reaches the address of the Service. Ask explain for the name, trace a packet to the address, and run the pod again correctly.',
       ],

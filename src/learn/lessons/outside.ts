@@ -6,7 +6,7 @@ import { echoDeployment } from '../objects.ts';
 export const outside: Lesson = {
   name: 'outside',
   title: 'Node ports and load balancers',
-  summary: 'how clients outside the cluster reach a Service, and who they seem to be',
+  summary: 'how clients outside the cluster reach a Service, and which client address the server sees',
   prepare: [echoDeployment('door', 2)],
   steps: [
     {
@@ -21,16 +21,16 @@ export const outside: Lesson = {
       check: all(
         serviceIs(
           'door',
-          'it has no address for the outside',
+          'it has no external address',
           ({ status }) => (status?.loadBalancer?.ingress ?? []).length > 0,
         ),
         reaches('outside', 'svc/learn/door:80'),
       ),
     },
     {
-      title: 'Who the client seems to be',
+      title: 'The client address that the server sees',
       text: [
-        'Reach the Service from "outside", a host beside the nodes, by the port of a node and by its own address. The node that receives the packet may send it to a pod on another node. Replies have to come back the same way, so that it replaces the source: the server sees the node, not the client. With externalTrafficPolicy: Local, each node uses its own pods only, and the server sees the client. Compare what explain says before and after.',
+        'Reach the Service from "outside", a host beside the nodes, by the port of a node and by its own address. The node that receives the packet may send it to a pod on another node. Replies have to return through that node, so it replaces the source address: the server sees the node, not the client. With externalTrafficPolicy: Local, each node uses its own pods only, and the server sees the client. Compare what explain says before and after.',
       ],
       commands: [
         'fairlead exec outside -- fairlead request http://{node-address}:{node-port door}',
@@ -51,7 +51,7 @@ export const outside: Lesson = {
     {
       title: 'Find the fault: no answer from outside',
       text: [
-        'Clients outside get no answer any more; pods still do. Ask explain for both, and repair the Service.',
+        'Clients outside no longer get an answer; pods still do. Ask explain for both, and repair the Service.',
       ],
       commands: [
         'fairlead explain outside svc/learn/door:80',

@@ -25,13 +25,13 @@ const ALLOW_CLIENT = policy(
 export const policies: Lesson = {
   name: 'policies',
   title: 'Network policies',
-  summary: 'who may connect to whom, and which rule says no',
+  summary: 'who may connect to whom, and which rule denies it',
   prepare: [echoDeployment('safe', 2), echoService('safe')],
   steps: [
     {
       title: 'Deny everything',
       text: [
-        'Without a policy, every pod reaches every other. A NetworkPolicy selects pods and isolates them: what no rule allows is dropped. This one has no rule, so that no packet reaches the pods of "safe". The Service takes no part: policies see the addresses and ports of pods.',
+        'Without a policy, every pod reaches every other. A NetworkPolicy selects pods and isolates them: what no rule allows is dropped. This one has no rule, so that no packet reaches the pods of "safe". The Service does not matter: policies see the addresses and ports of pods.',
       ],
       commands: [
         policy('deny-all', 'policyTypes: [Ingress]'),
@@ -57,7 +57,7 @@ export const policies: Lesson = {
     {
       title: 'Find the fault: the client is locked out',
       text: [
-        'A policy has been edited, and the client gets no answer any more. Explain names the policies that isolate the pod; flows shows the same for real packets. Repair the rule without opening the pods to all.',
+        'A policy has been edited, and the client no longer gets an answer. Explain names the policies that isolate the pod; flows shows the same for real packets. Repair the rule without opening the pods to all.',
       ],
       commands: [
         'fairlead explain learn/client svc/learn/safe:80',

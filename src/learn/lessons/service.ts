@@ -6,7 +6,7 @@ import { ECHO_PORT, echoDeployment } from '../objects.ts';
 export const service: Lesson = {
   name: 'service',
   title: "A Service's address is on no interface",
-  summary: 'one stable address for pods that come and go, made of rules alone',
+  summary: 'one stable address for pods that come and go, implemented by rules alone',
   prepare: [echoDeployment('shop', 2)],
   steps: [
     {

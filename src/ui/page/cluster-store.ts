@@ -26,7 +26,7 @@ export const NO_DATA: ClusterData = {
 };
 
 /** Returns the data after an event. */
-export function applyEvent(data: ClusterData, event: PageEvent): ClusterData {
+function applyEvent(data: ClusterData, event: PageEvent): ClusterData {
   switch (event.type) {
     case 'cluster':
       return { ...data, cluster: event.cluster, traffic: NO_TRAFFIC };

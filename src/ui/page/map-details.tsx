@@ -153,13 +153,13 @@ function ServiceFacts({
         </p>
       ) : (
         <ul class="plain-list">
-          {service.endpoints.slice(0, MAX_ENDPOINTS).map(({ address, pod, node, state }) => (
-            <li key={address}>
+          {service.endpoints.slice(0, MAX_ENDPOINTS).map(({ addresses, pod, node, state }) => (
+            <li key={addresses[0]}>
               <span class={state === 'not-ready' ? 'bad' : 'good'}>{state === 'not-ready' ? '○' : '●'}</span>{' '}
-              {pod === null ? address : baseName(pod)}
+              {pod === null ? addresses.join(', ') : baseName(pod)}
               <span class="quiet">
                 {' '}
-                {address}
+                {pod === null ? '' : addresses.join(', ')}
                 {node === null ? '' : ` on ${node}`}
                 {state === 'ready' ? '' : `, ${state.replace('-', ' ')}`}
               </span>{' '}

@@ -2,7 +2,7 @@ import type { MapLink, MapRow, MapRows } from './map-rows.ts';
 
 /** Pixels. */
 export const ROW_HEIGHT = 34;
-export const ROW_GAP = 4;
+const ROW_GAP = 4;
 const HEADING_HEIGHT = 28;
 const MIN_GAP = 36;
 

@@ -13,7 +13,12 @@ const service = (name: string, pods: readonly string[] = []): ServiceView => ({
   ports: ['80/TCP'],
   hasSelector: true,
   isOnNodes: false,
-  endpoints: pods.map((pod, i) => ({ address: `10.244.0.${i + 2}`, pod, node: 'node-1', state: 'ready' })),
+  endpoints: pods.map((pod, i) => ({
+    addresses: [`10.244.0.${i + 2}`],
+    pod,
+    node: 'node-1',
+    state: 'ready',
+  })),
 });
 const edge = (
   client: string,
@@ -154,7 +159,7 @@ const BUSY = LARGE.flatMap(({ name }, i) => [
 test('a Service that nodes answer, one without endpoints, and an endpoint that is not a pod', () => {
   const machine: ServiceView = {
     ...service('default/kubernetes'),
-    endpoints: [{ address: '172.30.0.1', pod: null, node: null, state: 'ready' }],
+    endpoints: [{ addresses: ['172.30.0.1'], pod: null, node: null, state: 'ready' }],
   };
   const dns: ServiceView = { ...service('kube-system/kube-dns'), isOnNodes: true };
   const { services, endpoints } = chooseRows(question([machine, dns, service('default/typo')], []));

@@ -208,7 +208,7 @@ function searchedText(service: ServiceView): string {
   const { name, type, addresses, externalAddresses, ports, endpoints } = service;
   const text = [
     ...[name, type, ...addresses, ...externalAddresses, ...ports],
-    ...endpoints.map(({ address, pod, node }) => `${address} ${pod} ${node}`),
+    ...endpoints.map(({ addresses, pod, node }) => `${addresses.join(' ')} ${pod} ${node}`),
   ]
     .join(' ')
     .toLowerCase();
@@ -308,7 +308,8 @@ function endpointIndex(services: readonly ServiceView[], isGrouped: boolean): En
   const index = new Map<string, { node: string; isUsable: boolean; detail: string }>();
   if (isGrouped) return index;
   for (const { endpoints } of services) {
-    for (const { address, pod, node, state } of endpoints) {
+    for (const { addresses, pod, node, state } of endpoints) {
+      const [address = ''] = addresses;
       const name = pod ?? address;
       const isUsable = state !== 'not-ready' || index.get(name)?.isUsable === true;
       const detail = [

@@ -54,7 +54,7 @@ export function ModeColumn({
       <ModeState facts={facts} switched={switched} />
       {unavailable !== null && (
         <p class="bad">
-          ✕ This node cannot run it: {unavailable.reason}
+          ✕ Not available on this node: {unavailable.reason}
           {unavailable.fix !== null && `. Fix: ${unavailable.fix}`}
         </p>
       )}
@@ -100,7 +100,7 @@ function ModeState({ facts, switched }: { readonly facts: ModeFacts; readonly sw
   if (isInUse && drifts !== null) {
     return drifts.length === 0 ? (
       <p class="good">
-        ✓ the kernel holds exactly this
+        ✓ matches the kernel
         <span class="quiet">{time}</span>
       </p>
     ) : (

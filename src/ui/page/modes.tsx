@@ -144,7 +144,7 @@ export function ModesPage({
         </div>
         <p class="quiet">
           {comparison === null
-            ? 'Choose a Service, to see which objects carry it out in each mode, and what they cost. Nothing is switched.'
+            ? 'Choose a Service to see which objects implement it in each mode, and what they cost. Nothing is switched.'
             : `${comparison.endpoints} endpoints behind ${comparison.frontends.join(', ')}, as ${comparison.node} renders them. Nothing is switched until you choose it; then traffic continues.`}
         </p>
         {traffic && traffic.rate >= SHOWN_RATE && (

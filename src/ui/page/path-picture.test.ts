@@ -25,7 +25,8 @@ const NFT =
 const change = (by: readonly string[]) =>
   ({ field: 'destination', before: '10.96.0.60:80', after: '10.244.1.2:8080', by }) as const;
 
-const draw = (legs: readonly Leg[]) => drawPath({ trace: { legs } as unknown as TracedFlow['trace'] });
+const traceOf = (legs: readonly Leg[]) => ({ legs }) as unknown as NonNullable<TracedFlow['trace']>;
+const draw = (legs: readonly Leg[]) => drawPath({ trace: traceOf(legs), lookups: [] });
 
 test('a path over a tunnel: boxes in the order of the way, rules where they translate, and the way back', () => {
   const tunnel = { source: '172.30.0.11', destination: '172.30.0.12' };
@@ -60,19 +61,46 @@ test('a path over a tunnel: boxes in the order of the way, rules where they tran
     steps.map(({ packet, hop: at }) => `${packet} ${at === null ? 'changed' : at.deviceText}`),
     [
       ...[
-        'SYN there eth0',
-        'SYN there veth of default/client',
-        'SYN there changed',
-        'SYN there uplink eth0',
-        'SYN there eth0',
+        'SYN to the server eth0',
+        'SYN to the server veth of default/client',
+        'SYN to the server changed',
+        'SYN to the server uplink eth0',
+        'SYN to the server eth0',
       ],
-      ...['SYN-ACK back eth0', 'SYN-ACK back changed', 'SYN-ACK back veth of default/client'],
+      ...[
+        'SYN-ACK to the client eth0',
+        'SYN-ACK to the client changed',
+        'SYN-ACK to the client veth of default/client',
+      ],
     ],
   );
 });
 
 test('a name that does not resolve has an empty picture', () => {
-  assert.deepEqual(drawPath({ trace: null }), { boxes: [], steps: [] });
+  assert.deepEqual(drawPath({ trace: null, lookups: [] }), { boxes: [], steps: [] });
+});
+
+test('a question to a name server has a picture of its own', () => {
+  const trace = traceOf([
+    leg('datagram', 'there', [hop('pod default/client', 'eth0'), hop('node-1', 'bridge fl0')]),
+    leg('answer', 'back', [hop('node-1', 'bridge fl0'), hop('pod default/client', 'eth0')]),
+  ]);
+  const lookup = {
+    name: 'web.default.svc.cluster.local',
+    type: 'A',
+    server: '10.96.0.10',
+    said: '10.96.0.1',
+    trace,
+  } as const;
+  const { boxes, steps } = drawPath({ trace: null, lookups: [lookup] }, 0);
+  assert.deepEqual(
+    boxes.map(({ place }) => place),
+    ['pod default/client', 'node-1'],
+  );
+  assert.deepEqual(
+    [...new Set(steps.map(({ packet }) => packet))],
+    ['DNS query to the server', 'DNS answer to the client'],
+  );
 });
 
 describe('the command that prints an object', () => {

@@ -9,7 +9,7 @@ export interface Stop {
   readonly label: string;
 }
 
-/** A network namespace with the stops in it, in the order in which the packet met them. */
+/** A network namespace with the stops in it, in the order in which the packet passed them. */
 export interface Box {
   readonly place: string;
   readonly kind: 'pod' | 'node' | 'other';
@@ -20,7 +20,7 @@ export interface Box {
 export interface Step {
   readonly stop: string;
   readonly way: 'there' | 'back';
-  /** "SYN there", as in `fairlead trace`. */
+  /** "SYN to the server", as in `fairlead trace`. */
   readonly packet: string;
   /** Null: the translation before the next hop. */
   readonly hop: Hop | null;
@@ -33,6 +33,8 @@ export interface Picture {
   readonly steps: readonly Step[];
 }
 
+const WAYS = { there: 'to the server', back: 'to the client' } as const;
+
 const PACKETS: Readonly<Record<Leg['kind'], string>> = {
   SYN: 'SYN',
   'SYN-ACK': 'SYN-ACK',
@@ -43,8 +45,16 @@ const PACKETS: Readonly<Record<Leg['kind'], string>> = {
   error: 'error',
 };
 
-/** Draws the way of a traced packet from the devices that it passed. */
-export function drawPath({ trace }: Pick<TracedFlow, 'trace'>): Picture {
+/** In a question to a name server, and its answer. */
+const DNS_PACKETS: Partial<typeof PACKETS> = { datagram: 'DNS query', answer: 'DNS answer' };
+
+/** Draws the path of a traced packet from the devices that it passed. `lookup`: of this question before it; null: of itself. */
+export function drawPath(
+  { trace, lookups }: Pick<TracedFlow, 'trace' | 'lookups'>,
+  lookup: number | null = null,
+): Picture {
+  const names = lookup === null ? PACKETS : { ...PACKETS, ...DNS_PACKETS };
+  const drawn = lookup === null ? trace : (lookups[lookup]?.trace ?? null);
   const boxes = new Map<string, { place: string; kind: Box['kind']; stops: Stop[] }>();
   const steps: Step[] = [];
   const stopAt = (place: string, stop: Omit<Stop, 'id'>): string => {
@@ -57,8 +67,8 @@ export function drawPath({ trace }: Pick<TracedFlow, 'trace'>): Picture {
     if (!box.stops.some((one) => one.id === id)) box.stops.push({ ...stop, id });
     return id;
   };
-  for (const leg of trace?.legs ?? []) {
-    const packet = `${PACKETS[leg.kind]} ${leg.way}${leg.error === null ? '' : `: ${leg.error}`}`;
+  for (const leg of drawn?.legs ?? []) {
+    const packet = `${names[leg.kind]} ${WAYS[leg.way]}${leg.error === null ? '' : `: ${leg.error}`}`;
     for (const hop of leg.hops) {
       const { place } = hop;
       const step = { way: leg.way, packet, place };

@@ -1,11 +1,11 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { ObjectQuestion } from '../../cluster/object-text.ts';
 import type { TracedFlow } from '../../cluster/trace-flow.ts';
 import { askServer, type ServerRefusal } from './ask-server.ts';
 import type { ClusterData } from './cluster-store.ts';
 import { type View, viewLink } from './link-state.ts';
-import { HopDetails, PathPicture, RawText } from './path-drawing.tsx';
-import { drawPath, isKernelObject } from './path-picture.ts';
+import { HopDetails, PathPicture } from './path-drawing.tsx';
+import { ExplainSteps, Lookups, Verdict } from './path-outcome.tsx';
+import { drawPath } from './path-picture.ts';
 
 type PathView = Extract<View, { page: 'path' }>;
 
@@ -136,14 +136,19 @@ function Options({ id, values }: { id: string; values: readonly string[] }) {
 }
 
 function TracedPath({ flow, moves, command }: { flow: TracedFlow; moves: boolean; command: string }) {
-  const picture = useMemo(() => drawPath(flow), [flow]);
+  const { lookups } = flow;
+  // A name that does not resolve has questions only.
+  const usual = flow.trace === null && lookups.length > 0 ? lookups.length - 1 : null;
+  const [lookup, setLookup] = useState(usual);
+  const picture = useMemo(() => drawPath(flow, lookup), [flow, lookup]);
   const last = picture.steps.length - 1;
   const [step, setStep] = useState(0);
   const [isPlaying, setPlaying] = useState(moves);
+  useEffect(() => setLookup(usual), [flow]);
   useEffect(() => {
     setStep(0);
     setPlaying(moves);
-  }, [flow]);
+  }, [picture]);
   useEffect(() => {
     if (!isPlaying) return;
     if (step >= last) {
@@ -168,6 +173,7 @@ function TracedPath({ flow, moves, command }: { flow: TracedFlow; moves: boolean
               {current.packet}, step {step + 1} of {last + 1}
             </h2>
             <div class="actions">
+              {lookups.length > 0 && <DrawnPacket flow={flow} lookup={lookup} choose={setLookup} />}
               <button type="button" onClick={() => go(step - 1)} disabled={step === 0}>
                 Back
               </button>
@@ -195,125 +201,28 @@ function TracedPath({ flow, moves, command }: { flow: TracedFlow; moves: boolean
   );
 }
 
-function Verdict({ flow: { explanation, trace, agreement } }: { flow: TracedFlow }) {
-  const isAnswered = trace?.answer.kind === 'answered';
-  const said = explanation.verdict.toUpperCase();
+/** Chooses what the picture shows: one of the questions to name servers, or the packet after them. */
+function DrawnPacket({
+  flow: { lookups, trace },
+  lookup,
+  choose,
+}: {
+  flow: TracedFlow;
+  lookup: number | null;
+  choose: (lookup: number | null) => void;
+}) {
   return (
-    <section class="card" aria-label="Outcome">
-      <h2 class={isAnswered ? 'good' : 'bad'}>
-        {isAnswered ? '✓' : '✕'} {outcomeText(trace)}
-      </h2>
-      <p class="quiet">
-        {explanation.from} → {explanation.to}; explain says {said}
-        {agreement === null
-          ? ''
-          : agreement.isVerdictRight === null
-            ? ''
-            : agreement.isVerdictRight
-              ? ', which is right'
-              : ', which is wrong'}
-      </p>
-      {!isAnswered && (
-        <ul class="plain-list">
-          {explanation.causes.map(({ text, fix }) => (
-            <li key={text}>
-              because {text}
-              {fix !== null && <div class="command">fix: {fix}</div>}
-            </li>
-          ))}
-          {(trace?.counters ?? []).map(({ place, name, by, text }) => (
-            <li key={name} class="quiet">
-              counter at {place}: {name} +{by} ({text})
-            </li>
-          ))}
-        </ul>
-      )}
-    </section>
-  );
-}
-
-function outcomeText(trace: TracedFlow['trace']): string {
-  if (trace === null) return 'No packet was sent: the name does not resolve';
-  const { answer } = trace;
-  switch (answer.kind) {
-    case 'answered': {
-      const ms = trace.answeredAfterMs;
-      return ms === null
-        ? 'Answered'
-        : `Answered after ${ms < 1 ? `${Math.round(ms * 1000)} µs` : `${ms.toFixed(1)} ms`}`;
-    }
-    case 'refused':
-    case 'unreachable':
-      return `${answer.kind === 'refused' ? 'Refused' : 'Unreachable'}${answer.by === null ? ' by the client’s own socket' : ` by ${answer.by}`}: ${answer.text}`;
-    case 'nothing':
-      return answer.last === null
-        ? 'No answer: the packet was not seen on any device'
-        : `No answer: last seen at ${answer.last.place}, ${answer.last.device}`;
-  }
-}
-
-/** The questions to name servers before the packet, and what came back. */
-function Lookups({ flow: { lookups } }: { flow: TracedFlow }) {
-  if (lookups.length === 0) return null;
-  return (
-    <section class="card" aria-label="DNS before it">
-      <h2>DNS before it</h2>
-      <ul class="plain-list">
-        {lookups.map(({ name, type, server, said, trace: { answer, answeredAfterMs, legs } }, i) => (
-          <li key={`${i} ${name}`}>
-            <span class={answer.kind === 'answered' ? 'good' : 'bad'}>
-              {answer.kind === 'answered' ? '✓' : '✕'}
-            </span>{' '}
-            {name} {type}: {said}
-            <span class="quiet">
-              {' '}
-              {answeredAfterMs === null ? '' : `after ${answeredAfterMs.toFixed(2)} ms `}from {server},
-              through{' '}
-              {(legs[0]?.hops ?? []).map(({ place, deviceText }) => `${deviceText} (${place})`).join(', ') ||
-                'no device'}
-            </span>
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
-}
-
-/** The text of an object in the node's kernel, read when it is opened. */
-function ObjectDetails({ node, object }: ObjectQuestion) {
-  const [isOpen, setOpen] = useState(false);
-  return (
-    <details onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
-      <summary>its text on {node}</summary>
-      {isOpen && <RawText node={node} object={object} />}
-    </details>
-  );
-}
-
-function ExplainSteps({ flow: { explanation, agreement } }: { flow: TracedFlow }) {
-  const node = explanation.packet?.node ?? null;
-  const steps = agreement?.steps ?? explanation.steps.map((step) => ({ step, isRight: null, seen: null }));
-  return (
-    <section class="card" aria-label="What explain said">
-      <h2>What explain said</h2>
-      <ol class="explain-steps">
-        {steps.map(({ step, isRight, seen }) => (
-          <li key={step.text}>
-            <span class={isRight === null ? 'quiet' : isRight ? 'good' : 'bad'}>
-              {isRight === null ? '·' : isRight ? '✓' : '✗'}
-            </span>
-            <span>
-              {step.text}
-              {step.ruleOrKey !== null && <code>{step.ruleOrKey}</code>}
-              {seen !== null && <span class="bad"> seen: {seen}</span>}
-              {node !== null && isKernelObject(step.ruleOrKey) && (
-                <ObjectDetails key={`${node} ${step.ruleOrKey}`} node={node} object={step.ruleOrKey} />
-              )}
-            </span>
-          </li>
-        ))}
-      </ol>
-      <p class="quiet">✓ the packet shows the same, ✗ it shows something else, · it does not show</p>
-    </section>
+    <select
+      aria-label="Packet in the picture"
+      value={lookup ?? ''}
+      onChange={({ currentTarget: { value } }) => choose(value === '' ? null : Number(value))}
+    >
+      {lookups.map(({ name, type }, i) => (
+        <option key={`${i} ${name}`} value={i}>
+          DNS: {name} {type}
+        </option>
+      ))}
+      {trace !== null && <option value="">the packet itself</option>}
+    </select>
   );
 }

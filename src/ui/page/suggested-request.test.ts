@@ -6,7 +6,7 @@ import { suggestedUrl } from './suggested-request.ts';
 const service = (name: string, ports: readonly string[], extra: Partial<ServiceView> = {}): ServiceView => ({
   ...{ name, type: 'ClusterIP', addresses: [], externalAddresses: [], ports },
   ...{ hasSelector: true, isOnNodes: false },
-  endpoints: [{ address: '10.244.0.2', pod: 'default/a', node: 'node-1', state: 'ready' }],
+  endpoints: [{ addresses: ['10.244.0.2'], pod: 'default/a', node: 'node-1', state: 'ready' }],
   ...extra,
 });
 const API = service('default/kubernetes', ['443/TCP']);
