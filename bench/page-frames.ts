@@ -13,6 +13,9 @@ export interface Frames {
   readonly slowest: number;
   /** Processor time of the longest task of the page, in milliseconds: other work on the machine makes it no longer. */
   readonly busiest: number;
+  /** Processor time of the page between two frames, in milliseconds: the most, and how often it was over 50 ms. */
+  readonly work: number;
+  readonly overworked: number;
 }
 
 /** An event of Chromium's trace; times in microseconds. */
@@ -20,8 +23,13 @@ interface TraceEvent {
   readonly name: string;
   readonly pid: number;
   readonly tid: number;
+  readonly ts: number;
+  readonly dur?: number;
+  /** Processor time. */
   readonly tdur?: number;
 }
+
+const MAX_FRAME_MS = 50;
 
 const START = `(() => {
   const frames = globalThis.frames_ = { times: [], slow: [], stop: false };
@@ -59,7 +67,7 @@ export async function measureFrames(page: Page, act: () => Promise<unknown>): Pr
     longest: at(1),
     slow: slow.length,
     slowest: Math.max(0, ...slow),
-    busiest: busiestTask(events),
+    ...workOf(events),
   };
 }
 
@@ -82,11 +90,29 @@ async function startTrace(page: Page): Promise<() => Promise<TraceEvent[]>> {
   };
 }
 
-/** Returns the milliseconds of the longest task on the thread that draws the frames. */
-function busiestTask(events: readonly TraceEvent[]): number {
+/** Returns the processor time that the thread which draws the frames needed, by its tasks and by its frames. */
+function workOf(events: readonly TraceEvent[]): Pick<Frames, 'busiest' | 'work' | 'overworked'> {
   const drawn = events.find(({ name }) => name === 'FireAnimationFrame');
-  const tasks = events.filter(
-    ({ name, pid, tid }) => /RunTask$/.test(name) && pid === drawn?.pid && tid === drawn.tid,
-  );
-  return Math.max(0, ...tasks.map(({ tdur }) => (tdur ?? 0) / 1000));
+  const own = events.filter(({ pid, tid }) => pid === drawn?.pid && tid === drawn.tid);
+  const tasks = own.filter(({ name }) => name.endsWith('::RunTask')).sort((a, b) => a.ts - b.ts);
+  const drawings = own.filter(({ name }) => name === 'FireAnimationFrame').map(({ ts }) => ts);
+  drawings.sort((a, b) => a - b);
+  const sums: number[] = [];
+  let next = 0;
+  let sum = 0;
+  for (const { ts, dur = 0, tdur = 0 } of tasks) {
+    // Several callbacks of one frame are in one task.
+    let isFrame = false;
+    for (; (drawings[next] ?? Number.POSITIVE_INFINITY) <= ts + dur; next++) isFrame = true;
+    if (isFrame) {
+      sums.push(sum);
+      sum = 0;
+    }
+    sum += tdur / 1000;
+  }
+  return {
+    busiest: Math.max(0, ...tasks.map(({ tdur = 0 }) => tdur / 1000)),
+    work: Math.max(0, ...sums),
+    overworked: sums.filter((one) => one > MAX_FRAME_MS).length,
+  };
 }

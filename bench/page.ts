@@ -4,7 +4,7 @@
  * all Services in turn. Browser, cluster and load share the machine's processors. Needs root and Chromium, and a network
  * namespace of its own is sensible.
  *
- * node bench/page.ts [--seconds 15] [--rate 2000]
+ * node bench/page.ts [--seconds 15] [--rate 2000] [--typing 5]   runs of the search; 0: the other views only
  */
 import { spawn } from 'node:child_process';
 import { cpus } from 'node:os';
@@ -27,9 +27,14 @@ const CONCURRENCY = 8;
 const WARM_MS = 5000;
 
 const { values } = parseArgs({
-  options: { seconds: { type: 'string', default: '15' }, rate: { type: 'string', default: '2000' } },
+  options: {
+    seconds: { type: 'string', default: '15' },
+    rate: { type: 'string', default: '2000' },
+    typing: { type: 'string', default: '1' },
+  },
 });
 const SECONDS = Math.min(120, Number(values.seconds));
+const TYPING = Math.min(10, Number(values.typing));
 const RATE = Math.min(5000, Number(values.rate));
 
 /** Opens RATE connections a second to the addresses on standard input, in turn, and resets each once it is open. */
@@ -129,8 +134,8 @@ const views: readonly { name: string; hash: string; act?: () => Promise<void> }[
   { name: 'map, grouped by namespace', hash: '#map' },
   { name: 'map, one namespace', hash: '#map?ns=team-7' },
   { name: 'map, one Service', hash: '#map?service=team-7%2Fservice-7' },
-  {
-    name: 'map, while typing a search',
+  ...Array.from({ length: TYPING }, (_, i) => ({
+    name: `map, while typing a search${TYPING > 1 ? `, run ${i + 1}` : ''}`,
     hash: '#map',
     async act() {
       await page.keyboard.press('/');
@@ -139,7 +144,7 @@ const views: readonly { name: string; hash: string; act?: () => Promise<void> }[
         await sleep(500);
       }
     },
-  },
+  })),
 ];
 try {
   await page.goto(url);
@@ -153,6 +158,8 @@ try {
       '99 % ms',
       'longest ms',
       'over 50 ms',
+      'of them by own work',
+      'most work in a frame, CPU ms',
       'busiest task, CPU ms',
       'server, of one processor',
     ],
@@ -167,13 +174,15 @@ try {
     const seconds = (performance.now() - begun) / 1000;
     const share = (processorTime(command.pid ?? 0) - before) / seconds;
     const fixed = (value: number) => value.toFixed(1);
-    const { count, median, p99, longest, slow, slowest, busiest } = frames;
+    const { count, median, p99, longest, slow, slowest, busiest, work, overworked } = frames;
     rows.push([
       name,
       load.takeRate().toFixed(0),
       String(count),
       ...[median, p99, longest].map(fixed),
       slow === 0 ? '0' : `${slow} (${fixed(slowest)} ms)`,
+      String(overworked),
+      fixed(work),
       fixed(busiest),
       `${fixed(share * 100)} %`,
     ]);

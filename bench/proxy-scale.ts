@@ -8,7 +8,7 @@
  *   [--kube-proxy PROGRAM]
  *
  * Neither program reads pods: the cluster has only the Services, their EndpointSlices, the proxies' node, and `--nodes`
- * others, whose kubelets report every five minutes. The agent reads all nodes, and kube-proxy only its own.
+ * others, whose kubelets report every five minutes. Both read only their own node.
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { cpus } from 'node:os';
