@@ -4,7 +4,7 @@
 //   bpf/ejection-rules.h                    the constants of src/failover/ejection-rules.ts
 //
 //   node tools/build-bpf.mjs           write them
-//   node tools/build-bpf.mjs --check   compare them with their sources; with clang, compare a rebuild too
+//   node tools/build-bpf.mjs --check   compare them with their sources; with clang and libbpf's headers, compare a rebuild too
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -21,6 +21,7 @@ const rulesPath = join(sources, 'ejection-rules.h');
 const layoutPath = join(generated, 'layout.ts');
 /** Other versions emit other, equally good instructions: this one makes the shipped objects. */
 const CLANG = 'clang-14';
+const systemHeaders = `/usr/include/${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}-linux-gnu`;
 const FLAGS = ['-O2', '-target', 'bpf', '-mcpu=v3', '-Wall', '-Werror', '-fno-ident'];
 /** The agent's names for enum bpf_map_type. */
 const MAP_KINDS = { 1: 'hash', 2: 'array', 9: 'lruHash', 11: 'lpmTrie', 24: 'skStorage', 27: 'ringbuf' };
@@ -43,9 +44,11 @@ function sourceHash(name) {
   return hash.digest('hex');
 }
 
-/** Returns true if the compiler of the shipped objects is installed. */
+/** Returns true if the compiler of the shipped objects and the headers that they include (libbpf-dev) are installed. */
 function hasCompiler() {
-  return spawnSync(CLANG, ['--version'], { stdio: 'ignore' }).status === 0;
+  const input = '#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n#include <bpf/bpf_endian.h>\n';
+  const flags = ['-target', 'bpf', '-idirafter', systemHeaders, '-fsyntax-only', '-x', 'c', '-'];
+  return spawnSync(CLANG, flags, { input, stdio: ['pipe', 'ignore', 'ignore'] }).status === 0;
 }
 
 /** Compiles a source file; `flags` are added to those of the shipped objects. */
@@ -53,9 +56,8 @@ function compile(name, flags = []) {
   const folder = mkdtempSync(join(tmpdir(), 'fairlead-bpf-'));
   try {
     const out = join(folder, `${name}.o`);
-    const system = `/usr/include/${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}-linux-gnu`;
     // Runs in the sources' folder: other paths would become part of the object.
-    execFileSync(CLANG, [...FLAGS, ...flags, '-idirafter', system, '-c', `${name}.bpf.c`, '-o', out], {
+    execFileSync(CLANG, [...FLAGS, ...flags, '-idirafter', systemHeaders, '-c', `${name}.bpf.c`, '-o', out], {
       cwd: sources,
       stdio: ['ignore', 'inherit', 'inherit'],
     });

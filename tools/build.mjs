@@ -8,7 +8,8 @@ import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { IN_ONE_FILE } from '../src/cli/one-file-commands.ts';
 
-const DAY_MS = 24 * 60 * 60 * 1000;
+// A package has only the files of this build.
+const KEPT_MS = process.env.npm_lifecycle_event === 'prepack' ? 0 : 24 * 60 * 60 * 1000;
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const outdir = join(root, 'dist');
 // An ES module's import of a module of Node.js loads it, and reads all its exports: with node:http its fetch and
@@ -18,7 +19,8 @@ const LAZY_PACKAGES = ['@marcbachmann/cel-js', 'js-yaml', 'tar-stream', 'ws', 'y
 /** Parts of packages that are loaded with them and never used, as [importer, path]. */
 const UNUSED_PARTS = [
   [/\/prom-client\//, /^\.\/lib\/(pushgateway|cluster)$|^@opentelemetry\/api$/],
-  [/\/pino\//, /^\.\/(lib\/)?transport$/],
+  // It writes to a stream of ours (src/cli/logging.ts).
+  [/\/pino\//, /^\.\/(lib\/)?transport$|^(sonic-boom|on-exit-leak-free|worker_threads)$/],
 ];
 const lazy = {
   name: 'lazy',
@@ -57,7 +59,7 @@ const lazy = {
         ? { path, namespace: 'unused' }
         : null,
     );
-    onLoad({ filter: /.*/, namespace: 'unused' }, () => ({ contents: 'module.exports = {};' }));
+    onLoad({ filter: /.*/, namespace: 'unused' }, () => ({ contents: 'module.exports = class {};' }));
   },
 };
 const common = {
@@ -164,7 +166,7 @@ for (const file of outputFiles.sort((a, b) => isEntry(a) - isEntry(b))) {
   writeFileSync(fresh, file.contents);
   renameSync(fresh, file.path);
 }
-// Compiled code of earlier builds is of no use.
+// Compiled code of earlier builds is never read again.
 rmSync(join(outdir, 'compile-cache'), { recursive: true, force: true });
 const current = new Set(outputFiles.map((file) => basename(file.path)));
 for (const entry of readdirSync(outdir)) {
@@ -172,5 +174,5 @@ for (const entry of readdirSync(outdir)) {
   // Another build may have renamed it meanwhile.
   const age = Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? Number.POSITIVE_INFINITY);
   // Folders are others': images, compiled code.
-  if (/\.[cm]js/.test(entry) && !current.has(entry) && age > DAY_MS) rmSync(file, { force: true });
+  if (/\.[cm]js/.test(entry) && !current.has(entry) && age > KEPT_MS) rmSync(file, { force: true });
 }

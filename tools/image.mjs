@@ -1,5 +1,5 @@
 // Builds the OCI image of the agent without Docker, from packages of the npm and Debian registries alone:
-//   node tools/image.mjs [--arch amd64|arm64] [--name fairlead:VERSION] [--out FOLDER]
+//   tools/run image.mjs [--arch amd64|arm64] [--name fairlead:VERSION] [--out FOLDER]
 // FOLDER becomes an OCI layout, which `ctr images import` (as a tar), skopeo and `fairlead image load` read. Needs npm,
 // apt-get and dpkg-deb; for another architecture than the machine's, apt-get reads that architecture's index first.
 import { execFileSync } from 'node:child_process';
@@ -110,6 +110,9 @@ function foreignIndex() {
   return options;
 }
 
+/** Whole commands in one file, for a faster start, that no container of the image runs. */
+const OF_LOCAL_CLUSTERS = ['control-plane.cjs', 'supervise.cjs', 'up.cjs'];
+
 function buildProgram() {
   run(process.execPath, [join(root, 'tools/build.mjs')]);
   const dist = join(root, 'dist');
@@ -125,6 +128,7 @@ function buildProgram() {
     }
   }
   for (const name of readdirSync(dist)) {
+    if (OF_LOCAL_CLUSTERS.includes(name)) continue;
     if (wanted.has(name) || (statSync(join(dist, name)).isFile() && !/\.(mjs|map)$/.test(name))) {
       cpSync(join(dist, name), join(program, 'dist', name));
     }

@@ -10,7 +10,9 @@ setup_node() {
   local have
   node=$root/.runtime/node_modules/node-linux-$(node_arch)/bin/node
   [ -x "$node" ] && return
-  if have=$(command -v node) && [ "$("$have" -p 'parseInt(process.versions.node)' 2>/dev/null || echo 0)" -ge 24 ]; then
+  # 24.5 has tls.setDefaultCACertificates.
+  if have=$(command -v node) && [[ $("$have" --version 2>/dev/null) =~ ^v([0-9]+)\.([0-9]+) ]] &&
+    [ $((BASH_REMATCH[1] * 100 + BASH_REMATCH[2])) -ge 2405 ]; then
     node=$have
     return
   fi
