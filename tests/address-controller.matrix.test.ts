@@ -64,6 +64,7 @@ describe('the address controller with two API servers', { skip }, () => {
       servers: [],
       clusterCidr: '',
       dnsAddress: '10.96.0.10',
+      dnsReplicas: 0,
       clusterDomain: 'cluster.local',
       uplink: 'eth0',
       pool: [POOL],
@@ -138,7 +139,7 @@ describe('the address controller with two API servers', { skip }, () => {
     assert.equal(lines(`API server ${servers.url(FIRST)} fails`), 1, log);
   });
 
-  test('it starts while the configured server is away', async () => {
+  test('it starts while the configured server is down', async () => {
     await end();
     start();
     assert.match(await addressOf('c'), /^192\.0\.2\./);

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, test } from 'node:test';
+import { isNodeReady } from '../src/agent/followed-nodes.ts';
 import { startInformer } from '../src/kube/informer.ts';
-import { type EndpointSlice, type Node, RESOURCES } from '../src/kube/types.ts';
+import { type EndpointSlice, RESOURCES } from '../src/kube/types.ts';
 import { type ManualClock, manualClock, systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
@@ -92,9 +93,8 @@ describe('connections to endpoints are ended', () => {
         signal: ending.signal,
       };
       const slices = startInformer<EndpointSlice>({ ...common, resource: RESOURCES.endpointSlices });
-      const nodes = startInformer<Node>({ ...common, resource: RESOURCES.nodes });
       await client.create(RESOURCES.endpointSlices, slice('a', ['10.244.1.2', '10.244.1.3']));
-      await Promise.all([slices.synced, nodes.synced]);
+      await slices.synced;
       await eventually(
         () => slices.get('default/a'),
         (known) => known !== undefined,
@@ -103,9 +103,14 @@ describe('connections to endpoints are ended', () => {
       const ended: GoneEndpoint[] = [];
       const asked: GoneEndpoint[] = [];
       const dials = [...row.dials];
+      const answers: Promise<boolean>[] = [];
       const watch = watchGoneEndpoints({
         slices,
-        nodes,
+        isNodeReady(name) {
+          const answer = isNodeReady(client, name);
+          answers.push(answer);
+          return answer;
+        },
         clock,
         logger: silentLogger,
         connected(endpoints) {
@@ -122,6 +127,8 @@ describe('connections to endpoints are ended', () => {
       await eventually(() => slices.list(), settledAfter(row.change));
       clock.advance(500);
       // Here, attempts to connect end in microtasks.
+      await new Promise((resolve) => setImmediate(resolve));
+      await Promise.all(answers);
       await new Promise((resolve) => setImmediate(resolve));
       await watch.close();
       assert.deepEqual(ended, row.ended ? [{ ip: '10.244.1.2', port: 8080 }] : []);

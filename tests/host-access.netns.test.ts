@@ -13,7 +13,7 @@ import { HELLO, LAUNCHER, reserveCluster } from './testing/cluster.ts';
 
 /**
  * Tests `up --egress`, alone and with --host-access=services, in a namespace that represents the machine. Another namespace
- * represents the world, to which the machine has its default routes.
+ * represents external networks, to which the machine has its default routes.
  */
 
 const machine = `flt-${randomBytes(3).toString('hex')}-machine`;
@@ -91,7 +91,7 @@ async function up(nameServer: string, ...options: string[]): Promise<void> {
   );
 }
 
-/** Names of the world. */
+/** External names. */
 function answerOf({ question: { name: asked, type } }: Query, transport: string) {
   if (asked !== 'world.example' && asked !== LONG_NAME) return emptyAnswer(RCODE.NXDOMAIN);
   if (asked === LONG_NAME && transport === 'udp') return 'truncated';
@@ -100,7 +100,7 @@ function answerOf({ question: { name: asked, type } }: Query, transport: string)
   return { ...emptyAnswer(RCODE.NOERROR), answers: [{ name: asked, type, class: CLASS_IN, ttl: 1, data }] };
 }
 
-/** Connects the machine with the world, which has no routes to the cluster. */
+/** Connects the machine with a network that has no routes to the cluster. */
 function connectWorld(): void {
   createNetns(world);
   here('ip', 'link', 'add', 'up0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', world);
@@ -141,7 +141,7 @@ async function askFromPod(host: string, port = WORLD_PORT): Promise<string | nul
   return /^\[?([0-9a-f.:]+?)\]?:[0-9]+$/.exec(answer.trim())?.[1] ?? null;
 }
 
-/** Waits until a pod reaches the world at an address or name, with the machine's address. */
+/** Waits until a pod reaches an external network at an address or name, with the machine's address. */
 const reachesWorld = async (host: string) =>
   await eventually(
     () => askFromPod(host),
@@ -158,17 +158,17 @@ const statusText = () =>
 describe('egress without host access', () => {
   before(() => up(LOOPBACK_SERVER, '--nodes', '1', '--ip-family', 'dual', '--egress', '-f', HELLO));
 
-  test('pods reach the world with the machine’s address, of both families', async () => {
+  test('pods reach external networks with the machine’s address, of both families', async () => {
     for (const address of WORLD) await reachesWorld(address);
     assert.match(statusText(), /^ipv4 +up0 +Open\nipv6 +up0 +Open$/m);
   });
 
-  test('pods resolve names of the world by a name server on the machine’s loopback, over UDP and TCP', async () => {
+  test('pods resolve external names by a name server on the machine’s loopback, over UDP and TCP', async () => {
     for (const host of ['world.example', LONG_NAME]) await reachesWorld(host);
     assert.ok(nameServers[0]?.asked.includes(`${LONG_NAME} A/tcp`));
   });
 
-  test('pods do not reach programs of the machine, and the world does not reach the nodes', async () => {
+  test('pods do not reach programs of the machine, and external networks do not reach the nodes', async () => {
     assert.equal(await askFromPod(UPLINK[0], MACHINE_PORT), null);
     there('ip', 'route', 'add', '172.30.0.0/16', 'via', UPLINK[0]);
     const { status } = spawnSync(
@@ -193,7 +193,9 @@ describe('egress without host access', () => {
     await eventually(
       statusText,
       (text) =>
-        /egress: pods do not reach the world by ipv6: this machine has no ipv6 default route/.test(text),
+        /egress: pods do not reach external networks over IPv6: this machine has no IPv6 default route/.test(
+          text,
+        ),
       60_000,
     );
     here('ip', '-6', 'route', 'add', 'default', 'via', WORLD[1]);

@@ -64,6 +64,22 @@ test('the folders of src/ are the rooms in the architecture document', () => {
   assert.deepEqual(unknown, [], 'rooms without a folder');
 });
 
+test('the order of rooms in the architecture document is that of their imports', () => {
+  const document = readFileSync(join(root, 'docs', 'architecture.md'), 'utf8');
+  const [, order = ''] = /in this order, .*: `(lib → [^`]*)`/.exec(document) ?? [];
+  const places = new Map(
+    order.split(' → ').flatMap((group, i) => group.split(', ').map((room) => [room, i])),
+  );
+  assert.deepEqual([...places.keys()].sort(), Object.keys(ROOMS).sort());
+  const place = (room: string) => places.get(room) ?? -1;
+  const wrong = Object.entries(ROOMS).flatMap(([room, others]) =>
+    others
+      .filter((other) => other !== '*' && place(other) >= place(room))
+      .map((other) => `${other} is not before ${room}`),
+  );
+  assert.deepEqual(wrong, []);
+});
+
 /** Returns the reason why one file must not import another; null if it may. */
 function violationOf(from: readonly string[], to: readonly string[]): string | null {
   const [room = '', mode = ''] = from;

@@ -17,8 +17,8 @@ const read = (path: string) => readFileSync(path, 'utf8');
 /** Parts of the agent that register their metrics when they start. */
 const PARTS = ['policy-part.ts', 'load-balancer-part.ts'].map((file) => join(root, 'src', 'agent', file));
 
-/** Returns the names of all metrics of an agent; Prometheus itself adds `up`. */
-async function servedNames(): Promise<Set<string>> {
+/** Registers the metrics of an agent that proxies and serves DNS. */
+function createMetrics(): Registry {
   const registry = new Registry();
   createProxyMetrics({
     registry,
@@ -27,9 +27,16 @@ async function servedNames(): Promise<Set<string>> {
     mode: () => 'nftables',
     map: () => null,
     hasShortTimers: () => false,
+    countedPackets: async () => ({ invalidDropped: 3, loopbackAccepted: 5 }),
   });
   createDnsMetrics(registry);
   createProcessMetrics(registry, 'v1.36.0');
+  return registry;
+}
+
+/** Returns the names of all metrics of an agent; Prometheus itself adds `up`. */
+async function servedNames(): Promise<Set<string>> {
+  const registry = createMetrics();
   const names = new Set(['up']);
   for (const { name, type } of await registry.getMetricsAsJSON()) {
     const suffixes = String(type) === 'histogram' ? ['_bucket', '_sum', '_count'] : [''];
@@ -72,6 +79,58 @@ for (const [what, expression] of EXPRESSIONS) {
       used.filter((name) => !served.has(name)),
       [],
     );
+  });
+}
+
+/** The metrics of kube-proxy 1.36 in iptables and nftables mode: name, type, labels. */
+const OF_KUBE_PROXY = `
+kubeproxy_conntrack_reconciler_deleted_entries_total counter ip_family
+kubeproxy_conntrack_reconciler_sync_duration_seconds histogram ip_family
+kubeproxy_iptables_ct_state_invalid_dropped_packets_total counter
+kubeproxy_iptables_localhost_nodeports_accepted_packets_total counter
+kubeproxy_network_programming_duration_seconds histogram ip_family
+kubeproxy_proxy_healthz_total counter code
+kubeproxy_proxy_livez_total counter code
+kubeproxy_sync_full_proxy_rules_duration_seconds histogram ip_family
+kubeproxy_sync_partial_proxy_rules_duration_seconds histogram ip_family
+kubeproxy_sync_proxy_rules_duration_seconds histogram ip_family
+kubeproxy_sync_proxy_rules_endpoint_changes_pending gauge
+kubeproxy_sync_proxy_rules_endpoint_changes_total counter
+kubeproxy_sync_proxy_rules_iptables_last gauge ip_family table
+kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total counter ip_family
+kubeproxy_sync_proxy_rules_iptables_restore_failures_total counter ip_family
+kubeproxy_sync_proxy_rules_iptables_total gauge ip_family table
+kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds gauge ip_family
+kubeproxy_sync_proxy_rules_last_timestamp_seconds gauge ip_family
+kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total counter ip_family
+kubeproxy_sync_proxy_rules_nftables_sync_failures_total counter ip_family
+kubeproxy_sync_proxy_rules_no_local_endpoints_total gauge ip_family traffic_policy
+kubeproxy_sync_proxy_rules_service_changes_pending gauge
+kubeproxy_sync_proxy_rules_service_changes_total counter
+process_cpu_seconds_total counter
+process_max_fds gauge
+process_network_receive_bytes_total counter
+process_network_transmit_bytes_total counter
+process_open_fds gauge
+process_resident_memory_bytes gauge
+process_start_time_seconds gauge
+process_virtual_memory_bytes gauge
+process_virtual_memory_max_bytes gauge
+rest_client_rate_limiter_duration_seconds histogram host verb
+rest_client_request_duration_seconds histogram host verb
+rest_client_request_size_bytes histogram host verb
+rest_client_requests_total counter code host method
+rest_client_response_size_bytes histogram host verb
+`;
+
+for (const line of OF_KUBE_PROXY.trim().split('\n')) {
+  const [name = '', type, ...labels] = line.split(' ');
+  test(`kube-proxy's metric ${name} is served with its type and labels`, () => {
+    const metric = createMetrics().getSingleMetric(name) as
+      | { readonly type: string; readonly labelNames: readonly string[] }
+      | undefined;
+    assert.equal(metric?.type, type);
+    assert.deepEqual(metric?.labelNames.filter((label) => label !== 'le').toSorted(), labels);
   });
 }
 

@@ -74,7 +74,7 @@ async function connectedFromOutside(family: 4 | 6): Promise<string> {
 
 async function meet(from: string, host: string, port: number): Promise<string> {
   const family = host.includes(':') ? 6 : 4;
-  const asker = askers.get(from) ?? startAsker(cluster, from);
+  const asker = askers.get(from) ?? startAsker(cluster, from, askers.size);
   askers.set(from, asker);
   const [met] = await asker.ask({ host, port, protocol: 'tcp', family, count: 1, patienceMs: PATIENCE_MS });
   return met?.kind ?? '';

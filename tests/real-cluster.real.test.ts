@@ -12,6 +12,7 @@ import { SEND_REQUESTS, type Sender, type Sent, senderBegun } from './testing/lo
 import { ASK_NAME, type Asked } from './testing/name-asker.ts';
 import { type NodeSnapshot, snapshotNode } from './testing/node-snapshot.ts';
 import {
+  IMAGE,
   missingForRealCluster,
   type Place,
   type RealCluster,
@@ -29,8 +30,6 @@ import {
 /** Fairlead on real kubelets, installed as docs/install.md says, in place of kube-proxy, CoreDNS and a CNI plugin. */
 
 const skip = missingForRealCluster() ?? false;
-/** The name in the OCI layout that ./test builds. */
-const IMAGE = 'localhost/fairlead:test';
 const LAYOUT = process.env['FAIRLEAD_IMAGE'] ?? '';
 /** How long a request may take on a machine that is slow. */
 const PATIENCE = ['--timeout', '15000'];
@@ -239,8 +238,9 @@ describe('a cluster of real kubelets', { skip }, () => {
     t.diagnostic(out.trim().split('\n').at(-1) ?? '');
   });
 
-  // In userspace mode, connections belong to the agents' processes. The tests below expect the other mode.
-  for (const mode of ['userspace', 'nftables']) {
+  // In userspace mode, connections belong to the agents' processes, in eBPF mode to the sockets of pods. The tests below
+  // expect nftables mode.
+  for (const mode of ['userspace', 'ebpf', 'nftables']) {
     test(`${mode} mode: no request and no DNS query is lost while all agents are replaced`, async (t) => {
       const switched = await cluster.fairlead(
         'workstation',

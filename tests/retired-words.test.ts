@@ -44,6 +44,13 @@ const RETIRED: readonly (readonly [word: RegExp, instead: string])[] = [
   [/\bEverything about the\b/, 'name the part'],
   [/\bwhat others (?:change|remove|made)\b/, 'changes by other programs'],
   [/\btakes? away\b/, 'removes'],
+  [/\bthe world\b(?!-)/, 'external networks, external names'],
+  [/\b(breaks?|broke|broken) off\b/, 'broke, was interrupted'],
+  [/\bof no use\b/, 'unusable'],
+  [/\bcarr(y|ies|ied|ying) (it |this )?out\b/, 'implement, execute'],
+  [/\bnot? [a-z ]*\bany more\b/, 'no longer'],
+  [/\bwhatever the number\b/, 'regardless of the number'],
+  [/\b(agent|server|one) (is|was|goes) away\b/, 'down, unreachable'],
 ];
 
 const root = resolve(import.meta.dirname, '..');

@@ -160,7 +160,7 @@ describe('an agent with two API servers', { skip }, () => {
     assert.equal(lines('lost the connection'), 0, log);
   });
 
-  test('it starts while the configured one is away, without rules in the kernel', async () => {
+  test('it starts while the configured one is down, without rules in the kernel', async () => {
     await endAgent();
     await eventually(() => removeRules());
     startAgent(servers.url(FIRST));
@@ -248,7 +248,11 @@ describe('an agent with two API servers', { skip }, () => {
     await setService(client, '10.96.0.50', 8081);
     await reaches('10.96.0.50', 8081);
     // By the kernel, within seconds, and not by the timeout of a request.
-    assert.equal(lines(`API server ${servers.url(FIRST)} fails (a response broke off`), 1, log);
+    assert.equal(
+      lines(`API server ${servers.url(FIRST)} fails (the connection broke during a response`),
+      1,
+      log,
+    );
     assert.equal(lines('does not answer'), 0, log);
   });
 });

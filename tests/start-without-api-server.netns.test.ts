@@ -9,7 +9,7 @@ import { availableModes } from '../src/agent/dataplanes.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 
-/** An agent that starts while the API server is away programs Services and answers DNS from an earlier run's objects. */
+/** An agent that starts while the API server is down programs Services and answers DNS from an earlier run's objects. */
 
 /** IPVS is not in every kernel. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
@@ -81,7 +81,7 @@ async function works(): Promise<Health> {
   return JSON.parse(health) as Health;
 }
 
-describe('an agent that starts while the API server is away', () => {
+describe('an agent that starts while the API server is down', () => {
   before(async () => {
     folder = mkdtempSync(join(tmpdir(), 'fairlead-start-'));
     cluster = await startCluster(['--nodes', '2', '-f', HELLO]);

@@ -9,7 +9,9 @@ before(async () => {
 });
 after(() => cluster?.down());
 
-/** Asserts that all three pods answer, each a third of the requests, give or take ten per cent. */
+/**
+ * Asserts that all three pods answer, each a third of 600 requests, give or take ten per cent: five standard deviations.
+ */
 function assertEven(counts: Counts): void {
   assert.deepEqual(counts.failures, {});
   const shares = Object.values(counts.answers).map((n) => (100 * n) / counts.count);
@@ -20,16 +22,16 @@ function assertEven(counts: Counts): void {
 for (const family of ['4', '6']) {
   for (const protocol of ['http', 'udp']) {
     for (const place of ['client', 'node/node-1', 'node/node-2', 'node/node-3']) {
-      test(`300 requests by name, ${protocol} over IPv${family} from ${place}, reach all three pods evenly`, async () => {
+      test(`600 requests by name, ${protocol} over IPv${family} from ${place}, reach all three pods evenly`, async () => {
         const url = protocol === 'http' ? 'http://hello' : 'udp://hello:80';
-        assertEven(await cluster.request(place, url, '--count', '300', `-${family}`));
+        assertEven(await cluster.request(place, url, '--count', '600', `-${family}`));
       });
     }
     test(`NodePort of every node, ${protocol} over IPv${family} from outside, reaches all three pods evenly`, async () => {
       for (const node of cluster.state().nodes) {
         const address = node.addresses.find((one) => one.includes(':') === (family === '6')) ?? '';
         const url = `${protocol}://${address.includes(':') ? `[${address}]` : address}:30080`;
-        assertEven(await cluster.request('outside', url, '--count', '300'));
+        assertEven(await cluster.request('outside', url, '--count', '600'));
       }
     });
   }
@@ -50,8 +52,8 @@ test('a client pod on a node without pods of the Service reaches all three', asy
   assert.equal(nodes.length, 3);
   assert.ok(!nodes.includes('node-1'), nodes.join(' '));
   for (const family of ['-4', '-6']) {
-    assertEven(await cluster.request('far', 'http://hello', '--count', '300', family));
-    assertEven(await cluster.request('far', 'udp://hello:80', '--count', '300', family));
+    assertEven(await cluster.request('far', 'http://hello', '--count', '600', family));
+    assertEven(await cluster.request('far', 'udp://hello:80', '--count', '600', family));
   }
 });
 

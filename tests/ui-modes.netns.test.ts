@@ -29,9 +29,10 @@ describePage(
         assert.match(await column(mode).innerText(), objects, mode);
       }
       await column('nftables').getByText('✓ in use').waitFor();
-      await column('nftables').getByText('✓ the kernel holds exactly this').waitFor();
+      await column('nftables').getByText('✓ matches the kernel').waitFor();
       await column('userspace').getByText('What this mode would write').waitFor();
-      if (!existsSync('/proc/net/ip_vs')) await column('ipvs').getByText('This node cannot run it').waitFor();
+      if (!existsSync('/proc/net/ip_vs'))
+        await column('ipvs').getByText('Not available on this node').waitFor();
       await scene.expectAccessible();
       const shown = (await column('iptables').innerText()).match(/(?<=^rules: )\d+/m)?.[0];
       const compared = await scene.cluster.fairlead('explain', 'svc/hello', '--modes', '-o', 'json');
@@ -46,7 +47,7 @@ describePage(
       load = scene.cluster.load('client', 'http://hello');
       await scene.page.getByRole('button', { name: 'Switch to userspace' }).click();
       await column('userspace').getByText('✓ in use').waitFor();
-      await column('userspace').getByText('✓ the kernel holds exactly this').waitFor();
+      await column('userspace').getByText('✓ matches the kernel').waitFor();
       await column('userspace')
         .getByText(/^tcp [\d.]+:\d+ of pool default\/hello:http/)
         .waitFor();

@@ -42,7 +42,7 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
       to: 'svc/default/hello',
       outcome: '✓ Answered after',
       stops: ['eth0', 'veth of default/client', 'nf_tables rules'],
-      last: /SYN-ACK back, step (\d+) of \1/,
+      last: /SYN-ACK to the client, step (\d+) of \1/,
       facts: /:80 → 10\.244\./,
     },
     {
@@ -50,7 +50,7 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
       to: 'svc/default/typo',
       outcome: '✕ Refused by node-',
       stops: ['eth0', 'veth of default/client'],
-      last: /reset \(RST\) back, step (\d+) of \1/,
+      last: /reset \(RST\) to the client, step (\d+) of \1/,
       facts: /selector app=nothing matches 0 pods.*fix: start pods with these labels/s,
     },
   ];
@@ -66,6 +66,17 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
       await scene.expectAccessible();
     });
   }
+
+  test('the path of the question to a name server before the packet', async () => {
+    await scene.page.goto(`${scene.url}#path?from=default%2Fclient&to=hello`);
+    await scene.page.getByText('✓ Answered after').waitFor();
+    const choice = scene.page.getByLabel('Packet in the picture');
+    await choice.selectOption({ label: 'DNS: hello.default.svc.cluster.local A' });
+    await scene.page.getByText(/DNS answer to the client, step (\d+) of \1/).waitFor();
+    await scene.expectAccessible();
+    await choice.selectOption({ label: 'the packet itself' });
+    await scene.page.getByText(/SYN-ACK to the client, step (\d+) of \1/).waitFor();
+  });
 
   test('the path: a choice of the rules shows the object that translates and how to print it', async () => {
     await scene.page.goto(`${scene.url}#path?from=default%2Fclient&to=svc%2Fdefault%2Fhello`);

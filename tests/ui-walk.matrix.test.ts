@@ -55,7 +55,7 @@ describePage('a walk through the page', ['--nodes', '2', '-f', HELLO], (scene) =
       .first()
       .click();
     await page.getByText('✓ Answered after').waitFor();
-    await page.getByText(/SYN-ACK back, step (\d+) of \1/).waitFor();
+    await page.getByText(/SYN-ACK to the client, step (\d+) of \1/).waitFor();
     await page.getByRole('button', { name: 'nf_tables rules' }).click();
     await page.getByText('# nft get element ip fairlead services').waitFor();
     await station('2-path-of-a-request');

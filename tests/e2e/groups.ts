@@ -12,6 +12,8 @@ export interface Group {
   readonly hostAccess?: boolean;
   /** A subset of a few minutes for CI. */
   readonly quick?: boolean;
+  /** On real kubelets and a real control plane, by `./test real`; the agents are a DaemonSet. */
+  readonly real?: boolean;
 }
 
 /**
@@ -65,6 +67,15 @@ export const GROUPS: readonly Group[] = [
     focus: '\\[Conformance\\]',
     skip: '\\[sig-network\\]',
     nodes: 3,
+  },
+  {
+    name: 'real-network',
+    title: '[sig-network] on real kubelets and containerd, the default specs',
+    focus: '\\[sig-network\\]',
+    skip: NOT_DEFAULT,
+    nodes: 3,
+    zones: 3,
+    real: true,
   },
   {
     name: 'quick',

@@ -1,6 +1,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SpecResult, SpecState } from './ginkgo-report.ts';
+import { notApplicable } from './not-applicable.ts';
 
 /** The results of one group in one mode and IP family. */
 export interface ResultSet {
@@ -49,3 +50,17 @@ export function loadResults(): ResultSet[] {
     .sort()
     .map((name) => JSON.parse(readFileSync(join(RESULTS, name), 'utf8')) as ResultSet);
 }
+
+/** Lists the specs of a group that passed in a mode and IP family, or are not applicable there. */
+export function finishedSpecs(group: string, mode: string, family: string): string[] {
+  const set = loadResults().find((one) => one.group === group && one.mode === mode && one.family === family);
+  return Object.entries(set?.specs ?? {}).flatMap(([name, { state, reason = '' }]) =>
+    state === 'passed' || notApplicable(name, mode, reason) !== null ? [name] : [],
+  );
+}
+
+/**
+ * Returns a regular expression for one spec name; ginkgo matches it against the names of the suite and the
+ * spec.
+ */
+export const exactly = (name: string) => `${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;

@@ -7,15 +7,17 @@ import { conformanceDocument } from './conformance-document.ts';
 import { ginkgoCommand } from './ginkgo.ts';
 import { readReport, type SpecResult, specNames } from './ginkgo-report.ts';
 import { GROUPS, groupNamed, isOfGroup } from './groups.ts';
-import { KERNEL_NEEDS, notApplicable } from './not-applicable.ts';
-import { loadResults, saveResults } from './results.ts';
+import { KERNEL_NEEDS } from './not-applicable.ts';
+import { exactly, finishedSpecs, loadResults, saveResults } from './results.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
 const FAIRLEAD = join(ROOT, 'fairlead');
 const DOCUMENT = join(ROOT, 'docs', 'conformance.md');
 const USAGE = `usage: node tests/e2e/run.ts GROUP [--mode M] [--ip-family F] [--focus REGEXP] [--resume] [--procs N] [--timeout 60m] [--keep] [--no-save]
        node tests/e2e/run.ts --document
-groups: ${GROUPS.map(({ name }) => name).join(', ')}`;
+groups: ${GROUPS.filter(({ real }) => !real)
+  .map(({ name }) => name)
+  .join(', ')}`;
 
 /** Runs a group of upstream's specs on a new local cluster, saves the results, and renders docs/conformance.md. */
 function main(): number {
@@ -43,6 +45,7 @@ function main(): number {
     return 2;
   }
   const group = groupNamed(positionals[0] ?? '');
+  if (group.real) throw new Error(`${group.name} runs on real kubelets: tests/e2e/README.md`);
   const { mode, 'ip-family': family, name } = values;
   const done = values.resume ? finishedSpecs(group.name, mode, family) : [];
   const missing = KERNEL_NEEDS.filter(({ isThere }) => !isThere());
@@ -97,20 +100,6 @@ function main(): number {
     if (!values.keep) fairlead('down');
   }
 }
-
-/** Lists the specs of a group that passed in a mode and IP family, or are not applicable there. */
-function finishedSpecs(group: string, mode: string, family: string): string[] {
-  const set = loadResults().find((one) => one.group === group && one.mode === mode && one.family === family);
-  return Object.entries(set?.specs ?? {}).flatMap(([name, { state, reason = '' }]) =>
-    state === 'passed' || notApplicable(name, mode, reason) !== null ? [name] : [],
-  );
-}
-
-/**
- * Returns a regular expression for one spec name; ginkgo matches it against the names of the suite and the
- * spec.
- */
-const exactly = (name: string) => `${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`;
 
 function writeDocument(): number {
   writeFileSync(DOCUMENT, conformanceDocument(loadResults()));

@@ -60,6 +60,9 @@ const kubelet = await startKubelet({
   },
   images: { folder: join(input.stateDir, 'images'), plainHttp: [] },
   server: { port: 10250, ...input.serving, clientCa: input.ca },
+  version: 'v1.36.0',
+  flags: {},
+  startedAt: systemClock.now(),
 });
 await kubelet.ready;
 process.send?.('ready');

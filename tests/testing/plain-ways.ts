@@ -14,6 +14,8 @@ export interface PlainFlow {
   readonly protocol: 'TCP' | 'UDP';
   /** Addresses and ports of the server, before and after translation: "10.96.0.10:80". */
   readonly servers: ReadonlySet<string>;
+  /** Ports of other servers: at the same time, a socket towards one of them can have the same port as the client's. */
+  readonly otherPorts: ReadonlySet<number>;
   /** Where the client is, and the address and port of its socket; null: not known. */
   readonly client: { readonly place: string; readonly end: string | null };
   /** The packets that were sent from `beginNs` to `endNs` are its. */
@@ -72,7 +74,10 @@ const tupleText = ({ source, destination }: PlainTuple) => `${source} > ${destin
 const reversedText = ({ source, destination }: PlainTuple) => `${destination} > ${source}`;
 
 /** The ends of all packets from the client, before and after translation, and from a proxy on its behalf. */
-function requestsOf(packets: readonly PlainPacket[], { protocol, servers, client }: PlainFlow): Set<string> {
+function requestsOf(
+  packets: readonly PlainPacket[],
+  { protocol, servers, otherPorts, client }: PlainFlow,
+): Set<string> {
   const there = new Set<string>();
   const isSent = ({ source, destination }: PlainTuple) => servers.has(destination) && isClient(source);
   for (const packet of packets) {
@@ -80,7 +85,10 @@ function requestsOf(packets: readonly PlainPacket[], { protocol, servers, client
     // The rules of the client's node can refuse a packet before any device has passed it.
     if (about?.protocol === protocol && isSent(about)) there.add(tupleText(about));
     if (packet.protocol !== protocol || there.has(reversedText(packet))) continue;
-    const isFromClient = packet.place === client.place && packet.source === client.end;
+    const isFromClient =
+      packet.place === client.place &&
+      packet.source === client.end &&
+      !otherPorts.has(portOf(packet.destination));
     if (servers.has(packet.source) && isClient(packet.destination)) there.add(reversedText(packet));
     else if (isSent(packet) || isFromClient) there.add(tupleText(packet));
   }
@@ -89,7 +97,8 @@ function requestsOf(packets: readonly PlainPacket[], { protocol, servers, client
 
 /** The first port that clients get, also behind masquerading. */
 const FIRST_CLIENT_PORT = 1024;
-const isClient = (end: string) => Number(end.slice(end.lastIndexOf(':') + 1)) >= FIRST_CLIENT_PORT;
+const portOf = (end: string) => Number(end.slice(end.lastIndexOf(':') + 1));
+const isClient = (end: string) => portOf(end) >= FIRST_CLIENT_PORT;
 
 const FLAG = { syn: 2, rst: 4, ack: 16 } as const;
 

@@ -29,6 +29,12 @@ export interface Asker {
 
 const LAUNCHER = join(import.meta.dirname, '..', '..', 'fairlead');
 
+/** The ports that TCP clients connect from: below those of node ports and those that kernels choose. */
+const FIRST_PORT = 20_000;
+const PORTS = 10_000;
+/** Clients of one network namespace begin this far apart. */
+const PORTS_APART = 1000;
+
 const PROGRAM = `
 const { lookup } = require('node:dns');
 const { connect } = require('node:net');
@@ -38,14 +44,19 @@ const kindOf = ({ code, message }) =>
   : code === 'ECONNRESET' ? { kind: 'reset' }
   : code === 'ENETUNREACH' || code === 'EHOSTUNREACH' || code === 'EACCES' ? { kind: 'unreachable' }
   : { kind: 'failed', error: code + ' ' + message };
+let taken = Number(process.argv[1]);
+// No port twice within minutes, to whatever destination: IPVS takes replies for those of an earlier connection from
+// the same port to the same endpoint (docs/ipvs.md).
+const nextPort = () => ${FIRST_PORT} + (taken++ % ${PORTS});
 const plain = (text) => text.replace(/^\\[(.*)\\]:[0-9]+$/, '$1').replace(/^([0-9.]+):[0-9]+$/, '$1').replace(/^::ffff:/, '');
 const tcp = ({ port, patienceMs }, address) => new Promise((resolve) => {
   let received = '';
   let isConnected = false;
-  const socket = connect(port, address);
+  const localPort = nextPort();
+  const socket = connect({ port, host: address, localPort });
   const finish = (met) => { clearTimeout(timer); socket.destroy(); resolve(met); };
   const timer = setTimeout(() => finish({ kind: isConnected ? 'accepted' : 'silence' }), patienceMs);
-  socket.on('error', (error) => finish(kindOf(error)));
+  socket.on('error', (error) => finish(error.code === 'EADDRINUSE' ? tcp({ port, patienceMs }, address) : kindOf(error)));
   socket.on('data', (data) => { received += data; });
   socket.on('end', () => {
     const match = /from (\\S+) \\(you are (\\S+)\\)/.exec(received);
@@ -87,11 +98,16 @@ require('node:readline').createInterface({ input: process.stdin }).on('line', as
 }).on('close', () => process.exit(0));
 `;
 
-/** Starts one in `place`, as named by `fairlead exec`. */
-export function startAsker(cluster: { name: string; stateRoot: string }, place: string): Asker {
+/** Starts one in `place`, as named by `fairlead exec`; `index` counts those of the cluster. */
+export function startAsker(
+  cluster: { name: string; stateRoot: string },
+  place: string,
+  index: number,
+): Asker {
   const isPod = place !== 'outside' && !place.startsWith('node/');
   const node = isPod ? '/opt/fairlead/node' : process.execPath;
-  const words = ['exec', '--name', cluster.name, place, '--', node, '-e', PROGRAM];
+  const first = String(index * PORTS_APART);
+  const words = ['exec', '--name', cluster.name, place, '--', node, '-e', PROGRAM, first];
   const child: ChildProcess = spawn(LAUNCHER, words, {
     stdio: ['pipe', 'pipe', 'pipe'],
     env: { ...process.env, FAIRLEAD_STATE: cluster.stateRoot, UV_THREADPOOL_SIZE: '16' },

@@ -1,30 +1,18 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { createFlowExplainer } from '../../src/cluster/explain-flow.ts';
 import type { Mode } from '../../src/dataplane/dataplane.ts';
+import { ADDRESS_ANNOUNCED } from '../../src/kube/load-balancer.ts';
+import type { Pod, Service } from '../../src/kube/types.ts';
 import { eventually } from '../../src/lib/testing/eventually.ts';
-import {
-  renderExplanation,
-  renderShort,
-  SHORT_COLUMNS,
-  SHORT_LINES,
-} from '../../src/observe/explain-text.ts';
-import type { Explanation } from '../../src/observe/explain-view.ts';
 import { type Cluster, startCluster } from './cluster.ts';
-import { type Asker, type Met, startAsker } from './question-asker.ts';
-import { sceneObjects, UNREADY } from './question-scene.ts';
-import { QUESTIONS, type QuestionRow, type Reality, VARIATIONS } from './questions.ts';
+import { CORNERS } from './corner-questions.ts';
+import { CORNER_UNREADY, cornerObjects } from './corner-scene.ts';
+import { type Asker, startAsker } from './question-asker.ts';
+import { compareQuestion, type SceneAddresses } from './question-comparison.ts';
+import { sceneObjects, UNANNOUNCED, UNREADY } from './question-scene.ts';
+import { QUESTIONS, VARIATIONS } from './questions.ts';
 
-const ROWS = [...QUESTIONS, ...VARIATIONS];
-/** Number of requests to a Service with several endpoints. */
-const MANY = 16;
-const FEW = 2;
-/**
- * Longer than the three seconds after which a kernel reports that no host has an address; an answer may take long on a
- * busy machine.
- */
-const SILENCE_MS = 4500;
-const PATIENCE_MS = 10_000;
+const ROWS = [...QUESTIONS, ...VARIATIONS, ...CORNERS];
 const READY_MS = 60_000;
 
 /** The cluster with the scene of question-scene.ts, and a client in each place that questions are asked from. */
@@ -41,8 +29,14 @@ export function testQuestions(
   modes: readonly Mode[],
   {
     concurrency,
+    upOptions = [],
     alsoIn,
-  }: { readonly concurrency: number; readonly alsoIn?: (mode: Mode, scene: AskedScene) => void },
+  }: {
+    readonly concurrency: number;
+    /** More options of `fairlead up`. */
+    readonly upOptions?: readonly string[];
+    readonly alsoIn?: (mode: Mode, scene: AskedScene) => void;
+  },
 ): AskedScene {
   let started: Cluster | undefined;
   const askers = new Map<string, Asker>();
@@ -58,17 +52,26 @@ export function testQuestions(
     },
   };
   before(async () => {
-    started = await startCluster(['--nodes', '2', '--ip-family', 'dual']);
+    started = await startCluster(['--nodes', '2', '--ip-family', 'dual', ...upOptions]);
     const cluster = started;
     process.env['FAIRLEAD_STATE'] = cluster.stateRoot;
     const outside = cluster.state().outsideAddresses[0] ?? '';
-    await cluster.apply(JSON.stringify({ apiVersion: 'v1', kind: 'List', items: sceneObjects(outside) }));
+    await createAndWait(cluster, sceneObjects(outside));
+    const { items } = JSON.parse(await cluster.ask('get', 'pods', '-o', 'json')) as { items: Pod[] };
+    const addresses = new Map(items.map(({ metadata, status }) => [metadata?.name, status?.podIP ?? '']));
+    const [node] = cluster.state().nodes;
+    const network = await cluster.ask('get', 'node', node?.name ?? '', '-o', 'jsonpath={.spec.podCIDRs[0]}');
+    const podAddress = (name: string) => addresses.get(name) ?? '';
+    await createAndWait(cluster, cornerObjects(outside, node?.addresses[0] ?? '', network, podAddress));
+    // A client that asks before that holds the address for unreachable.
     await eventually(
-      () => notReady(cluster),
+      () => notAnnounced(cluster),
       (names) => names.length === 0,
       READY_MS,
     );
-    for (const from of new Set(ROWS.map((row) => row.from))) askers.set(from, startAsker(cluster, from));
+    for (const from of new Set(ROWS.map((row) => row.from))) {
+      askers.set(from, startAsker(cluster, from, askers.size));
+    }
   });
   after(async () => {
     for (const asker of askers.values()) asker.stop();
@@ -83,16 +86,33 @@ export function testQuestions(
       for (const [title, rows] of [
         ['questions', QUESTIONS],
         ['variations', VARIATIONS],
+        ['corners', CORNERS],
       ] as const) {
         test(title, { concurrency }, async (t) => {
-          const addresses = await loadBalancers(scene.cluster);
-          await Promise.all(rows.map((row) => t.test(row.name, () => compare(scene, mode, row, addresses))));
+          const addresses = await readAddresses(scene.cluster);
+          await Promise.all(
+            rows.map((row) =>
+              t.test(row.name, () =>
+                compareQuestion(scene.cluster.state(), scene.asker(row.from), mode, row, addresses),
+              ),
+            ),
+          );
         });
       }
       alsoIn?.(mode, scene);
     });
   }
   return scene;
+}
+
+/** Creates objects, and waits until all pods that should become ready are. */
+async function createAndWait(cluster: Cluster, items: readonly unknown[]): Promise<void> {
+  await cluster.apply(JSON.stringify({ apiVersion: 'v1', kind: 'List', items }));
+  await eventually(
+    () => notReady(cluster),
+    (names) => names.length === 0,
+    READY_MS,
+  );
 }
 
 /** Returns the pods that should become ready and are not yet. */
@@ -103,114 +123,37 @@ async function notReady(cluster: Cluster): Promise<string[]> {
   return items
     .filter(({ status }) => !status.conditions?.some((one) => one.type === 'Ready' && one.status === 'True'))
     .map(({ metadata }) => metadata.name)
-    .filter((name) => !UNREADY.includes(name));
+    .filter((name) => ![...UNREADY, ...CORNER_UNREADY].includes(name));
 }
 
-async function compare(
-  { cluster, asker }: AskedScene,
-  mode: Mode,
-  row: QuestionRow,
-  loadBalancers: ReadonlyMap<string, string>,
-): Promise<void> {
-  const { nodes } = cluster.state();
-  const nodeAddress = (index: number) => {
-    const address = nodes[index]?.addresses[row.family === 6 ? 1 : 0] ?? '';
-    return address.includes(':') ? `[${address}]` : address;
-  };
-  const to = row.to
-    .replace('NODE1', nodeAddress(0))
-    .replace('NODE2', nodeAddress(1))
-    .replace(/LB\(([a-z-]+)\)/, (_, name: string) => loadBalancers.get(name) ?? '');
-  const family = row.family ?? 4;
-  const explanation = await createFlowExplainer(cluster.state()).explain({
-    from: row.from,
-    to,
-    family: family === 6 ? 'ipv6' : 'ipv4',
+async function readServices(cluster: Cluster): Promise<Service[]> {
+  return (JSON.parse(await cluster.ask('get', 'services', '-o', 'json')) as { items: Service[] }).items;
+}
+
+/** Returns the load balancers whose addresses are not announced yet. */
+async function notAnnounced(cluster: Cluster): Promise<string[]> {
+  const items = await readServices(cluster);
+  return items
+    .filter(({ spec }) => spec?.type === 'LoadBalancer' && spec.loadBalancerClass === undefined)
+    .filter(
+      ({ status }) =>
+        !status?.conditions?.some((one) => one.type === ADDRESS_ANNOUNCED && one.status === 'True'),
+    )
+    .map(({ metadata }) => metadata?.name ?? '')
+    .filter((name) => !UNANNOUNCED.includes(name));
+}
+
+async function readAddresses(cluster: Cluster): Promise<SceneAddresses> {
+  const items = await readServices(cluster);
+  const loadBalancers = items.map(({ metadata, status }): [string, string] => {
+    const found = status?.loadBalancer?.ingress
+      ?.flatMap(({ ip }) => ip ?? [])
+      .find((ip) => !ip.includes(':'));
+    return [metadata?.name ?? '', found ?? ''];
   });
-  const expected = row.in?.[mode] ?? row.real;
-  const count = explanation.endpoints.length > 1 ? MANY : FEW;
-  const patienceMs = expected === 'silence' ? SILENCE_MS : PATIENCE_MS;
-  const met = await asker(row.from).ask({ ...addressed(to, explanation), family, count, patienceMs });
-  const seen = realityOf(met, mode === 'userspace' && explanation.endpoints.length > 0);
-  const text = renderExplanation(explanation);
-  assert.equal(seen, expected, `the scene is not what it should be: ${JSON.stringify(met[0])}\n${text}`);
-  assert.equal(SAID[explanation.verdict], seen, `explain is wrong: ${JSON.stringify(met[0])}\n${text}`);
-  // The programs see a process of the node or not, depending on its control group.
-  compareAnswers(met, explanation, mode === 'ebpf' && row.from.startsWith('node/'));
-  const short = renderShort(explanation).trimEnd();
-  assert.ok(short.split('\n').length <= SHORT_LINES, short);
-  for (const line of short.split('\n')) assert.ok(line.length <= SHORT_COLUMNS, line);
-  if (row.says) assert.match(short, row.says);
-}
-
-/** Compares the answering endpoints and the source address that they see with the explanation. */
-function compareAnswers(
-  met: readonly Met[],
-  { endpoints, clientSeen }: Explanation,
-  mayBeUnknown: boolean,
-): void {
-  for (const one of met) {
-    if (one.kind !== 'answer' || one.server === '') continue;
-    if (endpoints.length === 0) {
-      assert.equal(one.client, clientSeen, `${one.server} sees another client`);
-      continue;
-    }
-    // A server in the host network has its node's name.
-    const found = endpoints.find(({ pod, node }) => pod?.endsWith(`/${one.server}`) || node === one.server);
-    assert.ok(found, `${one.server} answers, which is not among the endpoints`);
-    if (mayBeUnknown && found.clientSeen === null) continue;
-    assert.equal(one.client, found.clientSeen, `${one.server} sees another client`);
-  }
-}
-
-const SAID: Readonly<Record<Explanation['verdict'], Reality | 'unknown'>> = {
-  delivered: 'answer',
-  partial: 'some',
-  unreachable: 'unreachable',
-  rejected: 'refused',
-  dropped: 'silence',
-  unresolved: 'unresolved',
-  unknown: 'unknown',
-};
-
-/** Returns the address that a client in this place connects to. Names are left to its resolver. */
-function addressed(
-  to: string,
-  { packet }: Explanation,
-): { host: string; port: number; protocol: 'tcp' | 'udp' } {
-  const typed = to.replace(/^https?:\/\/([^/]*).*$/, '$1').replace(/\/(tcp|udp)$/i, '');
-  const name = /^([a-z0-9.-]+)(:[0-9]+)?$/.exec(typed);
-  const protocol = packet?.protocol === 'UDP' ? 'udp' : 'tcp';
-  if (packet === null || (name && !/^[0-9.]+(:[0-9]+)?$/.test(typed) && !typed.startsWith('outside'))) {
-    return { host: name?.[1] ?? typed, port: packet?.port ?? 80, protocol };
-  }
-  return { host: packet.destination, port: packet.port, protocol };
-}
-
-function realityOf(met: readonly Met[], isProxied: boolean): Reality | string {
-  const kinds = new Set(met.map(({ kind }) => (isProxied ? (BEHIND_PROXY[kind] ?? kind) : kind)));
-  const [only = ''] = kinds;
-  const first = met[0];
-  if (kinds.size === 1) return first?.kind === 'failed' ? first.error : only === 'accepted' ? 'answer' : only;
-  return kinds.has('answer') && kinds.has('refused') && kinds.size === 2
-    ? 'some'
-    : [...kinds].sort().join(' and ');
-}
-
-/**
- * A proxy has accepted the connection before it knows whether an endpoint will: it can only reset the
- * connection or not answer.
- */
-const BEHIND_PROXY: Partial<Record<Met['kind'], Reality>> = { reset: 'refused', accepted: 'silence' };
-
-async function loadBalancers(cluster: Cluster): Promise<Map<string, string>> {
-  const { items } = JSON.parse(await cluster.ask('get', 'services', '-o', 'json')) as {
-    items: { metadata: { name: string }; status: { loadBalancer?: { ingress?: { ip: string }[] } } }[];
+  const networks = await cluster.ask('get', 'nodes', '-o', 'jsonpath={.items[*].spec.podCIDRs[0]}');
+  return {
+    loadBalancers: new Map(loadBalancers),
+    bridges: networks.split(' ').map((network) => network.replace(/0\/\d+$/, '1')),
   };
-  return new Map(
-    items.map(({ metadata, status }) => {
-      const found = status.loadBalancer?.ingress?.map(({ ip }) => ip).find((ip) => !ip.includes(':'));
-      return [metadata.name, found ?? ''];
-    }),
-  );
 }

@@ -1,5 +1,6 @@
 import type { Mode } from '../../src/dataplane/dataplane.ts';
-import { clusterIp, clusterIp6, OFF_WIRE, UNUSED_ON_WIRE } from './question-scene.ts';
+import { clusterIp, clusterIp6 } from './question-objects.ts';
+import { OFF_WIRE, UNUSED_ON_WIRE } from './question-scene.ts';
 
 /** The actual outcome: `some`: part of the connections is answered, and part refused. */
 export type Reality = 'answer' | 'refused' | 'silence' | 'unreachable' | 'unresolved' | 'some';
@@ -8,24 +9,26 @@ export interface QuestionRow {
   readonly name: string;
   readonly from: string;
   /**
-   * In the form that a user types; NODE1 and NODE2 are replaced by nodes' addresses, LB(service) by a load
-   * balancer's.
+   * In the form that a user types; NODE1 and NODE2 are replaced by nodes' addresses, BRIDGE1 and BRIDGE2 by those of their
+   * bridges, LB(service) by a load balancer's.
    */
   readonly to: string;
   readonly real: Reality;
   /** Modes with another outcome. */
   readonly in?: Partial<Record<Mode, Reality>>;
+  /** The outcome if nodes send through tunnels: their own packets then come from an address of the pod network. */
+  readonly tunnelled?: Reality;
   readonly family?: 4 | 6;
   /** A pattern that the short text must match. */
   readonly says?: RegExp;
 }
 
-const row = (
+export const row = (
   name: string,
   from: string,
   to: string,
   real: Reality,
-  more: Pick<QuestionRow, 'in' | 'family' | 'says'> = {},
+  more: Pick<QuestionRow, 'in' | 'tunnelled' | 'family' | 'says'> = {},
 ): QuestionRow => ({ name, from, to, real, ...more });
 
 const ip = clusterIp;
@@ -166,7 +169,7 @@ export const VARIATIONS: readonly QuestionRow[] = [
   row('a pod to a node, where nothing listens', 'client', 'NODE2:81', 'refused'),
   row('a pod to a server of the host network', 'client', 'NODE2:8085', 'answer'),
   row('outside to a server of the host network', 'outside', 'NODE2:8085', 'answer'),
-  row('outside to a node port of the host network', 'outside', 'NODE2:30097', 'answer'),
+  row('outside to a node port of the host network', 'outside', 'NODE2:30007', 'answer'),
   row('the host network, a port where nothing listens', 'client', 'svc/host-wrong', 'refused'),
   row('a host port from outside', 'outside', 'NODE1:18080', 'answer'),
   row('a host port of another node', 'outside', 'NODE2:18080', 'refused'),

@@ -45,8 +45,20 @@ export interface RealCluster {
   down(): Promise<void>;
 }
 
+/** A run of upstream's specs may take this long. */
+const MAX_RUN_MS = 2_400_000;
+
 /** Runs words with the functions of env.sh: `kc` (kubectl), `ns` (a namespace), `on` (a node). */
 const IN_ENVIRONMENT = '. "$REAL_CLUSTER/env.sh"; "$@"';
+
+/**
+ * Shows a node only its own part of the machine's cgroup v2 hierarchy, as if it were a machine: programs that an agent
+ * attaches to the root apply to the sockets of its node alone.
+ */
+const OWN_CONTROL_GROUPS = `
+[ -e /sys/fs/cgroup/unified/cgroup.procs ] || exit 0
+mkdir -p "/sys/fs/cgroup/unified/$1" && mount --bind "/sys/fs/cgroup/unified/$1" /sys/fs/cgroup/unified
+`;
 
 /** Why there can be no cluster here; null: nothing is missing. */
 export function missingForRealCluster(): string | null {
@@ -59,8 +71,8 @@ export async function startRealCluster(): Promise<RealCluster> {
   const away = Object.entries(networkInterfaces()).filter(([, list]) => list?.some((one) => !one.internal));
   if (away.length > 0)
     throw new Error(`packets could leave by ${away.map(([name]) => name)}: run this with ./test real`);
-  const shown = await succeed(['eval', 'printf "%s\\n" "$W" "$NET" "$POD" "$SVC" "$NODES"']);
-  const [folder = '', net = '', pod = '', service = '', count = ''] = shown.split('\n');
+  const shown = await succeed(['eval', 'printf "%s\\n" "$W" "$NET" "$POD" "$SVC" "$NODES" "$P"']);
+  const [folder = '', net = '', pod = '', service = '', count = '', prefix = ''] = shown.split('\n');
   const script = (name: string, ...words: readonly string[]) =>
     succeed([join(process.env['REAL_CLUSTER'] ?? '', name), ...words]);
   try {
@@ -70,6 +82,8 @@ export async function startRealCluster(): Promise<RealCluster> {
     throw error;
   }
   const nodes = Array.from({ length: Number(count) }, (_, i) => `n${i + 1}`);
+  for (const node of nodes)
+    await succeed(['on', node, 'sh', '-c', OWN_CONTROL_GROUPS, 'sh', `${prefix}-${node}`]);
   const kubectl = (...words: readonly string[]) => run(['kc', ...words]);
   const ask = (...words: readonly string[]) => succeed(['kc', ...words]);
   return {
@@ -116,6 +130,25 @@ export async function startRealCluster(): Promise<RealCluster> {
   };
 }
 
+/** The name in the OCI layout that ./test builds. */
+export const IMAGE = 'localhost/fairlead:test';
+
+/** Imports our image, and installs all parts; the nodes are ready then. Returns the objects. */
+export async function installFairlead(cluster: RealCluster, options: readonly string[]): Promise<string> {
+  await cluster.importImage(process.env['FAIRLEAD_IMAGE'] ?? '');
+  const { status, out, error } = await cluster.fairlead(
+    'workstation',
+    ...['manifests', '--for', 'all', '--image', IMAGE, '--api-server', cluster.server],
+    ...['--cluster-cidr', cluster.podCidr, '--dns-address', cluster.dnsAddress, ...options],
+  );
+  if (status !== 0) throw new Error(`manifests: ${error}`);
+  await cluster.apply(out);
+  const rollout = ['rollout', 'status', '-n', 'kube-system', 'daemonset/fairlead', '--timeout=180s'];
+  await cluster.ask(...rollout);
+  await cluster.ask('wait', 'node', '--all', '--for=condition=Ready', '--timeout=120s');
+  return out;
+}
+
 function wordsIn(place: Place): string[] {
   const [kind, name = ''] = place.split('/');
   switch (kind) {
@@ -149,7 +182,7 @@ function run(words: readonly string[], input = ''): Promise<Result> {
     const child = execFile(
       'bash',
       ['-c', IN_ENVIRONMENT, 'bash', ...words],
-      { env: environment(), maxBuffer: 1 << 26, timeout: 300_000, killSignal: 'SIGKILL' },
+      { env: environment(), maxBuffer: 1 << 26, timeout: MAX_RUN_MS, killSignal: 'SIGKILL' },
       (error, out, text) => {
         const status = error ? (typeof error.code === 'number' ? error.code : 128) : 0;
         resolve({ status, out, error: text });

@@ -50,7 +50,7 @@ export const SHOWN: readonly ShownRow[] = [
     port: 80,
     verdict: 'refused',
     service: 'default/wrong-target',
-    reason: /RST/,
+    reason: /RST: nothing listens/,
   },
   {
     name: 'a port of a pod where no process listens',
@@ -59,7 +59,7 @@ export const SHOWN: readonly ShownRow[] = [
     verdict: 'refused',
     service: null,
     endpoint: 'default/lone',
-    reason: /RST/,
+    reason: /RST: nothing listens/,
   },
   {
     name: 'a pod that a policy isolates',

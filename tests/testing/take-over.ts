@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { isRunning } from '../../src/kernel/process-identity.ts';
+import { messageOf } from '../../src/lib/errors.ts';
 import { eventually } from '../../src/lib/testing/eventually.ts';
-import { type Cluster, HELLO, type Result, startCluster } from './cluster.ts';
+import { type Cluster, HELLO, LAUNCHER, type Result, startCluster } from './cluster.ts';
 
 interface AgentFile {
   readonly kubeconfig: string;
@@ -59,7 +61,27 @@ export interface TakeOverScene {
   clusterIP(name: string): Promise<string>;
   killAgent(): Promise<void>;
   startAgent(): Promise<void>;
+  /** Creates the pod "near" on the first node. */
+  createClient(): Promise<void>;
+  /** Returns true if a request of that pod to the Service is answered. */
+  isAnswered(): Promise<boolean>;
+  /**
+   * Runs `work` while an agent with another configuration runs on the first node, and then kills that. What the agent
+   * printed is in the message of a failure.
+   */
+  withAgent(configuration: string, work: (printed: () => string) => Promise<void>): Promise<void>;
 }
+
+/** Has no container that answers. */
+const CLIENT = `
+apiVersion: v1
+kind: Pod
+metadata: {name: near, labels: {app: near}}
+spec:
+  nodeName: node-1
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: fairlead, command: [sleep, infinity]}]
+`;
 
 /** Starts a cluster of two nodes with the Service "hello". */
 export async function startTakeOverScene(): Promise<TakeOverScene> {
@@ -114,6 +136,32 @@ export async function startTakeOverScene(): Promise<TakeOverScene> {
         () => cluster.fairlead('status'),
         ({ status }) => status === 0,
       );
+    },
+    async createClient() {
+      await cluster.apply(CLIENT);
+      await cluster.ask('wait', '--for=condition=Ready', 'pod', 'near', '--timeout=120s');
+    },
+    async isAnswered() {
+      const words = ['--count', '1', '--timeout', '1000'];
+      const { answers } = await cluster.request('near', `http://${service}`, ...words);
+      return Object.keys(answers).length > 0;
+    },
+    async withAgent(configuration, work) {
+      const words = ['netns', 'exec', namespace, LAUNCHER, 'agent', '--config', configuration];
+      const agent = spawn('ip', words, { stdio: ['ignore', 'pipe', 'pipe'] });
+      let printed = '';
+      for (const stream of [agent.stdout, agent.stderr]) {
+        stream.setEncoding('utf8').on('data', (text: string) => {
+          printed += text;
+        });
+      }
+      try {
+        await work(() => printed);
+      } catch (error) {
+        throw new Error(`${messageOf(error)}; the agent printed:\n${printed}`, { cause: error });
+      } finally {
+        if (agent.kill('SIGKILL')) await once(agent, 'exit');
+      }
     },
   };
 }

@@ -37,11 +37,7 @@ interface TracedRow {
  * Traces a packet of each row in each mode, while tcpdump captures all devices of the cluster, and compares the hops of each
  * trace with the capture. `upOptions`: of `fairlead up`.
  */
-export function testTraceMatrix(
-  modes: readonly Mode[],
-  upOptions: readonly string[],
-  rows: readonly MatrixRow[] = MATRIX,
-): void {
+export function testTraceMatrix(modes: readonly Mode[], upOptions: readonly string[]): void {
   describe('the hops of a trace are those of a plain packet capture', { skip: captureMissing() }, () => {
     let cluster: Cluster;
     let pods: Pod[];
@@ -63,7 +59,7 @@ export function testTraceMatrix(
         // The wire is a switch between the hosts, and no hop.
         const capture = await startPlainCapture(clusterPlaces(cluster, pods));
         try {
-          const traced = await traceRows(cluster, pods, rows);
+          const traced = await traceRows(cluster, pods);
           const packets = await capture.stop();
           for (const one of traced)
             await t.test(one.row.name, () =>
@@ -77,11 +73,7 @@ export function testTraceMatrix(
   });
 }
 
-async function traceRows(
-  cluster: Cluster,
-  pods: readonly Pod[],
-  rows: readonly MatrixRow[],
-): Promise<TracedRow[]> {
+async function traceRows(cluster: Cluster, pods: readonly Pod[]): Promise<TracedRow[]> {
   const state = cluster.state();
   const now = () => BigInt(Date.now()) * 1_000_000n;
   const traceRow = async (row: MatrixRow): Promise<TracedRow> => {
@@ -94,7 +86,7 @@ async function traceRows(
     return { row, flow, beginNs, endNs: now() };
   };
   const results: TracedRow[] = [];
-  const waiting = rows[Symbol.iterator]();
+  const waiting = MATRIX[Symbol.iterator]();
   const work = async () => {
     for (const row of waiting) results.push(await traceRow(row));
   };
@@ -122,6 +114,7 @@ function compareRow(
   const captured = capturedWays(packets, {
     protocol: row.protocol,
     servers: serversOf(cluster, endpoints, row, explanation.packet?.destination ?? ''),
+    otherPorts: otherPortsOf(row),
     client: { place: CLIENTS[row.origin].place, end: first ? endText(first.source) : null },
     ...times,
   });
@@ -131,6 +124,14 @@ function compareRow(
   assert.equal(agreement.isVerdictRight, true, text);
   const wrong = agreement.steps.filter(({ isRight }) => isRight === false);
   assert.deepEqual(wrong, [], text);
+}
+
+const portsOf = ({ service }: MatrixRow) => [service.port, service.targetPort, service.nodePort];
+
+/** The ports of the Services of other rows. */
+function otherPortsOf(row: MatrixRow): ReadonlySet<number> {
+  const own = new Set(portsOf(row));
+  return new Set(MATRIX.flatMap(portsOf).filter((port) => !own.has(port)));
 }
 
 /** The addresses and ports that belong to a row's Service only. */

@@ -224,7 +224,7 @@ export async function checkLookups(
     lookups.map(({ name, type, said }) => [
       name,
       type,
-      /^[0-9a-f.:]+( \(also .*\))?$/.test(said) ? null : said,
+      /^[0-9a-f.:]+(, [0-9a-f.:]+)*$/.test(said) ? null : said,
     ]),
     questions.map(([name, result]) => [name, family === 6 ? 'AAAA' : 'A', result]),
     text,
