@@ -139,7 +139,7 @@ describe('frames of a flow', () => {
 });
 
 describe('hops', () => {
-  const legs = (sightings: readonly Sighting[]): Leg[] =>
+  const legs = (sightings: readonly Sighting[], untilUs = Number.POSITIVE_INFINITY): Leg[] =>
     legsOf(sightingsOf(inOrder(sightings), KEY), {
       startNs: 0n,
       asked: { ip: '10.96.0.1', port: 80 },
@@ -152,6 +152,7 @@ describe('hops', () => {
         source: [{ object: 'mark bit 14', to: null }],
       },
       isRelayed: false,
+      untilUs,
     });
   const text = ({ kind, hops }: Leg) => [
     kind,
@@ -215,6 +216,19 @@ describe('hops', () => {
     assert.deepEqual(others, []);
     assert.equal(leg?.hops.length, WAY_THERE.length);
     assert.deepEqual(leg?.repeatsUs, [1_000_000]);
+  });
+  test('a SYN that is sent again too late to be followed to its end is left out', () => {
+    const again = (at: bigint) =>
+      WAY_THERE.slice(0, 2).map((one) => ({ ...one, timeNs: one.timeNs + at * 1000n }));
+    const found = legs([...WAY_THERE, ...again(1_000_000n)], 999_999);
+    assert.deepEqual(
+      found.map(({ hops, repeatsUs }) => [hops.length, repeatsUs]),
+      [[WAY_THERE.length, []]],
+    );
+    assert.equal(legs([...WAY_THERE, ...again(1_000_000n)], 1_000_000).length, 2);
+  });
+  test('an answer that comes while the last packets are awaited is shown', () => {
+    assert.deepEqual(legs([...WAY_THERE, ...WAY_BACK], 0).map(text), expected);
   });
   test('a SYN that is sent again to another endpoint, and its reset, are legs of their own', () => {
     const OTHER = '10.244.1.2:4000 > 10.244.1.9:8080';

@@ -71,6 +71,11 @@ export interface LegOptions {
   readonly asked: End | null;
   readonly translators: Translators;
   readonly isRelayed: boolean;
+  /**
+   * Until when all packets were followed to their ends, in microseconds since the first sighting of the flow. A packet that was
+   * sent again later may have been seen on a part of its way only, and is left out.
+   */
+  readonly untilUs: number;
 }
 
 /** Groups the sightings of a connection, in order of time, by packet. A packet that is sent again another way is another leg. */
@@ -78,9 +83,13 @@ export function legsOf(sightings: readonly FlowSighting[], options: LegOptions):
   const legs: (Leg & { readonly repeatsUs: number[] })[] = [];
   for (const packet of packetsOf(sightings)) {
     const leg = legOf(packet, options);
-    const same = leg && legs.find((one) => one.kind === leg.kind && wayText(one) === wayText(leg));
-    if (same) same.repeatsUs.push(leg.hops[0]?.sinceUs ?? 0);
-    else if (leg) legs.push({ ...leg, repeatsUs: [] });
+    if (!leg) continue;
+    const alike = legs.filter(({ kind }) => kind === leg.kind);
+    const same = alike.find((one) => wayText(one) === wayText(leg));
+    const sinceUs = leg.hops[0]?.sinceUs ?? 0;
+    if (alike.length > 0 && sinceUs > options.untilUs) continue;
+    if (same) same.repeatsUs.push(sinceUs);
+    else legs.push({ ...leg, repeatsUs: [] });
   }
   return legs;
 }

@@ -72,15 +72,16 @@ export function judge(
   return { own, relayed, answer: answer(relayed), isComplete, clocks: notesOf([...own, ...relayed]) };
 }
 
-/** Describes the hops of a flow, and when it was answered. */
+/** Describes the hops of a flow, and when it was answered. `untilUs`: of LegOptions; absent: all packets were followed. */
 export function describeFlow(
   { origin, destination, translators }: FlowOptions,
   own: readonly FlowSighting[],
   relayed: readonly FlowSighting[] | null,
   answer: Answer,
+  untilUs = Number.POSITIVE_INFINITY,
 ): { readonly legs: readonly Leg[]; readonly answeredAfterMs: number | null } {
   const startNs = own[0]?.timeNs ?? 0n;
-  const common = { startNs, asked: destination, translators };
+  const common = { startNs, asked: destination, translators, untilUs };
   const legs = [
     ...legsOf(own, { ...common, isRelayed: false }),
     ...legsOf(relayed ?? [], { ...common, isRelayed: true }),

@@ -54,7 +54,8 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
   try {
     const judged = () =>
       judge({ ...options, clocks: observation.clocks }, observation.sightings, key, observation.result);
-    const deadline = now() + patienceMs;
+    const sentAt = now();
+    const deadline = sentAt + patienceMs;
     let answer: Answer | null = null;
     let isComplete = false;
     while (!(answer && isComplete) && now() < deadline) {
@@ -62,12 +63,14 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
       observation.check();
       ({ answer, isComplete } = judged());
     }
+    // Packets that have begun until now pass their last places while the observation settles.
+    const untilUs = (now() - sentAt) * 1000;
     await observation.settle();
     const { own, relayed, clocks, ...last } = judged();
     const final = last.answer ?? answer ?? unanswered(own, relayed);
     const end = endOf(final, options);
     return {
-      ...describeFlow(options, own, relayed, final),
+      ...describeFlow(options, own, relayed, final, untilUs),
       answer: final,
       counters: end === null ? [] : observation.moved(end),
       lostFrames: observation.lost(),

@@ -9,6 +9,7 @@ import { endText } from '../../src/trace/hops.ts';
 import { renderTrace } from '../../src/trace/trace-text.ts';
 import { type Cluster, startCluster } from './cluster.ts';
 import { clusterPlaces } from './cluster-places.ts';
+import { inContext } from './in-context.ts';
 import { captureMissing, type PlainPacket, startPlainCapture } from './plain-capture.ts';
 import { capturedWays, tracedWays } from './plain-ways.ts';
 import {
@@ -118,12 +119,14 @@ function compareRow(
     client: { place: CLIENTS[row.origin].place, end: first ? endText(first.source) : null },
     ...times,
   });
-  assert.deepEqual(tracedWays(trace.legs), captured, text);
-  assert.equal(trace.answer.kind, expectedAnswer(row, mode), text);
-  assert.equal(trace.lostFrames, 0, text);
-  assert.equal(agreement.isVerdictRight, true, text);
   const wrong = agreement.steps.filter(({ isRight }) => isRight === false);
-  assert.deepEqual(wrong, [], text);
+  inContext(text, () => {
+    assert.deepEqual(tracedWays(trace.legs), captured);
+    assert.equal(trace.answer.kind, expectedAnswer(row, mode));
+    assert.equal(trace.lostFrames, 0);
+    assert.equal(agreement.isVerdictRight, true);
+    assert.deepEqual(wrong, []);
+  });
 }
 
 const portsOf = ({ service }: MatrixRow) => [service.port, service.targetPort, service.nodePort];
