@@ -13,12 +13,12 @@ import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import { cachedDataVersionTag, setFlagsFromString } from 'node:v8';
 import { Script } from 'node:vm';
-import { crc32 } from 'node:zlib';
 import { hasCode } from '../lib/errors.ts';
 
 /** After this time a long-running process has compiled what a start needs; later, V8 drops functions that are no longer used. */
 const KEEP_AFTER_MS = 10_000;
 const CHECKSUM_BYTES = 4;
+const FNV_PRIME = 0x01000193;
 /** Flags that a process sets while it runs (src/apiserver/linear-regexp.ts). V8 refuses bytecode made under other flags. */
 const LATE_FLAGS = ['enable-experimental-regexp-engine-on-excessive-backtracks'];
 
@@ -41,12 +41,15 @@ export function runKept<T>(file: string, folder: string): T {
 }
 
 /**
- * Returns a name for this Node.js with its flags. V8 itself refuses bytecode that does not fit; its own name for that is in
- * node:v8, which takes milliseconds to load.
+ * Returns a name for this Node.js with its flags: an FNV-1a hash in hexadecimal. V8 itself refuses bytecode that does not fit;
+ * its own name for that, and better hashes, are in modules that take milliseconds to load.
  */
 function programKey(): string {
   const { version, arch, execArgv, env } = process;
-  return crc32(JSON.stringify([version, arch, execArgv, env['NODE_OPTIONS']])).toString(16);
+  const text = JSON.stringify([version, arch, execArgv, env['NODE_OPTIONS']]);
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), FNV_PRIME) >>> 0;
+  return hash.toString(16);
 }
 
 /** Reports whether a folder is one that can be written, or can be created. */
@@ -60,16 +63,27 @@ function isWritable(folder: string): boolean {
   }
 }
 
-/** Returns kept bytecode; undefined: there is none, or it was damaged, as by a loss of power. */
+/** Returns kept bytecode; undefined: there is none, or it was damaged. */
 function readKept(path: string): Buffer | undefined {
   try {
     const data = readFileSync(path);
-    const code = data.subarray(CHECKSUM_BYTES);
-    return code.length > 0 && data.readUInt32LE(0) === crc32(code) ? code : undefined;
+    const code = data.subarray(0, -CHECKSUM_BYTES);
+    return code.length > 0 && data.readUInt32LE(code.length) === checksumOf(code) ? code : undefined;
   } catch {
     // The first start, or an unreadable folder: V8 compiles.
     return undefined;
   }
+}
+
+/**
+ * Returns a checksum of one word in 64 bytes, so that the loss of a sector of a disk is noticed: V8 crashes on bytecode that is
+ * damaged. To read all words, or to load node:zlib, takes milliseconds.
+ */
+function checksumOf(code: Buffer): number {
+  const words = new Uint32Array(code.buffer, code.byteOffset, code.length >> 2);
+  let sum = code.length;
+  for (let i = 0; i < words.length; i += 16) sum = Math.imul(sum ^ (words[i] ?? 0), FNV_PRIME);
+  return sum >>> 0;
 }
 
 function keepLater(script: Script, path: string, prefix: string): void {
@@ -82,10 +96,10 @@ function keepLater(script: Script, path: string, prefix: string): void {
     try {
       const code = bytecodeOf(script, tag);
       if (!code) return;
-      const checksum = Buffer.alloc(CHECKSUM_BYTES);
-      checksum.writeUInt32LE(crc32(code));
       mkdirSync(dirname(path), { recursive: true });
-      writeFileSync(fresh, Buffer.concat([checksum, code]), { mode: 0o600 });
+      const checksum = Buffer.alloc(CHECKSUM_BYTES);
+      checksum.writeUInt32LE(checksumOf(code));
+      writeFileSync(fresh, Buffer.concat([code, checksum]), { mode: 0o600, flush: true });
       renameSync(fresh, path);
       // Of earlier builds.
       for (const other of readdirSync(dirname(path)))
