@@ -21,8 +21,9 @@ import {
 } from '../trace/capture.ts';
 import { compileFilter, FILTER_GRAMMAR, type PacketTest } from '../trace/capture-filter.ts';
 import { frameText } from '../trace/frame-text.ts';
-import { defineCommand, NAME_OPTION, type Output } from './command.ts';
+import { defineCommand, type Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
+import { NAME_OPTION } from './name-option.ts';
 import { text, usageError, wholeNumber } from './options.ts';
 import { renderFact, STREAM_OPTIONS } from './output-format.ts';
 import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';

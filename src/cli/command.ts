@@ -1,6 +1,5 @@
-import { usualCluster } from '../cluster/state.ts';
 import { type HelpTexts, helpText, shortSynopsis } from './help-text.ts';
-import { type OptionTable, type Parsed, parseWords, type Syntax, text } from './options.ts';
+import { type OptionTable, type Parsed, parseWords, type Syntax } from './options.ts';
 
 /** The output streams of a command; tests provide others. */
 export interface Output {
@@ -45,20 +44,9 @@ export function defineCommand<const T extends OptionTable>(definition: CommandDe
     get help() {
       return helpText(definition, definition);
     },
-    run: async (words, output) => {
-      const parsed = parseWords(definition, words);
-      const isOfCluster = (definition.options as OptionTable)['name'] === NAME_OPTION;
-      const names = isOfCluster && !parsed.given.has('name') ? { name: usualCluster(process.env) } : {};
-      return await definition.run({ ...parsed, options: { ...parsed.options, ...names } }, output);
-    },
+    run: async (words, output) => await definition.run(parseWords(definition, words), output),
   };
 }
-
-/** The option of every command that works on one cluster. */
-export const NAME_OPTION = text('NAME', 'the cluster', {
-  fallback: 'default',
-  shownFallback: '$FAIRLEAD_CLUSTER, or the only cluster',
-});
 
 /** Returns the standard streams of this process. A closed pipe ends neither the process nor the command. */
 export function processOutput(): Output {

@@ -3,7 +3,8 @@ import { removeCluster } from '../cluster/removal.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { checkClusterName, isUnfinished, listClusters } from '../cluster/state.ts';
 import { listTopology } from '../network/topology.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
+import { NAME_OPTION } from './name-option.ts';
 import { flag } from './options.ts';
 
 export const command = defineCommand({

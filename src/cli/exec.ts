@@ -11,7 +11,8 @@ import { FairleadError, hasCode } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import { readControlGroups } from '../runtime/control-groups.ts';
 import { prepareExec, prepareRuntime } from '../runtime/oci-runtime.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
+import { NAME_OPTION } from './name-option.ts';
 import { suggestion, text } from './options.ts';
 
 export const command = defineCommand({

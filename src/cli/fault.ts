@@ -6,7 +6,8 @@ import {
   type FaultKind,
   MAX_DELAY_MS,
 } from '../cluster/faults.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
+import { NAME_OPTION } from './name-option.ts';
 import { usageError, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { formatTable } from './table.ts';

@@ -1,5 +1,6 @@
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
+import { NAME_OPTION } from './name-option.ts';
 
 export const command = defineCommand({
   name: 'kubeconfig',

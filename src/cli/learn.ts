@@ -5,8 +5,9 @@ import { createCourse } from '../learn/course.ts';
 import { LESSONS } from '../learn/lessons.ts';
 import { shellOf } from '../learn/typed-command.ts';
 import { systemClock } from '../lib/clock.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
 import { hintText, lessonText, listText } from './lesson-text.ts';
+import { NAME_OPTION } from './name-option.ts';
 import { flag, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 

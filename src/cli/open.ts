@@ -20,8 +20,9 @@ import { systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import { nodeNetns } from '../network/topology.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
 import { shutdownSignal } from './logging.ts';
+import { NAME_OPTION } from './name-option.ts';
 
 const FIRST_UNPRIVILEGED_PORT = 1024;
 

@@ -18,8 +18,10 @@ export interface Text<F extends string | null = string | null> extends Common {
   readonly value: string;
   /** Null: none. */
   readonly fallback: F;
-  /** How `--help` shows the default, if the command derives it. */
+  /** How `--help` shows the default, if it is derived. */
   readonly shownFallback?: string;
+  /** Returns the default of a run, instead of `fallback`. */
+  readonly derive?: () => string;
 }
 export interface Texts extends Common {
   readonly kind: 'texts';
@@ -58,7 +60,7 @@ export type ValueOf<O extends Option> = O extends Flag
 export type Values<T extends OptionTable> = { readonly [Name in keyof T]: ValueOf<T[Name]> };
 
 type Extra = Pick<Common, 'short' | 'main'>;
-type Default = Extra & Pick<Text, 'shownFallback'>;
+type Default = Extra & Pick<Text, 'shownFallback' | 'derive'>;
 
 export const flag = (help: string, extra: Extra = {}): Flag => ({ kind: 'flag', help, ...extra });
 export function text(value: string, help: string, extra?: Extra): Text<null>;
@@ -241,6 +243,8 @@ function fallbackOf(option: Option): ValueOf<Option> {
       return false;
     case 'texts':
       return [];
+    case 'text':
+      return option.derive?.() ?? option.fallback;
     default:
       return option.fallback;
   }

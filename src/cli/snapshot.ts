@@ -2,7 +2,8 @@ import { lockCluster } from '../cluster/name-lock.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { takeSnapshot } from '../cluster/snapshot.ts';
 import { requireCluster } from '../cluster/state.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
+import { NAME_OPTION } from './name-option.ts';
 
 export const command = defineCommand({
   name: 'snapshot',

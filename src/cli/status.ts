@@ -11,7 +11,8 @@ import { type Credentials, httpTransport, type Transport } from '../kube/transpo
 import { RESOURCES } from '../kube/types.ts';
 import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
+import { NAME_OPTION } from './name-option.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { processProblems, viewsOf } from './process-view.ts';
 import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';

@@ -2,8 +2,9 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { systemClock } from '../lib/clock.ts';
 import { serveClusterPage } from '../ui/cluster-page.ts';
-import { defineCommand, NAME_OPTION } from './command.ts';
+import { defineCommand } from './command.ts';
 import { shutdownSignal } from './logging.ts';
+import { NAME_OPTION } from './name-option.ts';
 import { wholeNumber } from './options.ts';
 
 const TOKEN_BYTES = 24;
