@@ -4,7 +4,7 @@ import { replaceFile } from '../kernel/replace-file.ts';
 import type { BuiltinImage } from '../runtime/options.ts';
 
 const WRAPPER =
-  '#!/bin/sh\nexec /opt/fairlead/node --disable-warning=ExperimentalWarning /opt/fairlead/dist/fairlead.mjs "$@"\n';
+  '#!/bin/sh\nexec /opt/fairlead/node --v8-pool-size=1 --disable-warning=ExperimentalWarning /opt/fairlead/dist/fairlead.mjs "$@"\n';
 
 /**
  * Returns the built-in image `fairlead`: this program inside a container, at /opt/fairlead and on the PATH. `program`: the
