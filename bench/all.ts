@@ -2,19 +2,23 @@
  * Runs the benchmarks of what a person waits for, one after the other with small sizes, and writes one table of them
  * and of their peers: bench/results/all.md. Needs root; alone on a machine. A row whose benchmark fails says so.
  *
- *   KUBEBUILDER_ASSETS=FOLDER COREDNS=PROGRAM node bench/all.ts [PART OF A BENCHMARK'S NAME…]
+ *   KUBEBUILDER_ASSETS=FOLDER COREDNS=PROGRAM node bench/all.ts [--before FOLDER] [PART OF A BENCHMARK'S NAME…]
  *
  * kube-apiserver, etcd and kube-proxy are measured where KUBEBUILDER_ASSETS has them, CoreDNS where COREDNS names it.
+ * --before: runs the benchmarks that another checkout has there, too, in turns with this one.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
 import { cpus, loadavg, release } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
 import { type Place, readCell } from './printed-table.ts';
 
 /** One benchmark, and the rows that it gives: what is measured, where its table has it, and where it has the peer's. */
 interface Benchmark {
   readonly words: readonly string[];
+  /** How often it is run, for the medians of its values; default: once, since it has medians itself. */
+  readonly rounds?: number;
   /** Why it cannot run here; null: it can. */
   readonly missing?: string | null;
   readonly rows: readonly (readonly [what: string, own: Place, peer?: Place])[];
@@ -26,16 +30,22 @@ const coredns = process.env['COREDNS'];
 
 const BENCHMARKS: readonly Benchmark[] = [
   {
-    words: ['up', '5'],
+    words: ['up', '5', '--only', '3 ipv4'],
     rows: [
       ['`up`, 3 nodes, hello.yaml: processor, ms', { row: /^\s*3 +ipv4 +nftables/, column: /^processor$/ }],
       ['the same in eBPF mode', { row: /^\s*3 +ipv4 +ebpf/, column: /^processor$/ }],
+      ['its wall time, ms', { row: /^\s*3 +ipv4 +nftables/, column: /^command returns$/ }],
       ['switch of 3 nodes to eBPF, ms', { row: /^\s*3 +ipv4 +nftables/, column: /^to eBPF$/ }],
     ],
   },
-  { words: ['pods', '50', '1'], rows: [['50 pods at once, each', { row: /^\| 1 /, column: /start, each/ }]] },
+  {
+    words: ['pods', '50', '1'],
+    rounds: 5,
+    rows: [['50 pods at once, each, ms', { row: /^\| 1 /, column: /start, each/ }]],
+  },
   {
     words: ['agent-scale', '--services', '2000', '--changes', '50', '--parts', 'proxy'],
+    rounds: 5,
     rows: [
       ['agent, 2,000 × 10, start to programmed: processor, s', { row: /^proxy/, column: /of it CPU/ }],
       ['its memory after programming, MiB', { row: /^proxy/, column: /RSS at start/ }],
@@ -70,6 +80,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   },
   {
     words: ['programming', '--services', '1000', '--only', 'iptables-legacy,restore-legacy'],
+    rounds: 5,
     rows: [
       [
         'iptables (legacy), 1,000 Services, cold, ms',
@@ -93,6 +104,7 @@ const BENCHMARKS: readonly Benchmark[] = [
     words: ['connect', '--services', '1', '--only', 'userspace', '--rounds', '5'],
     rows: [
       ['userspace mode: connect and request, ÷ direct', { row: /^userspace/, column: /^ratio$/, which: 1 }],
+      ['userspace mode: open connection, ÷ direct', { row: /^userspace/, column: /^ratio$/, which: 2 }],
     ],
   },
   {
@@ -104,7 +116,12 @@ const BENCHMARKS: readonly Benchmark[] = [
   },
 ];
 
-const wanted = process.argv.slice(2);
+const { values: options, positionals: wanted } = parseArgs({
+  options: { before: { type: 'string' } },
+  allowPositionals: true,
+});
+const here = import.meta.dirname;
+const before = options.before === undefined ? null : join(resolve(options.before), 'bench');
 const chosen = BENCHMARKS.filter(
   ({ words }) => wanted.length === 0 || wanted.some((one) => words[0]?.includes(one)),
 );
@@ -113,30 +130,48 @@ for (const benchmark of chosen) lines.push(...(await measure(benchmark)));
 const text = `# All benchmarks, small
 
 \`node bench/all.ts\`: the benchmarks one after the other, with small sizes; the other files of this folder have larger ones and
-say what is measured. ${cpus().length} processors, Linux ${release()}, Node.js ${process.versions.node}, load ${loadavg()[0]?.toFixed(0)} at the end.
+say what is measured. ${cpus().length} processors, Linux ${release()}, Node.js ${process.versions.node}, load ${loadavg()[0]?.toFixed(0)} at the end.${before === null ? '' : ' “before” is an earlier version, in turns with this one.'}
 
-| row | Fairlead | peer | by |
-| --- | ---: | ---: | --- |
+| row | before | now | now ÷ before | peer | by |
+| --- | ---: | ---: | ---: | ---: | --- |
 ${lines.join('\n')}
 `;
 console.log(text);
-writeFileSync(join(import.meta.dirname, 'results', 'all.md'), text);
+writeFileSync(join(here, 'results', 'all.md'), text);
 
-async function measure({ words, missing, rows }: Benchmark): Promise<string[]> {
-  const command = `\`${words.join(' ').trim()}\``;
-  const line = (what: string, own: string, peer = '') => `| ${what} | ${own} | ${peer} | ${command} |`;
-  if (missing) return rows.map(([what]) => line(what, `not measured: ${missing}`));
-  const { status, output } = await run(words);
+/** Runs a benchmark of this version, and of the one before in turns with it; returns its lines of the table. */
+async function measure({ words, rounds = 1, missing, rows }: Benchmark): Promise<string[]> {
+  const command = `\`${words.join(' ').trim()}\`${rounds > 1 ? `, ${rounds} times` : ''}`;
+  const line = (what: string, ...cells: readonly string[]) => `| ${[what, ...cells, command].join(' | ')} |`;
+  if (missing) return rows.map(([what]) => line(what, '', `not measured: ${missing}`, '', ''));
+  const outputs: { readonly now: string[]; readonly before: string[] } = { now: [], before: [] };
+  for (let round = 0; round < rounds; round++) {
+    if (before !== null && existsSync(join(before, `${words[0]}.ts`)))
+      outputs.before.push(await run(before, words));
+    outputs.now.push(await run(here, words));
+  }
   return rows.map(([what, own, peer]) => {
-    const value = readCell(output, own);
-    const failure = status === 0 ? 'not in its output' : `failed with status ${status}`;
-    return line(what, value ?? failure, peer && (readCell(output, peer) ?? 'not measured'));
+    const was = outputs.before.length === 0 ? '' : medianCell(outputs.before, own);
+    const now = medianCell(outputs.now, own);
+    const ratio = Number(now) / Number(was);
+    return line(
+      what,
+      ...[was, now, was !== '' && Number.isFinite(ratio) ? ratio.toFixed(2) : ''],
+      peer ? medianCell(outputs.now, peer) : '',
+    );
   });
 }
 
-/** Runs one benchmark; shows what it prints, and returns it. */
-async function run([file, ...words]: readonly string[]): Promise<{ status: number | null; output: string }> {
-  const program = join(import.meta.dirname, `${file}.ts`);
+/** Returns the median of a cell's values, without their unit, or why there is none. */
+function medianCell(outputs: readonly string[], place: Place): string {
+  const values = outputs.map((output) => Number.parseFloat(readCell(output, place) ?? ''));
+  const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
+  return sorted.length < values.length ? 'not in its output' : String(sorted[sorted.length >> 1] ?? '');
+}
+
+/** Runs one benchmark of a folder; shows what it prints, and returns it. */
+async function run(folder: string, [file, ...words]: readonly string[]): Promise<string> {
+  const program = join(folder, `${file}.ts`);
   const child = spawn(process.execPath, [...process.execArgv, program, ...words], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
@@ -146,5 +181,6 @@ async function run([file, ...words]: readonly string[]): Promise<{ status: numbe
     output += part;
   });
   const status = await new Promise<number | null>((resolve) => child.once('close', resolve));
-  return { status, output };
+  if (status !== 0) process.stderr.write(`${program} failed with status ${status}\n`);
+  return status === 0 ? output : '';
 }
