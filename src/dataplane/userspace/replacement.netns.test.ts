@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
+import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { after, before, describe, test } from 'node:test';
+import { bindUdpIn } from '../../kernel/netns.ts';
+import type { IPFamily } from '../../lib/address.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
 import { serviceMap } from '../testing/service-map.ts';
-import { createRelayScene, FAMILIES } from './testing/relay-scene.ts';
+import { createRelayScene, FAMILIES, pause } from './testing/relay-scene.ts';
 import type { UserspaceDataplane } from './userspace.ts';
 
 /** Another mode, or another process of this one, takes over while clients are connected. */
@@ -100,5 +103,35 @@ describe('the proxy of the userspace mode', () => {
       await dataplane.sync(map);
       assert.equal(await one.ask(), 'pod1');
     });
+
+    for (const family of FAMILIES) {
+      test(`${family}: a request that an old entry leads here is answered before the listener closes`, async () => {
+        const port = serveSlowly(family);
+        const ending = open();
+        addNextMode();
+        await dataplane.remove();
+        await ending.sync(serviceMap(web((f) => [living('pod1', f, port)], 'UDP')));
+        const client = await datagramClient(family);
+        assert.equal(await client.ask(), 'slow');
+        await ending.remove({ succeeded: true });
+        // The listener would close while the answer is on its way.
+        await pause(1100);
+        assert.equal(await client.ask(), 'slow');
+        await ending.close();
+        assert.notEqual(await client.ask(), 'slow');
+      });
+    }
   });
+
+  /** Starts a UDP server in pod1 that takes 400 ms for an answer; returns its port. */
+  function serveSlowly(family: IPFamily): number {
+    const server = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
+    const any = family === 'ipv4' ? '0.0.0.0' : '::';
+    server.on('message', (_, { address, port }) => {
+      setTimeout(() => server.send('slow', port, address), 400);
+    });
+    server.bind({ fd: bindUdpIn(scene.topology.namespace('pod1'), any, 0), exclusive: true });
+    scene.onClose(() => server.close());
+    return server.address().port;
+  }
 });

@@ -191,6 +191,7 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
       return waiting.size + connections.size;
     },
     // Draining endpoints end their connections themselves.
+    awaits: () => false,
     poolChanged() {},
     end(name) {
       const found = [...connections].filter(({ endpoint }) => hostPort(endpoint) === name);

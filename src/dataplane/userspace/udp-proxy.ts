@@ -16,6 +16,8 @@ const MAX_CLIENTS = 16_384;
 const MAX_UNANSWERED = 16;
 const MAX_UNANSWERED_BYTES = 1 << 16;
 const RECEIVE_BUFFER = 1 << 20;
+/** The time in which an answer is expected. */
+const ANSWER_MS = 2000;
 
 interface Session {
   readonly client: RemoteInfo;
@@ -52,7 +54,7 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
   listener.on('message', (bytes, client) => {
     // Cannot be answered, and Node throws when it sends to port 0.
     if (client.port === 0) return;
-    const key = `${client.address} ${client.port}`;
+    const key = keyOf(client.address, client.port);
     const session = sessions.get(key) ?? begin(key, client);
     session.lastUsed = clock.now();
     if (session.answered) session.conversation = true;
@@ -210,6 +212,9 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     return count;
   }
 
+  const isAwaiting = ({ unanswered, lastUsed }: Session): boolean =>
+    unanswered.length > 0 && clock.now() - lastUsed < ANSWER_MS;
+
   function close(): void {
     if (listening) listener.close();
     listening = false;
@@ -223,6 +228,11 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     get active() {
       return sessions.size;
     },
+    awaits(client) {
+      if (!client) return [...sessions.values()].some(isAwaiting);
+      const session = sessions.get(keyOf(client.ip, client.port));
+      return session !== undefined && isAwaiting(session);
+    },
     // UDP has no connections to drain: the client's next datagram goes to a serving endpoint.
     poolChanged: (isServing) => {
       endWhere((endpoint) => !isServing(endpoint));
@@ -232,6 +242,8 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     close,
   };
 }
+
+const keyOf = (address: string, port: number) => `${address} ${port}`;
 
 /** A datagram that cannot be sent is lost, as on the network. */
 const ignore = () => {};

@@ -60,6 +60,8 @@ export interface UserspaceDataplane extends Dataplane {
  * longer than the second after which clients repeat the first packet of a connection.
  */
 const LINGER_MS = 1300;
+/** How long a UDP listener stays open after that for clients that wait for answers. */
+const AWAITED_MS = 5000;
 /** How often `drain` counts the connections. */
 const COUNT_MS = 20;
 /** A frontend in the tables. */
@@ -228,11 +230,19 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     forget(gone);
   }
 
-  /** UDP clients that keep sending reach the other mode before the listener closes. */
+  /**
+   * UDP clients that keep sending reach the other mode before the listener closes. Old entries also lead new requests here, of
+   * clients that use a port again: their answers come first.
+   */
   async function endLingering(listener: PoolListener): Promise<void> {
     const { proxy, protocol, at } = listener;
     if (protocol === 'TCP') await proxy.closeListener();
     else {
+      const deadline = clock.now() + AWAITED_MS;
+      do {
+        await forget([at], (client) => proxy.awaits(client));
+        if (proxy.awaits()) await new Promise<void>((resolve) => clock.after(COUNT_MS, resolve));
+      } while (proxy.awaits() && proxy.listening && clock.now() < deadline);
       await forget([at]);
       proxy.close();
     }
@@ -240,10 +250,10 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     if (lingering.size === 0) lingered?.resolve();
   }
 
-  function forget(gone: readonly SocketAddress[]): Promise<void> {
+  function forget(gone: readonly SocketAddress[], keeps?: (client: SocketAddress) => boolean): Promise<void> {
     forgetting = forgetting.then(async () => {
       try {
-        await deleteListenerFlows(gone, netns);
+        await deleteListenerFlows(gone, netns, keeps);
       } catch (error) {
         logger.warn({ error: messageOf(error) }, 'failed to delete flows to closed listeners');
       }
