@@ -7,7 +7,7 @@
  * kube-apiserver, etcd and kube-proxy are measured where KUBEBUILDER_ASSETS has them, CoreDNS where COREDNS names it.
  * --before: runs the benchmarks that another checkout has there, too, in turns with this one.
  */
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
 import { cpus, loadavg, release } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -19,6 +19,8 @@ interface Benchmark {
   readonly words: readonly string[];
   /** How often it is run, for the medians of its values; default: once, since it has medians itself. */
   readonly rounds?: number;
+  /** It runs on one processor: to wake a process on another one takes some virtual machines 50 µs, ten times as long. */
+  readonly isOnOne?: boolean;
   /** Why it cannot run here; null: it can. */
   readonly missing?: string | null;
   readonly rows: readonly (readonly [what: string, own: Place, peer?: Place])[];
@@ -34,7 +36,10 @@ const BENCHMARKS: readonly Benchmark[] = [
     rows: [
       ['`up`, 3 nodes, hello.yaml: processor, ms', { row: /^\s*3 +ipv4 +nftables/, column: /^processor$/ }],
       ['the same in eBPF mode', { row: /^\s*3 +ipv4 +ebpf/, column: /^processor$/ }],
-      ['its wall time, ms', { row: /^\s*3 +ipv4 +nftables/, column: /^command returns$/ }],
+      [
+        'wall time of `up` in nftables mode, ms',
+        { row: /^\s*3 +ipv4 +nftables/, column: /^command returns$/ },
+      ],
       ['switch of 3 nodes to eBPF, ms', { row: /^\s*3 +ipv4 +nftables/, column: /^to eBPF$/ }],
     ],
   },
@@ -73,8 +78,8 @@ const BENCHMARKS: readonly Benchmark[] = [
     rows: [
       [
         'API server, 100 watchers × 100 events: processor, s',
-        { row: /^fairlead +json/, column: /^processor s/ },
-        { row: /^kube-apiserver \+ etcd +json/, column: /^processor s/ },
+        { row: /^fairlead +3 +json/, column: /^processor s/ },
+        { row: /^kube-apiserver \+ etcd +3 +json/, column: /^processor s/ },
       ],
     ],
   },
@@ -102,6 +107,7 @@ const BENCHMARKS: readonly Benchmark[] = [
   },
   {
     words: ['connect', '--services', '1', '--only', 'userspace', '--rounds', '5'],
+    isOnOne: true,
     rows: [
       ['userspace mode: connect and request, ÷ direct', { row: /^userspace/, column: /^ratio$/, which: 1 }],
       ['userspace mode: open connection, ÷ direct', { row: /^userspace/, column: /^ratio$/, which: 2 }],
@@ -130,7 +136,7 @@ for (const benchmark of chosen) lines.push(...(await measure(benchmark)));
 const text = `# All benchmarks, small
 
 \`node bench/all.ts\`: the benchmarks one after the other, with small sizes; the other files of this folder have larger ones and
-say what is measured. ${cpus().length} processors, Linux ${release()}, Node.js ${process.versions.node}, load ${loadavg()[0]?.toFixed(0)} at the end.${before === null ? '' : ' “before” is an earlier version, in turns with this one.'}
+say what is measured. ${cpus().length} processors, Linux ${release()}, Node.js ${process.versions.node}, load ${loadavg()[0]?.toFixed(0)} at the end.${before === null ? '' : ` “before” is commit ${commitOf(before)}, in turns with this one.`}
 
 | row | before | now | now ÷ before | peer | by |
 | --- | ---: | ---: | ---: | ---: | --- |
@@ -139,16 +145,22 @@ ${lines.join('\n')}
 console.log(text);
 writeFileSync(join(here, 'results', 'all.md'), text);
 
+function commitOf(folder: string): string {
+  return execFileSync('git', ['-C', folder, 'rev-parse', '--short', 'HEAD'], { encoding: 'utf8' }).trim();
+}
+
 /** Runs a benchmark of this version, and of the one before in turns with it; returns its lines of the table. */
-async function measure({ words, rounds = 1, missing, rows }: Benchmark): Promise<string[]> {
-  const command = `\`${words.join(' ').trim()}\`${rounds > 1 ? `, ${rounds} times` : ''}`;
+async function measure({ words, rounds = 1, isOnOne = false, missing, rows }: Benchmark): Promise<string[]> {
+  const [file, ...others] = words;
+  const shown = [file, ...others.map((word) => (word === coredns ? 'COREDNS' : word))].join(' ');
+  const command = `\`${shown}\`${rounds > 1 ? `, ${rounds} times` : ''}${isOnOne ? ', on one processor' : ''}`;
   const line = (what: string, ...cells: readonly string[]) => `| ${[what, ...cells, command].join(' | ')} |`;
   if (missing) return rows.map(([what]) => line(what, '', `not measured: ${missing}`, '', ''));
   const outputs: { readonly now: string[]; readonly before: string[] } = { now: [], before: [] };
   for (let round = 0; round < rounds; round++) {
     if (before !== null && existsSync(join(before, `${words[0]}.ts`)))
-      outputs.before.push(await run(before, words));
-    outputs.now.push(await run(here, words));
+      outputs.before.push(await run(before, words, isOnOne));
+    outputs.now.push(await run(here, words, isOnOne));
   }
   return rows.map(([what, own, peer]) => {
     const was = outputs.before.length === 0 ? '' : medianCell(outputs.before, own);
@@ -170,11 +182,13 @@ function medianCell(outputs: readonly string[], place: Place): string {
 }
 
 /** Runs one benchmark of a folder; shows what it prints, and returns it. */
-async function run(folder: string, [file, ...words]: readonly string[]): Promise<string> {
+async function run(folder: string, [file, ...words]: readonly string[], isOnOne: boolean): Promise<string> {
   const program = join(folder, `${file}.ts`);
-  const child = spawn(process.execPath, [...process.execArgv, program, ...words], {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
+  const [command = '', ...others] = [
+    ...(isOnOne ? ['taskset', '-c', '0'] : []),
+    ...[process.execPath, ...process.execArgv, program, ...words],
+  ];
+  const child = spawn(command, others, { stdio: ['ignore', 'pipe', 'inherit'] });
   let output = '';
   child.stdout.setEncoding('utf8').on('data', (part: string) => {
     process.stderr.write(part);
