@@ -73,7 +73,7 @@ const ask = (from: Place) =>
   );
 
 async function agentsGone(): Promise<void> {
-  for (const name of ['fairlead', 'fairlead-addresses'])
+  for (const name of ['fairlead', 'fairlead-addresses', 'fairlead-dns'])
     await cluster.ask(
       ...['-n', 'kube-system', 'wait', '--for=delete', 'pod', '--timeout=120s'],
       ...['-l', `app.kubernetes.io/name=${name}`],
@@ -88,6 +88,33 @@ async function manifests(...words: readonly string[]): Promise<string> {
   const { status, out, error } = await cluster.fairlead('workstation', 'manifests', ...words);
   assert.equal(status, 0, error);
   return out;
+}
+
+/** Replaces all pods of workloads at once, under load, and requires that no request and no DNS query is lost. */
+async function replaceUnderLoad(t: TestContext, ...workloads: readonly string[]): Promise<void> {
+  const address = await clusterIP('web');
+  const senders: Sender<Sent>[] = await Promise.all([
+    send('outside', nodeUrl('n1', NODE_PORT)),
+    send('outside', nodeUrl('n2', NODE_PORT)),
+    send('pod/client-1', `http://${address}`),
+    send('pod/client-2', `http://${address}`),
+    send('pod/client-1', 'http://web.default.svc.cluster.local'),
+    send('pod/client-2', 'http://web'),
+  ]);
+  const askers: Sender<Asked>[] = await Promise.all([ask('pod/client-1'), ask('pod/client-2')]);
+  const former = await agentPods();
+  await cluster.ask('-n', 'kube-system', 'rollout', 'restart', ...workloads);
+  for (const workload of workloads) await rollout('-n', 'kube-system', workload);
+  const replaced = await agentPods();
+  const [sent, asked] = await Promise.all([
+    Promise.all(senders.map((one) => one.stop())),
+    Promise.all(askers.map((one) => one.stop())),
+  ]);
+  assert.equal(former.filter((name) => replaced.includes(name)).length, 0);
+  report(t, sent, asked);
+  for (const [i, { failures }] of sent.entries()) assert.deepEqual(failures, {}, senders[i]?.what);
+  for (const { sent: queries, lost, rcodes, failures } of asked)
+    assert.deepEqual({ lost, rcodes, failures }, { lost: 0, rcodes: { 0: queries }, failures: {} });
 }
 
 interface TrafficRow {
@@ -247,29 +274,7 @@ describe('a cluster of real kubelets', { skip }, () => {
         ...['mode', mode, '--kubeconfig', cluster.kubeconfig],
       );
       assert.equal(switched.status, 0, switched.out + switched.error);
-      const address = await clusterIP('web');
-      const senders: Sender<Sent>[] = await Promise.all([
-        send('outside', nodeUrl('n1', NODE_PORT)),
-        send('outside', nodeUrl('n2', NODE_PORT)),
-        send('pod/client-1', `http://${address}`),
-        send('pod/client-2', `http://${address}`),
-        send('pod/client-1', 'http://web.default.svc.cluster.local'),
-        send('pod/client-2', 'http://web'),
-      ]);
-      const askers: Sender<Asked>[] = await Promise.all([ask('pod/client-1'), ask('pod/client-2')]);
-      const former = await agentPods();
-      await cluster.ask('-n', 'kube-system', 'rollout', 'restart', 'daemonset/fairlead');
-      await rollout('-n', 'kube-system', 'daemonset/fairlead');
-      const replaced = await agentPods();
-      const [sent, asked] = await Promise.all([
-        Promise.all(senders.map((one) => one.stop())),
-        Promise.all(askers.map((one) => one.stop())),
-      ]);
-      assert.equal(former.filter((name) => replaced.includes(name)).length, 0);
-      report(t, sent, asked);
-      for (const [i, { failures }] of sent.entries()) assert.deepEqual(failures, {}, senders[i]?.what);
-      for (const { sent: queries, lost, rcodes, failures } of asked)
-        assert.deepEqual({ lost, rcodes, failures }, { lost: 0, rcodes: { 0: queries }, failures: {} });
+      await replaceUnderLoad(t, 'daemonset/fairlead');
     });
   }
 
@@ -356,7 +361,10 @@ describe('a cluster of real kubelets', { skip }, () => {
       ]);
       await cluster.stopKubeProxy();
       await cluster.ask('delete', 'service', 'stale');
-      installation = await manifests('--image', IMAGE, '--api-server', cluster.server);
+      installation = await manifests(
+        ...['--for', 'proxy-dns', '--image', IMAGE, '--api-server', cluster.server],
+        ...['--cluster-cidr', cluster.podCidr, '--dns-address', cluster.dnsAddress],
+      );
       await cluster.apply(installation);
       await rollout('-n', 'kube-system', 'daemonset/fairlead');
       // The nodes still have the modes that were chosen for them.
@@ -371,6 +379,15 @@ describe('a cluster of real kubelets', { skip }, () => {
         assert.ok(!found.includes(stale), `${node}: ${stale}`);
         assert.match(found, ours);
       }
+    });
+
+    test('no request and no DNS query is lost while agents and the pods that answer DNS are replaced', async (t) => {
+      await rollout('-n', 'kube-system', 'deployment/fairlead-dns');
+      // The agents that connected the previous ones have handed over.
+      await cluster.remove(clients(IMAGE));
+      await cluster.apply(clients(IMAGE));
+      await cluster.ask('wait', 'pod', '--all', '--for=condition=Ready', '--timeout=120s');
+      await replaceUnderLoad(t, 'daemonset/fairlead', 'deployment/fairlead-dns');
     });
 
     test('and back: no request was lost on the way', async (t) => {
