@@ -65,9 +65,11 @@ export const command = defineCommand({
           : `${name} ${bracketed(plain(from.address))}:${from.port}`;
       socket.send(`${answer}\n`, from.port, from.address);
     });
+    // Without a lookup, the second event comes before `bind` returns.
+    const listening = Promise.all([once(server, 'listening'), once(socket, 'listening')]);
     server.listen(port);
     socket.bind(udpPort, '::');
-    await Promise.all([once(server, 'listening'), once(socket, 'listening')]);
+    await listening;
     output.out(`${name}: HTTP on port ${port}, UDP on port ${udpPort}\n`);
 
     await Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT')]);
