@@ -175,20 +175,29 @@ export function probabilityText(units: number): string {
 /** A set's first dimension is the source; struct xt_set_info: u16 index, u8 dim, u8 flags (1 << dimension: source). */
 export const SOURCE_OF_ONE = 0x0201;
 
+/** Writes struct xt_set_info for "OPTION NAME src". Throws UnknownRule if the set does not exist. */
+export const writeSource: (option: string, ...of: Parameters<Codec['write']>) => void = (
+  option,
+  words,
+  out,
+  at,
+  sets,
+) => {
+  words.expect(option);
+  const name = words.take();
+  const number = sets.numberOf(name);
+  if (number === null) throw new UnknownRule(`set ${name} does not exist`);
+  words.expect('src');
+  out.u16[at >> 1] = number;
+  out.u16[(at + 2) >> 1] = SOURCE_OF_ONE;
+};
+
 /** struct xt_set_info_match_v4: xt_set_info, counters to compare, u32 flags. */
 const set: Codec = {
   name: 'set',
   revision: 4,
   bytes: 48,
-  write(words, out, at, sets) {
-    words.expect('--match-set');
-    const name = words.take();
-    const number = sets.numberOf(name);
-    if (number === null) throw new UnknownRule(`there is no set ${name}`);
-    words.expect('src');
-    out.u16[at >> 1] = number;
-    out.u16[(at + 2) >> 1] = SOURCE_OF_ONE;
-  },
+  write: (...of) => writeSource('--match-set', ...of),
   read(bytes, at, sets) {
     if (bytes.readUInt16LE(at + 2) !== SOURCE_OF_ONE || !isZero(bytes, at + 4, at + 48)) return null;
     const name = sets.nameOf(bytes.readUInt16LE(at));

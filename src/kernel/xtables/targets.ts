@@ -1,7 +1,7 @@
 import { addressBytes, formatAddress, hostPort, type IPFamily } from '../../lib/address.ts';
 import { type Codec, isZero } from './codec.ts';
-import { SOURCE_OF_ONE } from './matches.ts';
-import { UnknownRule, type Words } from './words.ts';
+import { SOURCE_OF_ONE, writeSource } from './matches.ts';
+import type { Words } from './words.ts';
 
 /** struct xt_mark_tginfo2 (linux/netfilter/xt_mark.h): u32 mark, mask. */
 const MARK: Codec = {
@@ -130,14 +130,8 @@ const SET: Codec = {
   revision: 3,
   bytes: 24,
   write(words, out, at, sets) {
-    words.expect('--add-set');
-    const name = words.take();
-    const number = sets.numberOf(name);
-    if (number === null) throw new UnknownRule(`there is no set ${name}`);
-    words.expect('src');
+    writeSource('--add-set', words, out, at, sets);
     words.expect('--exist');
-    out.u16[at >> 1] = number;
-    out.u16[(at + 2) >> 1] = SOURCE_OF_ONE;
     out.u32[(at + 4) >> 2] = NO_SET;
     out.u32[(at + 8) >> 2] = NO_SET;
     out.u32[(at + 12) >> 2] = EXIST;
