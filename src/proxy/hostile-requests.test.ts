@@ -1,24 +1,16 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { get } from 'node:http';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { describe, test } from 'node:test';
 import { Registry } from 'prom-client';
 import { manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
 import { eventually } from '../lib/testing/eventually.ts';
+import { freePort } from '../lib/testing/free-ports.ts';
 import { sendHostileRequests } from '../lib/testing/hostile-http.ts';
 import { testNode } from '../service/testing/test-node.ts';
 import { createHealthCheckServers } from './health-check-servers.ts';
 import { startStatusServers } from './status-servers.ts';
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
 
 /** Returns the status of a GET; null: no answer. */
 function status(port: number, path: string): Promise<number | null> {

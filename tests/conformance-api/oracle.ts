@@ -2,10 +2,10 @@ import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { createPublicKey, randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:https';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createSigningKey } from '../../src/lib/pki.ts';
+import { freePorts } from '../../src/lib/testing/free-ports.ts';
 
 /** One answer of an API server, decoded. */
 export interface ApiAnswer {
@@ -203,24 +203,4 @@ export function rawSender(agent: Agent, port: number, token?: string): RawClient
       outgoing.on('error', reject);
       outgoing.end(body);
     });
-}
-
-async function freePorts(count: number): Promise<number[]> {
-  const servers = await Promise.all(
-    Array.from(
-      { length: count },
-      () =>
-        new Promise<ReturnType<typeof createServer>>((resolve) => {
-          const server = createServer();
-          server.listen(0, '127.0.0.1', () => resolve(server));
-        }),
-    ),
-  );
-  return Promise.all(
-    servers.map((server) => {
-      const address = server.address();
-      const port = typeof address === 'object' && address ? address.port : 0;
-      return new Promise<number>((resolve) => server.close(() => resolve(port)));
-    }),
-  );
 }

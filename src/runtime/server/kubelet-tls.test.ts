@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
-import { createServer } from 'node:net';
 import { after, before, test } from 'node:test';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import type { Client } from '../../kube/client.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { createAuthority } from '../../lib/pki.ts';
+import { freePort } from '../../lib/testing/free-ports.ts';
 import type { ServerTls } from '../options.ts';
 import { serveKubelet } from './kubelet-server.ts';
 
@@ -18,16 +18,6 @@ const ending = new AbortController();
 let port = 0;
 let renew: (changed: Partial<ServerTls>) => void = () => {};
 let kubelet: { close(): Promise<void> };
-
-/** Returns a port that was free a moment ago. */
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() => resolve(typeof address === 'object' && address ? address.port : 0));
-    });
-  });
-}
 
 /** Requests /healthz: the status, the name of the server, and the session for another connection. */
 function request(
