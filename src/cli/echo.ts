@@ -1,8 +1,9 @@
-import { createSocket, type SocketOptions } from 'node:dgram';
+import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, get } from 'node:http';
 import { hostname } from 'node:os';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { literalLookup } from '../lib/literal-lookup.ts';
 import { defineCommand } from './command.ts';
 import { text, texts, usageError, wholeNumber } from './options.ts';
 
@@ -53,9 +54,7 @@ export const command = defineCommand({
       response.setHeader('content-type', 'text/plain; charset=utf-8');
       response.end(`${body}\n`);
     });
-    // Without a lookup of the wildcard address, which loads Node's resolver and takes 5 ms at the start of each pod.
-    const lookup: SocketOptions['lookup'] = (address, _options, found) => found(null, address, 6);
-    const socket = createSocket({ type: 'udp6', ipv6Only: false, lookup });
+    const socket = createSocket({ type: 'udp6', ipv6Only: false, lookup: literalLookup });
     socket.on('message', (data, from) => {
       // Cannot be answered, and Node throws when it sends to port 0.
       if (from.port === 0) return;
@@ -65,7 +64,7 @@ export const command = defineCommand({
           : `${name} ${bracketed(plain(from.address))}:${from.port}`;
       socket.send(`${answer}\n`, from.port, from.address);
     });
-    // Without a lookup, the second event comes before `bind` returns.
+    // The second event comes before `bind` returns.
     const listening = Promise.all([once(server, 'listening'), once(socket, 'listening')]);
     server.listen(port);
     socket.bind(udpPort, '::');

@@ -45,8 +45,8 @@ export interface PoolProxy {
   readonly listening: boolean;
   /** The current number of connections, or of UDP clients. */
   readonly active: number;
-  /** Whether a UDP client has sent a datagram lately that has no answer yet; absent: any client. */
-  awaits(client?: SocketAddress): boolean;
+  /** Reports whether a UDP client has sent a datagram lately that has no answer yet. */
+  awaits(client: SocketAddress): boolean;
   /** Applies a change of the pool: ends UDP flows to endpoints that no longer serve. */
   poolChanged(isServing: (endpoint: string) => boolean): void;
   /** Ends the connections to this endpoint ("address:port"). Returns their number. */

@@ -1,6 +1,7 @@
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { hostPort, type SocketAddress } from '../../lib/address.ts';
 import { messageOf } from '../../lib/errors.ts';
+import { literalLookup } from '../../lib/literal-lookup.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
 import { microsSince, type PoolProxy, type ProxyOptions } from './pool-proxy.ts';
@@ -46,7 +47,7 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
   const type = family === 'ipv4' ? 'udp4' : 'udp6';
   const sessions = new Map<string, Session>();
   let listening = true;
-  const listener = createSocket({ type, lookup: literal, recvBufferSize: RECEIVE_BUFFER });
+  const listener = createSocket({ type, lookup: literalLookup, recvBufferSize: RECEIVE_BUFFER });
   listener.on('error', (error) => {
     listening = false;
     logger.error({ error: error.message }, 'listener failed; its Service is unreachable');
@@ -132,7 +133,7 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     }
     let socket: Socket;
     try {
-      socket = createSocket({ type, lookup: literal });
+      socket = createSocket({ type, lookup: literalLookup });
       socket.bind({ fd: open(), exclusive: true });
     } catch (error) {
       logger.error(
@@ -212,9 +213,6 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     return count;
   }
 
-  const isAwaiting = ({ unanswered, lastUsed }: Session): boolean =>
-    unanswered.length > 0 && clock.now() - lastUsed < ANSWER_MS;
-
   function close(): void {
     if (listening) listener.close();
     listening = false;
@@ -229,9 +227,9 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
       return sessions.size;
     },
     awaits(client) {
-      if (!client) return [...sessions.values()].some(isAwaiting);
       const session = sessions.get(keyOf(client.ip, client.port));
-      return session !== undefined && isAwaiting(session);
+      if (!session) return false;
+      return session.unanswered.length > 0 && clock.now() - session.lastUsed < ANSWER_MS;
     },
     // UDP has no connections to drain: the client's next datagram goes to a serving endpoint.
     poolChanged: (isServing) => {
@@ -247,12 +245,3 @@ const keyOf = (address: string, port: number) => `${address} ${port}`;
 
 /** A datagram that cannot be sent is lost, as on the network. */
 const ignore = () => {};
-
-/** Addresses are literal, and each call of the resolver would cost a turn of the event loop. */
-function literal(
-  address: string,
-  _family: unknown,
-  done: (error: null, address: string, family: number) => void,
-): void {
-  done(null, address, address.includes(':') ? 6 : 4);
-}

@@ -62,6 +62,8 @@ export interface UserspaceDataplane extends Dataplane {
 const LINGER_MS = 1300;
 /** How long a UDP listener stays open after that for clients that wait for answers. */
 const AWAITED_MS = 5000;
+/** How often their entries are looked for: a listing of connection tracking takes up to 10 ms. */
+const MOVE_MS = 100;
 /** How often `drain` counts the connections. */
 const COUNT_MS = 20;
 /** A frontend in the tables. */
@@ -239,11 +241,18 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     if (protocol === 'TCP') await proxy.closeListener();
     else {
       const deadline = clock.now() + AWAITED_MS;
+      let isKept: boolean;
+      const keeps = (client: SocketAddress) => {
+        const awaits = proxy.awaits(client);
+        isKept ||= awaits;
+        return awaits;
+      };
       do {
-        await forget([at], (client) => proxy.awaits(client));
-        if (proxy.awaits()) await new Promise<void>((resolve) => clock.after(COUNT_MS, resolve));
-      } while (proxy.awaits() && proxy.listening && clock.now() < deadline);
-      await forget([at]);
+        isKept = false;
+        await forget([at], keeps);
+        if (isKept) await pause(clock, MOVE_MS);
+      } while (isKept && proxy.listening && clock.now() < deadline);
+      if (isKept) await forget([at]);
       proxy.close();
     }
     lingering.delete(placeOf(protocol, at));
