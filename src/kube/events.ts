@@ -39,13 +39,19 @@ const REFILL_MS = 300_000;
 const MAX_KNOWN = 4096;
 /** Maximum number of events that wait to be written; others are dropped: they are hints, not state. */
 const MAX_PENDING = 1000;
+/** Names of events end in nanoseconds, of which the clock gives the milliseconds. */
+const MAX_SERIAL = 1_000_000;
+/** Maximum number of names that are tried for one event. */
+const MAX_NAMES = 10;
 
 export function createEventRecorder(options: EventRecorderOptions): EventRecorder {
   const { client, component, host, clock, logger, signal } = options;
   const known = new Map<string, Known>();
   const budgets = new Map<string, { left: number; at: number }>();
-  // Distinguishes events of the same millisecond; components of one process start at different numbers.
-  let serial = [...component].reduce((sum, letter) => sum * 31 + letter.charCodeAt(0), 7) % 1_000_000;
+  // Distinguishes events of the same millisecond; components and nodes start at different numbers.
+  let serial = 7;
+  for (const letter of `${host ?? ''}/${component}`)
+    serial = (serial * 31 + letter.charCodeAt(0)) % MAX_SERIAL;
   let pending = 0;
   let dropped = 0;
   let tail: Promise<void> = Promise.resolve();
@@ -62,7 +68,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
     });
     return left > 0;
   };
-  const write = async (key: string, fresh: Event) => {
+  const write = async (key: string, fresh: Event, at: number) => {
     const now = clock.now();
     const same = known.get(key);
     const namespace = fresh.metadata?.namespace ?? 'default';
@@ -78,8 +84,22 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
         if (!hasReason(error, 'NotFound')) throw error;
       }
     }
-    const made = await client.create(RESOURCES.events, fresh);
+    const made = await create(fresh, at);
     remember(known, key, { name: made.metadata?.name ?? '', count: 1, lastAt: now });
+  };
+  /** Creates an event; under another name if a recorder of another process took the name in the same millisecond. */
+  const create = async (fresh: Event, at: number): Promise<Event> => {
+    for (let attempt = 1; ; attempt++) {
+      const { name = '' } = fresh.involvedObject ?? {};
+      // As client-go names them: unique, and sorted by time.
+      const suffix = (BigInt(at) * 1_000_000n + BigInt(nextSerial())).toString(16);
+      const metadata = { ...fresh.metadata, name: `${name}.${suffix}` };
+      try {
+        return await client.create(RESOURCES.events, { ...fresh, metadata });
+      } catch (error) {
+        if (attempt === MAX_NAMES || !hasReason(error, 'AlreadyExists')) throw error;
+      }
+    }
   };
 
   return {
@@ -96,11 +116,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
       const time = timestamp(now);
       const apiVersion = object.apiVersion ?? (resource ? versionOf(resource) : 'v1');
       const fresh: Event = {
-        metadata: {
-          // As client-go names them: unique, and sorted by time.
-          name: `${name}.${(BigInt(now) * 1_000_000n + BigInt(nextSerial())).toString(16)}`,
-          namespace: namespace || 'default',
-        },
+        metadata: { namespace: namespace || 'default' },
         involvedObject: {
           apiVersion,
           kind,
@@ -122,7 +138,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
       const key = [uid, kind, namespace, name, type, reason, message].join('\0');
       pending++;
       tail = tail
-        .then(() => (signal.aborted ? undefined : write(key, fresh)))
+        .then(() => (signal.aborted ? undefined : write(key, fresh, now)))
         .catch((error: unknown) => {
           // A namespace that is being deleted accepts no events.
           if (hasReason(error, 'Forbidden', 'NotFound')) return;
@@ -139,7 +155,7 @@ export function createEventRecorder(options: EventRecorderOptions): EventRecorde
   };
 
   function nextSerial(): number {
-    serial = (serial + 1) % 1_000_000;
+    serial = (serial + 1) % MAX_SERIAL;
     return serial;
   }
 }
