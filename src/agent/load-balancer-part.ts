@@ -4,7 +4,7 @@ import { watchNetwork } from '../kernel/rtnetlink/events.ts';
 import { findLink, type Link, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
-import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, wantsAddress } from '../kube/load-balancer.ts';
 import { type EndpointSlice, type Node, RESOURCES, type Service } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { type LinkAnnouncer, openLinkAnnouncer } from '../loadbalancer/link-announcer.ts';
@@ -18,13 +18,42 @@ export interface LoadBalancerSources {
   readonly slices: Informer<EndpointSlice>;
 }
 
-/** Announces this node's share of the load-balancer addresses; call it after the node has programmed Services. */
+/**
+ * Announces this node's share of the load-balancer addresses, from when the first Service wants one: until then the node
+ * renews no Lease for it. Call it after the node has programmed Services; resolves when those that exist can be announced.
+ */
 export async function startLoadBalancer(
   context: AgentContext,
   settings: LoadBalancerConfiguration,
+  sources: LoadBalancerSources,
+): Promise<void> {
+  const { services } = sources;
+  let speaker: Speaker | null = null;
+  new Gauge({
+    name: 'fairlead_load_balancer_announced_addresses',
+    help: 'Load-balancer addresses that this node announces',
+    registers: [context.registry],
+    collect() {
+      this.set(speaker?.announced.size ?? 0);
+    },
+  });
+  await services.synced;
+  const look = (service: Service) => {
+    if (speaker || context.signal.aborted || !wantsAddress(service)) return;
+    speaker = openSpeaker(context, settings, sources);
+  };
+  const stopLooking = services.handle({ onAdd: look, onUpdate: look });
+  context.onClose(stopLooking);
+  // The type checker does not see the calls of the handler.
+  await (speaker as Speaker | null)?.ready;
+}
+
+function openSpeaker(
+  context: AgentContext,
+  settings: LoadBalancerConfiguration,
   { nodes, services, slices }: LoadBalancerSources,
-): Promise<Speaker> {
-  const { client, announcer: owner, clock, random, signal, registry, configuration } = context;
+): Speaker {
+  const { client, announcer: owner, clock, random, signal, configuration } = context;
   const { nodeName } = configuration;
   const logger = context.logger.child({ part: 'load-balancer' });
   const events = createEventRecorder({
@@ -118,21 +147,12 @@ export async function startLoadBalancer(
     if (metadata?.name === nodeName && link === null && settings.interface === null) follow();
   };
   const stopLooking = nodes.handle({ onAdd: look, onUpdate: look });
-  new Gauge({
-    name: 'fairlead_load_balancer_announced_addresses',
-    help: 'Load-balancer addresses that this node announces',
-    registers: [registry],
-    collect() {
-      this.set(speaker.announced.size);
-    },
-  });
   context.onClose(async () => {
     watch.close();
     stopLooking();
     await speaker.close();
     announcer?.close();
   });
-  await speaker.ready;
   return speaker;
 }
 
