@@ -19,6 +19,8 @@ export interface InformerOptions<T extends KubeObject> {
    * every ten minutes, once the server can no longer be starting.
    */
   readonly optional?: boolean;
+  /** Called when an optional resource is found to be missing or forbidden; not called for its later attempts. */
+  readonly onRefused?: (error: ApiError) => void;
   /**
    * Called when the API server forbids to list or watch the resource, and with null when it allows it again. Not
    * called for an optional resource.
@@ -349,7 +351,10 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
           (0.5 + options.random() / 2);
         backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
         if (options.optional && hasReason(error, 'NotFound', 'Forbidden')) {
-          if (!refused) logger.info({ resource: resource.plural }, `failed to watch: ${messageOf(error)}`);
+          if (!refused) {
+            logger.info({ resource: resource.plural }, `failed to watch: ${messageOf(error)}`);
+            options.onRefused?.(error);
+          }
           refused = true;
           version = null;
           await pause(clock, isStarting ? delay : OPTIONAL_RETRY_MS, signal);

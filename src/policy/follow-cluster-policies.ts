@@ -1,4 +1,4 @@
-import { type Client, hasReason } from '../kube/client.ts';
+import { type ApiError, type Client, hasReason } from '../kube/client.ts';
 import { startInformer } from '../kube/informer.ts';
 import { type KubeObject, keyOf, type Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -59,28 +59,24 @@ export async function followClusterPolicies(
   options: FollowOptions,
   handlers: ClusterPolicyHandlers,
 ): Promise<void> {
-  const { client, logger, signal } = options;
-  const followAll = () => Promise.all(KINDS.map((kind) => followKind(options, kind, handlers)));
-  try {
-    await client.list(DEFINITIONS, {
-      limit: 1,
-      fieldSelector: `metadata.name=${definitionOf('ClusterNetworkPolicy')}`,
-    });
-  } catch (error) {
-    // Other failures pass, and the informers retry.
-    if (hasReason(error, 'Forbidden', 'NotFound')) {
-      logger.warn(
-        {},
-        `policies of ${GROUP} are not enforced: ${messageOf(error)}; allow the agent to list and watch customresourcedefinitions and this group`,
-      );
-      followAll().catch((error: unknown) => {
-        if (!signal.aborted)
-          logger.error({ err: error }, `policies of ${GROUP} are not enforced: ${messageOf(error)}`);
-      });
-      return;
-    }
-  }
-  await followAll();
+  const { logger, signal } = options;
+  const refusal = Promise.withResolvers<void>();
+  let isRefused = false;
+  const refused = (error: ApiError) => {
+    if (isRefused) return;
+    isRefused = true;
+    logger.warn(
+      {},
+      `policies of ${GROUP} are not enforced: ${messageOf(error)}; allow the agent to list and watch customresourcedefinitions and this group`,
+    );
+    refusal.resolve();
+  };
+  const followed = Promise.all(KINDS.map((kind) => followKind(options, kind, handlers, refused)));
+  await Promise.race([followed, refusal.promise]);
+  followed.catch((error: unknown) => {
+    if (!signal.aborted)
+      logger.error({ err: error }, `policies of ${GROUP} are not enforced: ${messageOf(error)}`);
+  });
 }
 
 /** Returns the kinds of which the cluster serves the version that is read, and has no policies. */
@@ -121,6 +117,7 @@ async function followKind(
   options: FollowOptions,
   kind: ClusterPolicyKind,
   { onSet, onDelete }: ClusterPolicyHandlers,
+  onRefused: (error: ApiError) => void,
 ): Promise<void> {
   const { logger, signal } = options;
   const { version } = CLUSTER_POLICY_KINDS[kind];
@@ -192,6 +189,7 @@ async function followKind(
     ...options,
     resource: DEFINITIONS,
     optional: true,
+    onRefused,
     fieldSelector: `metadata.name=${definitionOf(kind)}`,
     transform: ({ metadata, spec, status }) => ({
       metadata: { name: metadata?.name ?? '', resourceVersion: metadata?.resourceVersion ?? '' },
