@@ -19,31 +19,48 @@ const CLUSTER_ROLES: Resource<AggregatedRole> = {
   namespaced: false,
 };
 
-/** Returns the aggregated rules of the roles that a role's selectors match; null if it already has them. Pure. */
-function aggregatedRules(role: AggregatedRole, roles: readonly AggregatedRole[]): readonly object[] | null {
-  const selectors = role.aggregationRule?.clusterRoleSelectors;
-  if (!selectors) return null;
-  const sorted = [...roles].sort((a, b) => ((a.metadata?.name ?? '') < (b.metadata?.name ?? '') ? -1 : 1));
-  const rules = new Map<string, object>();
-  for (const selector of selectors) {
-    for (const other of sorted) {
-      if (other.metadata?.name === role.metadata?.name) continue;
-      if (!selects(selector, other.metadata?.labels)) continue;
-      for (const rule of other.rules ?? []) rules.set(JSON.stringify(rule), rule);
+/**
+ * Returns the rules of roles that do not have those of the roles that they select yet, by name. Roles that aggregate may be
+ * selected themselves, as `edit` is by `admin`: the rules are those after all of them have been aggregated. Pure.
+ */
+export function aggregatedRules(roles: readonly AggregatedRole[]): Map<string, readonly object[]> {
+  const sorted = [...roles].sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1));
+  const sources = sorted
+    .filter(({ aggregationRule }) => aggregationRule?.clusterRoleSelectors)
+    .map((role) => ({
+      role,
+      selected: (role.aggregationRule?.clusterRoleSelectors ?? []).flatMap((selector) =>
+        sorted.filter((other) => other !== role && selects(selector, other.metadata?.labels)),
+      ),
+    }));
+  const changed = new Map<string, readonly object[]>();
+  // Rules pass one role further each time; roles that select each other cannot exceed this number.
+  for (let pass = 0; pass <= sources.length; pass++) {
+    let isStable = true;
+    for (const { role, selected } of sources) {
+      const rules = new Map<string, object>();
+      for (const other of selected)
+        for (const rule of changed.get(nameOf(other)) ?? other.rules ?? [])
+          rules.set(JSON.stringify(rule), rule);
+      const wanted = [...rules.values()];
+      if (JSON.stringify(wanted) === JSON.stringify(changed.get(nameOf(role)) ?? role.rules ?? [])) continue;
+      changed.set(nameOf(role), wanted);
+      isStable = false;
     }
+    if (isStable) break;
   }
-  const wanted = [...rules.values()];
-  return JSON.stringify(wanted) === JSON.stringify(role.rules ?? []) ? null : wanted;
+  return changed;
 }
+
+const nameOf = (role: AggregatedRole): string => role.metadata?.name ?? '';
 
 /** Keeps the rules of ClusterRoles with an aggregation rule equal to those of the roles that it selects. */
 export function startClusterRoleAggregation(context: ControllerContext): void {
   const informer = startInformer({ ...context, resource: CLUSTER_ROLES });
   const queue = controllerQueue(context, 'clusterrole-aggregation', async (name) => {
-    const role = informer.list().find(({ metadata }) => metadata?.name === name);
-    if (!role) return;
-    const rules = aggregatedRules(role, informer.list());
-    if (rules) await context.client.update(CLUSTER_ROLES, { ...role, rules });
+    const role = informer.get(name);
+    const rules = aggregatedRules(informer.list()).get(name);
+    if (role && rules) await context.client.update(CLUSTER_ROLES, { ...role, rules });
   });
   const changed = () => {
     // With only some of the roles known, rules would be missing.
