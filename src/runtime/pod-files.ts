@@ -10,8 +10,9 @@ import type { EnvironmentSources } from './environment.ts';
 import { KubeletError } from './kubelet-error.ts';
 import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
 import { nodePath, removePodLogs } from './node-logs.ts';
-import { type PodSources, podSources } from './pod-sources.ts';
+import { type NodeFacts, objectSources, type PodSources, podSources } from './pod-sources.ts';
 import { pullCredentials } from './pull-secrets.ts';
+import { createTokenSource, type TokenSource } from './service-account-tokens.ts';
 import { followsObjects, prepareVolumes, refreshVolumes, releaseVolumes } from './volumes.ts';
 import type { WorkerContext } from './worker-context.ts';
 
@@ -40,10 +41,13 @@ export class PodFiles {
   #isRemoved = false;
   /** Read for the volumes; the first start of a container uses them too. */
   #sources: PodSources | null = null;
+  readonly #token: TokenSource;
 
   constructor(options: PodFilesOptions) {
     this.#options = options;
     this.#folder = options.folder;
+    const { client, options: settings } = options.context;
+    this.#token = createTokenSource({ client, pod: options.pod, clock: settings.clock });
     mkdirSync(this.volumesFolder, { recursive: true, mode: 0o755 });
   }
 
@@ -112,6 +116,7 @@ export class PodFiles {
     this.#sources = await this.#readSources();
     this.#volumes = await prepareVolumes(pod, this.volumesFolder, {
       ...this.#sources.volumes,
+      token: this.#token,
       onMachine: (path) => nodePath(context.options.stateDir, path),
       image: (reference, pullPolicy) => this.#imageRoot(reference, pullPolicy),
     });
@@ -152,8 +157,8 @@ export class PodFiles {
     const { context, pod, isActive, after } = this.#options;
     const refresh = async () => {
       try {
-        const { volumes } = await this.#readSources();
-        await refreshVolumes(pod(), this.volumesFolder, volumes);
+        const sources = await objectSources(context.client, pod(), this.#nodeFacts);
+        await refreshVolumes(pod(), this.volumesFolder, { ...sources, token: this.#token });
       } catch (error) {
         // The files are unchanged; the next round retries.
         context.options.logger.warn(
@@ -174,13 +179,18 @@ export class PodFiles {
   }
 
   #readSources(): Promise<PodSources> {
-    const { context, pod, ips } = this.#options;
-    return podSources(context.client, pod(), {
+    const { context, pod } = this.#options;
+    return podSources(context.client, pod(), this.#nodeFacts);
+  }
+
+  get #nodeFacts(): NodeFacts {
+    const { context, ips } = this.#options;
+    return {
       podIps: ips(),
       hostIps: [...context.options.nodeAddresses],
       apiService: context.options.apiService,
       nodeName: context.options.nodeName,
       allocatable: context.allocatable,
-    });
+    };
   }
 }

@@ -9,20 +9,53 @@ import type { VolumeSources } from './volumes.ts';
 /** The objects for a pod's environment and volumes, read once. */
 export interface PodSources {
   readonly environment: EnvironmentSources;
-  readonly volumes: Omit<VolumeSources, 'image' | 'onMachine'>;
+  readonly volumes: ObjectSources;
 }
 
-export async function podSources(
-  client: Client,
-  pod: Pod,
-  node: {
-    readonly podIps: readonly string[];
-    readonly hostIps: readonly string[];
-    readonly nodeName: string;
-    readonly allocatable: Readonly<Record<string, string>>;
-    readonly apiService: { readonly host: string; readonly port: number };
-  },
-): Promise<PodSources> {
+/** The parts of volumes that are read from the objects that a pod names, and from its own. */
+export type ObjectSources = Omit<VolumeSources, 'image' | 'onMachine' | 'token'>;
+
+/** What a pod can learn about its node. */
+export interface NodeFacts {
+  readonly podIps: readonly string[];
+  readonly hostIps: readonly string[];
+  readonly nodeName: string;
+  readonly allocatable: Readonly<Record<string, string>>;
+  readonly apiService: { readonly host: string; readonly port: number };
+}
+
+export async function podSources(client: Client, pod: Pod, node: NodeFacts): Promise<PodSources> {
+  const namespace = pod.metadata?.namespace ?? 'default';
+  const volumes = await objectSources(client, pod, node);
+  const links =
+    pod.spec?.enableServiceLinks === false
+      ? {}
+      : serviceLinks((await client.list(RESOURCES.services, { namespace })).items);
+  const texts = (map: ReadonlyMap<string, Uint8Array> | null) =>
+    map
+      ? Object.fromEntries([...map].map(([key, value]) => [key, Buffer.from(value).toString('utf8')]))
+      : null;
+  const { host, port } = node.apiService;
+  const services: Record<string, string> = host
+    ? {
+        KUBERNETES_SERVICE_HOST: host,
+        KUBERNETES_SERVICE_PORT: String(port),
+        KUBERNETES_SERVICE_PORT_HTTPS: String(port),
+      }
+    : {};
+  return {
+    environment: {
+      ...volumes.fields,
+      configMap: (name) => texts(volumes.configMap(name)),
+      secret: (name) => texts(volumes.secret(name)),
+      services: { HOSTNAME: podHostname(pod, node.nodeName), ...links, ...services },
+    },
+    volumes,
+  };
+}
+
+/** Reads the ConfigMaps and Secrets that a pod names. */
+export async function objectSources(client: Client, pod: Pod, node: NodeFacts): Promise<ObjectSources> {
   const namespace = pod.metadata?.namespace ?? 'default';
   const names = referenced(pod);
   const configMaps = new Map<string, ReadonlyMap<string, Uint8Array>>();
@@ -53,56 +86,11 @@ export async function podSources(
         );
     }),
   ]);
-  const links =
-    pod.spec?.enableServiceLinks === false
-      ? {}
-      : serviceLinks((await client.list(RESOURCES.services, { namespace })).items);
-  const texts = (map: ReadonlyMap<string, Uint8Array> | undefined) =>
-    map
-      ? Object.fromEntries([...map].map(([key, value]) => [key, Buffer.from(value).toString('utf8')]))
-      : null;
-  const { host, port } = node.apiService;
-  const services: Record<string, string> = host
-    ? {
-        KUBERNETES_SERVICE_HOST: host,
-        KUBERNETES_SERVICE_PORT: String(port),
-        KUBERNETES_SERVICE_PORT_HTTPS: String(port),
-      }
-    : {};
   return {
-    environment: {
-      pod,
-      podIps: node.podIps,
-      hostIps: node.hostIps,
-      configMap: (name) => texts(configMaps.get(name)),
-      secret: (name) => texts(secrets.get(name)),
-      allocatable: node.allocatable,
-      services: { HOSTNAME: podHostname(pod, node.nodeName), ...links, ...services },
-    },
-    volumes: {
-      configMap: (name) => configMaps.get(name) ?? null,
-      secret: (name) => secrets.get(name) ?? null,
-      async token(audience, expirationSeconds) {
-        const accountName = pod.spec?.serviceAccountName ?? 'default';
-        const { name, uid } = pod.metadata ?? {};
-        const answer = (await client.request(
-          'POST',
-          `/api/v1/namespaces/${namespace}/serviceaccounts/${accountName}/token`,
-          {
-            apiVersion: 'authentication.k8s.io/v1',
-            kind: 'TokenRequest',
-            spec: {
-              expirationSeconds,
-              ...(audience ? { audiences: [audience] } : {}),
-              boundObjectRef: { kind: 'Pod', apiVersion: 'v1', name, uid },
-            },
-          },
-        )) as { status?: { token?: string } };
-        return answer.status?.token ?? '';
-      },
-      claimed: (claim) => boundVolume(client, pod, claim),
-      fields: { pod, podIps: node.podIps, hostIps: node.hostIps, allocatable: node.allocatable },
-    },
+    configMap: (name) => configMaps.get(name) ?? null,
+    secret: (name) => secrets.get(name) ?? null,
+    claimed: (claim) => boundVolume(client, pod, claim),
+    fields: { pod, podIps: node.podIps, hostIps: node.hostIps, allocatable: node.allocatable },
   };
 }
 

@@ -1,16 +1,4 @@
-import {
-  chmodSync,
-  chownSync,
-  lstatSync,
-  mkdirSync,
-  readlinkSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
+import { chmodSync, chownSync, lstatSync, mkdirSync, realpathSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
 import { parseQuantity } from '../kube/quantity.ts';
@@ -20,6 +8,7 @@ import { type EnvironmentSources, expand, podField, resourceField } from './envi
 import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
 import { VOLUME_KINDS } from './supported-fields.ts';
+import { type VolumeFile, writeVolumeFiles } from './volume-files.ts';
 
 /** The contents of volumes; null for an object that does not exist. Values are bytes. */
 export interface VolumeSources {
@@ -80,12 +69,13 @@ export async function prepareVolumes(
         // New files inherit the group.
         chmodSync(path, 0o2777);
       }
-    } else writeFiles(path, await volumeFiles(pod, volume, sources), pod.spec?.securityContext?.fsGroup);
+    } else
+      writeVolumeFiles(path, await volumeFiles(pod, volume, sources), pod.spec?.securityContext?.fsGroup);
   }
   return paths;
 }
 
-/** Writes the current contents of volumes with data from objects (configMap, secret, projected, downwardAPI). */
+/** Writes the current contents of volumes with data from objects, where they have changed (configMap, secret, projected, downwardAPI). */
 export async function refreshVolumes(
   pod: Pod,
   folder: string,
@@ -94,7 +84,7 @@ export async function refreshVolumes(
   for (const volume of pod.spec?.volumes ?? []) {
     if (!followsObjects(volume)) continue;
     const group = pod.spec?.securityContext?.fsGroup;
-    writeFiles(join(folder, volume.name), await volumeFiles(pod, volume, sources), group);
+    writeVolumeFiles(join(folder, volume.name), await volumeFiles(pod, volume, sources), group);
   }
 }
 
@@ -222,12 +212,6 @@ function access(mount: VolumeMount): string {
   return recursiveReadOnly === 'Enabled' || recursiveReadOnly === 'IfPossible' ? 'rro' : 'ro';
 }
 
-interface VolumeFile {
-  readonly path: string;
-  readonly content: Uint8Array;
-  readonly mode: number;
-}
-
 async function volumeFiles(
   pod: Pod,
   volume: Volume,
@@ -316,35 +300,6 @@ function downward(
         : '';
     return { path: item.path, content: Buffer.from(text), mode: item.mode ?? mode };
   });
-}
-
-/**
- * Replaces a volume's files atomically, as upstream's AtomicWriter: the files are links into `..data`, a link to a
- * timestamped folder, which is swapped by a rename.
- */
-function writeFiles(folder: string, files: readonly VolumeFile[], group: number | undefined): void {
-  const stamp = `..${process.hrtime.bigint()}`;
-  const fresh = join(folder, stamp);
-  mkdirSync(fresh, { mode: 0o755 });
-  for (const { path, content, mode } of files) {
-    if (normalize(path).startsWith('..') || path.startsWith('/'))
-      throw refusal(`volume item path ${JSON.stringify(path)} is outside the volume`);
-    const file = join(fresh, path);
-    mkdirSync(dirname(file), { recursive: true });
-    writeFileSync(file, content);
-    // As upstream's SetVolumeOwnership: the group can read its files.
-    chmodSync(file, group === undefined ? mode : mode | 0o440);
-    if (group !== undefined) chownSync(file, 0, group);
-  }
-  const data = join(folder, '..data');
-  const before = statSync(data, { throwIfNoEntry: false }) ? readlinkSync(data) : null;
-  symlinkSync(stamp, `${data}.new`);
-  renameSync(`${data}.new`, data);
-  for (const top of new Set(files.map(({ path }) => normalize(path).split('/')[0] ?? path))) {
-    const link = join(folder, top);
-    if (!lstatSync(link, { throwIfNoEntry: false })) symlinkSync(join('..data', top), link);
-  }
-  if (before) rmSync(join(folder, before), { recursive: true, force: true });
 }
 
 function prepareHostPath(volume: { path: string; type?: string }): void {
