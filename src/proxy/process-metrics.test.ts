@@ -77,3 +77,18 @@ for (const { name, method, path, body, code, received } of ROWS) {
     }
   });
 }
+
+test('an idle process is not woken to measure its event loop: each scrape measures it', async () => {
+  const registry = new Registry();
+  createProcessMetrics(registry, 'v1.36.0+fairlead.0.1.0');
+  const names = registry.getMetricsAsArray().map(({ name }) => name);
+  assert.deepEqual(
+    names.filter((name) => name.startsWith('nodejs_eventloop_lag')),
+    ['nodejs_eventloop_lag_seconds'],
+  );
+  await registry.metrics();
+  // It is set after the response.
+  await new Promise((resolve) => setImmediate(resolve));
+  const [lag] = (await registry.getSingleMetric('nodejs_eventloop_lag_seconds')?.get())?.values ?? [];
+  assert.ok(lag && lag.value > 0);
+});

@@ -6,6 +6,11 @@ import type { TransportOptions } from '../kube/transport.ts';
 const DURATIONS = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60];
 const SIZES = [64, 256, 512, 1024, ...Array.from({ length: 7 }, (_, index) => 4096 * 4 ** index)];
 
+/** prom-client measures the delays of the event loop by a timer that fires this often; 10 ms would be half of an idle agent's work. */
+const NEVER_MS = 2 ** 31 - 1;
+/** The results of that timer; nodejs_eventloop_lag_seconds is measured by each scrape. */
+const LAG_PARTS = ['min', 'max', 'mean', 'stddev', 'p50', 'p90', 'p99'];
+
 /**
  * Registers the metrics of every Kubernetes component: process_*, nodejs_*, kubernetes_build_info and
  * rest_client_*. `version` is "v1.36.0+fairlead.0.1.0".
@@ -15,7 +20,8 @@ export function createProcessMetrics(
   version: string,
 ): Required<Pick<TransportOptions, 'onAnswer' | 'onBody'>> {
   const registers = [registry];
-  collectDefaultMetrics({ register: registry });
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
+  for (const part of LAG_PARTS) registry.removeSingleMetric(`nodejs_eventloop_lag_${part}_seconds`);
   registerKernelFigures(registers);
   const [major = '', minor = ''] = version.replace(/^v/, '').split('.');
   new Gauge({
