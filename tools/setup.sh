@@ -23,10 +23,10 @@ setup_node() {
 }
 
 node_arch() {
-  case $(uname -m) in
+  case $HOSTTYPE in
     x86_64) echo x64 ;;
     aarch64) echo arm64 ;;
-    *) say "this machine is $(uname -m); Fairlead runs on x86_64 and aarch64"; exit 1 ;;
+    *) say "this machine is $HOSTTYPE; Fairlead runs on x86_64 and aarch64"; exit 1 ;;
   esac
 }
 
