@@ -71,8 +71,12 @@ const RANK_DELAY_MS = 100;
  */
 const NEW_RANK_DELAY_MS = 1000;
 const NEW_DELAY_MS = 50;
-/** For this long after its start a node claims nothing while other nodes are still starting. */
+/**
+ * For this long after its start a node claims nothing while other nodes are still starting; an address that no node has owned
+ * yet for longer, since all nodes start with the first Service that wants one.
+ */
 const STARTUP_MS = 500;
+const NEW_STARTUP_MS = 2000;
 const READY_MS = 1000;
 /** A write without an answer is retried after this time. */
 const WRITE_MS = 2000;
@@ -213,7 +217,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       isOver: (one) => one !== identity && sessions.isOver(one),
     });
     const now = steady();
-    const startsUntil = othersAreStarting(lasting) ? startedAt + STARTUP_MS : 0;
+    const areOthersStarting = othersAreStarting(lasting);
     let soonest = Number.POSITIVE_INFINITY;
     const next: typeof plan = new Map();
     for (const address of result.release) next.set(address, 'release');
@@ -223,8 +227,10 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     for (const { address, rank } of result.claim) {
       const since = freeSince.get(address) ?? now;
       freeSince.set(address, since);
-      const wait = owners.has(address) ? rank * RANK_DELAY_MS : NEW_DELAY_MS + rank * NEW_RANK_DELAY_MS;
-      const left = Math.max(since + wait, startsUntil) - now;
+      const [wait, startup] = owners.has(address)
+        ? [rank * RANK_DELAY_MS, STARTUP_MS]
+        : [NEW_DELAY_MS + rank * NEW_RANK_DELAY_MS, NEW_STARTUP_MS];
+      const left = Math.max(since + wait, areOthersStarting ? startedAt + startup : 0) - now;
       if (left <= 0) next.set(address, 'claim');
       else soonest = Math.min(soonest, Math.max(1, left));
     }
