@@ -163,7 +163,8 @@ mkdirSync(outdir, { recursive: true });
 // The entry last: its time shows whether the bundle is up to date, and it names chunks that must exist.
 const isEntry = (file) => (basename(file.path) === 'fairlead.mjs' ? 1 : 0);
 for (const file of outputFiles.sort((a, b) => isEntry(a) - isEntry(b))) {
-  const fresh = `${file.path}.${process.pid}`;
+  // Builds in different PID namespaces may have the same PID.
+  const fresh = `${file.path}.${process.pid}.${process.hrtime.bigint()}`;
   writeFileSync(fresh, file.contents);
   renameSync(fresh, file.path);
 }

@@ -92,7 +92,7 @@ function keepLater(script: Script, path: string, prefix: string): void {
   const keep = () => {
     if (isKept) return;
     isKept = true;
-    const fresh = `${path}.${process.pid}`;
+    const fresh = `${path}.${process.pid}.${process.hrtime.bigint()}`;
     try {
       const code = bytecodeOf(script, tag);
       if (!code) return;
