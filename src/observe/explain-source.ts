@@ -8,17 +8,21 @@ import { hostAt, nodeAt, podAt } from './explain-places.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
 
+/** A packet that a node's proxy sends to one of the endpoints that it may choose. */
+export interface ForwardedPacket {
+  readonly origin: Origin;
+  /** The Services as the node of the proxy has them. */
+  readonly map: ServiceMap;
+  readonly packet: Packet;
+  readonly frontend: Frontend | null;
+  readonly candidate: VerdictCandidate;
+}
+
 /** Returns the client address that an endpoint of a Service sees; null if unknown. */
-export function sourceSeenBehind(
-  view: ExplainView,
-  origin: Origin,
-  map: ServiceMap,
-  packet: Packet,
-  frontend: Frontend | null,
-  candidate: VerdictCandidate,
-): string | null {
+export function sourceSeenBehind(view: ExplainView, forwarded: ForwardedPacket): string | null {
+  const { origin, map, frontend, candidate } = forwarded;
   const { name } = map.node;
-  const behindTables = sourceBehindTables(view, origin, map, packet, frontend, candidate);
+  const behindTables = sourceBehindTables(view, forwarded);
   const isAtSocket = view.mode(name) === 'ebpf' && frontend !== null && mayForwardAtSocket(frontend);
   if (origin.kind !== 'node' || !isAtSocket) return behindTables;
   // For processes of pods, the kernel chooses the source after the programs have replaced the destination; for other
@@ -31,14 +35,8 @@ export function sourceSeenBehind(
  * Returns the source that the policies of an endpoint's node are applied to, if it is not that of the packet: an address of
  * the sending node. Null: that of the packet.
  */
-export function sourceForPolicies(
-  view: ExplainView,
-  origin: Origin,
-  map: ServiceMap,
-  packet: Packet,
-  frontend: Frontend | null,
-  candidate: VerdictCandidate,
-): string | null {
+export function sourceForPolicies(view: ExplainView, forwarded: ForwardedPacket): string | null {
+  const { origin, map, packet, candidate } = forwarded;
   const { name } = map.node;
   const mode = view.mode(name);
   // A proxy applies the policies to its client, whichever address the endpoint sees.
@@ -46,20 +44,14 @@ export function sourceForPolicies(
     return origin.kind === 'node' ? localSource(view, name, packet.destination) : null;
   if (!candidate.masquerade && origin.kind !== 'node') return null;
   // Unknown for some processes of the node in eBPF mode: one of its addresses.
-  return (
-    sourceSeenBehind(view, origin, map, packet, frontend, candidate) ??
-    map.node[familyOf(packet.destination) ?? 'ipv4']
-  );
+  return sourceSeenBehind(view, forwarded) ?? map.node[familyOf(packet.destination) ?? 'ipv4'];
 }
 
 function sourceBehindTables(
   view: ExplainView,
-  origin: Origin,
-  map: ServiceMap,
-  packet: Packet,
-  frontend: Frontend | null,
-  { endpoint, masquerade, hairpin }: VerdictCandidate,
+  { origin, map, packet, frontend, candidate }: ForwardedPacket,
 ): string | null {
+  const { endpoint, masquerade, hairpin } = candidate;
   const node = map.node.name;
   const mode = view.mode(node);
   if (mode && modeDiffers(mode, 'server-sees-node')) return localSource(view, node, endpoint.ip);

@@ -271,7 +271,7 @@ function forwarded(
   const ends = candidates.map((candidate, index): PolicyEnd => {
     const { ip: address, port } = candidate.endpoint;
     const node = owners[index]?.node ?? null;
-    const seenFrom = sourceForPolicies(view, origin, map, packet, frontend, candidate);
+    const seenFrom = sourceForPolicies(view, { origin, map, packet, frontend, candidate });
     return { address, port, node, seenFrom };
   });
   const policies = explainPolicies(view, origin, map, packet, ends);
@@ -302,7 +302,7 @@ function forwarded(
       nextHop: nextHop(view, map, endpoint.ip, node),
       arrival,
       clientSeen:
-        arrival === 'answered' ? sourceSeenBehind(view, origin, map, packet, frontend, candidate) : null,
+        arrival === 'answered' ? sourceSeenBehind(view, { origin, map, packet, frontend, candidate }) : null,
     };
   });
   const outcome = outcomeOf(
