@@ -3,6 +3,7 @@ import { connect as connectHttp2 } from 'node:http2';
 import { get as httpsGet } from 'node:https';
 import { connect } from 'node:net';
 import type { Container, Probe } from '../kube/types.ts';
+import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import { KubeletError } from './kubelet-error.ts';
 
@@ -65,7 +66,7 @@ function probeHttp(
   const host = action.host || target.address;
   const port = portNumber(action.port, target.container);
   const headers: Record<string, string> = {
-    'user-agent': 'kube-probe/1.33',
+    'user-agent': 'kube-probe/1.36',
     accept: '*/*',
     connection: 'close',
   };
@@ -98,7 +99,7 @@ function probeHttp(
         ok: false,
         message:
           error.name === 'TimeoutError' || error.name === 'AbortError'
-            ? `Get "http://${host}:${port}": no answer in ${timeoutMs} ms`
+            ? `Get "${secure ? 'https' : 'http'}://${hostPort({ ip: host, port })}${options.path}": no answer in ${timeoutMs} ms`
             : messageOf(error),
       });
     });
@@ -113,7 +114,7 @@ function probeTcp(host: string, port: number, timeoutMs: number): Promise<ProbeR
       resolve({ ok, message });
     };
     socket.setTimeout(timeoutMs, () =>
-      finish(false, `dial tcp ${host}:${port}: no answer in ${timeoutMs} ms`),
+      finish(false, `dial tcp ${hostPort({ ip: host, port })}: no answer in ${timeoutMs} ms`),
     );
     socket.on('connect', () => finish(true, ''));
     socket.on('error', (error) => finish(false, messageOf(error)));
@@ -133,9 +134,8 @@ function probeGrpc(
   const message =
     service.length > 0 ? Buffer.concat([Buffer.of(0x0a, service.length), service]) : Buffer.alloc(0);
   const frame = Buffer.concat([Buffer.of(0, 0, 0, 0, message.length), message]);
-  const host = target.address.includes(':') ? `[${target.address}]` : target.address;
   return new Promise((resolve) => {
-    const session = connectHttp2(`http://${host}:${action.port}`);
+    const session = connectHttp2(`http://${hostPort({ ip: target.address, port: action.port })}`);
     const finish = (ok: boolean, text: string) => {
       clearTimeout(timer);
       session.destroy();
