@@ -31,7 +31,7 @@ const OF_EVICTION = 'rejected for evicted pods';
 const NO_EVICTION = "the test bed's kubelets evict no pods (localStorageCapacityIsolation: false)";
 const DOCUMENT = join(import.meta.dirname, '..', 'docs', 'conformance.md');
 
-test(`the specs that have not passed yet in ${MODE} mode`, { skip }, async (t) => {
+test(`the specs that have not passed yet${MODE === '' ? '' : ` in ${MODE} mode`}`, { skip }, async (t) => {
   process.env['NODES'] = String(GROUP.nodes);
   const cluster = await startRealCluster();
   const output = mkdtempSync(join(tmpdir(), 'flt-e2e-'));

@@ -1,5 +1,6 @@
 import { request as httpsRequest } from 'node:https';
 import type { Duplex } from 'node:stream';
+import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import { at, listAt } from './object.ts';
 import { StatusError } from './status-error.ts';
@@ -24,7 +25,7 @@ export function createClusterDialer({ store, tls }: ClusterDialerOptions): Clust
   return {
     dial(host, port, node) {
       const through = tunnelOf(store, node);
-      const target = `${host.includes(':') ? `[${host}]` : host}:${port}`;
+      const target = hostPort({ ip: host, port });
       const refusal = (cause: string) =>
         new StatusError(
           503,

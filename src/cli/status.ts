@@ -9,6 +9,7 @@ import { createClient, readBody } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { type Credentials, httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
+import { hostPort } from '../lib/address.ts';
 import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import { defineCommand } from './command.ts';
@@ -96,7 +97,7 @@ export const command = defineCommand({
       problems.push(...serviceProblems(service, { slices, pods: allPods, leases }));
       const frontends = (service.spec?.ports ?? []).flatMap((port) => [
         ...(service.spec?.clusterIPs ?? []).map(
-          (ip) => `${ip.includes(':') ? `[${ip}]` : ip}:${port.port}/${port.protocol ?? 'TCP'}`,
+          (ip) => `${hostPort({ ip, port: port.port })}/${port.protocol ?? 'TCP'}`,
         ),
         ...(port.nodePort ? [`node:${port.nodePort}/${port.protocol ?? 'TCP'}`] : []),
       ]);

@@ -1,4 +1,5 @@
-import { describeServer, hostPort } from '../../kernel/ipvs/codec.ts';
+import { describeServer } from '../../kernel/ipvs/codec.ts';
+import { hostPort } from '../../lib/address.ts';
 import { formatVerdict, tableTitle } from '../../nft/print.ts';
 import type { Frontend, Packet } from '../../service/model.ts';
 import type { KernelStep } from '../dataplane.ts';
@@ -52,7 +53,7 @@ export function locateSteps(
       object: at(
         `chain redirect-from-${packet.sourceClass}, map ${redirectMap(keying, packet.sourceClass)}, element ${key}`,
       ),
-      effect: `redirected to ${hostPort({ address: ALIAS[family], port: taken.port })}, the persistent virtual server${taken.masquerade ? ', and masqueraded' : ''}`,
+      effect: `redirected to ${hostPort({ ip: ALIAS[family], port: taken.port })}, the persistent virtual server${taken.masquerade ? ', and masqueraded' : ''}`,
     });
   }
   const server = plan.servers.find(({ holder, server: { id } }) => {

@@ -1,12 +1,12 @@
 import {
   describeServer,
-  hostPort,
   type ServerId,
   type ShownRealServer,
   type VirtualServer,
 } from '../../kernel/ipvs/codec.ts';
 import type { IpvsBatch, IpvsConnection, IpvsRefusal } from '../../kernel/ipvs/connection.ts';
 import { FORWARDING } from '../../kernel/ipvs/constants.ts';
+import { hostPort } from '../../lib/address.ts';
 import { errorCode } from '../../lib/error-codes.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { FrontendKey } from '../../service/model.ts';
@@ -268,7 +268,8 @@ export class ServerTable {
       if (!found.has(key)) continue;
       const isSame = (a: RealState, b: ShownRealServer) =>
         a.weight === b.weight && b.forwarding === FORWARDING.masquerade;
-      const name = (_key: string, real: RealId) => `${nameOf(server)} real server ${hostPort(real)}`;
+      const name = (_key: string, real: RealId) =>
+        `${nameOf(server)} real server ${hostPort({ ip: real.address, port: real.port })}`;
       for (const drift of driftsBetween(byKey(reals), byKey(read(server.id)), name, isSame))
         drifts.push(drift);
     }

@@ -1,4 +1,4 @@
-import { addressBytes, FAMILY_NAMES, formatAddress, type IPFamily } from '../../lib/address.ts';
+import { addressBytes, FAMILY_NAMES, formatAddress, hostPort, type IPFamily } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import {
   type Attributes,
@@ -69,11 +69,7 @@ const PROTOCOL_NAME: Readonly<Record<number, string>> = { 6: 'TCP', 17: 'UDP', 1
 /** Returns a server's name in the notation of `ipvsadm -Ln`: "TCP 10.96.0.1:443", "FWM 4194305 IPv6". */
 export function describeServer(id: ServerId): string {
   if ('mark' in id) return `FWM ${id.mark}${id.family === 'ipv6' ? ' IPv6' : ''}`;
-  return `${PROTOCOL_NAME[id.protocol] ?? id.protocol} ${hostPort(id)}`;
-}
-
-export function hostPort({ address, port }: { readonly address: string; readonly port: number }): string {
-  return address.includes(':') ? `[${address}]:${port}` : `${address}:${port}`;
+  return `${PROTOCOL_NAME[id.protocol] ?? id.protocol} ${hostPort({ ip: id.address, port: id.port })}`;
 }
 
 /** Writes the identity of a server; with `server`, all attributes. */

@@ -1,3 +1,4 @@
+import { hostPort } from '../../lib/address.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { type GenericFamily, resolveGenericFamily } from '../genetlink.ts';
 import { errnoName } from '../libc.ts';
@@ -13,7 +14,6 @@ import type { NetnsRef } from '../netns.ts';
 import {
   checkedAddress,
   describeServer,
-  hostPort,
   type IpvsTimeouts,
   REAL_SERVER_AT,
   type RealServer,
@@ -129,7 +129,7 @@ export class IpvsBatch {
     if (!server) return 'a command';
     const real = readRealServer(payload, server.id.family);
     const verb = VERBS[bytes[at + MESSAGE_HEADER] ?? 0] ?? 'command';
-    return `${verb} ${real ? `real server ${hostPort(real)} of ` : ''}${describeServer(server.id)}`;
+    return `${verb} ${real ? `real server ${hostPort({ ip: real.address, port: real.port })} of ` : ''}${describeServer(server.id)}`;
   }
 
   #server(command: number, id: ServerId, server?: VirtualServer): void {
