@@ -174,6 +174,30 @@ describe('two clusters', () => {
       await second.down();
     }
   });
+
+  test('that are started at the same moment get their own ports and networks', async () => {
+    const { name, stateRoot } = reserveCluster();
+    const started = await Promise.allSettled(
+      ['a', 'b', 'c'].map((end) => startCluster(['-f', HELLO], { name: `${name}${end}`, stateRoot })),
+    );
+    const clusters = started.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+    try {
+      assert.deepEqual(
+        started.map((one) => (one.status === 'rejected' ? String(one.reason) : '')),
+        ['', '', ''],
+      );
+      const states = clusters.map((cluster) => cluster.state());
+      assert.equal(new Set(states.map(({ apiPort }) => apiPort)).size, 3);
+      assert.equal(new Set(states.flatMap(({ wireCidrs }) => wireCidrs)).size, 3);
+      for (const cluster of clusters) {
+        const counts = await cluster.request('client', 'http://hello', '--count', '30');
+        assert.deepEqual(counts.failures, {});
+      }
+    } finally {
+      for (const cluster of clusters) await cluster.fairlead('down');
+      rmSync(stateRoot, { recursive: true, force: true });
+    }
+  });
 });
 
 describe('up rejects invalid input with an explanation, and creates nothing', () => {

@@ -4,10 +4,16 @@ import { availableModes } from '../agent/dataplanes.ts';
 import { authorityName } from '../cluster/authority-name.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { findControlPlane } from '../cluster/control-plane-programs.ts';
-import { createCluster, freeApiPort, refuseLeftovers, resumeCluster } from '../cluster/creation.ts';
+import {
+  createCluster,
+  freeApiPort,
+  recordPlan,
+  refuseLeftovers,
+  resumeCluster,
+} from '../cluster/creation.ts';
 import { parsePools, poolsText } from '../cluster/load-balancer-pools.ts';
 import { type ManifestObject, type Manifests, readManifests } from '../cluster/manifests.ts';
-import { lockCluster } from '../cluster/name-lock.ts';
+import { lockCluster, planAlone } from '../cluster/name-lock.ts';
 import { occupiedNetworks } from '../cluster/occupied-networks.ts';
 import { DEFAULT_MAX_PODS, MAX_MAX_PODS, MAX_NODES, maxPodsOf, planCluster } from '../cluster/plan.ts';
 import type { Progress } from '../cluster/progress.ts';
@@ -218,7 +224,6 @@ async function startCluster(
 ): Promise<{ readonly state: ClusterState; readonly applied: readonly ManifestObject[] }> {
   requireKernel();
   refuseLeftovers(name);
-  checkPublishedPorts(publishedPorts, null);
   const folder = options['control-plane'];
   const request = {
     name,
@@ -235,16 +240,19 @@ async function startCluster(
     egress: options.egress,
     publishedPorts,
     realControlPlane: folder === null ? null : findControlPlane(folder),
-    apiPort: freeApiPort(publishedPorts.map(({ localPort }) => localPort)),
     proxy: {
       masqueradeAll: options['masquerade-all'],
       localDetection: !options['no-local-detection'],
     },
   };
-  const plan = planCluster(request, occupiedNetworks(), version, new Date());
+  const planned = await planAlone('fairlead up', () => {
+    checkPublishedPorts(publishedPorts, null);
+    const apiPort = freeApiPort(publishedPorts.map(({ localPort }) => localPort));
+    return recordPlan(planCluster({ ...request, apiPort }, occupiedNetworks(), version, new Date()));
+  });
   const interrupted = interruption();
   try {
-    const state = createCluster(plan, progress);
+    const state = createCluster(planned, progress);
     const ready = becomeReady(state, manifests, progress, options.timeout, interrupted.signal);
     return { state, applied: await Promise.race([ready, interrupted.promise]) };
   } catch (error) {

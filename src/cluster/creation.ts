@@ -24,10 +24,18 @@ import {
 
 const FIRST_API_PORT = 6443;
 
-/** Creates the namespaces, files and credentials of a planned cluster, and its supervisor, which then starts its processes. */
-export function createCluster(plan: ClusterState, progress: Progress): ClusterState {
+/** Records a plan, so that the plans of other clusters keep their distance from it. */
+export function recordPlan(plan: ClusterState): ClusterState {
   const planned = { ...plan, creator: identify(process.pid) };
   writeCluster(planned);
+  return planned;
+}
+
+/**
+ * Creates the namespaces, files and credentials of a cluster whose plan is recorded, and its supervisor, which then starts its
+ * processes.
+ */
+export function createCluster(planned: ClusterState, progress: Progress): ClusterState {
   // Processes start while the rest is being created.
   startSupervisor(planned);
   writeLauncher(planned);

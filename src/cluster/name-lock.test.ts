@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { eventually } from '../lib/testing/eventually.ts';
-import { connectToRole, lockCluster, takeRole } from './name-lock.ts';
+import { connectToRole, lockCluster, planAlone, takeRole } from './name-lock.ts';
 
 const unique = () => `t${randomBytes(4).toString('hex')}`;
 
@@ -59,4 +59,38 @@ test('messages reach the holder; lines that are too long or not JSON do not', as
 
 test('a role that was never taken has no holder', async () => {
   assert.equal(await connectToRole('up', unique()), null);
+});
+
+test('plans of several processes are made one after the other', async () => {
+  const program = `
+    const { planAlone } = await import(${JSON.stringify(join(import.meta.dirname, 'name-lock.ts'))});
+    await planAlone('test', () => {
+      const begun = process.hrtime.bigint();
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 30);
+      console.log(JSON.stringify([String(begun), String(process.hrtime.bigint())]));
+    });`;
+  const spans = await Promise.all(
+    [1, 2, 3].map(async () => {
+      const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      const [text] = (await once(child.stdout, 'data')) as [Buffer];
+      return (JSON.parse(String(text)) as string[]).map(BigInt);
+    }),
+  );
+  const sorted = spans.sort(([a = 0n], [b = 0n]) => (a < b ? -1 : 1)).flat();
+  assert.deepEqual(
+    sorted,
+    [...sorted].sort((a, b) => (a < b ? -1 : 1)),
+  );
+});
+
+test('a plan that fails does not hold up the next one', async () => {
+  await assert.rejects(
+    planAlone('test', () => {
+      throw new Error('no network is free');
+    }),
+    /no network is free/,
+  );
+  assert.equal(await planAlone('test', () => 7), 7);
 });

@@ -8,7 +8,7 @@ import { stateRoot } from './state.ts';
  * Exclusive roles for a cluster's name on this machine. Each is an abstract Unix socket (unix(7)): the kernel releases
  * it when its process ends for any reason, and no file remains.
  */
-export type Role = 'up' | 'supervisor';
+export type Role = 'up' | 'supervisor' | 'planner';
 
 /** A role that this process holds. */
 export interface HeldRole {
@@ -22,6 +22,12 @@ export interface RoleHolder {
   /** ISO time. */
   readonly since: string;
 }
+
+/** The role of the process that plans a cluster is one for all names; no name is empty. */
+const EVERY_CLUSTER = '';
+/** How long to wait for another process that plans a cluster, and how often to look: it takes milliseconds. */
+const PLANNER_MS = 30_000;
+const PLANNER_ROUND_MS = 5;
 
 /** A longer message is invalid: any user of this machine may connect. */
 const MAX_MESSAGE_BYTES = 4096;
@@ -96,6 +102,34 @@ export async function lockCluster(cluster: string, command: string): Promise<Hel
       `cluster ${cluster} is locked by "${theirs}" (process ${pid}, since ${since.slice(11, 19)} UTC)`,
       { op: command, code: 'locked', hint: `wait until it is ready, or stop it: kill ${pid}` },
     );
+  }
+}
+
+/**
+ * Calls `plan` while no other process plans a cluster, and returns its result: what it reads of the other clusters and records of
+ * its own cannot be planned twice, such as ports and networks. Throws FairleadError if another process does not finish.
+ */
+export async function planAlone<T>(command: string, plan: () => T): Promise<T> {
+  const deadline = performance.now() + PLANNER_MS;
+  for (;;) {
+    const held = await takeRole('planner', EVERY_CLUSTER, command);
+    if (held) {
+      try {
+        return plan();
+      } finally {
+        held.release();
+      }
+    }
+    if (performance.now() > deadline) {
+      const other = await connectToRole('planner', EVERY_CLUSTER);
+      other?.socket.destroy();
+      throw new FairleadError(`another process has been planning a cluster for ${PLANNER_MS / 1000} s`, {
+        op: command,
+        code: 'locked',
+        ...(other ? { hint: `if it hangs, stop it: kill ${other.holder.pid}` } : {}),
+      });
+    }
+    await new Promise((resolve) => setTimeout(resolve, PLANNER_ROUND_MS));
   }
 }
 

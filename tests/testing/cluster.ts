@@ -1,6 +1,6 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { closeSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { listenOnLoopback } from '../../src/cluster/loopback-listeners.ts';
@@ -155,7 +155,9 @@ export async function startCluster(
   const up = await fairlead('up', '--detach', '--name', name, ...real, ...args);
   if (up.status !== 0) {
     await fairlead('down', '--name', name);
-    rmSync(stateRoot, { recursive: true, force: true });
+    // Other clusters may share the folder.
+    const others = existsSync(stateRoot) ? readdirSync(stateRoot).filter((entry) => entry !== name) : [];
+    if (others.length === 0) rmSync(stateRoot, { recursive: true, force: true });
     throw new Error(`up failed:\n${up.error}`);
   }
   const kubeconfig = join(stateRoot, name, 'kubeconfig');
