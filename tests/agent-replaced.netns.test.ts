@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { after, before, test } from 'node:test';
 import { isRunning } from '../src/kernel/process-identity.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
-import { type Cluster, type Connection, HELLO, startCluster } from './testing/cluster.ts';
+import { type Cluster, HELLO, moreAnswers, startCluster } from './testing/cluster.ts';
 
 /**
  * The agent of a node in userspace mode, whose process accepts all connections to Services, is replaced as by a DaemonSet
@@ -25,12 +25,6 @@ const rules = () =>
     .sort();
 const IN_USERSPACE = ['table ip fairlead-userspace', 'table ip6 fairlead-userspace'];
 const IN_KERNEL = ['table ip fairlead', 'table ip6 fairlead'];
-
-/** Waits until a connection has been answered twice more: at least one of the requests was sent after the call. */
-async function moreAnswers(connection: Connection): Promise<void> {
-  const before = connection.answered();
-  await eventually(connection.answered, (count) => count >= before + 2);
-}
 
 test('userspace mode: no request fails and no open connection breaks while the agent is replaced', async (t) => {
   const node = cluster.state().nodes[0];

@@ -140,6 +140,18 @@ export function spawnFairlead(stateRoot: string, args: readonly string[]): Child
 export const REAL_CONTROL_PLANE = process.env['FAIRLEAD_CONTROL_PLANE'] || null;
 
 /**
+ * Waits for two more answers on a connection: at least one of the requests was sent after the call. Rejects if the connection
+ * broke.
+ */
+export async function moreAnswers(connection: Connection): Promise<void> {
+  const known = connection.answered();
+  await eventually(
+    () => connection.answered(),
+    (answered) => answered >= known + 2,
+  );
+}
+
+/**
  * Starts a cluster with these options of `up`; throws with the output if that fails. With the environment variable
  * FAIRLEAD_CONTROL_PLANE its control plane is the real one from this folder.
  */
