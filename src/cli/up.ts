@@ -245,19 +245,25 @@ async function startCluster(
       localDetection: !options['no-local-detection'],
     },
   };
-  const planned = await planAlone('fairlead up', () => {
+  const interrupted = interruption();
+  let isPlanned = false;
+  const makePlan = () => {
     checkPublishedPorts(publishedPorts, null);
     const apiPort = freeApiPort(publishedPorts.map(({ localPort }) => localPort));
-    return recordPlan(planCluster({ ...request, apiPort }, occupiedNetworks(), version, new Date()));
-  });
-  const interrupted = interruption();
+    const plan = planCluster({ ...request, apiPort }, occupiedNetworks(), version, new Date());
+    isPlanned = true;
+    return recordPlan(plan);
+  };
   try {
+    const planning = planAlone('fairlead up', makePlan, interrupted.signal);
+    const planned = await Promise.race([planning, interrupted.promise]);
     const state = createCluster(planned, progress);
     const ready = becomeReady(state, manifests, progress, options.timeout, interrupted.signal);
     return { state, applied: await Promise.race([ready, interrupted.promise]) };
   } catch (error) {
     // A cluster that is running but not ready is kept for inspection; anything else is removed.
-    if (!(error instanceof FairleadError) || error.code !== 'not-ready') await removeCluster(name);
+    if (isPlanned && (!(error instanceof FairleadError) || error.code !== 'not-ready'))
+      await removeCluster(name);
     throw error;
   } finally {
     interrupted.stop();

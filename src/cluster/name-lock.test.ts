@@ -94,3 +94,18 @@ test('a plan that fails does not hold up the next one', async () => {
   );
   assert.equal(await planAlone('test', () => 7), 7);
 });
+
+test('a process that waits for another one to plan can be interrupted, and plans nothing', async () => {
+  const held = await takeRole('planner', '', 'test');
+  assert.ok(held);
+  const stop = new AbortController();
+  let isPlanned = false;
+  const plan = () => {
+    isPlanned = true;
+  };
+  const waiting = planAlone('test', plan, stop.signal);
+  stop.abort(new Error('interrupted'));
+  await assert.rejects(waiting, /interrupted/);
+  held.release();
+  assert.equal(isPlanned, false);
+});

@@ -107,11 +107,13 @@ export async function lockCluster(cluster: string, command: string): Promise<Hel
 
 /**
  * Calls `plan` while no other process plans a cluster, and returns its result: what it reads of the other clusters and records of
- * its own cannot be planned twice, such as ports and networks. Throws FairleadError if another process does not finish.
+ * its own cannot be planned twice, such as ports and networks. Throws FairleadError if another process does not finish; rejects with
+ * the signal's reason if it aborts while this process waits.
  */
-export async function planAlone<T>(command: string, plan: () => T): Promise<T> {
+export async function planAlone<T>(command: string, plan: () => T, signal?: AbortSignal): Promise<T> {
   const deadline = performance.now() + PLANNER_MS;
   for (;;) {
+    signal?.throwIfAborted();
     const held = await takeRole('planner', EVERY_CLUSTER, command);
     if (held) {
       try {
