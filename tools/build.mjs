@@ -7,6 +7,7 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { IN_ONE_FILE } from '../src/cli/one-file-commands.ts';
+import { freshPath } from '../src/kernel/replace-file.ts';
 
 // A package has only the files of this build.
 const KEPT_MS = process.env.npm_lifecycle_event === 'prepack' ? 0 : 24 * 60 * 60 * 1000;
@@ -163,8 +164,7 @@ mkdirSync(outdir, { recursive: true });
 // The entry last: its time shows whether the bundle is up to date, and it names chunks that must exist.
 const isEntry = (file) => (basename(file.path) === 'fairlead.mjs' ? 1 : 0);
 for (const file of outputFiles.sort((a, b) => isEntry(a) - isEntry(b))) {
-  // Builds in different PID namespaces may have the same PID.
-  const fresh = `${file.path}.${process.pid}.${process.hrtime.bigint()}`;
+  const fresh = freshPath(file.path);
   writeFileSync(fresh, file.contents);
   renameSync(fresh, file.path);
 }

@@ -13,6 +13,7 @@ import { createRequire } from 'node:module';
 import { basename, dirname, join } from 'node:path';
 import { cachedDataVersionTag, setFlagsFromString } from 'node:v8';
 import { Script } from 'node:vm';
+import { freshPath } from '../kernel/replace-file.ts';
 import { hasCode } from '../lib/errors.ts';
 
 /** After this time a long-running process has compiled what a start needs; later, V8 drops functions that are no longer used. */
@@ -92,7 +93,7 @@ function keepLater(script: Script, path: string, prefix: string): void {
   const keep = () => {
     if (isKept) return;
     isKept = true;
-    const fresh = `${path}.${process.pid}.${process.hrtime.bigint()}`;
+    const fresh = freshPath(path);
     try {
       const code = bytecodeOf(script, tag);
       if (!code) return;

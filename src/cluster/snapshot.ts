@@ -11,6 +11,7 @@ import {
 } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { freshPath } from '../kernel/replace-file.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { ETCD } from './control-plane-programs.ts';
 import { type ClusterState, checkClusterName, clusterPaths, readSupervision, stateRoot } from './state.ts';
@@ -32,7 +33,7 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
   const { name } = state;
   const target = resolve(file);
   const copies = join(clusterPaths(name).root, COPIES);
-  const fresh = `${target}.${process.pid}.new`;
+  const fresh = freshPath(target);
   try {
     await copyDatabase(state, copies);
     // It contains keys: tar preserves the mode of an existing file.

@@ -6,6 +6,11 @@ export function readOptionalFile(path: string): string | null {
   return ifThere(() => readFileSync(path, 'utf8'), 'ENOENT');
 }
 
+/** Returns a file's bytes; null if the file does not exist. */
+export function readOptionalBytes(path: string): Buffer | null {
+  return ifThere(() => readFileSync(path), 'ENOENT');
+}
+
 /** Returns the names in a folder; none if the folder does not exist. */
 export function readOptionalFolder(path: string): string[] {
   return ifThere(() => readdirSync(path), 'ENOENT', 'ENOTDIR') ?? [];

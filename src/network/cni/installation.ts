@@ -1,5 +1,6 @@
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { replaceFile } from '../../kernel/replace-file.ts';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { isPluginProgram, pluginProgram } from './plugin-program.ts';
 
@@ -43,10 +44,11 @@ export function installCni({ binDir, confDir, socket, chained }: CniInstallation
   try {
     for (const folder of [binDir, confDir]) mkdirSync(folder, { recursive: true, mode: 0o755 });
     const program = pluginProgram(socket);
-    replace(join(binDir, CNI_TYPE), program, 0o755);
-    if (isOursOrMissing(join(binDir, LOOPBACK_TYPE))) replace(join(binDir, LOOPBACK_TYPE), program, 0o755);
+    replaceFile(join(binDir, CNI_TYPE), program, 0o755);
+    if (isOursOrMissing(join(binDir, LOOPBACK_TYPE)))
+      replaceFile(join(binDir, LOOPBACK_TYPE), program, 0o755);
     const list = `${JSON.stringify(conflist(chained), null, 2)}\n`;
-    replace(join(confDir, CONFLIST), Buffer.from(list), 0o644);
+    replaceFile(join(confDir, CONFLIST), list, 0o644);
   } catch (error) {
     if (error instanceof FairleadError) throw error;
     throw new FairleadError(`cannot install the CNI plugin: ${messageOf(error)}`, {
@@ -74,16 +76,4 @@ function isOursOrMissing(file: string): boolean {
     if (hasCode(error, 'ENOENT')) return true;
     throw error;
   }
-}
-
-function replace(file: string, content: Buffer, mode: number): void {
-  try {
-    if (readFileSync(file).equals(content)) return;
-  } catch (error) {
-    if (!hasCode(error, 'ENOENT')) throw error;
-  }
-  // A name that no runtime reads as a configuration (.conf, .conflist, .json).
-  const fresh = join(dirname(file), `.${CNI_TYPE}.${process.pid}`);
-  writeFileSync(fresh, content, { mode });
-  renameSync(fresh, file);
 }
