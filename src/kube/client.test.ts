@@ -8,6 +8,7 @@ import { test } from 'node:test';
 import { manualClock } from '../lib/clock.ts';
 import { ApiError, type Client, createClient, hasReason } from './client.ts';
 import { readKubeconfig } from './kubeconfig.ts';
+import { jsonAnswer } from './testing/json-answer.ts';
 import { httpTransport } from './transport.ts';
 import { RESOURCES } from './types.ts';
 
@@ -222,13 +223,7 @@ test('a request to an overloaded server is retried after the delay that it reque
       const body = busy
         ? { kind: 'Status', code: 429, reason: 'TooManyRequests' }
         : { metadata: { name: 'a' } };
-      return {
-        status: busy ? 429 : 200,
-        headers: busy ? { 'retry-after': '2' } : {},
-        body: (async function* () {
-          yield Buffer.from(JSON.stringify(body));
-        })(),
-      };
+      return jsonAnswer(busy ? 429 : 200, body, busy ? { 'retry-after': '2' } : {});
     },
     'tests/1',
     clock,

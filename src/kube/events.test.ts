@@ -4,6 +4,7 @@ import { manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
 import { createClient } from './client.ts';
 import { createEventRecorder } from './events.ts';
+import { jsonAnswer } from './testing/json-answer.ts';
 import type { Transport } from './transport.ts';
 import { type Event, RESOURCES } from './types.ts';
 
@@ -22,13 +23,7 @@ function eventServer(refuses: (name: string) => boolean = () => false) {
     if (isTaken) taken++;
     else stored.set(name, { ...known, ...sent });
     const answer = isTaken ? { kind: 'Status', code: 409, reason: 'AlreadyExists' } : stored.get(name);
-    return {
-      status: isTaken ? 409 : 200,
-      headers: {},
-      body: (async function* () {
-        yield Buffer.from(JSON.stringify(answer));
-      })(),
-    };
+    return jsonAnswer(isTaken ? 409 : 200, answer);
   };
   const clock = manualClock(1_700_000_000_123);
   const recorder = (host: string) =>

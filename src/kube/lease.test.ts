@@ -5,6 +5,7 @@ import { silentLogger } from '../lib/log.ts';
 import { type Client, createClient } from './client.ts';
 import { createEventRecorder } from './events.ts';
 import { holdLease, renewLease } from './lease.ts';
+import { jsonAnswer } from './testing/json-answer.ts';
 import type { Transport } from './transport.ts';
 import { RESOURCES } from './types.ts';
 
@@ -18,14 +19,8 @@ function miniature() {
   const objects = new Map<string, Stored>();
   let version = 0;
   const down = new Set<string>();
-  const answer = (status: number, body: object) => ({
-    status,
-    headers: {},
-    body: (async function* () {
-      yield Buffer.from(JSON.stringify(body));
-    })(),
-  });
-  const refuse = (status: number, reason: string) => answer(status, { kind: 'Status', code: status, reason });
+  const refuse = (status: number, reason: string) =>
+    jsonAnswer(status, { kind: 'Status', code: status, reason });
   const transport: Transport = async (request) => {
     if (down.has(request.headers['user-agent'] ?? '')) throw new Error('unreachable');
     const path = request.path.split('?')[0] ?? '';
@@ -34,7 +29,7 @@ function miniature() {
     const before = objects.get(key);
     switch (request.method) {
       case 'GET':
-        return before ? answer(200, before) : refuse(404, 'NotFound');
+        return before ? jsonAnswer(200, before) : refuse(404, 'NotFound');
       case 'POST':
         if (before) return refuse(409, 'AlreadyExists');
         break;
@@ -52,7 +47,7 @@ function miniature() {
       metadata: { ...before?.metadata, ...body?.metadata, resourceVersion: String(++version) },
     } as Stored;
     objects.set(key, stored);
-    return answer(200, stored);
+    return jsonAnswer(200, stored);
   };
   return { objects, down, client: (name: string): Client => createClient(transport, name) };
 }

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createClient } from '../kube/client.ts';
-import type { ApiResponse, Transport } from '../kube/transport.ts';
+import { jsonAnswer } from '../kube/testing/json-answer.ts';
+import type { Transport } from '../kube/transport.ts';
 import { manualClock } from '../lib/clock.ts';
-import type { Logger } from '../lib/log.ts';
-import { silentLogger } from '../lib/log.ts';
+import { type Logger, silentLogger } from '../lib/log.ts';
 import { eventually } from '../lib/testing/eventually.ts';
 import { followClusterPolicies } from './follow-cluster-policies.ts';
 
@@ -18,17 +18,11 @@ const POLICY = { metadata: { name: 'one', uid: 'u', resourceVersion: '4' }, spec
 /** An API server with the definition and one policy, which refuses lists of definitions as a test says. */
 function scene(refused: (path: string) => number | null) {
   const state = { refused, requests: [] as string[] };
-  const answer = (status: number, body: object): ApiResponse => ({
-    status,
-    headers: {},
-    body: (async function* () {
-      yield Buffer.from(JSON.stringify(body));
-    })(),
-  });
   const transport: Transport = async ({ path, signal }) => {
     state.requests.push(path);
     const status = state.refused(path);
-    if (status !== null) return answer(status, { kind: 'Status', code: status, message: `status ${status}` });
+    if (status !== null)
+      return jsonAnswer(status, { kind: 'Status', code: status, message: `status ${status}` });
     if (path.includes('watch=true')) {
       await new Promise((_, reject) => signal?.addEventListener('abort', () => reject(signal.reason)));
     }
@@ -38,7 +32,7 @@ function scene(refused: (path: string) => number | null) {
         ? [DEFINITION]
         : []
       : [POLICY];
-    return answer(200, { metadata: { resourceVersion: '5' }, items });
+    return jsonAnswer(200, { metadata: { resourceVersion: '5' }, items });
   };
   const warnings: string[] = [];
   const logger: Logger = { ...silentLogger, warn: (_: object, text?: string) => warnings.push(text ?? '') };

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createClient } from '../kube/client.ts';
+import { jsonAnswer } from '../kube/testing/json-answer.ts';
 import type { Transport } from '../kube/transport.ts';
 import { manualClock } from '../lib/clock.ts';
 import { createTokenSource } from './service-account-tokens.ts';
@@ -20,13 +21,7 @@ function scene({ grants }: { grants?: number } = {}) {
       token: `token ${requests.length}`,
       expirationTimestamp: new Date(expires).toISOString().replace('.000', ''),
     };
-    return {
-      status: 201,
-      headers: {},
-      body: (async function* () {
-        yield Buffer.from(JSON.stringify({ status }));
-      })(),
-    };
+    return jsonAnswer(201, { status });
   };
   const pod = {
     metadata: { name: 'a', namespace: 'n', uid: 'u' },

@@ -4,6 +4,7 @@ import { createClient } from '../client.ts';
 import { type Informer, type InformerOptions, startInformer } from '../informer.ts';
 import type { ApiRequest, ApiResponse } from '../transport.ts';
 import { type ConfigMap, RESOURCES } from '../types.ts';
+import { jsonAnswer } from './json-answer.ts';
 
 /** An API server with one kind that does what a test tells it: answers lists, and leaves watches open to be written to. */
 export interface Script {
@@ -31,13 +32,8 @@ export function script(): Script {
       const url = new URL(request.path, 'http://server');
       server.requests.push(url);
       const refusal = server.refuse ?? server.refusals.shift();
-      const answer = (status: number, body: object) => ({
-        status,
-        headers: {},
-        body: chunks([Buffer.from(JSON.stringify(body))]),
-      });
       if (refusal) {
-        return answer(refusal, {
+        return jsonAnswer(refusal, {
           kind: 'Status',
           code: refusal,
           reason: REASONS[refusal] ?? 'InternalError',
@@ -49,7 +45,7 @@ export function script(): Script {
         const from = Number(url.searchParams.get('continue') || 0);
         const more = from + limit < server.objects.length ? { continue: String(from + limit) } : {};
         const metadata = { resourceVersion: String(server.version), ...more };
-        return answer(200, { metadata, items: server.objects.slice(from, from + limit) });
+        return jsonAnswer(200, { metadata, items: server.objects.slice(from, from + limit) });
       }
       const stream = new TransformStream<Uint8Array, Uint8Array>();
       const writer = stream.writable.getWriter();
@@ -72,10 +68,6 @@ export function script(): Script {
     },
   };
   return server;
-}
-
-async function* chunks(list: readonly Uint8Array[]) {
-  yield* list;
 }
 
 export function map(name: string, version: number, uid = name, labels = {}): ConfigMap {
