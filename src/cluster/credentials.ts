@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { kubeconfigJson, kubeconfigText } from '../kube/kubeconfig-text.ts';
 import { ANNOUNCERS_GROUP } from '../kube/load-balancer.ts';
-import { addressAt, parseCidr } from '../lib/address.ts';
+import { addressAt, hostPort, parseCidr } from '../lib/address.ts';
 import {
   type CertificateAuthority,
   createAuthority,
@@ -120,7 +120,7 @@ function writeAnnouncer(state: ClusterState, node: NodeState, authority: Certifi
 /** Returns the URL of the API server for nodes. */
 function nodeServer(state: ClusterState): string {
   const [address = ''] = state.controlPlaneAddresses;
-  return `https://${address.includes(':') ? `[${address}]` : address}:${state.apiPort}`;
+  return `https://${hostPort({ ip: address, port: state.apiPort })}`;
 }
 
 const write = (file: string, text: string) => writeFileSync(file, text, { mode: 0o600 });

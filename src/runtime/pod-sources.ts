@@ -1,5 +1,6 @@
 import { type Client, hasReason } from '../kube/client.ts';
 import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
+import { hostPort } from '../lib/address.ts';
 import { boundVolume } from './claimed-volumes.ts';
 import type { EnvironmentSources } from './environment.ts';
 import { podHostname } from './name-resolution.ts';
@@ -102,15 +103,15 @@ function serviceLinks(services: readonly Service[]): Record<string, string> {
     const ports = spec?.ports ?? [];
     const [first] = ports;
     if (ip === '' || ip === 'None' || !first) continue;
-    const host = ip.includes(':') ? `[${ip}]` : ip;
     const prefix = variableName(metadata?.name ?? '');
     variables[`${prefix}_SERVICE_HOST`] = ip;
     variables[`${prefix}_SERVICE_PORT`] = String(first.port);
-    variables[`${prefix}_PORT`] = `${(first.protocol ?? 'TCP').toLowerCase()}://${host}:${first.port}`;
-    for (const { name, port, protocol = 'TCP' } of ports) {
+    variables[`${prefix}_PORT`] = portUrl(ip, first);
+    for (const one of ports) {
+      const { name, port, protocol = 'TCP' } = one;
       if (name) variables[`${prefix}_SERVICE_PORT_${variableName(name)}`] = String(port);
       const base = `${prefix}_PORT_${port}_${protocol}`;
-      variables[base] = `${protocol.toLowerCase()}://${host}:${port}`;
+      variables[base] = portUrl(ip, one);
       variables[`${base}_PROTO`] = protocol.toLowerCase();
       variables[`${base}_PORT`] = String(port);
       variables[`${base}_ADDR`] = ip;
@@ -119,6 +120,8 @@ function serviceLinks(services: readonly Service[]): Record<string, string> {
   return variables;
 }
 
+const portUrl = (ip: string, { port, protocol = 'TCP' }: { port: number; protocol?: string }) =>
+  `${protocol.toLowerCase()}://${hostPort({ ip, port })}`;
 const variableName = (name: string) => name.toUpperCase().replaceAll('-', '_');
 
 function referenced(pod: Pod): { configMaps: Set<string>; secrets: Set<string> } {
