@@ -51,7 +51,7 @@ const ROWS: Row[] = [
     wanted: { 'a-admin': ['pods', 'secrets'], 'b-edit': ['pods'], 'c-view': ['pods'] },
   },
   {
-    name: 'rules of a role that is no longer selected are removed',
+    name: 'a role loses the rules of roles that it no longer selects',
     roles: [role('view', { from: ['to-view'], rules: ['pods', 'nodes'] }), role('pods', { rules: ['pods'] })],
     wanted: { view: [] },
   },
