@@ -6,6 +6,7 @@ import { listenTcpIn, type NetnsRef, netnsPath, spawnInNetns } from '../kernel/n
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { PROXY_VARIABLES } from '../kube/proxy-environment.ts';
+import { withoutAuthorities } from '../kube/public-authorities.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { writtenJson } from '../lib/written-json.ts';
@@ -189,7 +190,7 @@ function launch(
     file: process.execPath,
     words: [...process.execArgv, ...flags, process.argv[1] ?? '', ...args],
     descriptors,
-    environment: { ...withoutProxies(process.env), ...environment },
+    environment: { ...withoutAuthorities(withoutProxies(process.env)), ...environment },
   });
 }
 

@@ -28,20 +28,31 @@ after(() => {
   rmSync(folder, { recursive: true });
 });
 
+const ANSWERS = { trusted: 'hello', unknown: 'UNABLE_TO_VERIFY_LEAF_SIGNATURE' };
 const CASES = [
-  { name: 'as the launcher starts it', flags: ['--use-openssl-ca'], extra: true, answer: 'hello' },
-  { name: 'without the flag', flags: [], extra: true, answer: 'hello' },
+  { name: 'as the launcher starts it', flags: ['--use-openssl-ca'], isLater: false, answer: 'trusted' },
+  { name: 'as a process of a local cluster', flags: ['--use-openssl-ca'], isLater: true, answer: 'trusted' },
+  { name: 'without the flag', flags: [], isLater: false, answer: 'trusted' },
+  { name: 'without the flag, in a local cluster', flags: [], isLater: true, answer: 'trusted' },
   {
     name: 'as the launcher starts it, and the server is signed by an unknown authority',
     flags: ['--use-openssl-ca'],
-    extra: false,
-    answer: 'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+    isLater: false,
+    answer: 'unknown',
   },
-];
+] as const;
 
-for (const { name, flags, extra, answer } of CASES)
+for (const { name, flags, isLater, answer } of CASES)
   test(`trusts public authorities and those of NODE_EXTRA_CA_CERTS: ${name}`, async () => {
     const module = join(import.meta.dirname, 'public-authorities.ts');
+    const given = answer === 'trusted' ? { NODE_EXTRA_CA_CERTS: authorityFile } : {};
+    const evaluate = [...flags, '--input-type=module', '--eval'];
+    const start = `import { execFileSync } from 'node:child_process';
+      import { withoutAuthorities } from ${JSON.stringify(module)};
+      const words = [...${JSON.stringify(evaluate)}, process.env.TEXT];
+      const env = withoutAuthorities({ ...process.env, SSL_CERT_FILE: '/none', SSL_CERT_DIR: '/none' });
+      if (env.NODE_EXTRA_CA_CERTS && process.execArgv.includes('--use-openssl-ca')) throw new Error('read too early');
+      execFileSync(process.execPath, words, { env, stdio: 'inherit' });`;
     const text = `import tls from 'node:tls';
       import { trustPublicAuthorities } from ${JSON.stringify(module)};
       trustPublicAuthorities();
@@ -51,8 +62,8 @@ for (const { name, flags, extra, answer } of CASES)
       const answer = await fetch(${JSON.stringify(url)}).then((one) => one.text(), (error) => error.cause.code);
       console.log(missing.length === 0 ? 'public' : 'not public', answer);`;
     const { NODE_EXTRA_CA_CERTS: _, ...environment } = process.env;
-    const { stdout } = await exec(process.execPath, [...flags, '--input-type=module', '--eval', text], {
-      env: { ...environment, ...(extra ? { NODE_EXTRA_CA_CERTS: authorityFile } : {}) },
+    const { stdout } = await exec(process.execPath, [...evaluate, isLater ? start : text], {
+      env: { ...environment, ...given, TEXT: text },
     });
-    assert.equal(stdout, `public ${answer}\n`);
+    assert.equal(stdout, `public ${ANSWERS[answer]}\n`);
   });
