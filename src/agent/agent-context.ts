@@ -44,6 +44,8 @@ export interface AgentContext extends AgentOptions {
   /** Milliseconds of the clock. */
   readonly startedAt: number;
   readonly configuration: AgentConfiguration;
+  /** Whether connection tracking had no entries when the agent started. */
+  readonly startsUntracked: boolean;
   readonly client: Client;
   /** The client with the right to the Leases of announced addresses, which a node's identity does not have. */
   readonly announcer: Client;

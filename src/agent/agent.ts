@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Gauge, Registry } from 'prom-client';
+import { readSysctl } from '../kernel/sysctl.ts';
 import { type Client, createClient } from '../kube/client.ts';
 import { createEventRecorder, type EventType } from '../kube/events.ts';
 import { follow, type Informer } from '../kube/informer.ts';
@@ -60,6 +61,7 @@ export interface Agent {
 export async function startAgent(configuration: AgentConfiguration, options: AgentOptions): Promise<Agent> {
   const { clock, random, logger, signal } = options;
   const startedAt = clock.now();
+  const startsUntracked = Number(readSysctl('net.netfilter.nf_conntrack_count') ?? 0) === 0;
   for (const warning of configuration.warnings) logger.warn({}, warning);
   const registry = new Registry();
   const requests = createProcessMetrics(registry, options.version);
@@ -107,6 +109,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     ...options,
     startedAt,
     configuration,
+    startsUntracked,
     client,
     announcer: announcer === null ? client : connect(announcer),
     registry,

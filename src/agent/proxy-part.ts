@@ -189,6 +189,7 @@ export async function startProxyPart(
     logger,
     clock,
     isListener: (at) => proxy.isListener(at),
+    startsEmpty: context.startsUntracked,
     translates: () => modes.mode !== 'ebpf',
     onPass: ({ family, durationMs, deleted }) => metrics.conntrackPass(family, durationMs / 1000, deleted),
   });

@@ -73,10 +73,10 @@ function suite(mode: TranslatingMode): void {
       ];
     });
 
-  async function start(map: ServiceMap): Promise<void> {
+  async function start(map: ServiceMap, by = reconciler): Promise<void> {
     await dataplane.sync(map);
-    reconciler.sync(map);
-    await reconciler.settled();
+    by.sync(map);
+    await by.settled();
   }
   async function turnInto(before: ServiceMap, after: ServiceMap): Promise<void> {
     const change = changeBetween(before, after);
@@ -155,19 +155,25 @@ function suite(mode: TranslatingMode): void {
       dataplane = next;
     });
 
-    test(`${family}: a flow opened before its Service existed reaches the Service`, async () => {
-      await start(serviceMap(dns('pod1')));
-      // Without rules the packet leaves untranslated, which connection tracking records.
-      await dataplane.remove();
-      topology.run('node', 'nft', 'add table inet tracking');
-      topology.run('node', 'nft', 'add chain inet tracking c { type filter hook forward priority 0; }');
-      topology.run('node', 'nft', 'add rule inet tracking c ct state established counter');
-      closers.push(() => void topology.run('node', 'nft', 'delete table inet tracking'));
-      const { ask } = await client('pod3', CLUSTER_IP[family], PORT);
-      assert.notEqual(await ask(), 'pod1');
-      await start(serviceMap(dns('pod1')));
-      assert.equal(await ask(), 'pod1');
-    });
+    for (const startsEmpty of [false, true]) {
+      const where = startsEmpty ? ' on a node that has just started' : '';
+      test(`${family}: a flow opened before its Service existed reaches the Service${where}`, async () => {
+        await start(serviceMap(dns('pod1')));
+        // Without rules the packet leaves untranslated, which connection tracking records.
+        await dataplane.remove();
+        topology.run('node', 'nft', 'add table inet tracking');
+        topology.run('node', 'nft', 'add chain inet tracking c { type filter hook forward priority 0; }');
+        topology.run('node', 'nft', 'add rule inet tracking c ct state established counter');
+        closers.push(() => void topology.run('node', 'nft', 'delete table inet tracking'));
+        const netns = topology.namespace('node');
+        const first = createConntrackReconciler({ families: FAMILIES, netns, startsEmpty });
+        closers.push(() => void first.close());
+        const { ask } = await client('pod3', CLUSTER_IP[family], PORT);
+        assert.notEqual(await ask(), 'pod1');
+        await start(serviceMap(dns('pod1')), first);
+        assert.equal(await ask(), 'pod1');
+      });
+    }
 
     test(`${family}: flows that belong to no Service are kept`, async () => {
       const one = serviceMap(dns('pod1'));

@@ -16,6 +16,8 @@ import { createServingIndex, isTranslated } from './serving-index.ts';
 export interface ConntrackOptions extends Pick<DataplaneOptions, 'families' | 'netns' | 'logger' | 'clock'> {
   /** `Dataplane.isListener` of the modes in use. Default: none has listeners. */
   readonly isListener?: (at: SocketAddress) => boolean;
+  /** Whether nothing was tracked shortly before the first programming, as on a node that has just been made. Default: no. */
+  readonly startsEmpty?: boolean;
   /** Whether the mode in use translates flows in connection tracking. Default: it does. */
   readonly translates?: () => boolean;
   /** Called after each pass over a family's table. For metrics. */
@@ -62,6 +64,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   const translates = options.translates ?? (() => true);
   const connection = new ConntrackConnection(netns);
   const index = createServingIndex();
+  let isEmpty = options.startsEmpty ?? false;
   let cancel: (() => void) | null = null;
   let dueAgain = false;
   /** Whether there may be flows that a mode has translated: without them, a change leaves no stale entries. */
@@ -176,7 +179,10 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     sync(map) {
       index.reset(map);
       mayBeTranslated = true;
-      schedule(0, true);
+      // Each pass walks the table of all namespaces. The moments until the first programming are for the second pass.
+      if (isEmpty) schedule(AGAIN_MS, false);
+      else schedule(0, true);
+      isEmpty = false;
     },
 
     apply(change) {
