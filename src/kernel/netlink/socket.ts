@@ -85,13 +85,20 @@ export interface NetlinkOptions {
   readonly filter?: readonly FilterInstruction[];
 }
 
+const RECEIVE_BYTES = 256 * 1024;
+let received: Uint8Array | undefined;
+/** Returns the buffer of all sockets of this thread: most sockets live for one request, and 256 KiB are 64 pages to clear. */
+const receiveBuffer = (): Uint8Array => {
+  received ??= new Uint8Array(RECEIVE_BYTES);
+  return received;
+};
+
 /**
  * A netlink socket. Requests are synchronous: the kernel has queued its replies before send() returns, so a
  * request and its reply take microseconds; only large batches are sent by a thread.
  */
 export class NetlinkSocket {
   readonly #fd: number;
-  readonly #buffer = new Uint8Array(256 * 1024);
   #sequence: number;
   #poll: Poll | null = null;
   #read: (max: number) => void = () => {};
@@ -259,8 +266,9 @@ export class NetlinkSocket {
   }
 
   #drain(max: number, onMessage: (message: NetlinkMessage) => void, onOverrun: () => void): void {
+    const buffer = receiveBuffer();
     for (let reads = 0; reads < max && !this.#closed; reads++) {
-      const length = libc().recv(this.#fd, this.#buffer, this.#buffer.length, MSG_DONTWAIT);
+      const length = libc().recv(this.#fd, buffer, buffer.length, MSG_DONTWAIT);
       if (length < 0) {
         const code = errnoName(libc().errno());
         if (code === 'ENOBUFS') {
@@ -270,7 +278,8 @@ export class NetlinkSocket {
         if (code === 'EAGAIN' || code === 'EINTR') return;
         throw systemError('read netlink events');
       }
-      for (const message of parseMessages(this.#buffer.subarray(0, length))) {
+      // All at once: a handler may read from another socket.
+      for (const message of [...parseMessages(buffer.subarray(0, length))]) {
         if (!this.#closed) onMessage(message);
       }
     }
@@ -325,8 +334,9 @@ export class NetlinkSocket {
     const refusals: NetlinkRefusal[] = [];
     let interrupted = false;
     let ended = false;
+    const buffer = receiveBuffer();
     for (;;) {
-      const length = libc().recv(this.#fd, this.#buffer, this.#buffer.length, MSG_TRUNC | MSG_DONTWAIT);
+      const length = libc().recv(this.#fd, buffer, buffer.length, MSG_TRUNC | MSG_DONTWAIT);
       if (length < 0) {
         const code = errnoName(libc().errno());
         if (code === 'EAGAIN') break;
@@ -334,8 +344,8 @@ export class NetlinkSocket {
         if (code === 'EINTR' || code === 'ENOBUFS') continue;
         throw systemError('read netlink reply');
       }
-      if (length > this.#buffer.length) throw errnoError(EMSGSIZE, 'read netlink reply', `${length} bytes`);
-      for (const message of parseMessages(this.#buffer.subarray(0, length))) {
+      if (length > buffer.length) throw errnoError(EMSGSIZE, 'read netlink reply', `${length} bytes`);
+      for (const message of parseMessages(buffer.subarray(0, length))) {
         interrupted ||= (message.flags & NLM_F_DUMP_INTR) !== 0;
         const errno = endOf(message);
         if (errno === null) {
