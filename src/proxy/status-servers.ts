@@ -204,7 +204,8 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
       options.logger.warn({ address: bind }, `${field}: ${messageOf(error)}; trying again`);
       cancelRetry = options.clock.after(RETRY_MS, open);
     });
-    server.listen({ host, port });
+    // Without a host, Node.js listens on :: as well, but does not compile its pattern of IPv6 addresses, which takes 5 ms.
+    server.listen(host === '::' ? { port } : { host, port });
   };
   open();
   return () => {
