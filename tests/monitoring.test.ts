@@ -7,7 +7,7 @@ import { Registry } from 'prom-client';
 import { parse } from 'yaml';
 import { createDnsMetrics } from '../src/dns/metrics.ts';
 import { systemClock } from '../src/lib/clock.ts';
-import { createProcessMetrics } from '../src/proxy/process-metrics.ts';
+import { createProcessMetrics, registerProcessFigures } from '../src/proxy/process-metrics.ts';
 import { createProxyMetrics } from '../src/proxy/proxy-metrics.ts';
 
 const root = join(import.meta.dirname, '..');
@@ -31,6 +31,7 @@ function createMetrics(): Registry {
   });
   createDnsMetrics(registry);
   createProcessMetrics(registry, 'v1.36.0');
+  registerProcessFigures(registry);
   return registry;
 }
 

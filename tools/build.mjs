@@ -24,6 +24,8 @@ const UNUSED_PARTS = [
   // It asks for its callers for a transport only: V8 then finds the lines of the whole bundle, 5 ms.
   [/\/pino\//, /^\.\/(lib\/)?(transport|caller)$|^(sonic-boom|on-exit-leak-free|worker_threads)$/],
 ];
+/** A function of a package, which is loaded when it is first called: it needs two modules of Node.js. */
+const LATE_FUNCTION = 'prom-client/lib/defaultMetrics';
 const lazy = {
   name: 'lazy',
   setup({ onResolve, onLoad }) {
@@ -61,6 +63,15 @@ const lazy = {
         ? { path, namespace: 'unused' }
         : null,
     );
+    onResolve({ filter: /^\.\/lib\/defaultMetrics$/ }, ({ path, resolveDir }) =>
+      join(resolveDir, path).endsWith(`/${LATE_FUNCTION}`)
+        ? { path: LATE_FUNCTION, namespace: 'late' }
+        : null,
+    );
+    onLoad({ filter: /.*/, namespace: 'late' }, ({ path }) => ({
+      contents: `module.exports = (...given) => require(${JSON.stringify(path)})(...given);`,
+      resolveDir: root,
+    }));
     onLoad({ filter: /.*/, namespace: 'unused' }, () => ({ contents: 'module.exports = function () {};' }));
   },
 };

@@ -5,7 +5,12 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { Registry } from 'prom-client';
 import { httpTransport } from '../kube/transport.ts';
-import { addressSpaceLimit, createProcessMetrics, ipCounter } from './process-metrics.ts';
+import {
+  addressSpaceLimit,
+  createProcessMetrics,
+  ipCounter,
+  registerProcessFigures,
+} from './process-metrics.ts';
 
 const NETSTAT = 'TcpExt: A B\nTcpExt: 1 2\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 3 400 500\n';
 
@@ -80,7 +85,7 @@ for (const { name, method, path, body, code, received } of ROWS) {
 
 test('an idle process is not woken to measure its event loop: each scrape measures it', async () => {
   const registry = new Registry();
-  createProcessMetrics(registry, 'v1.36.0+fairlead.0.1.0');
+  registerProcessFigures(registry);
   const names = registry.getMetricsAsArray().map(({ name }) => name);
   assert.deepEqual(
     names.filter((name) => name.startsWith('nodejs_eventloop_lag')),
@@ -91,4 +96,13 @@ test('an idle process is not woken to measure its event loop: each scrape measur
   await new Promise((resolve) => setImmediate(resolve));
   const [lag] = (await registry.getSingleMetric('nodejs_eventloop_lag_seconds')?.get())?.values ?? [];
   assert.ok(lag && lag.value > 0);
+});
+
+test('processor time is that since the start of the process, however late the first scrape is', async () => {
+  const registry = new Registry();
+  const { user, system } = process.cpuUsage();
+  registerProcessFigures(registry);
+  registerProcessFigures(registry);
+  const [seconds] = (await registry.getSingleMetric('process_cpu_seconds_total')?.get())?.values ?? [];
+  assert.ok(seconds && seconds.value >= (user + system) / 1e6, `${seconds?.value} s`);
 });

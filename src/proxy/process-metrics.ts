@@ -11,18 +11,38 @@ const NEVER_MS = 2 ** 31 - 1;
 /** The results of that timer; nodejs_eventloop_lag_seconds is measured by each scrape. */
 const LAG_PARTS = ['min', 'max', 'mean', 'stddev', 'p50', 'p90', 'p99'];
 
+/** prom-client counts from the registration, the kernel from the start of the process. */
+const PROCESSOR_TIMES = {
+  process_cpu_user_seconds_total: ({ user }: NodeJS.CpuUsage) => user,
+  process_cpu_system_seconds_total: ({ system }: NodeJS.CpuUsage) => system,
+  process_cpu_seconds_total: ({ user, system }: NodeJS.CpuUsage) => user + system,
+};
+
 /**
- * Registers the metrics of every Kubernetes component: process_*, nodejs_*, kubernetes_build_info and
- * rest_client_*. `version` is "v1.36.0+fairlead.0.1.0".
+ * Registers process_* and nodejs_*, unless they are registered: call it before each scrape. The modules that they load take 5 ms
+ * of a start.
+ */
+export function registerProcessFigures(registry: Registry): void {
+  if (registry.getSingleMetric('process_cpu_seconds_total')) return;
+  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
+  const used = process.cpuUsage();
+  for (const [name, microseconds] of Object.entries(PROCESSOR_TIMES)) {
+    const counter = registry.getSingleMetric(name);
+    if (counter instanceof Counter) counter.inc(microseconds(used) / 1e6);
+  }
+  for (const part of LAG_PARTS) registry.removeSingleMetric(`nodejs_eventloop_lag_${part}_seconds`);
+  registerKernelFigures([registry]);
+}
+
+/**
+ * Registers the metrics of every Kubernetes component: kubernetes_build_info and rest_client_*. `version` is
+ * "v1.36.0+fairlead.0.1.0".
  */
 export function createProcessMetrics(
   registry: Registry,
   version: string,
 ): Required<Pick<TransportOptions, 'onAnswer' | 'onBody'>> {
   const registers = [registry];
-  collectDefaultMetrics({ register: registry, eventLoopMonitoringPrecision: NEVER_MS });
-  for (const part of LAG_PARTS) registry.removeSingleMetric(`nodejs_eventloop_lag_${part}_seconds`);
-  registerKernelFigures(registers);
   const [major = '', minor = ''] = version.replace(/^v/, '').split('.');
   new Gauge({
     name: 'kubernetes_build_info',

@@ -7,6 +7,7 @@ import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { type ZpageSource, zpage } from '../lib/zpages.ts';
+import { registerProcessFigures } from './process-metrics.ts';
 import type { ProxyMetrics } from './proxy-metrics.ts';
 
 export interface StatusOptions {
@@ -139,6 +140,7 @@ async function metricsAnswer(
 ): Promise<Answer> {
   switch (path) {
     case '/metrics':
+      registerProcessFigures(options.registry);
       return { code: 200, type: options.registry.contentType, body: await options.registry.metrics() };
     case '/healthz':
       return text(200, 'ok');
