@@ -83,10 +83,16 @@ export interface ApiServer {
   close(): Promise<void>;
 }
 
+/** After a start, for which a cluster waits. */
+const RESERVE_AFTER_MS = 2000;
+
 /** Opens the store and prepares to serve; does not listen yet. */
 export function createApiServer(options: ApiServerOptions): ApiServer {
   const { clock, random, logger } = options;
-  const store = new Store(options.dataFile);
+  let cancelReserve = () => {};
+  const store = new Store(options.dataFile, (reserve) => {
+    cancelReserve = clock.after(RESERVE_AFTER_MS, reserve);
+  });
   const schema = createCustomSchemas(options.schema);
   const addressKind = storedKind(IP_ADDRESSES);
   const addresses = new ClusterAddresses({
@@ -244,6 +250,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     },
     async close() {
       closing.abort();
+      cancelReserve();
       endAddresses();
       endExpiry();
       endListExpiry();

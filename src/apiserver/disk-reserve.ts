@@ -24,8 +24,11 @@ const STEP_BYTES = 256 * 1024;
 const MARGIN_BYTES = 1024 * 1024;
 const MIB = 1024 * 1024;
 
-/** Opens or creates the file that reserves the space; on a full disk it may be shorter. */
-export function openDiskReserve(file: string, bytes = RESERVE_BYTES): DiskReserve {
+/**
+ * Opens or creates the file that reserves the space; on a full disk it may be shorter. `fillLater` is given what writes it, which
+ * takes a slow disk long enough to delay a start; until then, it is enough if the disk has room.
+ */
+export function openDiskReserve(file: string, fillLater: (fill: () => void) => void): DiskReserve {
   // Written zeros allocate blocks; extending the file alone does not.
   const zeros = Buffer.alloc(STEP_BYTES);
   const folder = dirname(file);
@@ -35,13 +38,16 @@ export function openDiskReserve(file: string, bytes = RESERVE_BYTES): DiskReserv
     const { bavail, bsize } = statfsSync(folder);
     return bavail * bsize;
   };
-  const hasRoom = () => free() >= bytes - size + MARGIN_BYTES;
+  const hasRoom = () => free() >= RESERVE_BYTES - size + MARGIN_BYTES;
+  let isAwaited = true;
+  let isClosed = false;
   const refill = () => {
-    if (size >= bytes) return true;
+    if (size >= RESERVE_BYTES) return true;
     if (!hasRoom()) return false;
+    if (isAwaited) return true;
     const earlier = size;
     try {
-      while (size < bytes) size += writeSync(fd, zeros, 0, Math.min(STEP_BYTES, bytes - size));
+      while (size < RESERVE_BYTES) size += writeSync(fd, zeros, 0, Math.min(STEP_BYTES, RESERVE_BYTES - size));
       fsyncSync(fd);
       return true;
     } catch (error) {
@@ -51,7 +57,15 @@ export function openDiskReserve(file: string, bytes = RESERVE_BYTES): DiskReserv
       return false;
     }
   };
-  refill();
+  fillLater(() => {
+    isAwaited = false;
+    if (isClosed) return;
+    try {
+      refill();
+    } catch {
+      // The next write tries again, and reports why it fails.
+    }
+  });
   return {
     release() {
       if (size === 0) return false;
@@ -65,6 +79,9 @@ export function openDiskReserve(file: string, bytes = RESERVE_BYTES): DiskReserv
       const { blocks, bsize } = statfsSync(folder);
       return `${Math.floor(free() / MIB)} MiB of ${Math.floor((blocks * bsize) / MIB)} MiB free`;
     },
-    close: () => closeSync(fd),
+    close() {
+      isClosed = true;
+      closeSync(fd);
+    },
   };
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, statfsSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
@@ -101,4 +101,23 @@ test('after space is freed on the disk, writes succeed without a restart', () =>
   execFileSync('mount', ['-o', 'remount,size=64m', folder]);
   put('more', 1_000_000);
   assert.equal(store.problem(), null);
+});
+
+test('before space is reserved, as at a start, writes succeed while the disk has room for it', () => {
+  let reserve = () => {};
+  const file = join(folder, 'late.db');
+  const late = new Store(file, (run) => {
+    reserve = run;
+  });
+  const write = () => late.put('c', 'n/late', object('late', 10));
+  write();
+  assert.equal(statSync(`${file}.reserve`).size, 0);
+  const filler = fillWithFile();
+  assert.throws(write, { code: 507 });
+  rmSync(filler);
+  write();
+  reserve();
+  assert.ok(statSync(`${file}.reserve`).size > 0);
+  late.close();
+  reserve();
 });

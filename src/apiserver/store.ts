@@ -67,8 +67,8 @@ export class Store {
   /** Lists of earlier versions are no longer available. */
   #oldestList = 0;
 
-  /** `file`: path of the database, or ":memory:". */
-  constructor(file: string) {
+  /** `file`: path of the database, or ":memory:"; `later`: when the space for deletions is reserved. */
+  constructor(file: string, later: (reserve: () => void) => void = (reserve) => reserve()) {
     this.#file = file;
     this.#database = new DatabaseSync(file, { timeout: LOCK_MS });
     // WAL with NORMAL survives the death of the process without a flush per write (sqlite.org/wal.html). With exclusive
@@ -95,7 +95,7 @@ export class Store {
       this.#collection(collection).set(key, { collection, key, version, json, object: JSON.parse(json) });
     }
     this.#compacted = this.#version;
-    this.#reserve = file === IN_MEMORY ? null : openDiskReserve(`${file}.reserve`);
+    this.#reserve = file === IN_MEMORY ? null : openDiskReserve(`${file}.reserve`, later);
   }
 
   /** The version of the last change: reported by lists, start of watches. */
