@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { type Deployment, RESOURCES } from '../src/kube/types.ts';
+import { type Deployment, type KubeObject, RESOURCES } from '../src/kube/types.ts';
 import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
 
 const labels = { app: 'web' };
@@ -295,6 +295,30 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     );
     assert.deepEqual((await plane.client.list(RESOURCES.pods, { labelSelector: 'app=web' })).items, []);
     assert.deepEqual((await plane.client.list(RESOURCES.replicaSets)).items, []);
+  });
+
+  test('an object whose owner does not exist is deleted when the owner\'s kind is installed', async () => {
+    const names = { plural: 'owners', kind: 'Owner' };
+    const schema = { openAPIV3Schema: { type: 'object' } };
+    await plane.client.create(RESOURCES.configMaps, {
+      metadata: {
+        name: 'owned',
+        namespace: 'default',
+        ownerReferences: [{ apiVersion: 'example.com/v1', kind: 'Owner', name: 'gone', uid: 'none' }],
+      },
+    });
+    const isThere = (maps: readonly KubeObject[]) => maps.some(({ metadata }) => metadata?.name === 'owned');
+    await plane.until(RESOURCES.configMaps, 'the dependent', (maps) => isThere(maps) || undefined);
+    await plane.client.request('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', {
+      apiVersion: 'apiextensions.k8s.io/v1',
+      kind: 'CustomResourceDefinition',
+      metadata: { name: 'owners.example.com' },
+      spec: {
+        ...{ group: 'example.com', scope: 'Namespaced', names },
+        versions: [{ name: 'v1', served: true, storage: true, schema }],
+      },
+    });
+    await plane.until(RESOURCES.configMaps, 'no dependent', (maps) => !isThere(maps) || undefined);
   });
 
   test('an orphaned ReplicaSet stays and is adopted again', async () => {

@@ -49,6 +49,8 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
   const kinds = new Map<string, Tracked>();
   const kindKey = (apiVersion: string, kind: string) =>
     `${apiVersion.includes('/') ? apiVersion.split('/')[0] : ''}/${kind}`;
+  /** Objects to look at when an owner's kind is followed, by this kind: as those of `queue`. */
+  const awaiting = new Map<string, Set<string>>();
   const BY_OWNER = 'owner';
   const dependentsOf = (uid: string) =>
     followed
@@ -159,32 +161,46 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
       { ...(object.metadata?.namespace ? { namespace: object.metadata.namespace } : {}), signal },
     );
   };
-  const add = (cache: Cache<KubeObject>, object: KubeObject) => {
-    queue.add(`${kindKey(apiVersionOf(cache.resource), cache.resource.kind)} ${keyOf(object)}`);
-  };
-  const needsLook = (object: KubeObject) => {
+  const idOf = ({ resource }: Cache<KubeObject>, object: KubeObject) =>
+    `${kindKey(apiVersionOf(resource), resource.kind)} ${keyOf(object)}`;
+  const add = (cache: Cache<KubeObject>, object: KubeObject) => queue.add(idOf(cache, object));
+  const look = (cache: Cache<KubeObject>, object: KubeObject) => {
     const { deletionTimestamp, finalizers = [], ownerReferences = [] } = object.metadata ?? {};
-    if (deletionTimestamp !== undefined)
-      return finalizers.includes(FOREGROUND) || finalizers.includes(ORPHAN);
-    return ownerReferences.some((owner) => {
+    if (deletionTimestamp !== undefined) {
+      if (finalizers.includes(FOREGROUND) || finalizers.includes(ORPHAN)) add(cache, object);
+      return;
+    }
+    for (const owner of ownerReferences) {
       const { kind, object: found } = find(owner, object.metadata?.namespace);
-      return kind !== undefined && (found?.metadata?.uid !== owner.uid || isWaiting(found));
-    });
+      if (kind) {
+        if (found?.metadata?.uid !== owner.uid || isWaiting(found)) add(cache, object);
+        continue;
+      }
+      const name = kindKey(owner.apiVersion, owner.kind);
+      const objects = awaiting.get(name) ?? new Set();
+      awaiting.set(name, objects.add(idOf(cache, object)));
+    }
   };
   const isWaiting = (object: KubeObject) =>
     object.metadata?.deletionTimestamp !== undefined &&
     (object.metadata.finalizers ?? []).includes(FOREGROUND);
   followed.handle((cache) => {
     const { resource, informer } = cache;
-    kinds.set(kindKey(apiVersionOf(resource), resource.kind), { cache, resource });
+    const name = kindKey(apiVersionOf(resource), resource.kind);
+    kinds.set(name, { cache, resource });
+    const dependents = awaiting.get(name) ?? new Set();
+    awaiting.delete(name);
+    // A kind that is no longer served meanwhile is awaited again at the objects' next change.
+    informer.synced.then(
+      () => {
+        for (const id of dependents) queue.add(id);
+      },
+      () => {},
+    );
     informer.addIndex(BY_OWNER, (object) => (object.metadata?.ownerReferences ?? []).map(({ uid }) => uid));
     informer.handle({
-      onAdd(object) {
-        if (needsLook(object)) add(cache, object);
-      },
-      onUpdate(object) {
-        if (needsLook(object)) add(cache, object);
-      },
+      onAdd: (object) => look(cache, object),
+      onUpdate: (object) => look(cache, object),
       onDelete(object) {
         for (const { cache: theirs, object: dependent } of dependentsOf(object.metadata?.uid ?? '')) {
           add(theirs, dependent);
