@@ -24,10 +24,12 @@ const DEFINITIONS: Resource = {
 const IGNORED_KINDS = new Set(['events']);
 /** Kinds of other API servers appear without an event. */
 const REDISCOVER_MS = 30_000;
+/** The first discovery and the watches that it begins take a start some 30 ms, for which nobody waits. */
+const FIRST_MS = 2000;
 
 /**
- * Follows the metadata of every kind that the server can list, watch and delete. `known` are copies that already exist.
- * Stops following a kind after the server has stopped serving it.
+ * Follows the metadata of every kind that the server can list, watch and delete: `known` are copies that already exist, the
+ * others are followed after two seconds. Stops following a kind after the server has stopped serving it.
  */
 export function followKinds(
   context: ControllerContext,
@@ -67,21 +69,25 @@ export function followKinds(
     }
     for (const [key, { verbs: _verbs, ...resource }] of present) if (!caches.has(key)) follow(resource);
   });
-  const definitions = startInformer({
-    client,
-    resource: DEFINITIONS,
-    clock,
-    random,
-    logger,
-    signal,
-    transform: established,
-  });
-  definitions.synced.catch((error: unknown) => {
-    if (!signal.aborted) logger.warn({}, `failed to watch custom resources: ${messageOf(error)}`);
-  });
   const discover = () => queue.add('all');
-  definitions.handle({ onAdd: discover, onUpdate: discover, onDelete: discover });
-  discover();
+  const begin = () => {
+    const definitions = startInformer({
+      client,
+      resource: DEFINITIONS,
+      clock,
+      random,
+      logger,
+      signal,
+      transform: established,
+    });
+    definitions.synced.catch((error: unknown) => {
+      if (!signal.aborted) logger.warn({}, `failed to watch custom resources: ${messageOf(error)}`);
+    });
+    definitions.handle({ onAdd: discover, onUpdate: discover, onDelete: discover });
+    discover();
+  };
+  const cancel = clock.after(FIRST_MS, begin);
+  signal.addEventListener('abort', cancel, { once: true });
   return {
     list: () => [...caches.values()],
     handle(onFollow) {
