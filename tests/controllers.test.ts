@@ -297,7 +297,7 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
     assert.deepEqual((await plane.client.list(RESOURCES.replicaSets)).items, []);
   });
 
-  test('an object whose owner does not exist is deleted when the owner\'s kind is installed', async () => {
+  test("an object whose owner does not exist is deleted when the owner's kind is installed", async () => {
     const names = { plural: 'owners', kind: 'Owner' };
     const schema = { openAPIV3Schema: { type: 'object' } };
     await plane.client.create(RESOURCES.configMaps, {

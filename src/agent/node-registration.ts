@@ -63,9 +63,15 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
   };
   const status = () => nodeStatus(options, ready, readySince, network);
   let uid = '';
+  let isReported = false;
   try {
-    const created = await client.create<Node>(RESOURCES.nodes, { metadata: { name: nodeName, labels } });
-    uid = created.metadata?.uid ?? '';
+    // With its status, as the kubelet creates it.
+    const node = await client.create<Node>(RESOURCES.nodes, {
+      metadata: { name: nodeName, labels },
+      status: status(),
+    });
+    uid = node.metadata?.uid ?? '';
+    isReported = (node.status?.conditions ?? []).length > 0;
   } catch (error) {
     if (!hasReason(error, 'AlreadyExists') && !isServerFault(error)) throw error;
     const adopted = await client
@@ -81,8 +87,23 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     ready = before?.status === 'True';
     readySince = String(before?.lastTransitionTime ?? readySince);
   }
-  const write = () =>
-    client.patch(RESOURCES.nodes, nodeName, 'strategic', { status: status() }, { subresource: 'status' });
+  const write = () => {
+    const { addresses, allocatable, ...others } = status();
+    const changes = {
+      ...others,
+      // A merge by type would lose all but one address of each type; upstream's kubelet replaces the list too.
+      addresses: [{ $patch: 'replace' }, ...addresses],
+      // Other extended resources stay.
+      allocatable: { ...allocatableChanges(options.nodes.get(nodeName)?.status ?? {}), ...allocatable },
+    };
+    return client.patch(
+      RESOURCES.nodes,
+      nodeName,
+      'strategic',
+      { status: changes },
+      { subresource: 'status' },
+    );
+  };
   const tryToWrite = async () => {
     try {
       await write();
@@ -91,7 +112,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
       logger.warn({}, `failed to write the node's status: ${messageOf(error)}`);
     }
   };
-  await tryToWrite();
+  if (!isReported) await tryToWrite();
   void renewLease({
     client,
     namespace: 'kube-node-lease',
@@ -156,14 +177,11 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
   const capacity = nodeCapacity(options.stateDir, options.maxPods);
   return {
     addresses: [
-      // A merge patch by type would lose all but one address of each type; upstream's kubelet replaces the list too.
-      { $patch: 'replace' },
       ...options.addresses.map((address) => ({ type: 'InternalIP', address })),
       { type: 'Hostname', address: options.nodeName },
     ],
     capacity,
-    // A merge patch: other extended resources stay.
-    allocatable: { ...allocatableChanges(options.nodes.get(options.nodeName)?.status ?? {}), ...capacity },
+    allocatable: capacity,
     daemonEndpoints: { kubeletEndpoint: { Port: options.kubeletPort } },
     conditions: [
       {

@@ -47,7 +47,8 @@ export function openDiskReserve(file: string, fillLater: (fill: () => void) => v
     if (isAwaited) return true;
     const earlier = size;
     try {
-      while (size < RESERVE_BYTES) size += writeSync(fd, zeros, 0, Math.min(STEP_BYTES, RESERVE_BYTES - size));
+      while (size < RESERVE_BYTES)
+        size += writeSync(fd, zeros, 0, Math.min(STEP_BYTES, RESERVE_BYTES - size));
       fsyncSync(fd);
       return true;
     } catch (error) {
