@@ -1,4 +1,5 @@
 import type { Client } from '../kube/client.ts';
+import { informerWithFallback } from '../kube/fallback-informer.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { MissingRule } from '../kube/missing-rule.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
@@ -65,14 +66,16 @@ export function followNodes(context: AgentContext): FollowedNodes {
       },
     });
   let all = needsAllNodes(configuration) ? followAll() : null;
-  const own =
-    configuration.pods || !all
-      ? context.follow(RESOURCES.nodes, {
-          transform: trimNode,
-          fieldSelector: `metadata.name=${name}`,
-          ...(configuration.pods ? {} : { cacheAs: 'own-node' }),
-        })
-      : all;
+  const followOwn = () =>
+    context.follow(RESOURCES.nodes, {
+      transform: trimNode,
+      fieldSelector: `metadata.name=${name}`,
+      ...(configuration.pods ? {} : { cacheAs: 'own-node' }),
+    });
+  // A node that runs pods may be forbidden to read the others.
+  const among = (nodes: Informer<Node>) =>
+    configuration.pods ? informerWithFallback(nodes, forbidden.promise, followOwn) : nodes;
+  const own = all ? among(all) : followOwn();
   return {
     nodes: all ?? own,
     own,
