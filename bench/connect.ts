@@ -5,6 +5,8 @@
  *
  * node bench/connect.ts [--services 1,1000,10000,30000] [--only SUBJECT,…] [--rounds 15] [--slow-up-to 1000]
  *
+ * The userspace mode relays in a process of its own inside the node's namespace, as an agent does (connect-relay.ts).
+ *
  * Rates are those of one client, by the median time that one connection or request takes. Service and pod take turns
  * within milliseconds, and ratios are medians of the turns', so that other work on the machine touches both. Subjects that take minutes to program many Services run up to `--slow-up-to` only.
  */
@@ -18,8 +20,9 @@ import { messageOf } from '../src/lib/errors.ts';
 import type { Task } from './connect-peer.ts';
 import { removeGroup } from './control-group.ts';
 import { feedCommand } from './feed-command.ts';
-import { clusterIP, largeClusterTable, podAddress } from './large-cluster.ts';
+import { clusterIP, podAddress } from './large-cluster.ts';
 import { printTable } from './print-table.ts';
+import { programCluster } from './program-cluster.ts';
 import { type RoutedPods, routePods } from './routed-pods.ts';
 import { iptablesRestore, nftTable } from './upstream-layout.ts';
 
@@ -53,23 +56,9 @@ interface Subject {
 }
 
 const mode =
-  (make: (place: Place) => Promise<Dataplane>) =>
-  async (place: Place, services: number): Promise<() => Promise<void>> => {
-    const table = largeClusterTable(services, 1);
-    const dataplane = await make(place);
-    const end = async () => {
-      await dataplane.remove();
-      await dataplane.close();
-    };
-    try {
-      const { failed } = await dataplane.sync(table.commit().map);
-      if (failed[0]) throw failed[0].error;
-      return end;
-    } catch (error) {
-      await end();
-      throw error;
-    }
-  };
+  (make: (place: Place) => Promise<Dataplane>): Subject['program'] =>
+  async (place, services) =>
+    programCluster(await make(place), services);
 
 const numbered = (n: number) => Array.from({ length: n }, (_, index) => ({ index, pods: [index] }));
 const SLOW = Number(options['slow-up-to']);
@@ -106,10 +95,10 @@ const SUBJECTS: Readonly<Record<string, Subject>> = {
     title: 'userspace',
     // A listener for each Service; this is the limit of open files of a process.
     most: 10_000,
-    program: mode(async ({ netns }) => {
-      const { createUserspace } = await import('../src/dataplane/userspace/userspace.ts');
-      return createUserspace({ families, netns });
-    }),
+    async program({ netns }, n) {
+      const { startRelay } = await import('./relay-process.ts');
+      return startRelay(netns, n);
+    },
   },
   'nft-f': {
     title: 'kube-proxy’s layout, nft',
