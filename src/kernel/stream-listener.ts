@@ -1,7 +1,7 @@
 import type { Clock } from '../lib/clock.ts';
 import { type Epoll, READY } from './epoll.ts';
 import { systemError } from './libc.ts';
-import { type AcceptedStream, acceptStream, setStreamOptions } from './stream-socket.ts';
+import { type AcceptedStream, acceptStream, mayAccept, setStreamOptions } from './stream-socket.ts';
 
 /** How many connections a listener accepts in a turn of the event loop. */
 const ACCEPTS_PER_TURN = 64;
@@ -39,7 +39,7 @@ export function listenToStreams(options: StreamListenerOptions): StreamListener 
   let cancel = () => {};
 
   function accept(max: number): void {
-    for (let i = 0; i < max && isOpen; i++) {
+    for (let i = 0; i < max && isOpen && (i === 0 || mayAccept(fd)); i++) {
       const stream = acceptStream(fd);
       if (stream === 'none') return;
       if (typeof stream !== 'string') {

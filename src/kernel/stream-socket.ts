@@ -43,6 +43,7 @@ const PENDING: ReadonlySet<number> = new Set([EINPROGRESS, EALREADY, EINTR, EAGA
 
 interface Calls {
   accept(fd: number, address: Uint8Array, length: Uint8Array, flags: number): number;
+  poll(descriptors: Uint8Array, count: number, timeoutMs: number): number;
   send(fd: number, data: Uint8Array, length: number, flags: number): number;
   receive(fd: number, data: Uint8Array, length: number, flags: number): number;
   shutdown(fd: number, how: number): number;
@@ -55,6 +56,7 @@ function calls(): Calls {
   const library = loadKoffi().load(null);
   loaded = {
     accept: library.func('int accept4(int fd, _Inout_ uint8_t *address, _Inout_ uint8_t *length, int flags)'),
+    poll: library.func('int poll(_Inout_ uint8_t *descriptors, unsigned long count, int timeout)'),
     send: library.func('long send(int fd, const uint8_t *data, size_t length, int flags)'),
     receive: library.func('long recv(int fd, _Out_ uint8_t *data, size_t length, int flags)'),
     shutdown: library.func('int shutdown(int fd, int how)'),
@@ -92,6 +94,20 @@ export function acceptStream(listener: number): AcceptedStream | 'none' | 'scarc
     if (UNUSABLE.has(errno)) return 'unusable';
     if (!ABORTED.has(errno)) return 'scarce';
   }
+}
+
+/** struct pollfd. */
+const polled = new Uint8Array(new ArrayBuffer(8));
+const polledView = new DataView(polled.buffer);
+
+/**
+ * Returns false if no other connection waits at a listener. It costs an eighth of a call of accept4(2) that finds none, which
+ * makes a socket first.
+ */
+export function mayAccept(listener: number): boolean {
+  polledView.setInt32(0, listener, true);
+  polledView.setInt16(4, READY.readable, true);
+  return calls().poll(polled, 1, 0) !== 0;
 }
 
 /** Returns the local address of a socket; null: it has none yet. */
