@@ -66,12 +66,13 @@ function calls(): Calls {
 
 const address = new Uint8Array(new ArrayBuffer(ADDRESS_BYTES));
 const addressView = new DataView(address.buffer);
+const ipv4 = address.subarray(4, 8);
+const ipv6 = address.subarray(8, 24);
 const addressLength = new Uint8Array(new ArrayBuffer(4));
 
 /** Returns the address that a call has written. */
 function addressRead(): SocketAddress {
-  const isIPv4 = addressView.getUint16(0, true) === AF_INET;
-  const ip = formatAddress(isIPv4 ? address.subarray(4, 8) : address.subarray(8, 24));
+  const ip = formatAddress(addressView.getUint16(0, true) === AF_INET ? ipv4 : ipv6);
   return { ip, port: addressView.getUint16(2) };
 }
 
