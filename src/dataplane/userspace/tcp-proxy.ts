@@ -50,6 +50,17 @@ interface Client extends AcceptedStream {
 /** Reports an event of a client's connection; `proxy`: the local end of the connection to the endpoint. */
 type Report = (kind: FlowEventKind, endpoint: Endpoint, proxy: SocketAddress | null) => void;
 
+const addresses = new WeakMap<Endpoint, Uint8Array>();
+
+function addressOf(endpoint: Endpoint): Uint8Array {
+  let address = addresses.get(endpoint);
+  if (!address) {
+    address = socketAddress(endpoint.ip, endpoint.port);
+    addresses.set(endpoint, address);
+  }
+  return address;
+}
+
 /**
  * Proxies a TCP listener: connects each client to an endpoint, trying the next until one answers, and then copies bytes in
  * both directions. The thread of the agent does all of it, where the choice of endpoints, policies and flows are.
@@ -146,7 +157,7 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
         cancel();
         resolve(ended(outcome, server, local));
       };
-      const to = socketAddress(endpoint.ip, endpoint.port);
+      const to = addressOf(endpoint);
       const { attempt, local } = connectStream(epoll, server, to, finish);
       if (attempt !== 'pending') return ended(attempt, server, local);
       epoll.watch(client.fd, READY.changes, (ready) => {
