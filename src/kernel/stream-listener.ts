@@ -73,7 +73,6 @@ export function listenToStreams(options: StreamListenerOptions): StreamListener 
     epoll.close(fd);
   }
 
-  // The kernel copies them to each connection that it accepts.
   setStreamOptions(fd);
   try {
     listen();

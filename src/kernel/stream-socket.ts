@@ -19,9 +19,9 @@ const TCP_KEEPCNT = 6;
 /** struct sockaddr_in6; sockaddr_in is shorter. */
 const ADDRESS_BYTES = 28;
 
+const ONE = new Uint8Array(Uint32Array.of(1).buffer);
 /** Keepalive, which ends connections whose peer has disappeared without closing them: after a minute, and 10 probes. */
-const OPTIONS = [
-  [IPPROTO_TCP, TCP_NODELAY, 1],
+const KEEPALIVE = [
   [SOL_SOCKET, SO_KEEPALIVE, 1],
   [IPPROTO_TCP, TCP_KEEPIDLE, 60],
   [IPPROTO_TCP, TCP_KEEPINTVL, 1],
@@ -191,7 +191,18 @@ export function resetStream(epoll: Epoll, fd: number): void {
   epoll.close(fd);
 }
 
-/** Sends small writes at once, and detects peers that have disappeared. Connections inherit it from their listener. */
-export function setStreamOptions(fd: number): void {
-  for (const { level, option, value } of OPTIONS) libc().setsockopt(fd, level, option, value, value.length);
+/** Makes a socket send small writes at once. */
+export function sendAtOnce(fd: number): void {
+  libc().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, ONE, ONE.length);
+}
+
+/** Makes a socket detect that its peer has disappeared. */
+export function keepAlive(fd: number): void {
+  for (const { level, option, value } of KEEPALIVE) libc().setsockopt(fd, level, option, value, value.length);
+}
+
+/** Sets both for a listener: the kernel copies them to each connection that it accepts. */
+export function setStreamOptions(listener: number): void {
+  sendAtOnce(listener);
+  keepAlive(listener);
 }

@@ -4,6 +4,10 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { libc } from '../../kernel/libc.ts';
+import { openTcpIn } from '../../kernel/netns.ts';
+import { SOL_SOCKET } from '../../kernel/socket-numbers.ts';
+import { manualClock } from '../../lib/clock.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
 import { longestDialMs } from './tcp-proxy.ts';
 import { proxyLoopback } from './testing/loopback-proxy.ts';
@@ -45,6 +49,65 @@ test('how long a client waits before it is reset', () => {
     [100, 250 + 500 + 1000 + 13 * 2000],
   ] as const;
   for (const [endpoints, ms] of rows) assert.equal(longestDialMs(endpoints), ms, `${endpoints} endpoints`);
+});
+
+// asm-generic/socket.h, linux/tcp.h
+const SO_KEEPALIVE = 9;
+const IPPROTO_TCP = 6;
+const TCP_NODELAY = 1;
+const TCP_KEEPIDLE = 4;
+
+function optionOf(fd: number, level: number, option: number): number {
+  const value = new Uint8Array(4);
+  assert.equal(libc().getsockopt(fd, level, option, value, Uint8Array.of(4, 0, 0, 0)), 0);
+  return new DataView(value.buffer).getUint32(0, true);
+}
+
+const optionsOf = (fd: number) => ({
+  sendsAtOnce: optionOf(fd, IPPROTO_TCP, TCP_NODELAY) === 1,
+  keepaliveSeconds:
+    optionOf(fd, SOL_SOCKET, SO_KEEPALIVE) === 0 ? null : optionOf(fd, IPPROTO_TCP, TCP_KEEPIDLE),
+});
+
+test('a connection to an endpoint sends small writes at once, and gets keepalive if it lives on', async () => {
+  const server = createServer((socket) => void socket.on('error', () => {}).write('hello'));
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const clock = manualClock();
+  const opened: number[] = [];
+  const others: number[] = [];
+  const open = () => {
+    const fd = openTcpIn(null, 'ipv4');
+    opened.push(fd);
+    return fd;
+  };
+  const { proxy, at } = proxyLoopback((server.address() as AddressInfo).port, { clock, open });
+  const client = async () => {
+    const socket = connect(at, '127.0.0.1').on('error', () => {});
+    await once(socket, 'data');
+    return socket;
+  };
+  try {
+    const brief = await client();
+    await client();
+    const [closed = -1, kept = -1] = opened;
+    assert.deepEqual(optionsOf(kept), { sendsAtOnce: true, keepaliveSeconds: null });
+    brief.resetAndDestroy();
+    await eventually(() => proxy.active === 1);
+    // The kernel gives the lowest free number.
+    while (!others.includes(closed) && others.length < 20) others.push(openTcpIn(null, 'ipv4'));
+    for (const [ms, keepaliveSeconds] of [
+      [999, null],
+      [1, 60],
+    ] as const) {
+      clock.advance(ms);
+      assert.deepEqual(optionsOf(kept), { sendsAtOnce: true, keepaliveSeconds }, `${ms} ms later`);
+    }
+    assert.deepEqual(optionsOf(closed), { sendsAtOnce: false, keepaliveSeconds: null }, 'in use again');
+  } finally {
+    for (const fd of others) libc().close(fd);
+    proxy.close();
+    server.close();
+  }
 });
 
 test('a process without free descriptors serves the clients that it has, and others later', async () => {

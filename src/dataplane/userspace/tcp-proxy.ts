@@ -6,13 +6,14 @@ import {
   type AcceptedStream,
   connectStream,
   resetStream,
-  setStreamOptions,
+  sendAtOnce,
 } from '../../kernel/stream-socket.ts';
 import { hostPort, type SocketAddress } from '../../lib/address.ts';
 import { afterRunning } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
+import { createLateKeepalive } from './late-keepalive.ts';
 import { microsSince, type PoolProxy, type ProxyOptions } from './pool-proxy.ts';
 
 /** The timeout before the next endpoint is tried: for the first, the second, … attempt of a connection. */
@@ -69,6 +70,7 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
   const { fd, balancer, open, epoll, clock, logger, admits, onOutcome, onFlow } = options;
   const connections = new Set<{ readonly endpoint: Endpoint; readonly relay: StreamRelay }>();
   const waiting = new Set<Client>();
+  const keepalive = createLateKeepalive(clock);
   const listener = listenToStreams({
     fd,
     epoll,
@@ -185,13 +187,16 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
   function join(client: number, { server, endpoint }: Found, onClosed: () => void): void {
     const relay = createStreamRelay(epoll, client, server, () => {
       connections.delete(connection);
+      keepalive.delete(server);
       onClosed();
     });
     const connection = { endpoint, relay };
     connections.add(connection);
     relay.start();
     // After the first bytes are on their way.
-    if (connections.has(connection)) setStreamOptions(server);
+    if (!connections.has(connection)) return;
+    sendAtOnce(server);
+    keepalive.add(server);
   }
 
   return {
@@ -214,6 +219,7 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
       listener.close();
       for (const { relay } of connections) relay.reset();
       for (const client of waiting) leave(client);
+      keepalive.close();
     },
   };
 }

@@ -4,11 +4,14 @@ import { systemClock } from '../../../lib/clock.ts';
 import { silentLogger } from '../../../lib/log.ts';
 import { endpoint } from '../../testing/service-map.ts';
 import { createBalancer } from '../balancer.ts';
-import type { PoolProxy } from '../pool-proxy.ts';
+import type { PoolProxy, ProxyOptions } from '../pool-proxy.ts';
 import { createTcpProxy } from '../tcp-proxy.ts';
 
 /** Proxies connections to a port of loopback. Returns the proxy and the port of its listener. */
-export function proxyLoopback(port: number): { readonly proxy: PoolProxy; readonly at: number } {
+export function proxyLoopback(
+  port: number,
+  options: Partial<ProxyOptions> = {},
+): { readonly proxy: PoolProxy; readonly at: number } {
   const balancer = createBalancer({ clock: systemClock, random: () => 0 });
   balancer.configure({ endpoints: [endpoint('127.0.0.1', port)], affinitySeconds: null, failover: false });
   const fd = listenTcpIn(null, '127.0.0.1', 0);
@@ -20,6 +23,7 @@ export function proxyLoopback(port: number): { readonly proxy: PoolProxy; readon
     epoll: createEpoll(),
     clock: systemClock,
     logger: silentLogger,
+    ...options,
   });
   return { proxy, at: localPort(fd) };
 }
