@@ -8,7 +8,7 @@ import { createEpoll, READY } from './epoll.ts';
 import { loadKoffi } from './koffi.ts';
 import { listenTcpIn, localPort, openTcpIn, socketAddress } from './netns.ts';
 import { createStreamRelay, type StreamRelay } from './stream-relay.ts';
-import { acceptStream, connectStream, send } from './stream-socket.ts';
+import { acceptStream, awaitConnection, connectStream, send } from './stream-socket.ts';
 
 const LOOPBACK = '127.0.0.1';
 const LARGE = 32 << 20;
@@ -34,8 +34,8 @@ before(async () => {
     const fd = openTcpIn(null, 'ipv4');
     const relay = createStreamRelay(epoll, accepted.fd, fd, () => closed++);
     relays.push(relay);
-    const { attempt } = connectStream(epoll, fd, to, () => relay.start());
-    if (attempt === 'connected') relay.start();
+    if (connectStream(fd, to) === 'connected') relay.start();
+    else awaitConnection(epoll, fd, to, () => relay.start());
   });
 });
 after(() => {
@@ -130,7 +130,7 @@ test('what a client sends right after urgent data arrives', async () => {
     });
   const fd = openTcpIn(null, 'ipv4');
   try {
-    connectStream(epoll, fd, socketAddress(LOOPBACK, localPort(listener)), () => {});
+    connectStream(fd, socketAddress(LOOPBACK, localPort(listener)));
     send(fd, Buffer.from('begin '), 6);
     await eventually(() => heard === 'begin ');
     // The last byte is urgent: it is not part of the stream. All of it is there before the relay reads.

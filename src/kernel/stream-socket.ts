@@ -111,8 +111,8 @@ export function mayAccept(listener: number): boolean {
   return calls().poll(polled, 1, 0) !== 0;
 }
 
-/** Returns the local address of a socket; null: it has none yet. */
-function localAddress(fd: number): SocketAddress | null {
+/** Returns the local address of a socket, by which the kernel identifies a connection; null: it has none yet. */
+export function localAddress(fd: number): SocketAddress | null {
   addressLength[0] = ADDRESS_BYTES;
   if (libc().getsockname(fd, address, addressLength) !== 0) return null;
   const at = addressRead();
@@ -122,38 +122,31 @@ function localAddress(fd: number): SocketAddress | null {
 /** How an attempt to connect is going. */
 type Attempt = 'connected' | 'pending' | 'refused';
 
-/** Begins to connect, or returns how an attempt that was begun is going. */
-function tryConnect(fd: number, to: Uint8Array): Attempt {
+/**
+ * Begins to connect a socket to an address (`socketAddress`), or returns how an attempt that was begun is going. A connection
+ * over virtual links is often established before the first call returns, which does not report it: call this twice.
+ */
+export function connectStream(fd: number, to: Uint8Array): Attempt {
   if (libc().connect(fd, to, to.length) === 0) return 'connected';
   const errno = libc().errno();
   if (errno === EISCONN) return 'connected';
   return PENDING.has(errno) ? 'pending' : 'refused';
 }
 
-/**
- * Connects a socket to an address (`socketAddress`). A connection over virtual links is often established before this
- * returns; otherwise `onAnswer` is called once, unless the caller makes `epoll` forget the socket. Returns also the local
- * address, by which the kernel identifies the attempt.
- */
-export function connectStream(
+/** Calls `onAnswer` once when an attempt has ended, unless the caller makes `epoll` forget the socket. */
+export function awaitConnection(
   epoll: Epoll,
   fd: number,
   to: Uint8Array,
   onAnswer: (attempt: Exclude<Attempt, 'pending'>) => void,
-): { readonly attempt: Attempt; readonly local: SocketAddress | null } {
-  const begun = tryConnect(fd, to);
-  const local = localAddress(fd);
-  // The first call does not report that the answer has arrived.
-  const attempt = begun === 'pending' ? tryConnect(fd, to) : begun;
-  if (attempt !== 'pending') return { attempt, local };
+): void {
   let isAnswered = false;
   epoll.watch(fd, READY.writable | READY.changes, () => {
-    const answer = isAnswered ? 'pending' : tryConnect(fd, to);
+    const answer = isAnswered ? 'pending' : connectStream(fd, to);
     if (answer === 'pending') return;
     isAnswered = true;
     onAnswer(answer);
   });
-  return { attempt, local };
 }
 
 /** Results of `receive` and `send` other than a number of bytes. */

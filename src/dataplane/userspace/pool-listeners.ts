@@ -33,6 +33,8 @@ export interface PoolListenersOptions {
   /** Reports outcomes of connections to endpoints: failures, and the first answer after one. */
   readonly onOutcome: ((outcome: Outcome) => void) | undefined;
   readonly onFlow: OnFlowEvent;
+  /** Whether there is anybody to whom `onFlow` passes events. */
+  readonly isWatched: () => boolean;
 }
 
 /** An open listener: one per pool, which several frontends may share. */
@@ -74,6 +76,7 @@ export function createPoolListeners({
   policies,
   onOutcome,
   onFlow,
+  isWatched,
 }: PoolListenersOptions): PoolListeners {
   const epoll = createEpoll();
   const entries = new Map<string, Entry>();
@@ -115,9 +118,11 @@ export function createPoolListeners({
       clock,
       admits: (client: string, to: Endpoint) => policies?.admits(client, to, protocol) ?? true,
       logger: logger.child({ service: commentOf(frontend), listener: hostPort(at) }),
+      isWatched,
       onFlow({ endpoint: { ip, port }, ...event }: ProxyFlowEvent) {
-        const at = process.hrtime.bigint();
         if (event.kind === 'denied') policies?.denied(event.client.ip, { ip, port }, protocol);
+        if (!isWatched()) return;
+        const at = process.hrtime.bigint();
         onFlow({ ...event, protocol, service: destination, endpoint: { ip, port }, at });
       },
       onOutcome(kind: Outcome['kind'], { ip, port }: Endpoint, client: string) {

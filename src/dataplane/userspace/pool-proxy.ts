@@ -31,6 +31,8 @@ export interface ProxyOptions {
   readonly clock: Clock;
   /** Its context has the name of the Service. */
   readonly logger: Logger;
+  /** Returns false if of all events of flows only denials are of use. Default: true. */
+  readonly isWatched?: () => boolean;
   /** Called for events of each client's connection or UDP flow. */
   readonly onFlow?: (event: ProxyFlowEvent) => void;
   /** Whether network policies allow this client to connect to the endpoint; otherwise the next one is tried. */

@@ -9,6 +9,7 @@ import { openTcpIn } from '../../kernel/netns.ts';
 import { SOL_SOCKET } from '../../kernel/socket-numbers.ts';
 import { manualClock } from '../../lib/clock.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
+import type { ProxyFlowEvent } from './pool-proxy.ts';
 import { longestDialMs } from './tcp-proxy.ts';
 import { proxyLoopback } from './testing/loopback-proxy.ts';
 
@@ -108,6 +109,48 @@ test('a connection to an endpoint sends small writes at once, and gets keepalive
     proxy.close();
     server.close();
   }
+});
+
+test('which events of a connection are reported', async () => {
+  /** The ports of the server's peers: the proxy's own ends. */
+  const ends: (number | undefined)[] = [];
+  const server = createServer((socket) => {
+    ends.push(socket.remotePort);
+    socket.on('error', () => {}).write('hello');
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  const rows = [
+    ['watched', { before: true, after: true, admitted: true }, ['established', 'closed']],
+    ['watched later', { before: false, after: true, admitted: true }, ['closed']],
+    ['not watched', { before: false, after: false, admitted: true }, []],
+    ['denied, and not watched', { before: false, after: false, admitted: false }, ['denied']],
+  ] as const;
+  for (const [name, { before, after, admitted }, kinds] of rows) {
+    const events: ProxyFlowEvent[] = [];
+    let watched: boolean = before;
+    const { proxy, at } = proxyLoopback(port, {
+      isWatched: () => watched,
+      admits: () => admitted,
+      onFlow: (event) => events.push(event),
+    });
+    const socket = connect(at, '127.0.0.1').on('error', () => {});
+    await new Promise((resolve) => socket.once(admitted ? 'data' : 'close', resolve));
+    watched = after;
+    socket.destroy();
+    try {
+      await eventually(() => proxy.active === 0);
+    } finally {
+      proxy.close();
+    }
+    const end = admitted ? ends.at(-1) : undefined;
+    assert.deepEqual(
+      events.map((event) => [event.kind, event.proxy?.port]),
+      kinds.map((kind) => [kind, end]),
+      name,
+    );
+  }
+  server.close();
 });
 
 test('a process without free descriptors serves the clients that it has, and others later', async () => {

@@ -4,7 +4,9 @@ import { listenToStreams } from '../../kernel/stream-listener.ts';
 import { createStreamRelay, type StreamRelay } from '../../kernel/stream-relay.ts';
 import {
   type AcceptedStream,
+  awaitConnection,
   connectStream,
+  localAddress,
   resetStream,
   sendAtOnce,
 } from '../../kernel/stream-socket.ts';
@@ -35,8 +37,13 @@ type Outcome = 'connected' | 'refused' | 'no-answer' | 'gone';
 interface Dialled {
   readonly outcome: Outcome;
   readonly server: number;
-  /** The local end of the connection to the endpoint. */
+  /** The local end of the connection to the endpoint; null: there is none, or flows are not watched. */
   readonly local: SocketAddress | null;
+}
+/** An attempt that was not answered at once. */
+interface Pending extends Omit<Dialled, 'outcome'> {
+  readonly to: Uint8Array;
+  readonly timeoutMs: number;
 }
 type Found = Dialled & { readonly endpoint: Endpoint };
 
@@ -68,6 +75,7 @@ function addressOf(endpoint: Endpoint): Uint8Array {
  */
 export function createTcpProxy(options: ProxyOptions): PoolProxy {
   const { fd, balancer, open, epoll, clock, logger, admits, onOutcome, onFlow } = options;
+  const { isWatched = () => true } = options;
   const connections = new Set<{ readonly endpoint: Endpoint; readonly relay: StreamRelay }>();
   const waiting = new Set<Client>();
   const keepalive = createLateKeepalive(clock);
@@ -83,9 +91,11 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
 
   function connect(client: Client): void {
     const begun = performance.now();
-    const from = { ip: client.ip, port: client.port };
-    const report: Report = (kind, endpoint, proxy) =>
-      onFlow?.({ kind, endpoint, client: from, proxy, micros: microsSince(begun) });
+    const report: Report = (kind, endpoint, proxy) => {
+      if (kind !== 'denied' && !isWatched()) return;
+      const { ip, port } = client;
+      onFlow?.({ kind, endpoint, client: { ip, port }, proxy, micros: microsSince(begun) });
+    };
     const dialling = dial(client, report);
     // Without a promise, if the first endpoint answers at once.
     const go = (...answer: [] | [Dialled]): void => {
@@ -97,8 +107,11 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
       }
       waiting.delete(client);
       if (value && !client.isGone) {
-        report('established', value.endpoint, value.local);
-        join(client.fd, value, () => report('closed', value.endpoint, value.local));
+        const { endpoint, server, local } = value;
+        // Flows may be watched only since the connection was begun.
+        const end = () => local ?? endOf(server);
+        report('established', endpoint, end());
+        join(client.fd, value, () => report('closed', endpoint, end()));
         return;
       }
       if (value) {
@@ -152,27 +165,38 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
     let server = -1;
     try {
       server = open();
-      const { promise, resolve } = Promise.withResolvers<Dialled>();
-      const finish = (outcome: Outcome) => {
-        if (client.leave === null) return;
-        client.leave = null;
-        cancel();
-        resolve(ended(outcome, server, local));
-      };
       const to = addressOf(endpoint);
-      const { attempt, local } = connectStream(epoll, server, to, finish);
+      let attempt = connectStream(server, to);
+      // A second call that reports a refusal takes the address from the socket.
+      const local = endOf(server);
+      if (attempt === 'pending') attempt = connectStream(server, to);
       if (attempt !== 'pending') return ended(attempt, server, local);
-      epoll.watch(client.fd, READY.changes, (ready) => {
-        if ((ready & READY.error) !== 0) leave(client);
-      });
-      const cancel = afterRunning(clock, timeoutMs, () => finish('no-answer'));
-      client.leave = () => finish('gone');
-      return promise;
+      return answerOf(client, { server, to, local, timeoutMs });
     } catch (error) {
       listener.rest(messageOf(error));
       return ended('gone', server, null);
     }
   }
+
+  /** Waits for the answer to an attempt. Throws if the kernel has no memory to watch it. */
+  function answerOf(client: Client, { server, to, local, timeoutMs }: Pending): Promise<Dialled> {
+    const { promise, resolve } = Promise.withResolvers<Dialled>();
+    const finish = (outcome: Outcome) => {
+      if (client.leave === null) return;
+      client.leave = null;
+      cancel();
+      resolve(ended(outcome, server, local));
+    };
+    awaitConnection(epoll, server, to, finish);
+    epoll.watch(client.fd, READY.changes, (ready) => {
+      if ((ready & READY.error) !== 0) leave(client);
+    });
+    const cancel = afterRunning(clock, timeoutMs, () => finish('no-answer'));
+    client.leave = () => finish('gone');
+    return promise;
+  }
+
+  const endOf = (server: number): SocketAddress | null => (isWatched() ? localAddress(server) : null);
 
   function ended(outcome: Outcome, server: number, local: SocketAddress | null): Dialled {
     if (outcome !== 'connected' && server >= 0) epoll.close(server);

@@ -90,6 +90,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     onFlow: (event) => {
       for (const watcher of flowWatchers) watcher(event);
     },
+    isWatched: () => flowWatchers.size > 0,
   });
   const decide = admitting((at) => listeners.at('TCP', at));
   const gate = options.policies ? openRuleQueue(tables.connection, { netns, logger, decide }) : null;
