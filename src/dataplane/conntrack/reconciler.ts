@@ -54,8 +54,8 @@ export interface ConntrackReconciler {
   close(): Promise<void>;
 }
 
-/** Changes within this time share one pass. */
-const GATHER_MS = 25;
+/** Changes within this time share one pass, which walks the table of all namespaces. */
+const GATHER_MS = { lost: 25, new: 500 } as const;
 /** A second pass follows: packets that passed the old rules can still confirm an entry after the first. */
 const AGAIN_MS = 1000;
 
@@ -66,6 +66,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   const index = createServingIndex();
   let isEmpty = options.startsEmpty ?? false;
   let cancel: (() => void) | null = null;
+  let dueAt = 0;
   let dueAgain = false;
   /** Whether there may be flows that a mode has translated: without them, a change leaves no stale entries. */
   let mayBeTranslated = true;
@@ -75,8 +76,12 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
   function schedule(ms: number, again: boolean): void {
     if (closed) return;
+    const at = clock.now() + ms;
+    // One that is due earlier is for this change, too.
+    dueAgain = again || (cancel !== null && dueAgain);
+    if (cancel !== null && dueAt <= at) return;
     cancel?.();
-    dueAgain = again;
+    dueAt = at;
     cancel = clock.after(ms, () => {
       cancel = null;
       running = pass().finally(() => {
@@ -189,7 +194,10 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
       index.apply(change);
       mayBeTranslated ||= translates();
       if (!mayBeTranslated) index.forgetGone();
-      else if (change.frontends.some(needsPass)) schedule(GATHER_MS, true);
+      else {
+        const delays = change.frontends.flatMap((one) => delayOf(one) ?? []);
+        if (delays.length > 0) schedule(Math.min(...delays), true);
+      }
     },
 
     async endConnections(endpoints) {
@@ -224,15 +232,17 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
 const nameOf = ({ source, sourcePort }: Flow['reply']): string => `${source} ${sourcePort}`;
 
-/** Whether a change can leave stale entries: a new frontend, or a UDP frontend that lost an endpoint or listener. */
-function needsPass({ before, after }: Change['frontends'][number]): boolean {
-  if (!before) return true;
-  if (before.protocol !== 'UDP') return false;
-  if (!after) return true;
-  if (lostEndpoints(before, after).size > 0) return true;
+/** Returns after how many milliseconds to look for what a change can leave stale; null: nothing. */
+function delayOf({ before, after }: Change['frontends'][number]): number | null {
+  // Its clients have waited for it; Services are often made one after the other.
+  if (!before) return GATHER_MS.new;
+  if (before.protocol !== 'UDP') return null;
+  if (!after) return GATHER_MS.lost;
+  if (lostEndpoints(before, after).size > 0) return GATHER_MS.lost;
   // In the userspace mode another pool has another listener.
-  return SOURCE_CLASSES.some((source) => {
+  const isOther = SOURCE_CLASSES.some((source) => {
     const [old, now] = [before.routes[source], after.routes[source]];
     return old.action === 'forward' && now.action === 'forward' && now.pool.id !== old.pool.id;
   });
+  return isOther ? GATHER_MS.lost : null;
 }
