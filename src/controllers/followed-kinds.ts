@@ -24,7 +24,7 @@ const DEFINITIONS: Resource = {
 const IGNORED_KINDS = new Set(['events']);
 /** Kinds of other API servers appear without an event. */
 const REDISCOVER_MS = 30_000;
-/** The first discovery and the watches that it begins take a start some 30 ms, for which nobody waits. */
+/** The first discovery, with the watches that it begins, takes some 30 ms, which the start of a cluster does not need. */
 const FIRST_MS = 2000;
 
 /**
