@@ -1,6 +1,7 @@
 import { existsSync, type FSWatcher, mkdirSync, readdirSync, readFileSync, rmSync, watch } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
+import { spreadFolders } from '../kernel/spread-folders.ts';
 import { hasReason } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import { startInformer } from '../kube/informer.ts';
@@ -38,6 +39,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const { client, nodeName, stateDir, logger, clock, random, signal } = options;
   const podsDir = join(stateDir, 'pods');
   const isNew = mkdirSync(podsDir, { recursive: true, mode: 0o700 }) !== undefined;
+  spreadFolders(podsDir);
   const groups = readControlGroups();
   const paths = prepareRuntime(stateDir, groups);
   const events = createEventRecorder({ client, component: 'kubelet', host: nodeName, clock, logger, signal });

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { basename, join, normalize, relative } from 'node:path';
+import { spreadFolders } from '../kernel/spread-folders.ts';
 import type { Pod } from '../kube/types.ts';
 
 /** The folder of logs on a node. Nodes on one machine have separate ones, below their state folders. */
@@ -15,6 +16,7 @@ const VAR_LOG = '/var/log';
 export function makeNodeLogs(stateDir: string): void {
   for (const folder of ['pods', 'containers'])
     mkdirSync(join(stateDir, 'log', folder), { recursive: true, mode: 0o755 });
+  spreadFolders(join(stateDir, 'log', 'pods'));
 }
 
 /** Returns the folder of the logs of a pod's container; a file for each run. */

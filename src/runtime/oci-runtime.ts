@@ -5,6 +5,7 @@ import type { Readable } from 'node:stream';
 import { type LightChild, pipeFromChild, spawnAsync } from '../kernel/child-process.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
+import { spreadFolders } from '../kernel/spread-folders.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
 import { KubeletError } from './kubelet-error.ts';
@@ -44,6 +45,7 @@ export function prepareRuntime(stateDir: string, groups: ControlGroups | null): 
     plainProgram,
   };
   for (const path of [paths.crun, paths.exits]) mkdirSync(path, { recursive: true, mode: 0o700 });
+  spreadFolders(paths.crun);
   if (groups?.hybrid) {
     const script = `#!/bin/sh
 # crun refuses mixed control groups; in a separate mount namespace it sees the v2 hierarchy alone.
