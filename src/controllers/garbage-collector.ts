@@ -83,11 +83,16 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
     }
   };
 
-  const queue = controllerQueue(context, 'garbage-collector', async (id) => {
+  const followedObject = (id: string) => {
     const [kind = '', key = ''] = id.split(' ');
     const cache = kinds.get(kind)?.cache;
     const object = cache?.informer.get(key);
-    if (!cache || !object) return;
+    return cache && object ? { cache, object } : null;
+  };
+  const queue = controllerQueue(context, 'garbage-collector', async (id) => {
+    const known = followedObject(id);
+    if (!known) return;
+    const { cache, object } = known;
     if (object.metadata?.deletionTimestamp !== undefined) {
       await finish(cache, object);
       return;
@@ -181,6 +186,13 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
       awaiting.set(name, objects.add(idOf(cache, object)));
     }
   };
+  const forget = (cache: Cache<KubeObject>, object: KubeObject) => {
+    for (const owner of object.metadata?.ownerReferences ?? []) {
+      const name = kindKey(owner.apiVersion, owner.kind);
+      const objects = awaiting.get(name);
+      if (objects?.delete(idOf(cache, object)) && objects.size === 0) awaiting.delete(name);
+    }
+  };
   const isWaiting = (object: KubeObject) =>
     object.metadata?.deletionTimestamp !== undefined &&
     (object.metadata.finalizers ?? []).includes(FOREGROUND);
@@ -193,7 +205,10 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
     // A kind that is no longer served meanwhile is awaited again at the objects' next change.
     informer.synced.then(
       () => {
-        for (const id of dependents) queue.add(id);
+        for (const id of dependents) {
+          const known = followedObject(id);
+          if (known) look(known.cache, known.object);
+        }
       },
       () => {},
     );
@@ -202,6 +217,7 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
       onAdd: (object) => look(cache, object),
       onUpdate: (object) => look(cache, object),
       onDelete(object) {
+        forget(cache, object);
         for (const { cache: theirs, object: dependent } of dependentsOf(object.metadata?.uid ?? '')) {
           add(theirs, dependent);
         }
