@@ -3,6 +3,7 @@ import { Agent as HttpAgent, request as httpRequest, type IncomingMessage } from
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Socket } from 'node:net';
 import { createSecureContext } from 'node:tls';
+import { hostPort } from '../lib/address.ts';
 import { afterRunning, systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { CredentialSource } from './credential-source.ts';
@@ -142,7 +143,7 @@ export function httpTransport(
       let isAnswered = false;
       let isConnected = false;
       const started = performance.now();
-      const sent: SentRequest = { method: request.method, host: `${host}:${port}` };
+      const sent: SentRequest = { method: request.method, host: hostPort({ ip: host, port: Number(port) }) };
       const bytes = request.body === undefined ? 0 : Buffer.byteLength(request.body);
       const answered = (code: string) =>
         onAnswer?.({ ...sent, code, bytes, seconds: (performance.now() - started) / 1000 });

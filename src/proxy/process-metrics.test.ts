@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { Registry } from 'prom-client';
 import { httpTransport } from '../kube/transport.ts';
+import { hostPort } from '../lib/address.ts';
 import {
   addressSpaceLimit,
   createProcessMetrics,
@@ -32,6 +33,8 @@ for (const [name, line, limit] of [
 
 interface Row {
   readonly name: string;
+  /** The API server's. Default: 127.0.0.1. */
+  readonly ip?: string;
   readonly method: 'GET' | 'POST';
   readonly path: string;
   readonly body?: string;
@@ -45,16 +48,17 @@ const ROWS: readonly Row[] = [
   { name: 'a watch', method: 'GET', path: '/api/v1/nodes?watch=true', code: '200', received: null },
   { name: 'a creation', method: 'POST', path: '/api/v1/events', body: '{"a":1}', code: '200', received: 5 },
   { name: 'a refusal', method: 'GET', path: '/forbidden', code: '403', received: 5 },
+  { name: 'over IPv6', ip: '::1', method: 'GET', path: '/api/v1/nodes', code: '200', received: 5 },
 ];
 
-for (const { name, method, path, body, code, received } of ROWS) {
+for (const { name, ip = '127.0.0.1', method, path, body, code, received } of ROWS) {
   test(`requests to the API server: ${name}`, async () => {
     const server = createServer((request, response) => {
       response.statusCode = request.url === '/forbidden' ? 403 : 200;
       response.end('hello');
-    }).listen(0, '127.0.0.1');
+    }).listen(0, ip);
     await once(server, 'listening');
-    const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const host = hostPort({ ip, port: (server.address() as AddressInfo).port });
     const registry = new Registry();
     const transport = httpTransport({ server: `http://${host}` }, createProcessMetrics(registry, 'v1.36.0'));
     try {
