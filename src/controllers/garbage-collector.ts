@@ -49,9 +49,8 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
   const kinds = new Map<string, Tracked>();
   const kindKey = (apiVersion: string, kind: string) =>
     `${apiVersion.includes('/') ? apiVersion.split('/')[0] : ''}/${kind}`;
-  /** Objects to look at when an owner's kind is followed, by this kind: as those of `queue`. */
-  const awaiting = new Map<string, Set<string>>();
   const BY_OWNER = 'owner';
+  const BY_OWNER_KIND = 'owner kind';
   const dependentsOf = (uid: string) =>
     followed
       .list()
@@ -83,16 +82,11 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
     }
   };
 
-  const followedObject = (id: string) => {
+  const queue = controllerQueue(context, 'garbage-collector', async (id) => {
     const [kind = '', key = ''] = id.split(' ');
     const cache = kinds.get(kind)?.cache;
     const object = cache?.informer.get(key);
-    return cache && object ? { cache, object } : null;
-  };
-  const queue = controllerQueue(context, 'garbage-collector', async (id) => {
-    const known = followedObject(id);
-    if (!known) return;
-    const { cache, object } = known;
+    if (!cache || !object) return;
     if (object.metadata?.deletionTimestamp !== undefined) {
       await finish(cache, object);
       return;
@@ -166,32 +160,20 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
       { ...(object.metadata?.namespace ? { namespace: object.metadata.namespace } : {}), signal },
     );
   };
-  const idOf = ({ resource }: Cache<KubeObject>, object: KubeObject) =>
-    `${kindKey(apiVersionOf(resource), resource.kind)} ${keyOf(object)}`;
-  const add = (cache: Cache<KubeObject>, object: KubeObject) => queue.add(idOf(cache, object));
-  const look = (cache: Cache<KubeObject>, object: KubeObject) => {
-    const { deletionTimestamp, finalizers = [], ownerReferences = [] } = object.metadata ?? {};
-    if (deletionTimestamp !== undefined) {
-      if (finalizers.includes(FOREGROUND) || finalizers.includes(ORPHAN)) add(cache, object);
-      return;
-    }
-    for (const owner of ownerReferences) {
-      const { kind, object: found } = find(owner, object.metadata?.namespace);
-      if (kind) {
-        if (found?.metadata?.uid !== owner.uid || isWaiting(found)) add(cache, object);
-        continue;
-      }
-      const name = kindKey(owner.apiVersion, owner.kind);
-      const objects = awaiting.get(name) ?? new Set();
-      awaiting.set(name, objects.add(idOf(cache, object)));
-    }
+  const add = (cache: Cache<KubeObject>, object: KubeObject) => {
+    queue.add(`${kindKey(apiVersionOf(cache.resource), cache.resource.kind)} ${keyOf(object)}`);
   };
-  const forget = (cache: Cache<KubeObject>, object: KubeObject) => {
-    for (const owner of object.metadata?.ownerReferences ?? []) {
-      const name = kindKey(owner.apiVersion, owner.kind);
-      const objects = awaiting.get(name);
-      if (objects?.delete(idOf(cache, object)) && objects.size === 0) awaiting.delete(name);
-    }
+  const needsLook = (object: KubeObject) => {
+    const { deletionTimestamp, finalizers = [], ownerReferences = [] } = object.metadata ?? {};
+    if (deletionTimestamp !== undefined)
+      return finalizers.includes(FOREGROUND) || finalizers.includes(ORPHAN);
+    return ownerReferences.some((owner) => {
+      const { kind, object: found } = find(owner, object.metadata?.namespace);
+      return kind !== undefined && (found?.metadata?.uid !== owner.uid || isWaiting(found));
+    });
+  };
+  const look = (cache: Cache<KubeObject>, object: KubeObject) => {
+    if (needsLook(object)) add(cache, object);
   };
   const isWaiting = (object: KubeObject) =>
     object.metadata?.deletionTimestamp !== undefined &&
@@ -200,24 +182,15 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
     const { resource, informer } = cache;
     const name = kindKey(apiVersionOf(resource), resource.kind);
     kinds.set(name, { cache, resource });
-    const dependents = awaiting.get(name) ?? new Set();
-    awaiting.delete(name);
-    // A kind that is no longer served meanwhile is awaited again at the objects' next change.
-    informer.synced.then(
-      () => {
-        for (const id of dependents) {
-          const known = followedObject(id);
-          if (known) look(known.cache, known.object);
-        }
-      },
-      () => {},
+    const owners = (object: KubeObject) => object.metadata?.ownerReferences ?? [];
+    informer.addIndex(BY_OWNER, (object) => owners(object).map(({ uid }) => uid));
+    informer.addIndex(BY_OWNER_KIND, (object) =>
+      owners(object).map(({ apiVersion, kind }) => kindKey(apiVersion, kind)),
     );
-    informer.addIndex(BY_OWNER, (object) => (object.metadata?.ownerReferences ?? []).map(({ uid }) => uid));
     informer.handle({
       onAdd: (object) => look(cache, object),
       onUpdate: (object) => look(cache, object),
       onDelete(object) {
-        forget(cache, object);
         for (const { cache: theirs, object: dependent } of dependentsOf(object.metadata?.uid ?? '')) {
           add(theirs, dependent);
         }
@@ -228,5 +201,13 @@ export function startGarbageCollector(context: ControllerContext, followed: Foll
         }
       },
     });
+    // Dependents that appeared before the kind of their owners was followed. It rejects when the kind is no longer served.
+    informer.synced.then(
+      () => {
+        for (const theirs of followed.list())
+          for (const dependent of theirs.informer.byIndex(BY_OWNER_KIND, name)) look(theirs, dependent);
+      },
+      () => {},
+    );
   });
 }
