@@ -89,10 +89,7 @@ const RESERVE_AFTER_MS = 2000;
 /** Opens the store and prepares to serve; does not listen yet. */
 export function createApiServer(options: ApiServerOptions): ApiServer {
   const { clock, random, logger } = options;
-  let cancelReserve = () => {};
-  const store = new Store(options.dataFile, (reserve) => {
-    cancelReserve = clock.after(RESERVE_AFTER_MS, reserve);
-  });
+  const store = new Store(options.dataFile, (reserve) => clock.after(RESERVE_AFTER_MS, reserve));
   const schema = createCustomSchemas(options.schema);
   const addressKind = storedKind(IP_ADDRESSES);
   const addresses = new ClusterAddresses({
@@ -250,7 +247,6 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     },
     async close() {
       closing.abort();
-      cancelReserve();
       endAddresses();
       endExpiry();
       endListExpiry();

@@ -24,11 +24,14 @@ const STEP_BYTES = 256 * 1024;
 const MARGIN_BYTES = 1024 * 1024;
 const MIB = 1024 * 1024;
 
+/** When the space is reserved: calls `fill` once; the result cancels it. */
+export type Deferral = (fill: () => void) => () => void;
+
 /**
- * Opens or creates the file that reserves the space; on a full disk it may be shorter. `fillLater` is given what writes it, which
- * takes a slow disk long enough to delay a start; until then, it is enough if the disk has room.
+ * Opens or creates the file that reserves the space; on a full disk it may be shorter. Writing it takes a slow disk long enough to
+ * delay a start; until then, it is enough if the disk has room.
  */
-export function openDiskReserve(file: string, fillLater: (fill: () => void) => void): DiskReserve {
+export function openDiskReserve(file: string, fillLater: Deferral): DiskReserve {
   // Written zeros allocate blocks; extending the file alone does not.
   const zeros = Buffer.alloc(STEP_BYTES);
   const folder = dirname(file);
@@ -40,7 +43,6 @@ export function openDiskReserve(file: string, fillLater: (fill: () => void) => v
   };
   const hasRoom = () => free() >= RESERVE_BYTES - size + MARGIN_BYTES;
   let isAwaited = true;
-  let isClosed = false;
   const refill = () => {
     if (size >= RESERVE_BYTES) return true;
     if (!hasRoom()) return false;
@@ -58,9 +60,8 @@ export function openDiskReserve(file: string, fillLater: (fill: () => void) => v
       return false;
     }
   };
-  fillLater(() => {
+  const cancel = fillLater(() => {
     isAwaited = false;
-    if (isClosed) return;
     try {
       refill();
     } catch {
@@ -81,7 +82,7 @@ export function openDiskReserve(file: string, fillLater: (fill: () => void) => v
       return `${Math.floor(free() / MIB)} MiB of ${Math.floor((blocks * bsize) / MIB)} MiB free`;
     },
     close() {
-      isClosed = true;
+      cancel();
       closeSync(fd);
     },
   };

@@ -106,8 +106,12 @@ test('after space is freed on the disk, writes succeed without a restart', () =>
 test('before space is reserved, as at a start, writes succeed while the disk has room for it', () => {
   let reserve = () => {};
   const file = join(folder, 'late.db');
+  let isCancelled = false;
   const late = new Store(file, (run) => {
     reserve = run;
+    return () => {
+      isCancelled = true;
+    };
   });
   const write = () => late.put('c', 'n/late', object('late', 10));
   write();
@@ -119,5 +123,5 @@ test('before space is reserved, as at a start, writes succeed while the disk has
   reserve();
   assert.ok(statSync(`${file}.reserve`).size > 0);
   late.close();
-  reserve();
+  assert.ok(isCancelled);
 });

@@ -1,6 +1,6 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { messageOf } from '../lib/errors.ts';
-import { type DiskReserve, openDiskReserve } from './disk-reserve.ts';
+import { type Deferral, type DiskReserve, openDiskReserve } from './disk-reserve.ts';
 import type { ApiObject } from './object.ts';
 import { StatusError } from './status-error.ts';
 
@@ -37,6 +37,10 @@ const LOCK_MS = 5000;
 /** Pages of 4 KiB, together as large as the reserve. */
 const UNUSED_PAGES = 2048;
 const IN_MEMORY = ':memory:';
+const atOnce: Deferral = (fill) => {
+  fill();
+  return () => {};
+};
 
 /**
  * The objects of the API server: in memory for reads, in SQLite so that no acknowledged write is lost when the process
@@ -68,7 +72,7 @@ export class Store {
   #oldestList = 0;
 
   /** `file`: path of the database, or ":memory:"; `later`: when the space for deletions is reserved. */
-  constructor(file: string, later: (reserve: () => void) => void = (reserve) => reserve()) {
+  constructor(file: string, later: Deferral = atOnce) {
     this.#file = file;
     this.#database = new DatabaseSync(file, { timeout: LOCK_MS });
     // WAL with NORMAL survives the death of the process without a flush per write (sqlite.org/wal.html). With exclusive
