@@ -59,15 +59,22 @@ const GATHER_MS = { lost: 25, new: 500 } as const;
 /** A second pass follows: packets that passed the old rules can still confirm an entry after the first. */
 const AGAIN_MS = 1000;
 
+/** A pass that is planned. */
+interface DuePass {
+  /** In the clock's milliseconds. */
+  readonly at: number;
+  /** Whether a second pass follows. */
+  readonly again: boolean;
+  readonly cancel: () => void;
+}
+
 export function createConntrackReconciler(options: ConntrackOptions): ConntrackReconciler {
   const { families, netns, logger = silentLogger, clock = systemClock, isListener, onPass } = options;
   const translates = options.translates ?? (() => true);
   const connection = new ConntrackConnection(netns);
   const index = createServingIndex();
   let isEmpty = options.startsEmpty ?? false;
-  let cancel: (() => void) | null = null;
-  let dueAt = 0;
-  let dueAgain = false;
+  let due: DuePass | null = null;
   /** Whether there may be flows that a mode has translated: without them, a change leaves no stale entries. */
   let mayBeTranslated = true;
   let running: Promise<void> | null = null;
@@ -76,30 +83,32 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
   function schedule(ms: number, again: boolean): void {
     if (closed) return;
-    const at = clock.now() + ms;
-    // One that is due earlier is for this change, too.
-    dueAgain = again || (cancel !== null && dueAgain);
-    if (cancel !== null && dueAt <= at) return;
-    cancel?.();
-    dueAt = at;
-    cancel = clock.after(ms, () => {
-      cancel = null;
-      running = pass().finally(() => {
+    // One that is due is for this change, too.
+    const next = { at: clock.now() + ms, again: again || due?.again === true };
+    if (due !== null && due.at <= next.at) {
+      due = { ...due, again: next.again };
+      return;
+    }
+    due?.cancel();
+    const cancel = clock.after(ms, () => {
+      const isAgain = due?.again === true;
+      due = null;
+      running = pass(isAgain).finally(() => {
         running = null;
         const resolve = waiting;
         waiting = [];
         for (const done of resolve) done();
       });
     });
+    due = { ...next, cancel };
   }
 
-  async function pass(): Promise<void> {
-    const again = dueAgain;
+  async function pass(again: boolean): Promise<void> {
     try {
       let isAny = translates();
       for (const family of families) isAny = (await passFamily(family)) || isAny;
       // Otherwise a whole map came meanwhile.
-      if (cancel === null) mayBeTranslated = isAny;
+      if (due === null) mayBeTranslated = isAny;
     } catch (error) {
       logger.warn(
         { error: messageOf(error) },
@@ -108,7 +117,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
       schedule(AGAIN_MS, again);
       return;
     }
-    if (cancel !== null) return;
+    if (due !== null) return;
     if (again) schedule(AGAIN_MS, false);
     else index.forgetGone();
   }
@@ -215,14 +224,14 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     },
 
     settled() {
-      if (cancel === null && running === null) return Promise.resolve();
+      if (due === null && running === null) return Promise.resolve();
       return new Promise((resolve) => waiting.push(resolve));
     },
 
     async close() {
       closed = true;
-      cancel?.();
-      cancel = null;
+      due?.cancel();
+      due = null;
       await running;
       for (const done of waiting) done();
       connection.close();
