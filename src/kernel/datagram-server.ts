@@ -2,6 +2,7 @@ import type { FairleadError } from '../lib/errors.ts';
 import { pointer } from './bpf/syscall.ts';
 import { libc, systemError } from './libc.ts';
 import { SOL_SOCKET } from './socket-numbers.ts';
+import { setSocketOption } from './socket-option.ts';
 import { pauseReception } from './udp-reception.ts';
 
 // asm-generic/socket.h, linux/socket.h
@@ -54,9 +55,9 @@ export interface DatagramServer {
 
 export function startDatagramServer(options: DatagramServerOptions): DatagramServer {
   const { fd, maxRequestBytes, answer, onError } = options;
-  const size = new Uint8Array(new Uint32Array([options.receiveBufferBytes]).buffer);
-  if (libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, size, 4) !== 0)
-    libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUF, size, 4);
+  const size = options.receiveBufferBytes;
+  if (!setSocketOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, size))
+    setSocketOption(fd, SOL_SOCKET, SO_RCVBUF, size);
   const received = createMessages(maxRequestBytes);
   const answers = createMessages(options.maxAnswerBytes);
   const requests = Array.from({ length: BATCH }, (_, i) =>

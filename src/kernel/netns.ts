@@ -6,6 +6,7 @@ import { FairleadError, hasCode } from '../lib/errors.ts';
 import { errnoError, libc, systemError } from './libc.ts';
 import { readOptionalFolder, removeOptionalFile } from './optional-file.ts';
 import { AF_INET, AF_INET6, SOCK_CLOEXEC, SOL_SOCKET } from './socket-numbers.ts';
+import { setSocketOption } from './socket-option.ts';
 
 /**
  * A network namespace: the name under /run/netns, a process inside it, or a path such as /proc/1/ns/net.
@@ -275,11 +276,10 @@ function boundSocket(
     const v6 = sockaddr.length === 28;
     const fd = libc().socket(v6 ? AF_INET6 : AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) throw systemError('open socket');
-    const one = Uint8Array.of(1, 0, 0, 0);
     const failed =
-      (type === SOCK_STREAM && libc().setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, one, 4) !== 0) ||
-      (v6 && libc().setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, one, 4) !== 0) ||
-      (mayBeAbsent && libc().setsockopt(fd, IPPROTO_IP, IP_FREEBIND, one, 4) !== 0) ||
+      (type === SOCK_STREAM && !setSocketOption(fd, SOL_SOCKET, SO_REUSEADDR, 1)) ||
+      (v6 && !setSocketOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1)) ||
+      (mayBeAbsent && !setSocketOption(fd, IPPROTO_IP, IP_FREEBIND, 1)) ||
       libc().bind(fd, sockaddr, sockaddr.length) !== 0 ||
       finish(fd) !== 0;
     if (!failed) return fd;

@@ -4,6 +4,7 @@ import { errnoError, libc, systemError } from './libc.ts';
 import { bindUdpIn, inNetns, localPort, type NetnsRef, socketAddress } from './netns.ts';
 import { attachFilter, type FilterInstruction } from './socket-filter.ts';
 import { SOCK_CLOEXEC, SOCK_RAW, SOL_SOCKET } from './socket-numbers.ts';
+import { setSocketOption } from './socket-option.ts';
 
 // linux/socket.h, linux/if_packet.h, linux/if_ether.h, asm-generic/socket.h
 const AF_PACKET = 17;
@@ -109,10 +110,10 @@ function openPacketTap({ netns, filter, snapBytes, onFrame, onError }: PacketTap
   const fd = inNetns(netns, () => libc().socket(AF_PACKET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (fd < 0) throw systemError('open packet socket');
   // If the kernel refuses the size, the default remains; dropped() then shows whether it was too small.
-  libc().setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, u32(RECEIVE_BUFFER_BYTES), 4);
+  setSocketOption(fd, SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES);
   if (
     (filter && !attachFilter(fd, filter)) ||
-    libc().setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, u32(1), 4) !== 0 ||
+    !setSocketOption(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1) ||
     libc().bind(fd, everyDevice(), ADDRESS_BYTES) !== 0
   ) {
     const errno = libc().errno();
@@ -177,7 +178,7 @@ async function enablePacketTimestamps(
   try {
     const address = socketAddress('127.0.0.1', localPort(fd));
     if (
-      libc().setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, u32(1), 4) !== 0 ||
+      !setSocketOption(fd, SOL_SOCKET, SO_TIMESTAMPNS, 1) ||
       libc().connect(fd, address, address.length) !== 0
     ) {
       throw systemError('open socket for timestamps');

@@ -4,6 +4,7 @@ import { type Epoll, READY } from './epoll.ts';
 import { loadKoffi } from './koffi.ts';
 import { libc } from './libc.ts';
 import { AF_INET, SOCK_CLOEXEC, SOL_SOCKET } from './socket-numbers.ts';
+import { setSocketOption } from './socket-option.ts';
 
 // bits/socket.h, asm-generic/socket.h, linux/tcp.h
 const SOCK_NONBLOCK = 0o4000;
@@ -19,18 +20,13 @@ const TCP_KEEPCNT = 6;
 /** struct sockaddr_in6; sockaddr_in is shorter. */
 const ADDRESS_BYTES = 28;
 
-const ONE = new Uint8Array(Uint32Array.of(1).buffer);
 /** Keepalive, which ends connections whose peer has disappeared without closing them: after a minute, and 10 probes. */
 const KEEPALIVE = [
   [SOL_SOCKET, SO_KEEPALIVE, 1],
   [IPPROTO_TCP, TCP_KEEPIDLE, 60],
   [IPPROTO_TCP, TCP_KEEPINTVL, 1],
   [IPPROTO_TCP, TCP_KEEPCNT, 10],
-].map(([level = 0, option = 0, value = 0]) => ({
-  level,
-  option,
-  value: new Uint8Array(Uint32Array.of(value).buffer),
-}));
+] as const;
 /** struct linger: on, with a timeout of zero. */
 const RESET_AT_CLOSE = new Uint8Array(Uint32Array.of(1, 0).buffer);
 
@@ -186,12 +182,12 @@ export function resetStream(epoll: Epoll, fd: number): void {
 
 /** Makes a socket send small writes at once. */
 export function sendAtOnce(fd: number): void {
-  libc().setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, ONE, ONE.length);
+  setSocketOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 }
 
 /** Makes a socket detect that its peer has disappeared. */
 export function keepAlive(fd: number): void {
-  for (const { level, option, value } of KEEPALIVE) libc().setsockopt(fd, level, option, value, value.length);
+  for (const [level, option, value] of KEEPALIVE) setSocketOption(fd, level, option, value);
 }
 
 /** Sets both for a listener: the kernel copies them to each connection that it accepts. */

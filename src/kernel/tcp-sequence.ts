@@ -1,4 +1,5 @@
-import { libc, systemError } from './libc.ts';
+import { systemError } from './libc.ts';
+import { setSocketOption } from './socket-option.ts';
 
 // linux/tcp.h
 const IPPROTO_TCP = 6;
@@ -16,7 +17,7 @@ const TCP_REPAIR_OFF = 0;
  */
 export function setInitialSequence(fd: number, sequence: number): void {
   const set = (option: number, value: number) => {
-    if (libc().setsockopt(fd, IPPROTO_TCP, option, new Uint8Array(new Uint32Array([value]).buffer), 4) !== 0)
+    if (!setSocketOption(fd, IPPROTO_TCP, option, value))
       throw systemError('choose the sequence number of a connection');
   };
   set(TCP_REPAIR, TCP_REPAIR_ON);

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
-import { libc, systemError } from './libc.ts';
+import { systemError } from './libc.ts';
+import { setSocketOption } from './socket-option.ts';
 
 // linux/tcp.h
 const IPPROTO_TCP = 6;
@@ -15,7 +16,6 @@ export function limitUnacknowledged(socket: Socket, ms: number): void {
   const fd = (socket as Socket & { readonly _handle?: { readonly fd?: number } | null })._handle?.fd;
   // It is closed already.
   if (fd === undefined || fd < 0) return;
-  const value = new Uint8Array(Uint32Array.of(ms).buffer);
-  if (libc().setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, value, value.length) !== 0)
+  if (!setSocketOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, ms))
     throw systemError('limit the time without acknowledgement of a connection');
 }

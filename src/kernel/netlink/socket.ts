@@ -4,6 +4,7 @@ import { errnoError, errnoName, libc, type Poll, systemError } from '../libc.ts'
 import { inNetns, type NetnsRef } from '../netns.ts';
 import { attachFilter, type FilterInstruction } from '../socket-filter.ts';
 import { SOCK_CLOEXEC, SOCK_RAW, SOL_SOCKET } from '../socket-numbers.ts';
+import { setSocketOption } from '../socket-option.ts';
 import { MessageWriter, readAttributes, readI32, readText, readU16, readU32 } from './attributes.ts';
 
 // linux/netlink.h
@@ -368,9 +369,7 @@ export class NetlinkSocket {
   }
 
   #option(level: number, option: number, value: number): boolean {
-    const bytes = new Uint8Array(4);
-    new DataView(bytes.buffer).setInt32(0, value, true);
-    return libc().setsockopt(this.#fd, level, option, bytes, 4) === 0;
+    return setSocketOption(this.#fd, level, option, value);
   }
 }
 
