@@ -1,12 +1,12 @@
 import { readFileSync } from 'node:fs';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
+import { certificatesOf } from '../lib/der.ts';
 import { messageOf } from '../lib/errors.ts';
 
 /** The launcher sets it: Node.js then leaves out the public authorities, which it else reads at the start of every process. */
 const WITHOUT_AUTHORITIES = '--use-openssl-ca';
 /** Has the value of NODE_EXTRA_CA_CERTS in processes that read this file only when they need it. */
 const EXTRA_FILE = 'FAIRLEAD_EXTRA_CA_CERTS';
-const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g;
 
 const isWithout = (): boolean => process.execArgv.includes(WITHOUT_AUTHORITIES);
 let isDone = !isWithout();
@@ -39,7 +39,7 @@ export function withoutAuthorities(environment: NodeJS.ProcessEnv): NodeJS.Proce
 function extraAuthorities(file: string | undefined): string[] {
   if (file === undefined) return [];
   try {
-    return readFileSync(file, 'utf8').match(CERTIFICATE) ?? [];
+    return certificatesOf(readFileSync(file, 'utf8'));
   } catch (error) {
     // As Node.js warns.
     process.emitWarning(`failed to read the authorities of NODE_EXTRA_CA_CERTS: ${messageOf(error)}`);

@@ -74,3 +74,8 @@ export function pem(label: string, der: Buffer): string {
   const base64 = der.toString('base64').replace(/.{64}/g, '$&\n').trimEnd();
   return `-----BEGIN ${label}-----\n${base64}\n-----END ${label}-----\n`;
 }
+
+/** Returns the certificates in a text, each as PEM; other blocks and comments are left out. */
+export function certificatesOf(text: string): string[] {
+  return text.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\n?/g) ?? [];
+}

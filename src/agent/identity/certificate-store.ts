@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import { readOptionalFile } from '../../kernel/optional-file.ts';
 import { replaceFile } from '../../kernel/replace-file.ts';
 import { canonicalAddress } from '../../lib/address.ts';
+import { certificatesOf } from '../../lib/der.ts';
 import type { KeyedCertificate } from '../../lib/pki.ts';
 
 /** A certificate of this node with what the decision about its renewal depends on. */
@@ -41,7 +42,7 @@ export function certificateStore(file: string): CertificateStore {
 
 /** Reads a certificate and its key from PEM texts with other blocks; null: one is missing, or they are not a pair. */
 export function readPair(certText: string, keyText: string): HeldCertificate | null {
-  const certs = certText.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----\n?/g) ?? [];
+  const certs = certificatesOf(certText);
   const key = /-----BEGIN ([A-Z ]*)PRIVATE KEY-----[^-]+-----END \1PRIVATE KEY-----\n?/.exec(keyText)?.[0];
   const [first] = certs;
   if (first === undefined || key === undefined) return null;
