@@ -105,7 +105,10 @@ describe('controllers of workloads and volumes', { timeout: 120_000 }, () => {
         ? true
         : undefined,
     );
-    await client.delete(RESOURCES.replicationControllers, 'old', { namespace });
+    await client.delete(RESOURCES.replicationControllers, 'old', {
+      namespace,
+      propagationPolicy: 'Background',
+    });
     await plane.until(RESOURCES.resourceQuotas, 'counted down', ([quota]) =>
       quota?.status?.used?.['pods'] === '0' ? true : undefined,
     );

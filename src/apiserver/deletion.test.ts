@@ -60,7 +60,7 @@ describe('a DELETE of a pod', () => {
   });
   test('as a dry run answers with the period, and stores nothing', async () => {
     await create('dry');
-    const { body } = await request('DELETE', `${pods}/dry?dryRun=All`, { gracePeriodSeconds: 7 });
+    const { body } = await request('DELETE', `${pods}/dry?dryRun=All&gracePeriodSeconds=7`);
     assert.equal(body.metadata.deletionGracePeriodSeconds, 7);
     assert.equal((await request('GET', `${pods}/dry`)).body.metadata.deletionTimestamp, undefined);
   });
@@ -70,6 +70,14 @@ describe('a DELETE of a pod', () => {
     const options = { propagationPolicy: 'Orphan', gracePeriodSeconds: 1 };
     const { body } = await request('DELETE', `${pods}/policies`, options);
     assert.deepEqual(body.metadata.finalizers, ['orphan']);
+  });
+  test('with options in a body ignores those of its query', async () => {
+    await create('both');
+    const { body } = await request('DELETE', `${pods}/both?gracePeriodSeconds=7&propagationPolicy=Orphan`, {
+      gracePeriodSeconds: 9,
+    });
+    assert.equal(body.metadata.deletionGracePeriodSeconds, 9);
+    assert.equal(body.metadata.finalizers, undefined);
   });
   test('with options of a wrong type is refused', async () => {
     await create('typed');
@@ -139,4 +147,66 @@ test('deletecollection deletes what the selector matches', async () => {
     left.body.items.map((item: { metadata: { name: string } }) => item.metadata.name),
     ['c3'],
   );
+});
+
+describe('the dependents of an object', () => {
+  const template = {
+    metadata: { labels: { app: 'a' } },
+    spec: { containers: [{ name: 'c', image: 'i' }], restartPolicy: 'Never' },
+  };
+  const places = {
+    Job: { path: '/apis/batch/v1/namespaces/default/jobs', apiVersion: 'batch/v1', spec: { template } },
+    ReplicationController: {
+      path: `${CORE}/replicationcontrollers`,
+      apiVersion: 'v1',
+      spec: { template: { ...template, spec: { containers: template.spec.containers } } },
+    },
+    ReplicaSet: {
+      path: '/apis/apps/v1/namespaces/default/replicasets',
+      apiVersion: 'apps/v1',
+      spec: {
+        selector: { matchLabels: { app: 'a' } },
+        template: { ...template, spec: { containers: template.spec.containers } },
+      },
+    },
+    Event: {
+      path: `${CORE}/events`,
+      apiVersion: 'v1',
+      involvedObject: { kind: 'Pod', name: 'p', namespace: 'default' },
+    },
+  };
+  const WARNING = /child pods are preserved by default when jobs are deleted/;
+  const rows: readonly [
+    what: string,
+    kind: keyof typeof places,
+    options: object | undefined,
+    finalizers: readonly string[] | 'gone',
+    warning: RegExp | null,
+  ][] = [
+    ['of a Job are kept, with a warning', 'Job', undefined, ['orphan'], WARNING],
+    ['of a Job are deleted if asked', 'Job', { propagationPolicy: 'Background' }, 'gone', null],
+    [
+      'of a Job are kept without a warning if asked',
+      'Job',
+      { propagationPolicy: 'Orphan' },
+      ['orphan'],
+      null,
+    ],
+    ['of a ReplicationController are kept', 'ReplicationController', undefined, ['orphan'], null],
+    ['of one are deleted if asked', 'ReplicationController', { orphanDependents: false }, 'gone', null],
+    ['of a ReplicaSet are deleted', 'ReplicaSet', undefined, 'gone', null],
+    ['of an Event do not exist', 'Event', { propagationPolicy: 'Foreground' }, 'gone', null],
+  ];
+  for (const [what, kind, options, finalizers, warning] of rows) {
+    test(what, async () => {
+      const { path, ...object } = places[kind];
+      const name = `owner-${rows.findIndex((row) => row[0] === what)}`;
+      const made = await request('POST', path, { kind, ...object, metadata: { name, namespace: 'default' } });
+      assert.equal(made.status, 201, JSON.stringify(made.body));
+      const deleted = await request('DELETE', `${path}/${name}`, options);
+      assert.match(String(deleted.headers['warning'] ?? ''), warning ?? /^$/);
+      const { status, body } = await request('GET', `${path}/${name}`);
+      assert.deepEqual(status === 404 ? 'gone' : body.metadata.finalizers, finalizers);
+    });
+  }
 });

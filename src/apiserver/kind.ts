@@ -68,6 +68,13 @@ export interface Kind {
   readonly answersDeleted?: boolean;
   /** The whole collection can be deleted in one request. Default: true. */
   readonly deleteCollection?: boolean;
+  /**
+   * Propagation of a DELETE that names none: Orphan keeps dependents; Unsupported: the kind has none, and any policy is
+   * ignored. Default: the garbage collector deletes dependents.
+   */
+  readonly propagation?: 'Orphan' | 'Unsupported';
+  /** The warning for a DELETE that names no propagation policy. */
+  readonly propagationWarning?: string;
   /** Finalizers that deletion adds to an object, so that a controller can clean up. */
   readonly deletionFinalizers?: readonly string[];
   /** Defined by a CustomResourceDefinition: no strategic merge patches, no Protobuf. */

@@ -32,6 +32,7 @@ const CORE_EVENT = defineKind('v1', 'Event', 'events', {
   createOnUpdate: true,
   names: 'path',
   anyFinalizers: true,
+  propagation: 'Unsupported',
 });
 
 const autoscaler = {
@@ -132,6 +133,7 @@ export const KINDS: readonly Kind[] = [
   defineKind('v1', 'ReplicationController', 'replicationcontrollers', {
     shortNames: ['rc'],
     ...workload,
+    propagation: 'Orphan',
     fields: { 'status.replicas': (controller) => String(at(controller, 'status', 'replicas') ?? 0) },
   }),
   defineKind('v1', 'ResourceQuota', 'resourcequotas', {
@@ -195,6 +197,9 @@ export const KINDS: readonly Kind[] = [
     fields: { 'status.successful': (job) => String(at(job, 'status', 'succeeded') ?? 0) },
     fieldRefusal: (field) => `field label ${JSON.stringify(field)} not supported for Job`,
     prepareCreate: selectOwnPods,
+    propagation: 'Orphan',
+    propagationWarning:
+      'child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning',
   }),
   AUTOSCALER,
   defineKind('autoscaling/v1', 'HorizontalPodAutoscaler', 'horizontalpodautoscalers', {
@@ -273,6 +278,7 @@ export const KINDS: readonly Kind[] = [
     generationFields: ['value', 'preemptionPolicy'],
   }),
   defineKind('storage.k8s.io/v1', 'StorageClass', 'storageclasses', {
+    answersDeleted: true,
     shortNames: ['sc'],
     namespaced: false,
   }),

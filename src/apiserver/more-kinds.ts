@@ -28,17 +28,23 @@ export const MORE_KINDS: readonly Kind[] = [
   }),
   defineKind('storage.k8s.io/v1', 'CSIDriver', 'csidrivers', {
     ...cluster,
+    answersDeleted: true,
     notice: NO_DRIVER,
     generationFields: ['spec'],
     withoutFirstGeneration: true,
   }),
-  defineKind('storage.k8s.io/v1', 'CSINode', 'csinodes', { ...cluster, notice: NO_DRIVER }),
+  defineKind('storage.k8s.io/v1', 'CSINode', 'csinodes', {
+    ...cluster,
+    answersDeleted: true,
+    notice: NO_DRIVER,
+  }),
   defineKind('storage.k8s.io/v1', 'CSIStorageCapacity', 'csistoragecapacities', {
     needsVersion: true,
     notice: NO_DRIVER,
   }),
   defineKind('storage.k8s.io/v1', 'VolumeAttachment', 'volumeattachments', {
     ...cluster,
+    answersDeleted: true,
     status: true,
     generationFields: [],
     notice: NO_DRIVER,

@@ -46,23 +46,35 @@ function causes(status: Json): string[] {
   return [...new Set((details?.causes ?? []).map(({ reason, field }) => `${reason} ${field}`))].sort();
 }
 
-/** Returns the object without the parts that differ between two runs of one server. */
-function stable(object: Json): Json {
+/** Returns the object, or the list, without the parts that differ between two runs of one server. */
+function stable(object: Json, kind = String(object['kind'])): Json {
   const copy = structuredClone(object);
   const metadata = copy['metadata'] as Json | undefined;
+  if (Array.isArray(copy['items'])) {
+    delete metadata?.['resourceVersion'];
+    return {
+      ...copy,
+      items: (copy['items'] as Json[]).map((item) => stable(item, kind.replace(/List$/, ''))),
+    };
+  }
   const uid = metadata?.['uid'];
   for (const field of VOLATILE) delete metadata?.[field];
   const status = copy['status'] as Json | undefined;
   // Depends on the client's credential: a token there, a certificate here.
-  if (copy['kind'] === 'CertificateSigningRequest') delete (copy['spec'] as Json)['extra'];
+  if (kind === 'CertificateSigningRequest') delete (copy['spec'] as Json)['extra'];
   // Written by controllers, which the oracle does not run.
   for (const field of ['observedGeneration', 'typeChecking']) {
-    if (copy['kind'] === 'ValidatingAdmissionPolicy') delete status?.[field];
+    if (kind === 'ValidatingAdmissionPolicy') delete status?.[field];
   }
   if (status?.['lastPhaseTransitionTime']) status['lastPhaseTransitionTime'] = '<time>';
   for (const condition of (status?.['conditions'] as Json[] | undefined) ?? []) {
     if (condition['lastTransitionTime']) condition['lastTransitionTime'] = '<time>';
   }
+  const details = copy['details'] as Json | undefined;
+  if (details?.['uid']) details['uid'] = '<uid>';
+  if (metadata?.['deletionTimestamp']) metadata['deletionTimestamp'] = '<time>';
+  // Upstream's order is random.
+  if (kind === 'Namespace') (metadata?.['finalizers'] as string[] | undefined)?.sort();
   if (metadata?.['generateName']) delete metadata['name'];
   // Written by a controller there, and by the server itself here.
   delete (metadata?.['annotations'] as Json | undefined)?.['kubernetes.io/service-account.uid'];

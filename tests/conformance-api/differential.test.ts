@@ -1,6 +1,7 @@
 import { strict as assert } from 'node:assert';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { runDeletions } from './deletion-tester.ts';
 import { startOracle } from './oracle.ts';
 import { runSequences } from './sequence-tester.ts';
 import { runVariations, startOurServer } from './tester.ts';
@@ -33,6 +34,18 @@ test('every kind answers variations of its objects as kube-apiserver does', { sk
       );
     });
   }
+});
+
+test('a deletion answers and leaves the same, by any options', { skip }, async (t) => {
+  const oracle = await startOracle(assets ?? '');
+  t.after(() => oracle.stop());
+  const ours = await startOurServer();
+  t.after(() => ours.stop());
+  const findings = await runDeletions(oracle, ours);
+  const others = findings.filter(
+    ({ kind, deletion }) => !(kind === 'Event' && /as a dry run/.test(deletion)),
+  );
+  assert.deepEqual(others, []);
 });
 
 test('sequences of applies, updates and patches leave the same objects and owners', { skip }, async (t) => {

@@ -158,7 +158,8 @@ const isFilled = ({ type, data }: BaseObject) => type !== SERVICE_ACCOUNT_SECRET
 
 const nameOf = ({ metadata }: BaseObject) => `/${encodeURIComponent(metadata.name)}`;
 
-async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+/** Works on several items at a time. */
+export async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
   const queue = [...items];
   await Promise.all(
     Array.from({ length: IN_FLIGHT }, async () => {

@@ -1,4 +1,4 @@
-import { isObject } from '../object.ts';
+import { isObject, type JsonObject } from '../object.ts';
 import type { DeleteRequest } from '../resource-store.ts';
 import { badRequest, invalid, invalidObject, notSupported } from '../status-error.ts';
 import { checkDryRun } from './write-options.ts';
@@ -8,17 +8,14 @@ export type PropagationPolicy = 'Background' | 'Foreground' | 'Orphan';
 const POLICIES = ['Foreground', 'Background', 'Orphan'];
 
 /**
- * Parses meta/v1 DeleteOptions from a body and the query; the query wins, as upstream. Throws StatusError 400 or 422.
+ * Parses meta/v1 DeleteOptions from the body, or from the query of a request without one, as upstream. Throws
+ * StatusError 400 or 422.
  */
 export function readDeleteOptions(body: unknown, query: URLSearchParams): DeleteRequest {
-  const options = isObject(body) ? body : {};
+  const options = isObject(body) ? body : fromQuery(query);
   const preconditions = isObject(options['preconditions']) ? options['preconditions'] : {};
-  const grace = query.get('gracePeriodSeconds') ?? options['gracePeriodSeconds'];
-  const policy = query.get('propagationPolicy') ?? options['propagationPolicy'];
-  const asked = query.getAll('dryRun');
-  const given = Array.isArray(options['dryRun']) ? options['dryRun'].map(String) : [];
-  const dryRun = asked.length > 0 ? asked : given;
-  const orphan = query.get('orphanDependents') ?? options['orphanDependents'];
+  const { gracePeriodSeconds: grace, propagationPolicy: policy, orphanDependents: orphan } = options;
+  const dryRun = Array.isArray(options['dryRun']) ? options['dryRun'].map(String) : [];
   const seconds = grace === undefined || grace === null ? undefined : Number(grace);
   if (seconds !== undefined && !Number.isInteger(seconds)) {
     throw badRequest(`gracePeriodSeconds: ${JSON.stringify(grace)} is not an integer`);
@@ -37,16 +34,25 @@ export function readDeleteOptions(body: unknown, query: URLSearchParams): Delete
   }
   return {
     ...(seconds === undefined ? {} : { gracePeriodSeconds: seconds }),
-    ...(isPolicy(policy)
-      ? { propagationPolicy: policy }
-      : String(orphan) === 'true'
-        ? { propagationPolicy: 'Orphan' as const }
-        : {}),
+    ...(isPolicy(policy) ? { propagationPolicy: policy } : {}),
+    ...(typeof orphan === 'boolean' ? { orphanDependents: orphan } : {}),
     ...(typeof preconditions['uid'] === 'string' ? { uid: preconditions['uid'] } : {}),
     ...(typeof preconditions['resourceVersion'] === 'string'
       ? { resourceVersion: preconditions['resourceVersion'] }
       : {}),
     dryRun: dryRun.length > 0,
+  };
+}
+
+/** Returns the options that a query names; a boolean is true but for "0" and "false", as upstream converts it. */
+function fromQuery(query: URLSearchParams): JsonObject {
+  const text = (name: string) => (query.has(name) ? { [name]: query.get(name) } : {});
+  const orphan = query.get('orphanDependents')?.toLowerCase();
+  return {
+    ...text('gracePeriodSeconds'),
+    ...text('propagationPolicy'),
+    ...(orphan === undefined ? {} : { orphanDependents: orphan !== '0' && orphan !== 'false' }),
+    dryRun: query.getAll('dryRun'),
   };
 }
 

@@ -2,6 +2,7 @@ import { mutate, release, validate } from '../admission/run.ts';
 import { present, storageKind } from '../conversion.ts';
 import { isObject, type JsonObject } from '../object.ts';
 import { readBody } from '../requests/body.ts';
+import { warn } from '../requests/request-context.ts';
 import { respond, success } from '../requests/responses.ts';
 import type { DeleteRequest } from '../resource-store.ts';
 import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
@@ -20,22 +21,27 @@ export const deleteObject: ResourceHandler = async (context, services) => {
   const options = await deleteOptions(context, services);
   const before = services.resources.get(storageKind(kind), namespace, name);
   const { stored, gone } = await deleteAdmitted(services, context, before, options);
+  // Upstream accepts what it does later only for a client that asks so in the deprecated form.
+  const status = !gone && options.orphanDependents === false ? 202 : 200;
   // Upstream returns the object while it remains, and for pods always; else a Status.
-  if (!gone || kind.answersDeleted) return objectResponse(services, context, form, 200, stored);
+  if (!gone || kind.answersDeleted) return objectResponse(services, context, form, status, stored);
   const { uid = '' } = stored.object.metadata;
   const group = kind.group === '' ? {} : { group: kind.group };
-  const status = success({ name, ...group, kind: kind.plural, uid });
-  return respond(services.schema, form, 200, status);
+  return respond(services.schema, form, 200, success({ name, ...group, kind: kind.plural, uid }));
 };
 
 async function deleteOptions(context: ResourceContext, services: ApiServices): Promise<DeleteRequest> {
   const { object } = await readBody(context, services.schema, true);
   const wrong = isObject(object) ? services.schema.typeError('v1', 'DeleteOptions', object) : null;
   if (wrong !== null) throw badRequest(wrong);
-  return readDeleteOptions(object, context.query);
+  const options = readDeleteOptions(object, context.query);
+  const { propagationWarning } = context.kind;
+  if (propagationWarning && options.propagationPolicy === undefined && options.orphanDependents === undefined)
+    warn(context, propagationWarning);
+  return options;
 }
 
-/** Deletes all objects that the selectors match. */
+/** Deletes all objects that the selectors match, and answers with them as they were, as upstream does. */
 export const deleteCollection: ResourceHandler = async (context, services) => {
   const { kind } = context;
   const form = negotiateObject(services, context);
@@ -45,7 +51,8 @@ export const deleteCollection: ResourceHandler = async (context, services) => {
   for (const item of page.items) {
     // Another request may have deleted it concurrently.
     if (services.store.get(item.collection, item.key) === undefined) continue;
-    deleted.push((await deleteAdmitted(services, context, item, options)).stored);
+    await deleteAdmitted(services, context, item, options);
+    deleted.push(item);
   }
   return listResponse(services, context, form, deleted, { resourceVersion: String(services.store.version) });
 };

@@ -1,5 +1,6 @@
 import { preparePresented, presented, presentedJson } from '../conversion.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
+import type { ApiObject } from '../object.ts';
 import { contentTypeOf } from '../requests/encode.ts';
 import { LongBody } from '../requests/long-body.ts';
 import type { Representation } from '../requests/negotiation.ts';
@@ -16,6 +17,9 @@ import { waitForVersion } from './wait-for-version.ts';
 
 /** A list of this many objects is encoded while it is sent. */
 const MANY_ITEMS = 100;
+
+/** The beginning of most objects: the text after it needs no other encoding. */
+const TYPE_FIRST = /^\{"(?:kind|apiVersion)":"[^"\\]*","(?:kind|apiVersion)":"[^"\\]*",/;
 
 /** Returns the namespace and selectors of a list, watch or deletecollection. */
 export function selection(context: ResourceContext): ListRequest {
@@ -87,13 +91,28 @@ export async function listResponse(
   const headers = { 'content-type': contentTypeOf(form.format) };
   if (form.format === 'json' && !form.pretty) {
     const head = `{"kind":"${listKind(kind)}","apiVersion":"${apiVersionOf(kind)}","metadata":${JSON.stringify(metadata)},"items":[`;
-    return { status: 200, headers, body: listBody(head, items, (item) => presentedJson(kind, item)) };
+    return { status: 200, headers, body: listBody(head, items, (item) => itemJson(kind, item)) };
   }
   const list = { kind: listKind(kind), apiVersion: apiVersionOf(kind), metadata };
-  const shown = items.map(({ object }) => presented(kind, object));
+  const shown = items.map(({ object }) => itemOf(kind, object));
   if (form.format === 'protobuf' && items.length >= MANY_ITEMS)
     return { status: 200, headers, body: new LongBody(schema.encodeProtobufList(list, shown)) };
   return respond(schema, form, 200, { ...list, items: shown });
+}
+
+/** Items of a built-in kind have no kind and apiVersion of their own, as upstream's: the list's are theirs. */
+function itemOf(kind: Kind, object: ApiObject): object {
+  const shown = presented(kind, object);
+  if (kind.isCustom) return shown;
+  const { kind: _kind, apiVersion: _version, ...rest } = shown;
+  return rest;
+}
+
+function itemJson(kind: Kind, stored: StoredObject): string {
+  const text = presentedJson(kind, stored);
+  if (kind.isCustom) return text;
+  const type = TYPE_FIRST.exec(text);
+  return type ? `{${text.slice(type[0].length)}` : JSON.stringify(itemOf(kind, stored.object));
 }
 
 /** Returns a list's text, or the means to write it if it has many objects. */
