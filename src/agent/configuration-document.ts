@@ -119,7 +119,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   ...selectorDescriptions('loadBalancer.pools.NAME.serviceAllocation.serviceSelectors'),
   healthzBindAddress: 'ADDRESS:PORT of /healthz and /livez. Absent: not served.',
   metricsBindAddress:
-    'ADDRESS:PORT of /metrics, /proxyMode, /configz, /statusz and /flagz. Absent: not served.',
+    'ADDRESS:PORT of /metrics, /metrics/slis, /proxyMode, /configz, /statusz and /flagz. Absent: not served.',
   commandsBindAddress:
     'ADDRESS:PORT at which commands of other machines are answered (remote-commands.md), usually `0.0.0.0:10268`. Needs `proxy`. Absent: not served.',
   bindFailureEnds: 'true: the agent exits if such an address is in use; false: it retries.',

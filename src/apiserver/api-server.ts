@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
+import { createHealthcheckMetrics } from '../lib/healthcheck-metrics.ts';
 import type { Logger } from '../lib/log.ts';
 import { createExpressionPrograms, expressionErrors } from './admission/expression-check.ts';
 import { createServiceResolver } from './admission/webhooks/service-resolver.ts';
@@ -160,6 +161,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     ...security,
     tables: options.tables,
     metrics: createRequestMetrics(),
+    healthchecks: createHealthcheckMetrics(),
     closing: closing.signal,
     version: { gitVersion: options.version, major, minor },
     nodes,

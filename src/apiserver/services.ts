@@ -1,4 +1,5 @@
 import type { Clock } from '../lib/clock.ts';
+import type { HealthcheckMetrics } from '../lib/healthcheck-metrics.ts';
 import type { Logger } from '../lib/log.ts';
 import type { AdmissionPlugin } from './admission/plugin.ts';
 import type { Aggregator } from './aggregation/aggregator.ts';
@@ -57,6 +58,7 @@ export type FurtherPaths = (request: {
 export interface ApiServices extends ServerParts, Security {
   readonly tables: TableService;
   readonly metrics: RequestMetrics;
+  readonly healthchecks: HealthcheckMetrics;
   /** Aborts when the server closes, to end watches. */
   readonly closing: AbortSignal;
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };

@@ -492,6 +492,20 @@ test('a Table has a row per object', async () => {
   assert.equal(body.rows[0].object.kind, 'PartialObjectMetadata');
 });
 
+test('metrics show health checks and count their results', async () => {
+  await request('GET', '/healthz');
+  await request('GET', '/readyz?exclude=log');
+  // As upstream, a single check is not counted.
+  await request('GET', '/livez/ping');
+  const { body } = await request('GET', '/metrics/slis');
+  assert.match(body, /^kubernetes_healthcheck\{name="etcd",type="healthz"\} 1$/m);
+  assert.match(
+    body,
+    /^kubernetes_healthchecks_total\{name="etcd-readiness",status="success",type="readyz"\} \d+$/m,
+  );
+  assert.doesNotMatch(body, /livez|name="log",type="readyz"/);
+});
+
 test('metrics count requests and objects', async () => {
   const { body } = await request('GET', '/metrics');
   assert.match(body, /apiserver_request_total\{verb="POST",resource="configmaps",code="201"\} \d+/);

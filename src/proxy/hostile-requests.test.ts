@@ -62,6 +62,7 @@ describe('no request stops a server of the agent', () => {
       await goesOnAnswering(healthz, '/healthz');
       await goesOnAnswering(healthz, '/livez');
       await goesOnAnswering(metrics, '/metrics');
+      await goesOnAnswering(metrics, '/metrics/slis');
     } finally {
       servers.close();
     }

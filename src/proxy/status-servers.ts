@@ -5,6 +5,7 @@ import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { createHealthcheckMetrics, PROMETHEUS_TEXT } from '../lib/healthcheck-metrics.ts';
 import type { Logger } from '../lib/log.ts';
 import { type ZpageSource, zpage } from '../lib/zpages.ts';
 import { registerProcessFigures } from './process-metrics.ts';
@@ -56,15 +57,15 @@ export const SERVER_HEADER = 'fairlead';
 const DELETION_TAINT = 'ToBeDeletedByClusterAutoscaler';
 
 /**
- * Serves load balancers, probes and Prometheus: /healthz and /livez on one address, /metrics, /proxyMode, /configz,
- * /statusz and /flagz on another, like kube-proxy. An address that is in use is retried.
+ * Serves load balancers, probes and Prometheus: /healthz and /livez on one address, /metrics, /metrics/slis,
+ * /proxyMode, /configz, /statusz and /flagz on another, like kube-proxy. An address that is in use is retried.
  */
 export function startStatusServers(options: StatusOptions): { close(): void } {
   const closers: (() => void)[] = [];
   if (options.healthz)
     closers.push(keepListening(options, 'healthzBindAddress', options.healthz, healthAnswer));
   if (options.metrics)
-    closers.push(keepListening(options, 'metricsBindAddress', options.metrics, metricsAnswer));
+    closers.push(keepListening(options, 'metricsBindAddress', options.metrics, metricsAnswerer()));
   return {
     close() {
       for (const close of closers) close();
@@ -133,33 +134,35 @@ function isEligible(node: Node | undefined): boolean {
   return !(node.spec?.taints ?? []).some((taint) => taint.key === DELETION_TAINT);
 }
 
-async function metricsAnswer(
-  options: StatusOptions,
-  path: string,
-  accept: string | undefined,
-): Promise<Answer> {
-  switch (path) {
-    case '/metrics':
-      registerProcessFigures(options.registry);
-      return { code: 200, type: options.registry.contentType, body: await options.registry.metrics() };
-    case '/healthz':
-      return text(200, 'ok');
-    case '/proxyMode':
-      return text(200, options.mode());
-    case '/configz':
-      return json(200, options.configz);
-    case '/statusz':
-      return zpage('Statusz', zpageSource(options), accept);
-    case '/flagz':
-      return zpage('Flagz', zpageSource(options), accept);
-    default:
-      return text(404, `paths: ${PATHS.join(', ')}\n`);
-  }
+function metricsAnswerer(): Answerer {
+  const healthchecks = createHealthcheckMetrics();
+  return async (options, path, accept) => {
+    switch (path) {
+      case '/metrics':
+        registerProcessFigures(options.registry);
+        return { code: 200, type: options.registry.contentType, body: await options.registry.metrics() };
+      case '/metrics/slis':
+        return { code: 200, type: PROMETHEUS_TEXT, body: healthchecks.render() };
+      case '/healthz':
+        healthchecks.observe('ping', 'healthz', true);
+        return text(200, 'ok');
+      case '/proxyMode':
+        return text(200, options.mode());
+      case '/configz':
+        return json(200, options.configz);
+      case '/statusz':
+        return zpage('Statusz', zpageSource(options), accept);
+      case '/flagz':
+        return zpage('Flagz', zpageSource(options), accept);
+      default:
+        return text(404, `paths: ${PATHS.join(', ')}\n`);
+    }
+  };
 }
 
 /** Requests must be complete by then, with their bodies. */
 const REQUEST_MS = 10_000;
-const PATHS = ['/configz', '/flagz', '/healthz', '/metrics', '/proxyMode', '/statusz'];
+const PATHS = ['/configz', '/flagz', '/healthz', '/metrics', '/metrics/slis', '/proxyMode', '/statusz'];
 
 const zpageSource = ({ clock, startedAt, version, flags }: StatusOptions): ZpageSource => ({
   ...{ version, startedAt, flags },

@@ -46,6 +46,7 @@ export function healthResponse(services: ApiServices, context: RequestContext): 
     }
     const problem = check.run(services);
     if (problem !== null) failed = true;
+    if (!isOne) services.healthchecks.observe(check.name, group, problem === null);
     lines.push(problem === null ? `[+]${check.name} ok` : `[-]${check.name} failed: ${problem}`);
   }
   if (excluded.size > 0) {

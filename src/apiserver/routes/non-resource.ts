@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { PROMETHEUS_TEXT } from '../../lib/healthcheck-metrics.ts';
 import { contentTypeOf, encode } from '../requests/encode.ts';
 import { ANY_OBJECT, negotiate, noRepresentation, parseAccept } from '../requests/negotiation.ts';
 import type { PlainResponse } from '../requests/request.ts';
@@ -22,11 +23,16 @@ const PATHS: Readonly<Record<string, Respond>> = {
   '/apis': groupsResponse,
   '/metrics': async (services) => ({
     status: 200,
-    headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
+    headers: { 'content-type': PROMETHEUS_TEXT },
     body: await services.metrics.render(
       services.store,
       services.registry.all().flatMap(({ kind, stored }) => (stored ? [kind.collection] : [])),
     ),
+  }),
+  '/metrics/slis': ({ healthchecks }) => ({
+    status: 200,
+    headers: { 'content-type': PROMETHEUS_TEXT },
+    body: healthchecks.render(),
   }),
   '/.well-known/openid-configuration': ({ tokens }, { request }) =>
     publicDocument('application/json', {
