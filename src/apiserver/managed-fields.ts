@@ -1,5 +1,6 @@
 import { timestamp } from '../kube/timestamp.ts';
 import { compareFields } from './field-comparison.ts';
+import { orderedFields } from './field-order.ts';
 import { editFieldSet, type FieldSet, isUnmanaged, members, shortenMembers } from './field-set.ts';
 import type { ApiObject, JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
@@ -41,7 +42,10 @@ export function isCleared(object: ApiObject): boolean {
 
 export function setManagedFields(object: ApiObject, entries: readonly ManagedFields[]): void {
   const kept = entries.filter((entry) => Object.keys(entry.fieldsV1).length > 0);
-  for (const entry of kept) shortenMembers(entry.fieldsV1);
+  for (const entry of kept) {
+    shortenMembers(entry.fieldsV1);
+    entry.fieldsV1 = orderedFields(entry.fieldsV1);
+  }
   // An empty list would be read as omitted by the client.
   const written = kept.length > 0 ? kept : [{}];
   object.metadata.managedFields = written as unknown as NonNullable<ApiObject['metadata']['managedFields']>;
