@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Pod, ResourceQuota } from '../kube/types.ts';
+import type { PersistentVolumeClaim, Pod, ResourceQuota } from '../kube/types.ts';
 import { type KindObjects, quotaStatus } from './resource-quota.ts';
 import { pod } from './testing/objects.ts';
 
@@ -24,6 +24,17 @@ const others = (group: string, plural: string, count: number): KindObjects => ({
   objects: Array.from({ length: count }, () => ({ metadata: { name: 'x' } })),
 });
 
+const claims = (...objects: PersistentVolumeClaim[]): KindObjects => ({
+  group: '',
+  plural: 'persistentvolumeclaims',
+  objects: objects.map((claim, i) => ({ metadata: { name: `claim-${i}` }, ...claim })),
+});
+const inClasses = (...values: string[]) => ({
+  scopeName: 'VolumeAttributesClass',
+  operator: 'In',
+  values,
+});
+
 const ROWS: readonly [name: string, spec: Spec, kinds: KindObjects[], used: Record<string, string>][] = [
   ['an empty namespace uses nothing', { hard: { pods: '5' } }, [], { pods: '0' }],
   [
@@ -43,6 +54,26 @@ const ROWS: readonly [name: string, spec: Spec, kinds: KindObjects[], used: Reco
     { hard: { pods: '5' }, scopes: ['Terminating'] },
     [pods(sized('a', '1'), sized('b', '1', { deadline: 60 }))],
     { pods: '1' },
+  ],
+  [
+    'a scope of classes counts a claim that requests one of them, has it, or is being changed to it',
+    { hard: { persistentvolumeclaims: '9' }, scopeSelector: { matchExpressions: [inClasses('gold')] } },
+    [
+      claims(
+        { spec: { volumeAttributesClassName: 'gold' } },
+        {
+          spec: { volumeAttributesClassName: 'silver' },
+          status: { currentVolumeAttributesClassName: 'gold' },
+        },
+        {
+          spec: { volumeAttributesClassName: 'silver' },
+          status: { modifyVolumeStatus: { targetVolumeAttributesClassName: 'gold', status: 'InProgress' } },
+        },
+        { spec: { volumeAttributesClassName: 'silver' } },
+        { spec: {} },
+      ),
+    ],
+    { persistentvolumeclaims: '3' },
   ],
   [
     'services count by their type',

@@ -1,5 +1,5 @@
 import { type Amounts, addAmounts } from '../kube/quota/amounts.ts';
-import { countNames, matchesScope, scopesOf, usageOf } from '../kube/quota/usage.ts';
+import { attributesClassesOf, countNames, matchesScope, scopesOf, usageOf } from '../kube/quota/usage.ts';
 import { type KubeObject, keyOf, type Pod, type ResourceQuota, splitKey } from '../kube/types.ts';
 import { same } from './canonical.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
@@ -79,7 +79,7 @@ export function startResourceQuotas(context: ControllerContext, followed: Follow
 }
 
 /**
- * Returns a function that extracts the fields of an object that affect its usage; null for kinds that are only counted.
+ * Returns a function that extracts the fields of an object that affect which quotas count it, and its usage; null for kinds that are only counted.
  */
 function usageKey(group: string, plural: string): ((object: KubeObject) => string) | null {
   if (group !== '') return null;
@@ -87,8 +87,9 @@ function usageKey(group: string, plural: string): ((object: KubeObject) => strin
     case 'pods':
       return (pod: Pod) => `${pod.metadata?.generation} ${isFinished(pod)}`;
     case 'services':
+      return (service) => JSON.stringify(usageOf(group, plural, service));
     case 'persistentvolumeclaims':
-      return (object) => JSON.stringify(usageOf(group, plural, object));
+      return (claim) => JSON.stringify([usageOf(group, plural, claim), attributesClassesOf(claim)]);
     default:
       return null;
   }

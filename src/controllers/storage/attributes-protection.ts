@@ -1,18 +1,8 @@
+import { attributesClassesOf } from '../../kube/quota/usage.ts';
 import type { PersistentVolume, PersistentVolumeClaim, VolumeAttributesClass } from '../../kube/types.ts';
 import { type ControllerContext, controllerQueue } from '../context.ts';
 
 const PROTECTION = 'kubernetes.io/vac-protection';
-
-/** Returns the names of the VolumeAttributesClasses that a claim requests or has. Pure. */
-function attributesClassesOf(claim: PersistentVolumeClaim): string[] {
-  const { spec, status } = claim;
-  const names = [
-    spec?.volumeAttributesClassName,
-    status?.currentVolumeAttributesClassName,
-    status?.modifyVolumeStatus?.targetVolumeAttributesClassName,
-  ];
-  return names.flatMap((name) => (name ? [name] : []));
-}
 
 /** Returns the finalizers of a deleted class when no volume or claim uses it; null: unchanged. Pure. */
 export function remainingFinalizers(

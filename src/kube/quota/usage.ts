@@ -99,7 +99,17 @@ export function scopesOf(quota: KubeObject): JsonObject[] {
   ];
 }
 
-/** Reports whether an object is in a scope. Only pods (and claims, by their class) have scopes. */
+/** Returns the names of the VolumeAttributesClasses that a claim requests, has, or is being changed to. */
+export function attributesClassesOf(claim: KubeObject): string[] {
+  const names = [
+    textAt(claim, 'spec', 'volumeAttributesClassName'),
+    textAt(claim, 'status', 'currentVolumeAttributesClassName'),
+    textAt(claim, 'status', 'modifyVolumeStatus', 'targetVolumeAttributesClassName'),
+  ];
+  return [...new Set(names.filter((name) => name !== ''))];
+}
+
+/** Reports whether an object is in a scope. Only pods (and claims, by their classes) have scopes. */
 export function matchesScope(
   group: string,
   resource: string,
@@ -108,10 +118,9 @@ export function matchesScope(
 ): boolean {
   if (group !== '') return false;
   if (resource === 'persistentvolumeclaims') {
-    return (
-      scope['scopeName'] === 'VolumeAttributesClass' &&
-      matchesValue(textAt(object, 'spec', 'volumeAttributesClassName'), scope)
-    );
+    if (scope['scopeName'] !== 'VolumeAttributesClass') return false;
+    const classes = attributesClassesOf(object);
+    return classes.length === 0 ? matchesValue('', scope) : classes.some((name) => matchesValue(name, scope));
   }
   if (resource !== 'pods') return false;
   const spec = at(object, 'spec');
