@@ -93,6 +93,7 @@ function customKind(
     printer: createColumnPrinter(version.additionalPrinterColumns),
     ...(version.deprecated ? { deprecation: version.deprecationWarning ?? deprecation(spec, version) } : {}),
     isCustom: true,
+    anyFinalizers: true,
     ...(converter ? { converter } : {}),
     validate: (object: ApiObject, before: ApiObject | null): FieldError[] =>
       validateValue(schema, object, {

@@ -11,6 +11,7 @@ export const DEFINITION_KIND = defineKind(
     shortNames: ['crd', 'crds'],
     categories: ['api-extensions'],
     status: true,
+    anyFinalizers: true,
     // A definition remains until its objects are deleted.
     deletionFinalizers: [CLEANUP_FINALIZER],
     prepareCreate(definition) {

@@ -1,7 +1,7 @@
 import { messageOf } from '../../lib/errors.ts';
 import { createCompiler, type Program } from '../cel/program.ts';
 import { toCelValue } from '../cel/values.ts';
-import type { ValidationRule } from './structural-schema.ts';
+import { isTransitionRule, type ValidationRule } from './structural-schema.ts';
 import type { EvaluateRule } from './validate-value.ts';
 
 /**
@@ -27,8 +27,7 @@ export function createRuleEvaluator(): EvaluateRule {
   }
 
   return (rule, schema, value, old) => {
-    const usesOld = /\boldSelf\b/.test(rule.rule);
-    if (usesOld && old === undefined && !rule.optionalOldSelf) return null;
+    if (isTransitionRule(rule) && old === undefined && !rule.optionalOldSelf) return null;
     const program = programOf(rule.rule);
     if (typeof program === 'string') return { message: `rule compile error: ${program}` };
     const variables: Record<string, unknown> = { self: toCelValue(value, schema) };

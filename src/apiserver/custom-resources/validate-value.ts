@@ -3,7 +3,13 @@ import { re2 } from '../re2.ts';
 import type { FieldError } from '../status-error.ts';
 import { duplicate, notSupported, required, tooMany } from '../status-error.ts';
 import { isFormat } from './formats.ts';
-import { memberSchema, type StructuralSchema, TYPE_META, type ValidationRule } from './structural-schema.ts';
+import {
+  isTransitionRule,
+  memberSchema,
+  type StructuralSchema,
+  TYPE_META,
+  type ValidationRule,
+} from './structural-schema.ts';
 
 /** The result of a CEL rule for a value. */
 export interface RuleOutcome {
@@ -21,12 +27,13 @@ export type EvaluateRule = (
 
 export interface ValidateOptions {
   readonly evaluateRule?: EvaluateRule;
-  /** The stored object, on updates: rules that compare with `oldSelf` need it. */
+  /** The stored object, on updates. */
   readonly old?: unknown;
 }
 
 /**
- * Validates a value against its schema. Errors have upstream's words (kube-openapi/pkg/validation/validate,
+ * Validates a value against its schema; on updates, without the values that do not change (KEP-4008): a definition that
+ * became stricter does not prevent other changes of its objects. Errors have upstream's words (kube-openapi/pkg/validation/validate,
  * apiextensions-apiserver/pkg/apiserver/validation).
  */
 export function validateValue(
@@ -35,9 +42,11 @@ export function validateValue(
   options: ValidateOptions = {},
 ): FieldError[] {
   const errors: FieldError[] = [];
-  check(schema, value, '', true, errors);
+  check(schema, value, options.old, '', true, errors);
   if (errors.length === 0) {
     checkLists(schema, value, '', errors);
+    // As upstream: lists that are invalid already do not prevent other changes.
+    if (errors.length > 0 && hasInvalidLists(schema, options.old)) errors.length = 0;
     checkRules(schema, value, options.old, '', options.evaluateRule, errors);
   }
   return errors;
@@ -78,9 +87,24 @@ function isOfType(schema: StructuralSchema, value: unknown): boolean {
   }
 }
 
+/** Adds the errors of a value; none if it equals the old one. */
 function check(
   schema: StructuralSchema,
   value: unknown,
+  old: unknown,
+  path: string,
+  isResource: boolean,
+  errors: FieldError[],
+): void {
+  const count = errors.length;
+  checkNew(schema, value, old, path, isResource, errors);
+  if (errors.length > count && old !== undefined && equal(old, value)) errors.length = count;
+}
+
+function checkNew(
+  schema: StructuralSchema,
+  value: unknown,
+  old: unknown,
   path: string,
   isResource: boolean,
   errors: FieldError[],
@@ -99,13 +123,16 @@ function check(
   checkCombinations(schema, value, path, errors);
   if (Array.isArray(value)) {
     const { items } = schema;
-    if (items) for (const [i, item] of value.entries()) check(items, item, `${path}[${i}]`, false, errors);
+    if (!items) return;
+    for (const [i, item] of value.entries())
+      check(items, item, oldItem(schema, item, old), `${path}[${i}]`, false, errors);
   } else if (isObject(value)) {
     for (const [name, member] of Object.entries(value)) {
       if (isResource && (TYPE_META as readonly string[]).includes(name)) continue;
       const known = memberSchema(schema, name);
       const embedded = known?.['x-kubernetes-embedded-resource'] === true;
-      if (known) check(known, member, path === '' ? name : `${path}.${name}`, embedded, errors);
+      const before = isObject(old) ? old[name] : undefined;
+      if (known) check(known, member, before, path === '' ? name : `${path}.${name}`, embedded, errors);
     }
   }
 }
@@ -211,10 +238,10 @@ function checkCombinations(
 ): void {
   const matchesSchema = (one: StructuralSchema): boolean => {
     const found: FieldError[] = [];
-    check(one, value, path, false, found);
+    check(one, value, undefined, path, false, found);
     return found.length === 0;
   };
-  for (const one of schema.allOf ?? []) check(one, value, path, false, errors);
+  for (const one of schema.allOf ?? []) check(one, value, undefined, path, false, errors);
   if (schema.anyOf && !schema.anyOf.some(matchesSchema)) {
     errors.push(inBody(path, value, 'must validate at least one schema (anyOf)'));
   }
@@ -257,7 +284,17 @@ function checkLists(schema: StructuralSchema, value: unknown, path: string, erro
   }
 }
 
-/** Rules of list items compare with the old item only if keys identify it. */
+function hasInvalidLists(schema: StructuralSchema, old: unknown): boolean {
+  if (old === undefined) return false;
+  const errors: FieldError[] = [];
+  checkLists(schema, old, '', errors);
+  return errors.length > 0;
+}
+
+/**
+ * Evaluates rules: of a value that equals the old one only those that compare with it. Rules of list items compare with
+ * the old item only if keys identify it.
+ */
 function checkRules(
   schema: StructuralSchema,
   value: unknown,
@@ -267,7 +304,10 @@ function checkRules(
   errors: FieldError[],
 ): void {
   if (!evaluate || value === undefined || value === null) return;
-  for (const rule of schema['x-kubernetes-validations'] ?? []) {
+  const rules = schema['x-kubernetes-validations'] ?? [];
+  const isSame = rules.length > 0 && old !== undefined && equal(old, value);
+  for (const rule of rules) {
+    if (isSame && !isTransitionRule(rule)) continue;
     const outcome = evaluate(rule, schema, value, old);
     if (!outcome || outcome.message === null) continue;
     const field = rule.fieldPath ? `${path}${rule.fieldPath}`.replace(/^\./, '') : path;

@@ -107,6 +107,18 @@ function validateFinalizers(finalizers: readonly string[], any: boolean): FieldE
   return errors;
 }
 
+/** Returns a warning for each new finalizer of a custom resource that another program could use too. */
+export function finalizerWarnings(kind: Kind, object: ApiObject, before: ApiObject | null): string[] {
+  if (!kind.isCustom) return [];
+  const old = before?.metadata.finalizers ?? [];
+  return (object.metadata.finalizers ?? [])
+    .filter((name) => !name.includes('/') && !STANDARD_FINALIZERS.includes(name) && !old.includes(name))
+    .map(
+      (name) =>
+        `metadata.finalizers: ${JSON.stringify(name)}: prefer a domain-qualified finalizer name${name.includes('.') ? ' including a path (/)' : ''} to avoid accidental conflicts with other finalizer writers`,
+    );
+}
+
 /** Validates the metadata of a pod template or of a claim template. */
 export function validateTemplateMetadata(template: JsonObject, path: string, errors: FieldError[]): void {
   const metadata = isObject(template['metadata']) ? template['metadata'] : {};

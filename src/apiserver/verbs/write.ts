@@ -9,6 +9,7 @@ import type { GroupVersionKind, ResourceContext } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
 import { StatusError } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
+import { finalizerWarnings } from '../validation/metadata.ts';
 import { statusWarnings } from '../validation/statuses.ts';
 import { objectWarnings } from '../validation/warnings.ts';
 import { modified } from '../write-rules.ts';
@@ -90,7 +91,11 @@ export async function createObject(
     options,
   );
   const stored = await admitted(services, prepared, kind, attributes, request);
-  for (const text of objectWarnings(kind.collection, stored.object, null)) warn(context, text);
+  const warnings = [
+    ...objectWarnings(kind.collection, stored.object, null),
+    ...finalizerWarnings(kind, stored.object, null),
+  ];
+  for (const text of warnings) warn(context, text);
   return stored;
 }
 
@@ -151,7 +156,8 @@ function warningsOf(
   object: ApiObject,
   before: ApiObject,
 ): string[] {
-  if (part === 'main') return objectWarnings(kind.collection, object, before);
+  if (part === 'main')
+    return [...objectWarnings(kind.collection, object, before), ...finalizerWarnings(kind, object, before)];
   return part === 'status' ? statusWarnings(kind.collection, object) : [];
 }
 
