@@ -22,6 +22,8 @@ export interface VolumeFile {
   readonly path: string;
   readonly content: Uint8Array;
   readonly mode: number;
+  /** The user that owns it. Default: root. */
+  readonly user?: number;
 }
 
 /** The link to the folder with the current files. */
@@ -44,13 +46,13 @@ export function writeVolumeFiles(
   const stamp = `..${process.hrtime.bigint()}`;
   const fresh = join(folder, stamp);
   mkdirSync(fresh, { mode: 0o755 });
-  for (const [path, { content, mode }] of wanted) {
+  for (const [path, { content, mode, user = 0 }] of wanted) {
     const file = join(fresh, path);
     mkdirSync(dirname(file), { recursive: true });
     writeFileSync(file, content);
     // As upstream's SetVolumeOwnership: the group can read its files.
     chmodSync(file, group === undefined ? mode : mode | 0o440);
-    if (group !== undefined) chownSync(file, 0, group);
+    if (group !== undefined || user !== 0) chownSync(file, user, group ?? 0);
   }
   const next = `${data}.new`;
   // Left by an agent that was killed.

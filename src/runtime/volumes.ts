@@ -241,10 +241,29 @@ async function volumeFiles(
     if (source.downwardAPI) files.push(...downward(pod, source.downwardAPI.items ?? [], mode, sources));
     if (source.serviceAccountToken) {
       const { audience, expirationSeconds = 3600, path } = source.serviceAccountToken;
-      files.push({ path, content: Buffer.from(await sources.token(audience, expirationSeconds)), mode });
+      const content = Buffer.from(await sources.token(audience, expirationSeconds));
+      files.push({ path, content, ...tokenAccess(pod, mode) });
     }
   }
   return files;
+}
+
+/** Only the user of all containers, and the fsGroup, can read a token, if the pod has them (upstream's volume/projected). */
+function tokenAccess(pod: Pod, mode: number): Pick<VolumeFile, 'mode' | 'user'> {
+  const user = commonUser(pod);
+  const isOwned = user !== undefined || pod.spec?.securityContext?.fsGroup !== undefined;
+  return { mode: isOwned ? 0o600 : mode, ...(user === undefined ? {} : { user }) };
+}
+
+/** Returns the user that all containers run as; undefined if one names none, or another. */
+function commonUser(pod: Pod): number | undefined {
+  const { initContainers = [], containers = [], securityContext } = pod.spec ?? {};
+  const users = new Set(
+    [...initContainers, ...containers].map(
+      (container) => container.securityContext?.runAsUser ?? securityContext?.runAsUser,
+    ),
+  );
+  return users.size === 1 ? [...users][0] : undefined;
 }
 
 /** Returns the files of a ConfigMap or Secret: those of `items`, or one for each key. */
