@@ -52,17 +52,16 @@ export function claimOwners(
   ) {
     return null;
   }
-  const ownSet = { ...referenceTo(RESOURCES.statefulSets, set), controller: true };
   const wanted: OwnerReference[] = [];
   if (whenScaled === 'Delete' && isScaledAway && pod) wanted.push(referenceTo(RESOURCES.pods, pod));
-  else if (whenDeleted === 'Delete') wanted.push(ownSet);
+  else if (whenDeleted === 'Delete') wanted.push(referenceTo(RESOURCES.statefulSets, set));
   const isManaged = (owner: OwnerReference) =>
     owner.uid === set.metadata?.uid || (owner.kind === 'Pod' && owner.name === pod?.metadata?.name);
   const others = before.filter((owner) => !isManaged(owner));
   const after = [...others, ...wanted];
   const key = (owners: readonly OwnerReference[]) =>
     owners
-      .map(({ uid }) => uid)
+      .map(({ uid, controller }) => `${uid} ${controller ?? false}`)
       .sort()
       .join();
   return key(after) === key(before) ? null : after;
@@ -73,5 +72,6 @@ function referenceTo(
   object: Pod | StatefulSet,
 ): OwnerReference {
   const { name = '', uid = '' } = object.metadata ?? {};
-  return { apiVersion: apiVersionOf(resource), kind: resource.kind, name, uid, blockOwnerDeletion: true };
+  const apiVersion = apiVersionOf(resource);
+  return { apiVersion, kind: resource.kind, name, uid, controller: true, blockOwnerDeletion: true };
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type {
+  OwnerReference,
   PersistentVolume,
   PersistentVolumeClaim,
   Pod,
@@ -366,4 +367,23 @@ describe('the claims of a StatefulSet', () => {
       assert.equal(owners?.map(({ uid }) => uid).join() ?? null, expected);
     });
   }
+  test('belong to the set as their controller, beside other owners', () => {
+    const owned = (...ownerReferences: OwnerReference[]) => {
+      const bare = claim();
+      return { ...bare, metadata: { ...bare.metadata, ownerReferences } };
+    };
+    const ofSet = {
+      apiVersion: 'apps/v1',
+      kind: 'StatefulSet',
+      name: 'db',
+      uid: 'db',
+      blockOwnerDeletion: true,
+    };
+    const other = { apiVersion: 'v1', kind: 'ConfigMap', name: 'other', uid: 'other' };
+    const after = (before: PersistentVolumeClaim) => claimOwners(set('Delete'), before, pod('db-1'), false);
+    const isController = { ...ofSet, controller: true };
+    assert.deepEqual(after(owned({ ...ofSet, controller: false }, other)), [other, isController]);
+    assert.equal(after(owned(other, isController)), null);
+    assert.equal(after(owned({ ...other, controller: true })), null);
+  });
 });
