@@ -1,11 +1,13 @@
 import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { apiVersionOf } from '../kind.ts';
+import { isObject } from '../object.ts';
 import type { FieldSchema } from '../schema/patch-schema.ts';
 import type { OpenapiDocument, SchemaService } from '../schema-service.ts';
 import { customFieldSchema } from './custom-field-schema.ts';
 import type { CustomKind } from './custom-kind.ts';
 import { customOpenapi, metadataSchemas } from './custom-openapi.ts';
+import { embeddedResources } from './structural-schema.ts';
 
 /** The schema service of the server: the built-in kinds, and those that definitions add. */
 export interface CustomSchemas extends SchemaService {
@@ -60,9 +62,14 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
     prune(apiVersion, kind, object, json) {
       const custom = find(apiVersion, kind);
       if (!custom) return base.prune(apiVersion, kind, object, json);
-      const { metadata } = object as { metadata?: unknown };
-      // Every kind's metadata has the fields of ConfigMap's.
-      const problems = metadata ? base.prune('v1', 'ConfigMap', { metadata }, null) : [];
+      const resources = [{ path: '', object }, ...embeddedResources(custom.schema, object)];
+      const problems = resources.flatMap((resource) => {
+        const { metadata } = resource.object as { metadata?: unknown };
+        // Every kind's metadata has the fields of ConfigMap's.
+        const found = isObject(metadata) ? base.prune('v1', 'ConfigMap', { metadata }, null) : [];
+        const prefix = resource.path === '' ? '' : `${resource.path}.`;
+        return found.map((text) => text.replace('unknown field "', `unknown field "${prefix}`));
+      });
       return [...problems, ...custom.prune(object).map((path) => `unknown field "${path}"`)];
     },
     complete(object) {

@@ -451,6 +451,51 @@ test('finalizers of custom resources need no domain, but new ones without one ar
   );
 });
 
+test('unknown fields in the metadata of embedded resources are reported with their paths', async () => {
+  const embedded = { type: 'object', 'x-kubernetes-embedded-resource': true, properties: {} };
+  await request('POST', DEFINITIONS, {
+    ...definition,
+    metadata: { name: 'boxes.wood.example.com' },
+    spec: {
+      ...definition.spec,
+      group: 'wood.example.com',
+      names: { plural: 'boxes', kind: 'Box' },
+      versions: [
+        {
+          name: 'v1',
+          served: true,
+          storage: true,
+          schema: {
+            openAPIV3Schema: {
+              type: 'object',
+              properties: { one: embedded, many: { type: 'array', items: embedded } },
+            },
+          },
+        },
+      ],
+    },
+  });
+  const boxes = '/apis/wood.example.com/v1/namespaces/default/boxes';
+  await eventually(
+    () => request('GET', boxes),
+    ({ status }) => status === 200,
+  );
+  const content = { apiVersion: 'v1', kind: 'Pod', metadata: { name: 'p', labels: { a: 'b' }, lables: {} } };
+  const box = {
+    apiVersion: 'wood.example.com/v1',
+    kind: 'Box',
+    metadata: { name: 'box' },
+    one: content,
+    many: [content],
+  };
+  const refused = await request('POST', `${boxes}?fieldValidation=Strict`, box);
+  assert.equal(refused.status, 400);
+  assert.match(refused.body.message, /unknown field "one.metadata.lables"/);
+  assert.match(refused.body.message, /unknown field "many\[0\].metadata.lables"/);
+  const { body } = await request('POST', `${boxes}?fieldValidation=Ignore`, box);
+  assert.deepEqual(body.one.metadata, { name: 'p', labels: { a: 'b' } });
+});
+
 test('deletion of a definition deletes its objects and its kind', async () => {
   await request('DELETE', `${DEFINITIONS}/widgets.example.com`);
   await eventually(

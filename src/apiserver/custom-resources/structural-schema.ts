@@ -102,6 +102,25 @@ function prune(
   }
 }
 
+/** Returns the objects in a value that have the metadata of an object, with their paths ("spec.template"). */
+export function embeddedResources(
+  schema: StructuralSchema,
+  value: unknown,
+  path = '',
+): { readonly path: string; readonly object: JsonObject }[] {
+  if (Array.isArray(value)) {
+    const { items } = schema;
+    return items ? value.flatMap((item, i) => embeddedResources(items, item, `${path}[${i}]`)) : [];
+  }
+  if (!isObject(value)) return [];
+  const own = schema['x-kubernetes-embedded-resource'] === true ? [{ path, object: value }] : [];
+  const below = Object.entries(value).flatMap(([name, member]) => {
+    const known = memberSchema(schema, name);
+    return known ? embeddedResources(known, member, path === '' ? name : `${path}.${name}`) : [];
+  });
+  return [...own, ...below];
+}
+
 /**
  * Sets the defaults of absent members; null counts as absent for a member that is not nullable and has a default.
  * Source: apiextensions-apiserver/pkg/apiserver/schema/defaulting.
