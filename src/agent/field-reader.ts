@@ -1,4 +1,5 @@
 import { FairleadError } from '../lib/errors.ts';
+import { parseGoDuration } from '../lib/go-duration.ts';
 
 /**
  * Reads the fields of a configuration object and collects all problems, so that the user sees them at once. Every
@@ -234,23 +235,12 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
   return reader;
 }
 
-const UNITS: Readonly<Record<string, number>> = {
-  ns: 1e-6,
-  us: 1e-3,
-  µs: 1e-3,
-  ms: 1,
-  s: 1000,
-  m: 60_000,
-  h: 3_600_000,
-};
-
-/** Parses a duration in Go's notation ("1h2m3.5s") to milliseconds; returns null if it is invalid. */
+/** Parses a duration in Go's notation ("1h2m3.5s") to milliseconds; returns null if it is invalid or negative. */
 function parseDuration(text: string): number | null {
-  if (text === '0') return 0;
-  if (!/^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$/.test(text)) return null;
-  let total = 0;
-  for (const [, amount = '', , unit = ''] of text.matchAll(/([0-9]+(\.[0-9]+)?)(ns|us|µs|ms|s|m|h)/g)) {
-    total += Number(amount) * (UNITS[unit] ?? 0);
+  try {
+    const ms = parseGoDuration(text);
+    return ms < 0 ? null : ms;
+  } catch {
+    return null;
   }
-  return total;
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after, describe, test } from 'node:test';
 import { type Answer, APPS, CORE, configMap, deployment, pod, startApi } from './testing/api.ts';
 
 const api = startApi();
@@ -510,4 +510,37 @@ test('metrics count requests and objects', async () => {
   const { body } = await request('GET', '/metrics');
   assert.match(body, /apiserver_request_total\{verb="POST",resource="configmaps",code="201"\} \d+/);
   assert.match(body, /apiserver_storage_objects\{resource="namespaces"\} \d+/);
+});
+
+test('an apply of nearly JSON is read as YAML', async () => {
+  const path = `${CORE}/configmaps/nearly-json?fieldManager=test`;
+  const apply = { 'content-type': 'application/apply-patch+yaml' };
+  const text = '{"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b",},}';
+  const made = await request('PATCH', path, text, apply);
+  assert.equal(made.status, 201, JSON.stringify(made.body));
+  assert.deepEqual(made.body.data, { a: 'b' });
+  const { status } = await request('PATCH', path, text, { 'content-type': 'application/merge-patch+json' });
+  assert.equal(status, 400);
+});
+
+describe('the timeout of a request', () => {
+  const rows: readonly [query: string, status: number, message?: string][] = [
+    ['timeout=10s', 200],
+    ['timeout=0s', 200],
+    ['timeout=', 200],
+    ['timeout=x', 400, 'invalid timeout specified in the request URL - time: invalid duration "x"'],
+    ['timeout=10', 400, 'invalid timeout specified in the request URL - time: missing unit in duration "10"'],
+  ];
+  for (const [query, status, message] of rows) {
+    test(`${query} is answered with ${status}`, async () => {
+      const answer = await request('GET', `${CORE}/configmaps?${query}`);
+      assert.equal(answer.status, status);
+      assert.equal(answer.body.message, message);
+    });
+  }
+  test('ends a request that waits longer', async () => {
+    const later = `${CORE}/configmaps?resourceVersion=999999&resourceVersionMatch=NotOlderThan&timeout=1ms`;
+    const { status, body } = await request('GET', later);
+    assert.deepEqual([status, body.reason], [504, 'Timeout']);
+  });
 });

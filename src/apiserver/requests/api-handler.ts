@@ -7,6 +7,7 @@ import type { ApiServices } from '../services.ts';
 import { badRequest, StatusError } from '../status-error.ts';
 import type { IncomingRequest, OutgoingResponse } from './request.ts';
 import { createRequestContext, type RequestContext } from './request-context.ts';
+import { askedTimeout, within } from './request-timeout.ts';
 import { statusResponse, withWarnings } from './responses.ts';
 
 /** The response to an unknown path outside the API, with Go's text. */
@@ -29,19 +30,11 @@ export function createApiHandler(services: ApiServices): Handler {
     try {
       context = createRequestContext(request);
       if (!context) throw badRequest(`the path ${JSON.stringify(request.url)} has a malformed escape`);
+      const timeout = askedTimeout(context.info, context.query);
       context = await impersonated(services, context);
       await authorize(services, context);
-      response =
-        (await services.aggregator.handle(context)) ??
-        (await nonResource(services, context)) ??
-        (await furtherPath(services, context)) ??
-        (await routeResource(context, services)) ??
-        (context.info.isResourceRequest ? null : PAGE_NOT_FOUND) ??
-        statusResponse(
-          services.schema,
-          context,
-          new StatusError(404, 'NotFound', 'the server could not find the requested resource', {}),
-        );
+      const answer = route(services, context);
+      response = await (timeout === null ? answer : within(services.clock, timeout, answer));
     } catch (error) {
       response = statusResponse(services.schema, context, asStatus(services, request, error));
     }
@@ -49,6 +42,21 @@ export function createApiHandler(services: ApiServices): Handler {
     services.metrics.count(verbLabel(context, request), context?.info.resource ?? '', status);
     return context && response !== 'upgraded' ? withWarnings(context, response) : response;
   };
+}
+
+async function route(services: ApiServices, context: RequestContext): Promise<OutgoingResponse> {
+  return (
+    (await services.aggregator.handle(context)) ??
+    (await nonResource(services, context)) ??
+    (await furtherPath(services, context)) ??
+    (await routeResource(context, services)) ??
+    (context.info.isResourceRequest ? null : PAGE_NOT_FOUND) ??
+    statusResponse(
+      services.schema,
+      context,
+      new StatusError(404, 'NotFound', 'the server could not find the requested resource', {}),
+    )
+  );
 }
 
 function furtherPath({ furtherPaths }: ApiServices, { info, query, request }: RequestContext) {

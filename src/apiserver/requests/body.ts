@@ -38,8 +38,7 @@ export async function readBody(
     const isYaml = type.endsWith('yaml');
     if (isYaml || type === '*/*' || type.endsWith('json')) {
       const source = bytes.toString('utf8');
-      if (!isYaml || source.trimStart().startsWith('{')) return fromJson(source);
-      return { ...(await schema.decodeYaml(source)), json: null };
+      return isYaml ? await fromYaml(source, schema) : fromJson(source);
     }
   } catch (error) {
     throw refuse(error);
@@ -50,6 +49,18 @@ export async function readBody(
     `the body of the request was in an unknown format (${type}) - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf`,
     {},
   );
+}
+
+/** Most YAML that clients send is JSON, but some is nearly so: a comma after the last member is YAML. */
+async function fromYaml(source: string, schema: SchemaService): Promise<Body> {
+  if (source.trimStart().startsWith('{')) {
+    try {
+      return fromJson(source);
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+    }
+  }
+  return { ...(await schema.decodeYaml(source)), json: null };
 }
 
 function fromJson(source: string): Body {
