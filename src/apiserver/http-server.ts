@@ -43,6 +43,8 @@ interface Serving extends HttpServerOptions {
 }
 
 const HEADERS_MS = 30_000;
+/** As http.DefaultMaxHeaderBytes in Go: the path of `kubectl exec` contains the whole command. */
+const MAX_HEADER_BYTES = 1 << 20;
 const HANDSHAKE_MS = 10_000;
 const KEEP_ALIVE_MS = 90_000;
 /**
@@ -120,7 +122,7 @@ export async function serveHttps(
 }
 
 function http1Server(options: Serving): Http1Server {
-  const server = createHttp1({ maxHeaderSize: 64 * 1024 }, (request, response) => {
+  const server = createHttp1({ maxHeaderSize: MAX_HEADER_BYTES }, (request, response) => {
     answer(options, request, response);
   });
   // A watch may be silent for a minute and lasts for an hour; bodies have a separate limit.
@@ -136,7 +138,13 @@ function http1Server(options: Serving): Http1Server {
 
 function http2Server(options: Serving, sessions: Set<ServerHttp2Session>) {
   const server = createHttp2(
-    { settings: { maxConcurrentStreams: MAX_STREAMS, initialWindowSize: WINDOW_BYTES } },
+    {
+      settings: {
+        maxConcurrentStreams: MAX_STREAMS,
+        initialWindowSize: WINDOW_BYTES,
+        maxHeaderListSize: MAX_HEADER_BYTES,
+      },
+    },
     (request, response) => {
       answer(options, request, response);
     },

@@ -141,6 +141,8 @@ async function sendZpage(
 
 /** The timeout of a request with its body; responses and upgraded connections may last longer. */
 const REQUEST_MS = 30_000;
+/** As http.DefaultMaxHeaderBytes in Go: the path of an exec contains the whole command. */
+const MAX_HEADER_BYTES = 1 << 20;
 const TEXT_TYPE = 'text/plain; charset=utf-8';
 const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
@@ -168,7 +170,7 @@ export async function serveKubelet(
   };
   const listeners = requestListeners(context);
   const servers = options.nodeAddresses.map((address) => {
-    const server = createServer(tlsSettings(tls), listeners.request);
+    const server = createServer({ ...tlsSettings(tls), maxHeaderSize: MAX_HEADER_BYTES }, listeners.request);
     server.requestTimeout = REQUEST_MS;
     server.on('upgrade', listeners.upgrade);
     server.on('connect', serveConnect);
