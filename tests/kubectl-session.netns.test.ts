@@ -105,6 +105,7 @@ const STEPS: readonly Step[] = [
   },
   { run: 'wait --for=condition=Ready pod/shell --timeout=120s', sees: /condition met/ },
   { run: 'exec shell -- hostname', sees: /^shell$/m },
+  { run: `exec shell -- echo ${'x'.repeat(20_000)}`, sees: /^x{20000}$/m },
   { run: 'exec -i shell -- cat', input: 'typed', sees: /^typed$/ },
   { run: 'exec shell -- sh -c "exit 3"', fails: /exit code 3/ },
   { run: 'logs shell --tail=1', sees: /begun/ },
