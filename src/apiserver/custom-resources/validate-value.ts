@@ -256,6 +256,12 @@ function checkCombinations(
     errors.push(inBody(path, value, 'must not validate the schema (not)'));
 }
 
+/** Returns "spec.a" for a property, "spec[a]" for a key of a map, as upstream names them in the errors of rules and lists. */
+function memberPath(schema: StructuralSchema, path: string, name: string): string {
+  if (!schema.properties || !Object.hasOwn(schema.properties, name)) return `${path}[${name}]`;
+  return path === '' ? name : `${path}.${name}`;
+}
+
 /** Items of sets and keys of map-like lists must be unique. */
 function checkLists(schema: StructuralSchema, value: unknown, path: string, errors: FieldError[]): void {
   if (Array.isArray(value)) {
@@ -279,7 +285,7 @@ function checkLists(schema: StructuralSchema, value: unknown, path: string, erro
   } else if (isObject(value)) {
     for (const [name, member] of Object.entries(value)) {
       const known = memberSchema(schema, name);
-      if (known) checkLists(known, member, path === '' ? name : `${path}.${name}`, errors);
+      if (known) checkLists(known, member, memberPath(schema, path, name), errors);
     }
   }
 }
@@ -327,7 +333,7 @@ function checkRules(
     for (const [name, member] of Object.entries(value)) {
       const known = memberSchema(schema, name);
       const before = isObject(old) ? old[name] : undefined;
-      if (known) checkRules(known, member, before, path === '' ? name : `${path}.${name}`, evaluate, errors);
+      if (known) checkRules(known, member, before, memberPath(schema, path, name), evaluate, errors);
     }
   }
 }
