@@ -25,6 +25,14 @@ const GROUPS: Readonly<Record<string, readonly HealthCheck[]>> = {
   readyz: READY_CHECKS,
 };
 
+/** Runs all checks, and returns the text of their metrics: no kubelet asks for the health of this server. */
+export function healthcheckMetrics(services: ApiServices): string {
+  for (const [group, checks] of Object.entries(GROUPS))
+    for (const check of checks)
+      services.healthchecks.observe(check.name, group, check.run(services) === null);
+  return services.healthchecks.render();
+}
+
 /**
  * Answers /healthz, /livez and /readyz, whole or one check by name, with `?verbose` and `?exclude`; null for other
  * paths.

@@ -8,7 +8,7 @@ import { jsonResponse, respond, respondNegotiated } from '../requests/responses.
 import type { ApiServices } from '../services.ts';
 import { methodNotAllowed, StatusError } from '../status-error.ts';
 import { aggregatedDiscovery, groupDiscovery, groupList, resourceList } from './discovery.ts';
-import { healthResponse } from './health.ts';
+import { healthcheckMetrics, healthResponse } from './health.ts';
 
 type Respond = (
   services: ApiServices,
@@ -29,10 +29,10 @@ const PATHS: Readonly<Record<string, Respond>> = {
       services.registry.all().flatMap(({ kind, stored }) => (stored ? [kind.collection] : [])),
     ),
   }),
-  '/metrics/slis': ({ healthchecks }) => ({
+  '/metrics/slis': (services) => ({
     status: 200,
     headers: { 'content-type': PROMETHEUS_TEXT },
-    body: healthchecks.render(),
+    body: healthcheckMetrics(services),
   }),
   '/.well-known/openid-configuration': ({ tokens }, { request }) =>
     publicDocument('application/json', {
