@@ -545,3 +545,24 @@ describe('the timeout of a request', () => {
     assert.deepEqual([status, body.reason], [504, 'Timeout']);
   });
 });
+
+test('componentstatuses show the health of the control plane', async () => {
+  const all = await request('GET', '/api/v1/componentstatuses', undefined, {
+    accept: 'application/json;as=Table;v=v1;g=meta.k8s.io',
+  });
+  assert.match(String(all.headers['warning']), /v1 ComponentStatus is deprecated in v1\.19\+/);
+  assert.deepEqual(
+    all.body.rows.map(({ cells }: { cells: unknown[] }) => cells),
+    [
+      ['controller-manager', 'Healthy', 'ok', ''],
+      ['scheduler', 'Healthy', 'ok', ''],
+      ['etcd-0', 'Healthy', 'ok', ''],
+    ],
+  );
+  const one = await request('GET', '/api/v1/componentstatuses?fieldSelector=metadata.name%3Detcd-0');
+  assert.equal(one.body.items.length, 1);
+  const etcd = await request('GET', '/api/v1/componentstatuses/etcd-0');
+  assert.deepEqual(etcd.body.conditions, [{ type: 'Healthy', status: 'True', message: 'ok' }]);
+  assert.equal((await request('GET', '/api/v1/componentstatuses/other')).status, 404);
+  assert.equal((await request('DELETE', '/api/v1/componentstatuses/etcd-0')).status, 405);
+});

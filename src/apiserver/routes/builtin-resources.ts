@@ -13,6 +13,7 @@ import { listObjects } from '../verbs/list.ts';
 import { patchPart } from '../verbs/patch.ts';
 import { updatePart } from '../verbs/update.ts';
 import { watchObjects } from '../verbs/watch.ts';
+import { COMPONENT_STATUSES } from './component-statuses.ts';
 import { METRICS_RESOURCES } from './metrics-resources.ts';
 import type { Resource, Subresource } from './resource.ts';
 import { REVIEW_RESOURCES } from './reviews.ts';
@@ -66,6 +67,7 @@ export function builtinResources(kinds: readonly Kind[]): Resource[] {
   return [
     ...kinds.map((kind) => storedResource(kind, OWN_SUBRESOURCES[kind.collection])),
     BINDINGS,
+    COMPONENT_STATUSES,
     ...REVIEW_RESOURCES,
     ...METRICS_RESOURCES,
   ];
