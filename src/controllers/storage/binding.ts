@@ -130,10 +130,15 @@ export function boundClaim(claim: PersistentVolumeClaim, volume: PersistentVolum
   };
 }
 
-/** Returns the status of a bound claim. */
+/** Returns the status of a claim that becomes bound; the class of its volume is its current one (KEP-3751). */
 export function boundStatus(volume: PersistentVolume): NonNullable<PersistentVolumeClaim['status']> {
-  const { accessModes = [], capacity = {} } = volume.spec ?? {};
-  return { phase: 'Bound', accessModes, capacity };
+  const { accessModes = [], capacity = {}, volumeAttributesClassName } = volume.spec ?? {};
+  return {
+    phase: 'Bound',
+    accessModes,
+    capacity,
+    ...(volumeAttributesClassName ? { currentVolumeAttributesClassName: volumeAttributesClassName } : {}),
+  };
 }
 
 export interface VolumeView {

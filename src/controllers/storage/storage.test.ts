@@ -9,7 +9,7 @@ import type {
   StorageClass,
 } from '../../kube/types.ts';
 import { node, pod } from '../testing/objects.ts';
-import { boundVolume, stepOfClaim, stepOfVolume, unboundVolume } from './binding.ts';
+import { boundStatus, boundVolume, stepOfClaim, stepOfVolume, unboundVolume } from './binding.ts';
 import { BIND_COMPLETED, PROVISIONED_BY, SELECTED_NODE } from './claims.ts';
 import { missingClaims } from './pod-claims.ts';
 import { LOCAL_PATH, localVolume } from './provisioning.ts';
@@ -321,6 +321,12 @@ test('the claims of ephemeral volumes are created once, and belong to the pod', 
   assert.equal(made?.metadata?.name, 'p-scratch');
   assert.equal(made?.metadata?.ownerReferences?.[0]?.uid, 'uid of p');
   assert.deepEqual(missingClaims(pod('p', { spec: { volumes } }), new Set(['p-scratch'])), []);
+});
+
+test('a bound claim has the VolumeAttributesClass of its volume', () => {
+  const status = (spec: VolumeSpec) => boundStatus({ spec: { accessModes: ['ReadWriteOnce'], ...spec } });
+  assert.equal(status({ volumeAttributesClassName: 'gold' }).currentVolumeAttributesClassName, 'gold');
+  assert.ok(!('currentVolumeAttributesClassName' in status({})));
 });
 
 describe('the claims of a StatefulSet', () => {
