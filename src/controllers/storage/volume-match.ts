@@ -28,6 +28,8 @@ export function mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim)
     return 'requested PV is too small';
   }
   if (classOf(volume) !== classOf(claim)) return 'storageClassName does not match';
+  if ((volume.spec?.volumeAttributesClassName ?? '') !== (claim.spec?.volumeAttributesClassName ?? ''))
+    return 'volumeAttributesClassName does not match';
   if ((volume.spec?.volumeMode ?? 'Filesystem') !== (claim.spec?.volumeMode ?? 'Filesystem')) {
     return 'incompatible volumeMode';
   }
