@@ -8,7 +8,8 @@ export interface HealthEvents {
   changed(): void;
   /** The container must be stopped. */
   unhealthy(kind: 'liveness' | 'startup', probe: Probe): void;
-  failed(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
+  /** A probe failed, or passed with a warning. */
+  problem(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
 }
 
 /** The results of a container's probes, run by run. */
@@ -65,7 +66,7 @@ export class ContainerHealth {
         this.#failureMessage = message;
         events.unhealthy(kind, probe);
       },
-      onFailure: events.failed,
+      onProblem: events.problem,
     });
   }
 

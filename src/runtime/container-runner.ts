@@ -340,9 +340,10 @@ export class ContainerRunner {
           probe.terminationGracePeriodSeconds ?? pod.spec?.terminationGracePeriodSeconds ?? 30;
         void this.stop(options.clock.now() + graceSeconds * 1000, target.address);
       },
-      failed: (kind, result) => {
+      problem: (kind, { ok, message }) => {
         const word = `${kind[0]?.toUpperCase()}${kind.slice(1)}`;
-        events.event(this.#context.pod(), 'Warning', 'Unhealthy', `${word} probe failed: ${result.message}`);
+        const [reason, verdict] = ok ? ['ProbeWarning', 'warning'] : ['Unhealthy', 'failed'];
+        events.event(this.#context.pod(), 'Warning', reason, `${word} probe ${verdict}: ${message}`);
       },
     });
   }

@@ -1,16 +1,17 @@
-import { get as httpGet } from 'node:http';
 import { connect as connectHttp2 } from 'node:http2';
-import { get as httpsGet } from 'node:https';
 import { connect } from 'node:net';
 import type { Container, Probe } from '../kube/types.ts';
 import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
+import { probeHttp } from './http-probe.ts';
 import { KubeletError } from './kubelet-error.ts';
 
 /** The result of a probe, or of a hook with a probe's action. */
 export interface ProbeResult {
   readonly ok: boolean;
   readonly message: string;
+  /** It passed, but its message is an event. */
+  readonly hasWarning?: boolean;
 }
 
 export interface ProbeTarget {
@@ -32,7 +33,11 @@ export async function runProbe(action: Action, target: ProbeTarget, timeoutMs: n
       const { code, stdout, stderr } = await target.exec(action.exec.command ?? [], timeoutMs);
       return { ok: code === 0, message: (stdout + stderr).slice(0, 1024).trim() || `exit code ${code}` };
     }
-    if (action.httpGet) return await probeHttp(action.httpGet, target, timeoutMs);
+    if (action.httpGet) {
+      const { host, port } = action.httpGet;
+      const place = { host: host || target.address, port: portNumber(port, target.container) };
+      return await probeHttp(action.httpGet, place, timeoutMs);
+    }
     if (action.tcpSocket) {
       const { host, port } = action.tcpSocket;
       return await probeTcp(host || target.address, portNumber(port, target.container), timeoutMs);
@@ -56,54 +61,6 @@ export function portNumber(port: number | string, container: Container): number 
       { op: 'probe container' },
     );
   return named.containerPort;
-}
-
-function probeHttp(
-  action: NonNullable<Probe['httpGet']>,
-  target: ProbeTarget,
-  timeoutMs: number,
-): Promise<ProbeResult> {
-  const host = action.host || target.address;
-  const port = portNumber(action.port, target.container);
-  const headers: Record<string, string> = {
-    'user-agent': 'kube-probe/1.36',
-    accept: '*/*',
-    connection: 'close',
-  };
-  for (const { name, value } of action.httpHeaders ?? []) headers[name.toLowerCase()] = value;
-  const secure = action.scheme === 'HTTPS';
-  return new Promise((resolve) => {
-    const options = {
-      host,
-      port,
-      path: action.path ?? '/',
-      headers,
-      agent: false,
-      signal: AbortSignal.timeout(timeoutMs),
-    };
-    const answer = (response: {
-      statusCode?: number | undefined;
-      resume(): unknown;
-      on(event: 'error', run: () => void): unknown;
-    }) => {
-      const status = response.statusCode ?? 0;
-      response.on('error', () => {});
-      response.resume();
-      resolve({ ok: status >= 200 && status < 400, message: `HTTP probe failed with statuscode: ${status}` });
-    };
-    const request = secure
-      ? httpsGet({ ...options, rejectUnauthorized: false }, answer)
-      : httpGet(options, answer);
-    request.on('error', (error) => {
-      resolve({
-        ok: false,
-        message:
-          error.name === 'TimeoutError' || error.name === 'AbortError'
-            ? `Get "${secure ? 'https' : 'http'}://${hostPort({ ip: host, port })}${options.path}": no answer in ${timeoutMs} ms`
-            : messageOf(error),
-      });
-    });
-  });
 }
 
 function probeTcp(host: string, port: number, timeoutMs: number): Promise<ProbeResult> {

@@ -14,8 +14,8 @@ export interface ProberEvents {
   onReady(ready: boolean): void;
   /** Liveness or startup has failed by its threshold: the container must be killed. */
   onUnhealthy(kind: 'liveness' | 'startup', message: string, probe: Probe): void;
-  /** Called for every failed probe, for an event. */
-  onFailure(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
+  /** Called for every probe that fails, or passes with a warning, for an event. */
+  onProblem(kind: 'liveness' | 'readiness' | 'startup', result: ProbeResult): void;
 }
 
 /** The initial period of the readiness probe until a container is ready for the first time, growing to the probe's period. */
@@ -63,6 +63,7 @@ export function startProber(
       const result = await runProbe(probe, target, (probe.timeoutSeconds ?? 1) * 1000);
       if (signal.aborted) return;
       if (result.ok) {
+        if (result.hasWarning) events.onProblem(kind, result);
         successes++;
         failures = 0;
         if (verdict !== true && successes >= (probe.successThreshold ?? 1)) {
@@ -73,7 +74,7 @@ export function startProber(
       } else {
         failures++;
         successes = 0;
-        if (eager >= period) events.onFailure(kind, result);
+        if (eager >= period) events.onProblem(kind, result);
         if (verdict !== false && failures >= (probe.failureThreshold ?? 3)) {
           verdict = false;
           if (!settled(false, result.message)) return;
