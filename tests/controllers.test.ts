@@ -251,17 +251,14 @@ describe('a cluster with its controllers', { timeout: 120_000 }, () => {
       },
     });
     await plane.client.create(RESOURCES.pods, pod('large', '3'));
-    const message = await plane.until(
-      RESOURCES.pods,
-      'unschedulable',
-      (pods) =>
-        pods
-          .find(({ metadata }) => metadata?.name === 'large')
-          ?.status?.conditions?.find(({ type, status }) => type === 'PodScheduled' && status === 'False')
-          ?.message,
+    const condition = await plane.until(RESOURCES.pods, 'unschedulable', (pods) =>
+      pods
+        .find(({ metadata }) => metadata?.name === 'large')
+        ?.status?.conditions?.find(({ type, status }) => type === 'PodScheduled' && status === 'False'),
     );
+    assert.equal(condition.observedGeneration, 1);
     assert.equal(
-      message,
+      condition.message,
       "0/4 nodes are available: 4 node(s) didn't match Pod's node affinity/selector. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling.",
     );
     await plane.until(RESOURCES.events, 'event', (events) =>

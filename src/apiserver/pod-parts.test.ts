@@ -122,12 +122,21 @@ test('an evicted pod has the condition DisruptionTarget; a dry run and a wrong v
     });
   const reasons = async () => {
     const { body } = await request('GET', `${CORE}/pods/moved`);
-    const conditions = body.status.conditions as { type: string; reason?: string }[];
-    return conditions.map(({ type, reason }) => (reason ? `${type}: ${reason}` : type));
+    const conditions = body.status.conditions as {
+      type: string;
+      reason?: string;
+      observedGeneration?: number;
+    }[];
+    return conditions.map(({ type, reason, observedGeneration }) =>
+      reason ? `${type}: ${reason} of generation ${observedGeneration}` : type,
+    );
   };
   assert.equal((await evict({ dryRun: ['All'] })).status, 201);
   assert.equal((await evict({ preconditions: { resourceVersion: '1' } })).status, 409);
   assert.deepEqual(await reasons(), ['PodScheduled']);
   assert.equal((await evict({})).status, 201);
-  assert.deepEqual(await reasons(), ['PodScheduled', 'DisruptionTarget: EvictionByEvictionAPI']);
+  assert.deepEqual(await reasons(), [
+    'PodScheduled',
+    'DisruptionTarget: EvictionByEvictionAPI of generation 1',
+  ]);
 });

@@ -3,7 +3,7 @@ import { timestamp } from '../kube/timestamp.ts';
 import { type Lease, type Node, type NodeCondition, type Pod, RESOURCES, type Taint } from '../kube/types.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
-import { conditionOf, isFinished, timeOf } from './pods.ts';
+import { conditionOf, isFinished, observed, timeOf } from './pods.ts';
 import { nodeTaints, tolerates } from './taints.ts';
 
 const LEASE_NAMESPACE = 'kube-node-lease';
@@ -194,6 +194,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
   const markDisrupted = async (pod: Pod, reason: string, message: string, phase?: string) => {
     const condition = {
       type: 'DisruptionTarget',
+      ...observed(pod),
       status: 'True',
       reason,
       message,

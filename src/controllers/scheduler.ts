@@ -11,7 +11,7 @@ import {
   selectNode,
   withNamespaces,
 } from './node-selection.ts';
-import { isFinished } from './pods.ts';
+import { isFinished, observed } from './pods.ts';
 import { findPreemption, priorityOf } from './preemption.ts';
 import { boundVolume } from './storage/binding.ts';
 import { claimsOf, isFullyBound, SELECTED_NODE } from './storage/claims.ts';
@@ -222,6 +222,7 @@ export function startScheduler(context: ControllerContext): void {
     events.event(victim, 'Normal', 'Preempted', message, RESOURCES.pods);
     const condition = {
       type: 'DisruptionTarget',
+      ...observed(victim),
       status: 'True',
       reason: 'PreemptionByScheduler',
       message: `${SCHEDULER}: preempting to accommodate a higher priority pod`,
@@ -243,7 +244,9 @@ export function startScheduler(context: ControllerContext): void {
     events.event(pod, 'Warning', 'FailedScheduling', message, RESOURCES.pods);
     const condition = {
       type: 'PodScheduled',
+      ...observed(pod),
       status: 'False',
+      lastProbeTime: null,
       reason: 'Unschedulable',
       message,
       lastTransitionTime:

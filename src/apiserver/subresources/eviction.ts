@@ -44,8 +44,10 @@ const evict: ResourceHandler = async (context, services) => {
 function withDisruption(pod: ApiObject, now: string): ApiObject {
   const conditions = listAt(pod, 'status', 'conditions');
   const before = conditions.find(({ type }) => type === 'DisruptionTarget');
+  const { generation } = pod.metadata;
   const condition = {
     type: 'DisruptionTarget',
+    ...(generation === undefined ? {} : { observedGeneration: generation }),
     status: 'True',
     reason: 'EvictionByEvictionAPI',
     message: 'Eviction API: evicting',
