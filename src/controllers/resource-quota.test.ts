@@ -35,6 +35,12 @@ const inClasses = (...values: string[]) => ({
   values,
 });
 
+const devices = (name: string) => `${name}.deviceclass.resource.k8s.io/devices`;
+const deviceClaim = (request: object) => ({
+  metadata: { name: 'claim' },
+  spec: { devices: { requests: [{ name: 'r', ...request }] } },
+});
+
 const ROWS: readonly [name: string, spec: Spec, kinds: KindObjects[], used: Record<string, string>][] = [
   ['an empty namespace uses nothing', { hard: { pods: '5' } }, [], { pods: '0' }],
   [
@@ -74,6 +80,28 @@ const ROWS: readonly [name: string, spec: Spec, kinds: KindObjects[], used: Reco
       ),
     ],
     { persistentvolumeclaims: '3' },
+  ],
+  [
+    'devices are counted by their class; of alternatives, the most of each class',
+    { hard: { 'count/resourceclaims.resource.k8s.io': '9', [devices('gold')]: '9', [devices('all')]: '99' } },
+    [
+      {
+        group: 'resource.k8s.io',
+        plural: 'resourceclaims',
+        objects: [
+          deviceClaim({ exactly: { deviceClassName: 'gold', allocationMode: 'ExactCount', count: 2 } }),
+          deviceClaim({
+            firstAvailable: [
+              { deviceClassName: 'gold', allocationMode: 'ExactCount', count: 1 },
+              { deviceClassName: 'gold', allocationMode: 'ExactCount', count: 3 },
+              { deviceClassName: 'other', count: 4 },
+            ],
+          }),
+          deviceClaim({ exactly: { deviceClassName: 'all', allocationMode: 'All' } }),
+        ],
+      },
+    ],
+    { 'count/resourceclaims.resource.k8s.io': '3', [devices('gold')]: '5', [devices('all')]: '32' },
   ],
   [
     'services count by their type',

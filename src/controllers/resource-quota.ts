@@ -1,5 +1,12 @@
 import { type Amounts, addAmounts } from '../kube/quota/amounts.ts';
-import { attributesClassesOf, countNames, matchesScope, scopesOf, usageOf } from '../kube/quota/usage.ts';
+import {
+  attributesClassesOf,
+  countNames,
+  limitsDevices,
+  matchesScope,
+  scopesOf,
+  usageOf,
+} from '../kube/quota/usage.ts';
 import { type KubeObject, keyOf, type Pod, type ResourceQuota, splitKey } from '../kube/types.ts';
 import { same } from './canonical.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
@@ -37,6 +44,7 @@ function limitedTo(hard: Amounts, usage: Amounts): Amounts {
 /** Reports whether a quota counts objects of the kind. */
 function counts(hard: Amounts, group: string, plural: string): boolean {
   if (group === '' && ['pods', 'services', 'persistentvolumeclaims'].includes(plural)) return true;
+  if (group === 'resource.k8s.io' && plural === 'resourceclaims' && limitsDevices(hard)) return true;
   return countNames(group, plural).some((name) => hard[name] !== undefined);
 }
 

@@ -27,6 +27,8 @@ export function countNames(group: string, resource: string): string[] {
 export function usageOf(group: string, resource: string, object: KubeObject): Amounts {
   const usage: Record<string, string> = {};
   for (const name of countNames(group, resource)) usage[name] = '1';
+  if (group === 'resource.k8s.io' && resource === 'resourceclaims')
+    return { ...usage, ...deviceUsage(object) };
   if (group !== '') return usage;
   switch (resource) {
     case 'pods':
@@ -86,6 +88,31 @@ function claimUsage(claim: KubeObject): Amounts {
   usage[`${prefix}persistentvolumeclaims`] = '1';
   if (storage !== undefined) usage[`${prefix}requests.storage`] = storage;
   return usage;
+}
+
+const DEVICES = '.deviceclass.resource.k8s.io/devices';
+/** The most devices of one claim, which a request for all devices may get (AllocationResultsMaxSize). */
+const MAX_DEVICES = 32;
+
+/** Reports whether a quota limits the devices of a class. */
+export const limitsDevices = (hard: Amounts): boolean =>
+  Object.keys(hard).some((name) => name.endsWith(DEVICES));
+
+/** Returns the devices that a ResourceClaim requests, by class; of alternatives, the most of each class. */
+function deviceUsage(claim: KubeObject): Amounts {
+  const usage = new Map<string, number>();
+  for (const request of listAt(claim, 'spec', 'devices', 'requests')) {
+    const exact = request['exactly'];
+    const alternatives = isObject(exact) ? [exact] : listAt(request, 'firstAvailable');
+    const most = new Map<string, number>();
+    for (const one of alternatives) {
+      const count = one['allocationMode'] === 'All' ? MAX_DEVICES : Number(one['count'] ?? 1);
+      const name = textAt(one, 'deviceClassName');
+      most.set(name, Math.max(most.get(name) ?? 0, count));
+    }
+    for (const [name, count] of most) usage.set(name, (usage.get(name) ?? 0) + count);
+  }
+  return Object.fromEntries([...usage].map(([name, count]) => [`${name}${DEVICES}`, String(count)]));
 }
 
 /** Returns the scopes of a quota as requirements: a plain scope is one that must exist. */
