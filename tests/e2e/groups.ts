@@ -69,6 +69,22 @@ export const GROUPS: readonly Group[] = [
     nodes: 3,
   },
   {
+    name: 'api',
+    title:
+      '[sig-api-machinery], [sig-apps], [sig-auth], [sig-cli], [sig-instrumentation]: the other default specs',
+    focus: '\\[sig-(api-machinery|apps|auth|cli|instrumentation)\\]',
+    skip: `${NOT_DEFAULT}|\\[Conformance\\]`,
+    nodes: 3,
+  },
+  {
+    name: 'node',
+    title: '[sig-node]: the other default specs, without resizes of pods and dynamic resource allocation',
+    focus: '\\[sig-node\\]',
+    // A resize waits for minutes for the limits of cgroup v2, which few machines of the kind have that runs the specs.
+    skip: `${NOT_DEFAULT}|\\[Conformance\\]|InPlace Resize|\\[DRA\\]|\\[Alpha\\]|\\[Beta\\]`,
+    nodes: 3,
+  },
+  {
     name: 'real-network',
     title: '[sig-network] on real kubelets and containerd, the default specs',
     focus: '\\[sig-network\\]',

