@@ -98,6 +98,11 @@ export const NOT_APPLICABLE: readonly NotApplicable[] = [
     reason: "the machine's kernel has no dummy devices (CONFIG_DUMMY)",
   },
   {
+    name: 'Sysctls [LinuxOnly] [NodeConformance] should not launch unsafe',
+    failure: 'expected pod to be failed with reason SysctlForbidden',
+    reason: "sysctls of the pod's own namespaces need no permission (docs/limits.md)",
+  },
+  {
     name: 'Mount propagation should propagate mounts within defined scopes',
     failure: 'command terminated with exit code 1',
     reason:
