@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { CostError, createMeter } from './cost-meter.ts';
 import { createCompiler } from './program.ts';
 import { escapedName, toCelValue } from './values.ts';
 
@@ -70,13 +71,51 @@ test('an unknown function is refused before evaluation', () => {
   assert.throws(() => compiler.compile('"a".conjure()'), /conjure/);
 });
 
-test('nested loops over a large list are refused without running', () => {
-  const self = Array.from({ length: 5000 }, (_, i) => BigInt(i));
-  assert.throws(
-    () => compiler.compile('self.all(x, self.all(y, x == y || true))').evaluate({ self }),
-    /too many steps/,
-  );
-});
+const ints = Array.from({ length: 5000 }, () => 20n);
+const text = 'a'.repeat(100);
+const costs: readonly [expression: string, self: unknown, cost: number][] = [
+  ['self.a.b == self.c', { a: { b: 1n }, c: 2n }, 6],
+  ['has(self.a.b)', { a: { b: 1n } }, 2],
+  ['self[self[0]] == 1', [0n, 1n], 4],
+  ['[1, 2].size() == 2 && {"a": 1}.size() == 1', null, 4],
+  ['[self].size() == 1', 1n, 13],
+  ['self.all(x, x > 0)', [1n, 2n], 12],
+  ['self.exists(x, x > 1)', [1n, 2n], 14],
+  ['self.exists_one(x, x > 1)', [1n, 2n], 9],
+  ['self.map(x, x + 1).size() == 2', [1n, 2n], 32],
+  ['self.filter(x, x > 1).size() == 1', [1n, 2n], 21],
+  ['self == self', text, 12],
+  ['self.matches("^a+$")', text, 12],
+  ['self.contains("b")', text, 11],
+  ['self + self != ""', text, 22],
+  ['3 in self', [1n, 2n], 3],
+  ['sets.contains(self, [1, 2])', [1n, 2n], 6],
+  ['isIP("10.0.0.1")', null, 1],
+];
+for (const [expression, self, cost] of costs) {
+  test(`${expression} costs ${cost}`, () => {
+    const meter = createMeter();
+    try {
+      compiler.compile(expression).evaluate({ self }, meter);
+    } finally {
+      assert.equal(meter.spent, cost);
+    }
+  });
+}
+
+for (const expression of [
+  'self.all(x, self.all(y, x == y))',
+  'self.exists(x, self.exists(y, x != y)) || self.all(x, x == 20)',
+  'self.exists_one(x, self.filter(y, x == y).size() == 0)',
+  'self.all(x, sets.equivalent(self, self))',
+  'self.all(x, (self + self + self + self).size() > 0)',
+]) {
+  test(`${expression} ends at the limit of a call`, () => {
+    const started = performance.now();
+    assert.throws(() => compiler.compile(expression).evaluate({ self: ints }), CostError);
+    assert.ok(performance.now() - started < 4000);
+  });
+}
 
 test('reserved words and symbols have escaped names', () => {
   assert.deepEqual(['if', 'a.b', 'a/b', 'a__b', 'plain'].map(escapedName), [

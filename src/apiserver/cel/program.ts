@@ -1,17 +1,21 @@
 import { Environment } from '@marcbachmann/cel-js';
 import { messageOf } from '../../lib/errors.ts';
+import { CostError, createMeter, isExceeded, type Meter, meterTree, withMeter } from './cost-meter.ts';
 import { registerKubernetesFunctions } from './functions.ts';
-import { adaptTree } from './syntax-tree.ts';
+import { adaptTree, visitNodes } from './syntax-tree.ts';
 
 /** A compiled CEL expression. */
 export interface Program {
   /** "bool", "string", "dyn", …: the type of the result, if known. */
   readonly type: string;
+  /** The identifiers in the expression: variables, and the names that its loops give their items. */
+  readonly names: ReadonlySet<string>;
   /**
    * Evaluates the expression. Integers are bigint. Throws Error with the cause: a missing member, an operation that the
-   * values do not support, an expression that would take too long.
+   * values do not support; CostError if it costs more than the meter's limit, which is the limit of one call if absent.
+   * Returns a promise if the expression asks the authorizer.
    */
-  evaluate(variables: Readonly<Record<string, unknown>>): unknown;
+  evaluate(variables: Readonly<Record<string, unknown>>, meter?: Meter): unknown;
 }
 
 /** Compiles CEL expressions over named variables, some of which have a type; the others are dynamic. */
@@ -20,17 +24,7 @@ export interface Compiler {
   compile(expression: string): Program;
 }
 
-/**
- * Maximum number of steps of one evaluation; upstream limits an expression's cost similarly
- * (k8s.io/apiserver/pkg/apis/cel).
- */
-const MAX_STEPS = 1_000_000;
-
-/**
- * Creates a compiler with Kubernetes' function libraries. Loops are bounded before evaluation: the size of the largest
- * collection among the variables, to the power of the nesting depth of the expression's loops, must not exceed a
- * million. `extend` registers more functions.
- */
+/** Creates a compiler with Kubernetes' function libraries. `extend` registers more functions. */
 export function createCompiler(
   variables: readonly string[],
   extend: (environment: Environment) => void = () => {},
@@ -62,18 +56,30 @@ export function createCompiler(
       adaptTree(parsed.ast);
       const checked = parsed.check();
       if (!checked.valid) throw new Error(firstLine(messageOf(checked.error)));
-      const depth = loopDepth(parsed.ast);
+      meterTree(parsed.ast);
+      const names = new Set<string>();
+      visitNodes(parsed.ast, ({ op, args }) => {
+        if (op === 'id') names.add(String(args));
+      });
       return {
         type: String(checked.type ?? 'dyn'),
-        evaluate(values) {
-          if (depth > 1 && largestCollection(values) ** depth > MAX_STEPS) {
-            throw new Error('the expression would take too many steps for values of this size');
-          }
-          try {
-            return parsed(values as Record<string, unknown>);
-          } catch (error) {
+        names,
+        evaluate(values, meter = createMeter()) {
+          const settle = (result: unknown) => {
+            if (isExceeded(meter)) throw new CostError();
+            return result;
+          };
+          const fail = (error: unknown): never => {
+            if (isExceeded(meter)) throw new CostError();
             throw new Error(firstLine(messageOf(error)), { cause: error });
+          };
+          let result: unknown;
+          try {
+            result = parsed(withMeter(values, meter));
+          } catch (error) {
+            return fail(error);
           }
+          return result instanceof Promise ? result.then(settle, fail) : settle(result);
         },
       };
     },
@@ -81,24 +87,3 @@ export function createCompiler(
 }
 
 const firstLine = (text: string) => text.split('\n', 1)[0] ?? text;
-
-const LOOPS = new Set(['all', 'exists', 'exists_one', 'map', 'filter']);
-
-/** Returns the nesting depth of an expression's loops. */
-function loopDepth(node: unknown): number {
-  if (Array.isArray(node)) return Math.max(0, ...node.map(loopDepth));
-  if (typeof node !== 'object' || node === null || !('op' in node)) return 0;
-  const { op, args } = node as { op: unknown; args: unknown };
-  if (op !== 'rcall' || !Array.isArray(args)) return loopDepth(args);
-  const [name, receiver, body] = args as [string, unknown, unknown];
-  return Math.max(loopDepth(receiver), loopDepth(body) + (LOOPS.has(name) ? 1 : 0));
-}
-
-function largestCollection(value: unknown): number {
-  if (typeof value !== 'object' || value === null) return 1;
-  const members = Array.isArray(value) ? value : Object.values(value);
-  return members.reduce<number>(
-    (largest, member) => Math.max(largest, largestCollection(member)),
-    members.length,
-  );
-}

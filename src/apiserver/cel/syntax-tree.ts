@@ -1,14 +1,30 @@
 /** The parts of the library's syntax tree that are used here. */
-interface AstNode {
+export interface AstNode {
   readonly op: string;
   readonly args: unknown;
-  readonly meta: { readonly alternate?: unknown; readonly macro?: HasMacro };
+  /** The place in the text that an error names. */
+  readonly pos: number;
+  readonly start: number;
+  readonly meta: {
+    /** What a macro was expanded to. */
+    readonly alternate?: unknown;
+    readonly macro?: Macro;
+    evaluate: Evaluate;
+  };
+  evaluate: Evaluate;
+  /** Applies an operator or a function to its operands; known after the check. */
+  handle(...operands: unknown[]): unknown;
 }
 
-interface HasMacro {
+export type Evaluate = (evaluator: Evaluator, node: unknown, context: unknown) => unknown;
+
+/** A macro that evaluates its arguments itself. */
+interface Macro {
   readonly args: readonly AstNode[];
-  typeCheck(checker: Checker, macro: HasMacro, context: unknown): unknown;
-  evaluate(evaluator: Evaluator, macro: HasMacro, context: unknown): boolean;
+  /** The parts of a name with fields, the last one first; known after the check. */
+  readonly macroHasProps?: readonly AstNode[];
+  typeCheck(checker: Checker, macro: Macro, context: unknown): unknown;
+  evaluate(evaluator: Evaluator, macro: Macro, context: unknown): unknown;
 }
 
 interface Checker {
@@ -16,7 +32,7 @@ interface Checker {
   getType(name: 'bool'): unknown;
 }
 
-interface Evaluator {
+export interface Evaluator {
   run(node: AstNode, context: unknown): unknown;
   debugType(value: unknown): {
     fieldLazy(value: unknown, field: string, node: AstNode, evaluator: Evaluator): unknown;
@@ -33,28 +49,36 @@ export const MATCHES = 'matches_re2';
  * names only, `has(a.b.field)`. `matches` has patterns of RE2's syntax.
  */
 export function adaptTree(ast: unknown): void {
+  visitNodes(ast, (node) => {
+    const { macro } = node.meta;
+    if (macro && isCallOf(node, 'call', 'has')) widen(macro);
+    if (isCallOf(node, 'rcall', 'matches')) (node.args as unknown[])[0] = MATCHES;
+  });
+}
+
+/** Calls `visit` for each node of a tree, also for those that macros were expanded to. */
+export function visitNodes(ast: unknown, visit: (node: AstNode) => void): void {
   const seen = new Set<object>();
-  const visit = (value: unknown): void => {
+  const walk = (value: unknown): void => {
     if (typeof value !== 'object' || value === null || seen.has(value)) return;
     seen.add(value);
     if (!isNode(value)) {
-      for (const part of Object.values(value)) visit(part);
+      for (const part of Object.values(value)) walk(part);
       return;
     }
-    const { macro, alternate } = value.meta;
-    if (macro && isCallOf(value, 'call', 'has')) widen(macro);
-    if (isCallOf(value, 'rcall', 'matches')) (value.args as unknown[])[0] = MATCHES;
-    visit(value.args);
-    visit(alternate);
+    visit(value);
+    walk(value.args);
+    walk(value.meta.alternate);
   };
-  visit(ast);
+  walk(ast);
 }
 
-const isNode = (value: object): value is AstNode => 'op' in value && 'args' in value && 'meta' in value;
+export const isNode = (value: object): value is AstNode =>
+  'op' in value && 'args' in value && 'meta' in value;
 const isCallOf = (node: AstNode, op: string, name: string): boolean =>
   node.op === op && Array.isArray(node.args) && node.args[0] === name;
 
-function widen(macro: HasMacro): void {
+function widen(macro: Macro): void {
   const [operand] = macro.args;
   // Anything but a field is an error, of which the library says where it is.
   if (operand?.op !== '.' || isName(operand)) return;

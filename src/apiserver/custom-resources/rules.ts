@@ -1,13 +1,21 @@
+import { Optional } from '@marcbachmann/cel-js';
 import { messageOf } from '../../lib/errors.ts';
+import { CALL_LIMIT, CostError, createMeter } from '../cel/cost-meter.ts';
 import { createCompiler, type Program } from '../cel/program.ts';
 import { toCelValue } from '../cel/values.ts';
-import { isTransitionRule, type ValidationRule } from './structural-schema.ts';
-import type { EvaluateRule } from './validate-value.ts';
+import type { ValidationRule } from './structural-schema.ts';
+import type { CostBudget, EvaluateRule } from './validate-value.ts';
+
+/** The longest message that a messageExpression may give (k8s.io/apiserver/pkg/apis/cel). */
+const MAX_MESSAGE = 5120;
+
+const OUT_OF_BUDGET =
+  'validation failed due to running out of cost budget, no further validation rules will be run';
 
 /**
  * Evaluates the CEL rules of custom resources' schemas (x-kubernetes-validations). A rule that names `oldSelf` is a
  * transition rule: it is evaluated only if there is an old value, or with `optionalOldSelf`. Source:
- * apiextensions-apiserver/pkg/apiserver/schema/cel.
+ * apiextensions-apiserver/pkg/apiserver/schema/cel/validation.go.
  */
 export function createRuleEvaluator(): EvaluateRule {
   const compiler = createCompiler(['self', 'oldSelf']);
@@ -26,32 +34,81 @@ export function createRuleEvaluator(): EvaluateRule {
     return program;
   }
 
-  return (rule, schema, value, old) => {
-    if (isTransitionRule(rule) && old === undefined && !rule.optionalOldSelf) return null;
+  return (rule, schema, value, old, budget) => {
+    if (budget.left <= 0) return { message: OUT_OF_BUDGET, isLast: true };
     const program = programOf(rule.rule);
     if (typeof program === 'string') return { message: `rule compile error: ${program}` };
+    const isTransition = program.names.has('oldSelf');
+    if (isTransition && old === undefined && !rule.optionalOldSelf) return null;
     const variables: Record<string, unknown> = { self: toCelValue(value, schema) };
-    if (old !== undefined) variables['oldSelf'] = toCelValue(old, schema);
-    try {
-      if (program.evaluate(variables) === true) return { message: null };
-    } catch (error) {
-      return { message: `${messageOf(error)} evaluating rule: ${messageFor(rule)}` };
+    if (isTransition || rule.messageExpression !== undefined) {
+      const before = old === undefined ? undefined : toCelValue(old, schema);
+      if (rule.optionalOldSelf) variables['oldSelf'] = Optional.of(before);
+      else if (before !== undefined) variables['oldSelf'] = before;
     }
-    return { message: evaluatedMessage(rule, variables) };
+    const meter = createMeter(CALL_LIMIT);
+    let result: unknown;
+    let failure: unknown;
+    try {
+      result = program.evaluate(variables, meter);
+    } catch (error) {
+      failure = error;
+    }
+    if (!take(budget, meter.spent)) return { message: OUT_OF_BUDGET, isLast: true };
+    if (failure instanceof CostError) {
+      const message = `'${failure.message}': no further validation rules will be run due to call cost exceeds limit for rule: ${nameOf(rule)}`;
+      return { message, isLast: true };
+    }
+    if (failure !== undefined) {
+      return { message: `${messageOf(failure)} evaluating rule: ${nameOf(rule)}` };
+    }
+    if (result === true) return { message: null };
+    return { isTransition, ...evaluatedMessage(rule, variables, budget) };
   };
 
-  function evaluatedMessage(rule: ValidationRule, variables: Record<string, unknown>): string {
-    if (rule.messageExpression !== undefined) {
-      const program = programOf(rule.messageExpression);
-      try {
-        const text = typeof program === 'string' ? '' : program.evaluate(variables);
-        if (typeof text === 'string' && text.trim() !== '') return text;
-      } catch {
-        // Upstream uses the fixed message if the expression fails.
-      }
+  /** Returns what the rule's messageExpression gives; its fixed message if that fails or is not usable as text. */
+  function evaluatedMessage(
+    rule: ValidationRule,
+    variables: Record<string, unknown>,
+    budget: CostBudget,
+  ): { message: string; isLast?: boolean } {
+    const fixed = { message: rule.message?.trim() || `failed rule: ${rule.rule.trim()}` };
+    if (rule.messageExpression === undefined) return fixed;
+    const program = programOf(rule.messageExpression);
+    if (typeof program === 'string') return fixed;
+    const meter = createMeter(CALL_LIMIT);
+    let text: unknown;
+    let failure: unknown;
+    try {
+      text = program.evaluate(variables, meter);
+    } catch (error) {
+      failure = error;
     }
-    return messageFor(rule);
+    if (!take(budget, meter.spent)) {
+      const message =
+        'messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run';
+      return { message, isLast: true };
+    }
+    if (failure instanceof CostError) {
+      const message = `no further validation rules will be run due to call cost exceeds limit for messageExpression: ${JSON.stringify(rule.messageExpression)}`;
+      return { message, isLast: true };
+    }
+    const usable = typeof text === 'string' ? text.trim() : '';
+    if (usable === '' || usable.length > MAX_MESSAGE || usable.includes('\n')) return fixed;
+    return { message: usable };
   }
+}
+
+/** Takes the cost of an evaluation from an object's budget; false if it is not enough. */
+function take(budget: CostBudget, cost: number): boolean {
+  // An evaluation that was ended for its time has spent all.
+  const spent = Math.min(cost, CALL_LIMIT + 1);
+  if (spent > budget.left) {
+    budget.left = -1;
+    return false;
+  }
+  budget.left -= spent;
+  return true;
 }
 
 /** Returns the problem with a rule's expression; null if it is valid. */
@@ -64,4 +121,4 @@ export function ruleProblem(expression: string): string | null {
   }
 }
 
-const messageFor = (rule: ValidationRule): string => rule.message ?? `failed rule: ${rule.rule}`;
+const nameOf = (rule: ValidationRule): string => rule.message?.trim() || rule.rule.trim();

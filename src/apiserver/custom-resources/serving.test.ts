@@ -109,7 +109,7 @@ const refusals: readonly [what: string, spec: object, query: string, status: num
     { size: 1, replicas: 11 },
     '',
     422,
-    /spec: Invalid value: "object": too many replicas for the size/,
+    /spec: Invalid value: too many replicas for the size/,
   ],
   [
     'an unknown field with strict validation',

@@ -48,9 +48,6 @@ export interface ValidationRule {
   readonly optionalOldSelf?: boolean;
 }
 
-/** Reports whether a rule compares the value with the old one. */
-export const isTransitionRule = ({ rule }: ValidationRule): boolean => /\boldSelf\b/.test(rule);
-
 /** Returns the schema of an object's member; null if the schema does not allow it. */
 export function memberSchema(schema: StructuralSchema, name: string): StructuralSchema | null {
   const own = schema.properties;

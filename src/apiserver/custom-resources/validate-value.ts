@@ -1,21 +1,27 @@
 import { equal, isObject } from '../object.ts';
 import { re2 } from '../re2.ts';
 import type { FieldError } from '../status-error.ts';
-import { duplicate, notSupported, required, tooMany } from '../status-error.ts';
+import { duplicate, forbidden, notSupported, required, tooMany } from '../status-error.ts';
 import { isFormat } from './formats.ts';
-import {
-  isTransitionRule,
-  memberSchema,
-  type StructuralSchema,
-  TYPE_META,
-  type ValidationRule,
-} from './structural-schema.ts';
+import { memberSchema, type StructuralSchema, TYPE_META, type ValidationRule } from './structural-schema.ts';
 
 /** The result of a CEL rule for a value. */
 export interface RuleOutcome {
   /** Null if the rule is satisfied. */
   readonly message: string | null;
+  /** Whether no further rules are evaluated for the object. */
+  readonly isLast?: boolean;
+  /** Whether the rule was violated and compares with the old value: it holds for an unchanged value too. */
+  readonly isTransition?: boolean;
 }
+
+/** What the rules of an object may still cost together. */
+export interface CostBudget {
+  left: number;
+}
+
+/** The budget of an object (k8s.io/apiserver/pkg/apis/cel, RuntimeCELCostBudget). */
+const OBJECT_BUDGET = 10_000_000;
 
 /** Evaluates a CEL rule; `old` is undefined for a new value. Returns null if the rule does not apply. */
 export type EvaluateRule = (
@@ -23,6 +29,7 @@ export type EvaluateRule = (
   schema: StructuralSchema,
   value: unknown,
   old: unknown,
+  budget: CostBudget,
 ) => RuleOutcome | null;
 
 export interface ValidateOptions {
@@ -47,7 +54,10 @@ export function validateValue(
     checkLists(schema, value, '', errors);
     // As upstream: lists that are invalid already do not prevent other changes.
     if (errors.length > 0 && hasInvalidLists(schema, options.old)) errors.length = 0;
-    checkRules(schema, value, options.old, '', options.evaluateRule, errors);
+    const { evaluateRule, old } = options;
+    if (evaluateRule) {
+      checkRules(schema, value, old, '', false, { evaluateRule, budget: { left: OBJECT_BUDGET }, errors });
+    }
   }
   return errors;
 }
@@ -297,44 +307,71 @@ function hasInvalidLists(schema: StructuralSchema, old: unknown): boolean {
   return errors.length > 0;
 }
 
+interface RuleRun {
+  readonly evaluateRule: EvaluateRule;
+  readonly budget: CostBudget;
+  readonly errors: FieldError[];
+}
+
 /**
- * Evaluates rules: of a value that equals the old one only those that compare with it. Rules of list items compare with
- * the old item only if keys identify it.
+ * Checks the rules of a value and its members; returns false if no further ones are to be checked. Rules of list items
+ * compare with the old item only if keys identify it. A rule that an unchanged value violates, or a value within an
+ * unchanged one, is not an error (KEP-4008, ratcheting); `unchanged`: whether the value is within one.
  */
 function checkRules(
   schema: StructuralSchema,
   value: unknown,
   old: unknown,
   path: string,
-  evaluate: EvaluateRule | undefined,
-  errors: FieldError[],
-): void {
-  if (!evaluate || value === undefined || value === null) return;
+  unchanged: boolean,
+  run: RuleRun,
+): boolean {
+  if (value === undefined || value === null) return true;
   const rules = schema['x-kubernetes-validations'] ?? [];
-  const isSame = rules.length > 0 && old !== undefined && equal(old, value);
   for (const rule of rules) {
-    if (isSame && !isTransitionRule(rule)) continue;
-    const outcome = evaluate(rule, schema, value, old);
+    const outcome = run.evaluateRule(rule, schema, value, old, run.budget);
     if (!outcome || outcome.message === null) continue;
-    const field = rule.fieldPath ? `${path}${rule.fieldPath}`.replace(/^\./, '') : path;
-    errors.push({
-      field: field === '' ? '<nil>' : field,
-      reason: rule.reason ?? 'FieldValueInvalid',
-      message: `Invalid value: ${typeof value === 'object' ? JSON.stringify(typeOf(value)) : shown(value)}: ${outcome.message}`,
-    });
+    const isRatcheted = outcome.isTransition === false && (unchanged || sameAs(old, value));
+    if (!isRatcheted) run.errors.push(ruleError(rule, path, outcome.message));
+    if (outcome.isLast) return false;
   }
+  // Computed for a member without an old value only: an unchanged one is compared itself.
+  let same: boolean | null = unchanged ? true : null;
+  const below = (member: StructuralSchema, item: unknown, before: unknown, at: string) => {
+    if (before === undefined) same ??= sameAs(old, value);
+    return checkRules(member, item, before, at, unchanged || (before === undefined && same === true), run);
+  };
   if (Array.isArray(value)) {
     const { items } = schema;
-    if (!items) return;
-    for (const [index, item] of value.entries()) {
-      checkRules(items, item, oldItem(schema, item, old), `${path}[${index}]`, evaluate, errors);
-    }
-  } else if (isObject(value)) {
-    for (const [name, member] of Object.entries(value)) {
-      const known = memberSchema(schema, name);
-      const before = isObject(old) ? old[name] : undefined;
-      if (known) checkRules(known, member, before, memberPath(schema, path, name), evaluate, errors);
-    }
+    return (
+      !items ||
+      value.every((item, index) => below(items, item, oldItem(schema, item, old), `${path}[${index}]`))
+    );
+  }
+  if (!isObject(value)) return true;
+  return Object.entries(value).every(([name, member]) => {
+    const known = memberSchema(schema, name);
+    const before = isObject(old) ? old[name] : undefined;
+    const isField = schema.properties !== undefined && Object.hasOwn(schema.properties, name);
+    const at = isField ? `.${name}` : `[${name}]`;
+    return !known || below(known, member, before, `${path}${at}`.replace(/^\./, ''));
+  });
+}
+
+const sameAs = (old: unknown, value: unknown): boolean => old !== undefined && equal(value, old);
+
+function ruleError(rule: ValidationRule, path: string, message: string): FieldError {
+  const at = rule.fieldPath ? `${path}${rule.fieldPath}`.replace(/^\./, '') : path;
+  const field = at === '' ? '<nil>' : at;
+  switch (rule.reason) {
+    case 'FieldValueForbidden':
+      return forbidden(field, message);
+    case 'FieldValueRequired':
+      return required(field, message);
+    case 'FieldValueDuplicate':
+      return { field, reason: rule.reason, message: 'Duplicate value' };
+    default:
+      return { field, reason: 'FieldValueInvalid', message: `Invalid value: ${message}` };
   }
 }
 
