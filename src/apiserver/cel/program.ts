@@ -2,7 +2,11 @@ import { Environment } from '@marcbachmann/cel-js';
 import { messageOf } from '../../lib/errors.ts';
 import { CostError, createMeter, isExceeded, type Meter, meterTree, withMeter } from './cost-meter.ts';
 import { registerKubernetesFunctions } from './functions.ts';
+import { describeProblems } from './positions.ts';
+import { parseSignatures } from './signatures.ts';
 import { adaptTree, visitNodes } from './syntax-tree.ts';
+import { asNode, checkTypes, type TypeContext } from './type-check.ts';
+import { type CelType, typeName } from './types.ts';
 
 /** A compiled CEL expression. */
 export interface Program {
@@ -20,8 +24,11 @@ export interface Program {
 
 /** Compiles CEL expressions over named variables, some of which have a type; the others are dynamic. */
 export interface Compiler {
-  /** Throws Error that describes the problem in the expression. */
-  compile(expression: string): Program;
+  /**
+   * Throws Error that describes the problem in the expression. `types`: of the variables, in the words of upstream's
+   * checker; without them, the variables are dynamic.
+   */
+  compile(expression: string, types?: ReadonlyMap<string, CelType>): Program;
 }
 
 /** Creates a compiler with Kubernetes' function libraries. `extend` registers more functions. */
@@ -50,9 +57,33 @@ export function createCompiler(
     for (const name of variables) made.registerVariable(name, 'dyn');
     return made;
   };
+  let known: Pick<TypeContext, 'signatures' | 'functions'> | undefined;
+  const findTypes = (ast: unknown, types: ReadonlyMap<string, CelType>): CelType | null => {
+    const root = asNode(ast);
+    if (!root) return null;
+    known ??= {
+      signatures: parseSignatures(),
+      functions: new Set(
+        environment()
+          .getDefinitions()
+          .functions.map(({ name }) => name),
+      ),
+    };
+    const { result, problems } = checkTypes(root, { ...known, variables: types });
+    if (problems.length > 0) throw new Error(describeProblems(root.input, problems));
+    return result;
+  };
+  const parse = (expression: string) => {
+    try {
+      return environment().parse(expression);
+    } catch (error) {
+      throw new Error(syntaxError(expression, error), { cause: error });
+    }
+  };
   return {
-    compile(expression) {
-      const parsed = environment().parse(expression);
+    compile(expression, variableTypes) {
+      const parsed = parse(expression);
+      const found = variableTypes ? findTypes(parsed.ast, variableTypes) : null;
       adaptTree(parsed.ast);
       const checked = parsed.check();
       if (!checked.valid) throw new Error(firstLine(messageOf(checked.error)));
@@ -62,7 +93,7 @@ export function createCompiler(
         if (op === 'id') names.add(String(args));
       });
       return {
-        type: String(checked.type ?? 'dyn'),
+        type: found ? typeName(found) : String(checked.type ?? 'dyn'),
         names,
         evaluate(values, meter = createMeter()) {
           const settle = (result: unknown) => {
@@ -71,7 +102,7 @@ export function createCompiler(
           };
           const fail = (error: unknown): never => {
             if (isExceeded(meter)) throw new CostError();
-            throw new Error(firstLine(messageOf(error)), { cause: error });
+            throw new Error(inWordsOfCelGo(firstLine(messageOf(error))), { cause: error });
           };
           let result: unknown;
           try {
@@ -87,3 +118,16 @@ export function createCompiler(
 }
 
 const firstLine = (text: string) => text.split('\n', 1)[0] ?? text;
+
+function inWordsOfCelGo(message: string): string {
+  return message
+    .replace(/^No such key: index out of bounds, index (-?\d+) .*$/, 'index out of bounds: $1')
+    .replace(/^No such key: /, 'no such key: ');
+}
+
+/** Returns a parser's error with its place, as cel-go shows it. */
+function syntaxError(expression: string, error: unknown): string {
+  const { summary, range } = error as { summary?: string; range?: { start: number } };
+  if (summary === undefined || range === undefined) return firstLine(messageOf(error));
+  return describeProblems(expression, [{ at: range.start, message: `Syntax error: ${summary}` }]);
+}

@@ -5,10 +5,14 @@ export interface AstNode {
   /** The place in the text that an error names. */
   readonly pos: number;
   readonly start: number;
+  readonly end: number;
+  /** The text of the whole expression. */
+  readonly input: string;
   readonly meta: {
     /** What a macro was expanded to. */
     readonly alternate?: unknown;
     readonly macro?: Macro;
+    check(checker: Checker, node: unknown, context: unknown): unknown;
     evaluate: Evaluate;
   };
   evaluate: Evaluate;
@@ -29,7 +33,7 @@ interface Macro {
 
 interface Checker {
   check(node: AstNode, context: unknown): unknown;
-  getType(name: 'bool'): unknown;
+  getType(name: 'bool' | 'dyn'): unknown;
 }
 
 export interface Evaluator {
@@ -46,14 +50,24 @@ export const MATCHES = 'matches_re2';
  * Changes the tree of a parsed expression, before it is checked, where the library differs from CEL:
  *
  * `has()` takes any expression before its last field (cel-spec, "Macros"): `has(list[0].field)`; the library takes
- * names only, `has(a.b.field)`. `matches` has patterns of RE2's syntax.
+ * names only, `has(a.b.field)`. `matches` has patterns of RE2's syntax. The library does not allow fields of what
+ * `value()` gives, if the type of the optional value is not known.
  */
 export function adaptTree(ast: unknown): void {
   visitNodes(ast, (node) => {
     const { macro } = node.meta;
     if (macro && isCallOf(node, 'call', 'has')) widen(macro);
     if (isCallOf(node, 'rcall', 'matches')) (node.args as unknown[])[0] = MATCHES;
+    if (isCallOf(node, 'rcall', 'value')) allowFields(node);
   });
+}
+
+function allowFields({ meta }: AstNode): void {
+  const { check } = meta;
+  meta.check = (checker, node, context) => {
+    check(checker, node, context);
+    return checker.getType('dyn');
+  };
 }
 
 /** Calls `visit` for each node of a tree, also for those that macros were expanded to. */

@@ -6,6 +6,7 @@ import { compareVersions } from '../version-order.ts';
 import { createWebhookConverter } from './conversion-webhook.ts';
 import { type DefinitionSpec, type DefinitionVersion, specOf, statusOf } from './definition.ts';
 import { parseJsonPath } from './json-path.ts';
+import type { EvaluateRule } from './object-rules.ts';
 import { createColumnPrinter } from './printer-columns.ts';
 import {
   applyDefaults,
@@ -14,7 +15,7 @@ import {
   pruneValue,
   type StructuralSchema,
 } from './structural-schema.ts';
-import { type EvaluateRule, validateValue } from './validate-value.ts';
+import { validateValue } from './validate-value.ts';
 
 /** A version of a definition as a kind, with the operations of its schema. */
 export interface CustomKind {

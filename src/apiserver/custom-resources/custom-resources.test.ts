@@ -168,7 +168,7 @@ test('a violated rule is reported with its message, and sees the old value', () 
     },
   );
   assert.deepEqual(seen, [['b', 'a']]);
-  assert.equal(errors[0]?.message, 'Invalid value: is immutable');
+  assert.equal(errors[0]?.message, 'Invalid value: "b": is immutable');
 });
 
 const source = {
@@ -234,7 +234,7 @@ const withSchema = (schema: unknown) =>
     spec['versions'] = [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: schema } }];
   });
 
-const SCHEMA = 'spec.versions[0].schema.openAPIV3Schema';
+const SCHEMA = 'spec.validation.openAPIV3Schema';
 const definitions: readonly [what: string, definition: ApiObject, field: string | null][] = [
   ['a plain one', definition(), null],
   ['a name that is not plural and group', definition(undefined, 'other.example.com'), 'metadata.name'],
@@ -266,7 +266,7 @@ const definitions: readonly [what: string, definition: ApiObject, field: string 
     definition((spec) => {
       spec['versions'] = [{ name: 'v1', served: true, storage: true }];
     }),
-    `${SCHEMA}`,
+    'spec.versions[0].schema.openAPIV3Schema',
   ],
   ['a root that is not an object', withSchema({ type: 'string' }), `${SCHEMA}.type`],
   ['a member without type', withSchema(object({ a: {} })), `${SCHEMA}.properties[a].type`],
@@ -344,4 +344,15 @@ test('a definition whose kind another definition has is not established', () => 
       ['Established', 'False', 'NotAccepted'],
     ],
   );
+});
+
+test('a stored rule may refer to what its schema does not have; a new one may not', () => {
+  const rules = (rule: string) =>
+    withSchema(object({ spec: { type: 'object', properties: {}, 'x-kubernetes-validations': [{ rule }] } }));
+  const fields = (now: string, then: string | null) =>
+    validateDefinition(rules(now), then === null ? null : rules(then)).map(({ field }) => field);
+  const place = `${SCHEMA}.properties[spec].x-kubernetes-validations[0].rule`;
+  assert.deepEqual(fields('self.z == 1', null), [place]);
+  assert.deepEqual(fields('self.z == 1', 'self.z == 1'), []);
+  assert.deepEqual(fields('self.z == 2', 'self.z == 1'), [place]);
 });

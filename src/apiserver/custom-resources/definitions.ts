@@ -13,7 +13,7 @@ import type { CustomSchemas } from './custom-schemas.ts';
 import { CLEANUP_FINALIZER, hasCondition, specOf, statusOf } from './definition.ts';
 import { definitionConditions } from './definition-conditions.ts';
 import { DEFINITION_KIND } from './definition-kind.ts';
-import type { EvaluateRule } from './validate-value.ts';
+import type { EvaluateRule } from './object-rules.ts';
 
 export interface DefinitionsOptions {
   readonly store: Store;

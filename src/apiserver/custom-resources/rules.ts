@@ -3,8 +3,8 @@ import { messageOf } from '../../lib/errors.ts';
 import { CALL_LIMIT, CostError, createMeter } from '../cel/cost-meter.ts';
 import { createCompiler, type Program } from '../cel/program.ts';
 import { toCelValue } from '../cel/values.ts';
+import type { CostBudget, EvaluateRule } from './object-rules.ts';
 import type { ValidationRule } from './structural-schema.ts';
-import type { CostBudget, EvaluateRule } from './validate-value.ts';
 
 /** The longest message that a messageExpression may give (k8s.io/apiserver/pkg/apis/cel). */
 const MAX_MESSAGE = 5120;
@@ -35,9 +35,9 @@ export function createRuleEvaluator(): EvaluateRule {
   }
 
   return (rule, schema, value, old, budget) => {
-    if (budget.left <= 0) return { message: OUT_OF_BUDGET, isLast: true };
+    if (budget.left <= 0) return { message: OUT_OF_BUDGET, isFailure: true, isLast: true };
     const program = programOf(rule.rule);
-    if (typeof program === 'string') return { message: `rule compile error: ${program}` };
+    if (typeof program === 'string') return { message: `rule compile error: ${program}`, isFailure: true };
     const isTransition = program.names.has('oldSelf');
     if (isTransition && old === undefined && !rule.optionalOldSelf) return null;
     const variables: Record<string, unknown> = { self: toCelValue(value, schema) };
@@ -54,13 +54,13 @@ export function createRuleEvaluator(): EvaluateRule {
     } catch (error) {
       failure = error;
     }
-    if (!take(budget, meter.spent)) return { message: OUT_OF_BUDGET, isLast: true };
+    if (!take(budget, meter.spent)) return { message: OUT_OF_BUDGET, isFailure: true, isLast: true };
     if (failure instanceof CostError) {
       const message = `'${failure.message}': no further validation rules will be run due to call cost exceeds limit for rule: ${nameOf(rule)}`;
-      return { message, isLast: true };
+      return { message, isFailure: true, isLast: true };
     }
     if (failure !== undefined) {
-      return { message: `${messageOf(failure)} evaluating rule: ${nameOf(rule)}` };
+      return { message: `${messageOf(failure)} evaluating rule: ${nameOf(rule)}`, isFailure: true };
     }
     if (result === true) return { message: null };
     return { isTransition, ...evaluatedMessage(rule, variables, budget) };
@@ -109,16 +109,6 @@ function take(budget: CostBudget, cost: number): boolean {
   }
   budget.left -= spent;
   return true;
-}
-
-/** Returns the problem with a rule's expression; null if it is valid. */
-export function ruleProblem(expression: string): string | null {
-  try {
-    createCompiler(['self', 'oldSelf']).compile(expression);
-    return null;
-  } catch (error) {
-    return messageOf(error);
-  }
 }
 
 const nameOf = (rule: ValidationRule): string => rule.message?.trim() || rule.rule.trim();

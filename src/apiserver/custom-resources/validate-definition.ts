@@ -1,8 +1,9 @@
-import { type ApiObject, isObject, type JsonObject } from '../object.ts';
+import { type ApiObject, equal, isObject, type JsonObject } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { nameProblem } from '../validation/names.ts';
 import { hasCondition, specOf } from './definition.ts';
 import { parseJsonPath } from './json-path.ts';
+import { checkExpressions } from './validate-rules.ts';
 import { checkSchema } from './validate-schema.ts';
 
 const SCOPES = ['Cluster', 'Namespaced'];
@@ -48,14 +49,18 @@ export function validateDefinition(definition: ApiObject, before: ApiObject | nu
       ),
     );
   }
-  for (const [index, version] of (Array.isArray(versions) ? versions : []).entries()) {
+  const all = Array.isArray(versions) ? versions : [];
+  // Upstream's internal form has a schema that all versions share only once.
+  const isShared = all.every(({ schema }) => equal(schema, all[0]?.schema));
+  for (const [index, version] of all.entries()) {
     const path = `spec.versions[${index}]`;
     const schema = version.schema?.openAPIV3Schema;
+    const place = isShared ? 'spec.validation.openAPIV3Schema' : `${path}.schema.openAPIV3Schema`;
     if (!schema) errors.push(required(`${path}.schema.openAPIV3Schema`, 'schemas are required'));
-    else
-      errors.push(
-        ...checkSchema(schema, `${path}.schema.openAPIV3Schema`, { isRoot: true, isNested: false }),
-      );
+    else if (index === 0 || !isShared) {
+      const found = checkSchema(schema, place, { isRoot: true, isNested: false });
+      errors.push(...(found.length > 0 ? found : checkExpressions(schema, place, before?.['spec'] ?? null)));
+    }
     for (const [at, column] of (version.additionalPrinterColumns ?? []).entries()) {
       const place = `${path}.additionalPrinterColumns[${at}]`;
       if (!column.name) errors.push(required(`${place}.name`));

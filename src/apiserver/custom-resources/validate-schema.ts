@@ -1,7 +1,7 @@
 import { re2 } from '../re2.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
-import { ruleProblem } from './rules.ts';
 import { applyDefaults, type StructuralSchema } from './structural-schema.ts';
+import { checkRuleTexts } from './validate-rules.ts';
 import { validateValue } from './validate-value.ts';
 
 const TYPES = ['array', 'boolean', 'integer', 'number', 'object', 'string'];
@@ -13,11 +13,9 @@ export interface SchemaContext {
 }
 
 /** Checks that a schema is structural and that its defaults are valid. */
-export function checkSchema(
-  schema: StructuralSchema,
-  path: string,
-  { isRoot, isNested }: SchemaContext,
-): FieldError[] {
+export function checkSchema(schema: StructuralSchema, path: string, context: SchemaContext): FieldError[] {
+  const { isRoot, isNested } = context;
+  const below: SchemaContext = { ...context, isRoot: false };
   if (typeof schema !== 'object' || schema === null) return [invalid(path, schema, 'must be an object')];
   const errors: FieldError[] = [];
   const intOrString = schema['x-kubernetes-int-or-string'] === true;
@@ -67,7 +65,7 @@ export function checkSchema(
       ),
     );
   }
-  errors.push(...checkLists(schema, path), ...checkPattern(schema, path), ...checkRules(schema, path));
+  errors.push(...checkLists(schema, path), ...checkPattern(schema, path), ...checkRuleTexts(schema, path));
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
     if (isRoot && name === 'metadata') {
       const extra = Object.keys(member.properties ?? {}).find(
@@ -83,23 +81,18 @@ export function checkSchema(
       }
       continue;
     }
-    errors.push(...checkSchema(member, `${path}.properties[${name}]`, { isRoot: false, isNested }));
+    errors.push(...checkSchema(member, `${path}.properties[${name}]`, below));
   }
   if (typeof schema.additionalProperties === 'object') {
-    errors.push(
-      ...checkSchema(schema.additionalProperties, `${path}.additionalProperties`, {
-        isRoot: false,
-        isNested,
-      }),
-    );
+    errors.push(...checkSchema(schema.additionalProperties, `${path}.additionalProperties`, below));
   }
-  if (schema.items) errors.push(...checkSchema(schema.items, `${path}.items`, { isRoot: false, isNested }));
+  if (schema.items) errors.push(...checkSchema(schema.items, `${path}.items`, below));
   for (const word of ['allOf', 'anyOf', 'oneOf'] as const) {
     for (const [index, one] of (schema[word] ?? []).entries()) {
-      errors.push(...checkSchema(one, `${path}.${word}[${index}]`, { isRoot: false, isNested: true }));
+      errors.push(...checkSchema(one, `${path}.${word}[${index}]`, { ...below, isNested: true }));
     }
   }
-  if (schema.not) errors.push(...checkSchema(schema.not, `${path}.not`, { isRoot: false, isNested: true }));
+  if (schema.not) errors.push(...checkSchema(schema.not, `${path}.not`, { ...below, isNested: true }));
   if (schema.default !== undefined && errors.length === 0) errors.push(...checkDefault(schema, path));
   return errors;
 }
@@ -140,15 +133,6 @@ function checkLists(schema: StructuralSchema, path: string): FieldError[] {
             'this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property',
           ),
         ];
-  });
-}
-
-function checkRules(schema: StructuralSchema, path: string): FieldError[] {
-  return (schema['x-kubernetes-validations'] ?? []).flatMap((rule, index) => {
-    const place = `${path}.x-kubernetes-validations[${index}]`;
-    if (!rule.rule?.trim()) return [required(`${place}.rule`, 'rule is not specified')];
-    const problem = ruleProblem(rule.rule);
-    return problem === null ? [] : [invalid(`${place}.rule`, rule.rule, `compilation failed: ${problem}`)];
   });
 }
 

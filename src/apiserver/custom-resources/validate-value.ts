@@ -1,36 +1,10 @@
 import { equal, isObject } from '../object.ts';
 import { re2 } from '../re2.ts';
 import type { FieldError } from '../status-error.ts';
-import { duplicate, forbidden, notSupported, required, tooMany } from '../status-error.ts';
+import { duplicate, notSupported, required, tooMany } from '../status-error.ts';
 import { isFormat } from './formats.ts';
-import { memberSchema, type StructuralSchema, TYPE_META, type ValidationRule } from './structural-schema.ts';
-
-/** The result of a CEL rule for a value. */
-export interface RuleOutcome {
-  /** Null if the rule is satisfied. */
-  readonly message: string | null;
-  /** Whether no further rules are evaluated for the object. */
-  readonly isLast?: boolean;
-  /** Whether the rule was violated and compares with the old value: it holds for an unchanged value too. */
-  readonly isTransition?: boolean;
-}
-
-/** What the rules of an object may still cost together. */
-export interface CostBudget {
-  left: number;
-}
-
-/** The budget of an object (k8s.io/apiserver/pkg/apis/cel, RuntimeCELCostBudget). */
-const OBJECT_BUDGET = 10_000_000;
-
-/** Evaluates a CEL rule; `old` is undefined for a new value. Returns null if the rule does not apply. */
-export type EvaluateRule = (
-  rule: ValidationRule,
-  schema: StructuralSchema,
-  value: unknown,
-  old: unknown,
-  budget: CostBudget,
-) => RuleOutcome | null;
+import { type EvaluateRule, oldItem, ruleErrors } from './object-rules.ts';
+import { memberSchema, type StructuralSchema, TYPE_META } from './structural-schema.ts';
 
 export interface ValidateOptions {
   readonly evaluateRule?: EvaluateRule;
@@ -56,7 +30,7 @@ export function validateValue(
     if (errors.length > 0 && hasInvalidLists(schema, options.old)) errors.length = 0;
     const { evaluateRule, old } = options;
     if (evaluateRule) {
-      checkRules(schema, value, old, '', false, { evaluateRule, budget: { left: OBJECT_BUDGET }, errors });
+      errors.push(...ruleErrors(schema, value, old, evaluateRule));
     }
   }
   return errors;
@@ -305,78 +279,4 @@ function hasInvalidLists(schema: StructuralSchema, old: unknown): boolean {
   const errors: FieldError[] = [];
   checkLists(schema, old, '', errors);
   return errors.length > 0;
-}
-
-interface RuleRun {
-  readonly evaluateRule: EvaluateRule;
-  readonly budget: CostBudget;
-  readonly errors: FieldError[];
-}
-
-/**
- * Checks the rules of a value and its members; returns false if no further ones are to be checked. Rules of list items
- * compare with the old item only if keys identify it. A rule that an unchanged value violates, or a value within an
- * unchanged one, is not an error (KEP-4008, ratcheting); `unchanged`: whether the value is within one.
- */
-function checkRules(
-  schema: StructuralSchema,
-  value: unknown,
-  old: unknown,
-  path: string,
-  unchanged: boolean,
-  run: RuleRun,
-): boolean {
-  if (value === undefined || value === null) return true;
-  const rules = schema['x-kubernetes-validations'] ?? [];
-  for (const rule of rules) {
-    const outcome = run.evaluateRule(rule, schema, value, old, run.budget);
-    if (!outcome || outcome.message === null) continue;
-    const isRatcheted = outcome.isTransition === false && (unchanged || sameAs(old, value));
-    if (!isRatcheted) run.errors.push(ruleError(rule, path, outcome.message));
-    if (outcome.isLast) return false;
-  }
-  // Computed for a member without an old value only: an unchanged one is compared itself.
-  let same: boolean | null = unchanged ? true : null;
-  const below = (member: StructuralSchema, item: unknown, before: unknown, at: string) => {
-    if (before === undefined) same ??= sameAs(old, value);
-    return checkRules(member, item, before, at, unchanged || (before === undefined && same === true), run);
-  };
-  if (Array.isArray(value)) {
-    const { items } = schema;
-    return (
-      !items ||
-      value.every((item, index) => below(items, item, oldItem(schema, item, old), `${path}[${index}]`))
-    );
-  }
-  if (!isObject(value)) return true;
-  return Object.entries(value).every(([name, member]) => {
-    const known = memberSchema(schema, name);
-    const before = isObject(old) ? old[name] : undefined;
-    const isField = schema.properties !== undefined && Object.hasOwn(schema.properties, name);
-    const at = isField ? `.${name}` : `[${name}]`;
-    return !known || below(known, member, before, `${path}${at}`.replace(/^\./, ''));
-  });
-}
-
-const sameAs = (old: unknown, value: unknown): boolean => old !== undefined && equal(value, old);
-
-function ruleError(rule: ValidationRule, path: string, message: string): FieldError {
-  const at = rule.fieldPath ? `${path}${rule.fieldPath}`.replace(/^\./, '') : path;
-  const field = at === '' ? '<nil>' : at;
-  switch (rule.reason) {
-    case 'FieldValueForbidden':
-      return forbidden(field, message);
-    case 'FieldValueRequired':
-      return required(field, message);
-    case 'FieldValueDuplicate':
-      return { field, reason: rule.reason, message: 'Duplicate value' };
-    default:
-      return { field, reason: 'FieldValueInvalid', message: `Invalid value: ${message}` };
-  }
-}
-
-function oldItem(schema: StructuralSchema, item: unknown, old: unknown): unknown {
-  const keys = schema['x-kubernetes-list-map-keys'] ?? [];
-  if (schema['x-kubernetes-list-type'] !== 'map' || !Array.isArray(old) || !isObject(item)) return undefined;
-  return old.find((one) => isObject(one) && keys.every((key) => equal(one[key], item[key])));
 }

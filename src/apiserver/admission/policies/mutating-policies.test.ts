@@ -187,7 +187,7 @@ const REFUSALS: readonly [name: string, mutation: object, status: number, messag
     'a failed expression refuses the write',
     apply('Object{spec: Object.spec{replicas: object.spec.none}}'),
     403,
-    `${DENIED}expression 'Object{spec: Object.spec{replicas: object.spec.none}}' resulted in error: No such key: none`,
+    `${DENIED}expression 'Object{spec: Object.spec{replicas: object.spec.none}}' resulted in error: no such key: none`,
   ],
   [
     'a type must be named by the path of its field',

@@ -87,7 +87,7 @@ const ROWS: readonly [name: string, spec: object, body: object, refusal: string 
     'an error refuses by default',
     { validations: [{ expression: 'object.spec.none > 1' }] },
     deployment('any'),
-    "expression 'object.spec.none > 1' resulted in error: No such key: none",
+    "expression 'object.spec.none > 1' resulted in error: no such key: none",
   ],
   [
     'an error is ignored with failurePolicy Ignore',

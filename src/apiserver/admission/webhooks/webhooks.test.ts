@@ -132,7 +132,7 @@ const VALIDATING: readonly [name: string, hook: Hook, status: number, message: s
     'a match condition that fails refuses',
     { path: '/allow', matchConditions: [{ name: 'none', expression: 'object.none == 1' }] },
     403,
-    'admission webhook "hook-0.example.com" denied the request: failed to evaluate match conditions: No such key: none',
+    'admission webhook "hook-0.example.com" denied the request: failed to evaluate match conditions: no such key: none',
   ],
   [
     'a webhook with side effects is not called for dry runs',

@@ -1,0 +1,177 @@
+import { messageOf } from '../../lib/errors.ts';
+import { type Compiler, createCompiler, type Program } from '../cel/program.ts';
+import { schemaType } from '../cel/schema-type.ts';
+import { type CelType, optionalOf } from '../cel/types.ts';
+import { isObject } from '../object.ts';
+import { type FieldError, invalid, notSupported, required } from '../status-error.ts';
+import type { StructuralSchema, ValidationRule } from './structural-schema.ts';
+
+const REASONS = ['FieldValueDuplicate', 'FieldValueForbidden', 'FieldValueInvalid', 'FieldValueRequired'];
+
+/** Checks what does not depend on the expressions of a schema's rules. */
+export function checkRuleTexts(schema: StructuralSchema, path: string): FieldError[] {
+  return (schema['x-kubernetes-validations'] ?? []).flatMap((rule, index) =>
+    checkTexts(rule, schema, `${path}.x-kubernetes-validations[${index}]`),
+  );
+}
+
+/**
+ * Checks the expressions of the rules in a valid schema. Source: apiextensions-apiserver/pkg/apis/apiextensions/validation,
+ * ValidateCustomResourceDefinitionOpenAPISchema. `stored`: the definition before an update, null for a new one. An
+ * expression that is stored already may refer to what its schema does not have: earlier versions accepted it.
+ */
+export function checkExpressions(schema: StructuralSchema, path: string, stored: unknown): FieldError[] {
+  const known = new Set<string>();
+  collectExpressions(stored, known);
+  const compiler = createCompiler(['self', 'oldSelf']);
+  const errors: FieldError[] = [];
+  const visit = (place: string, one: StructuralSchema, isResource: boolean, isNested: boolean): void => {
+    const rules = one['x-kubernetes-validations'] ?? [];
+    // What allOf, anyOf, oneOf and not contain does not say of what type the values are.
+    const self = rules.length === 0 || isNested ? null : schemaType(one, isResource);
+    for (const [index, rule] of rules.entries()) {
+      const compile = (expression: string) => {
+        const types = self && !known.has(expression) ? variableTypes(self, rule) : undefined;
+        return compiled(compiler, expression, types);
+      };
+      errors.push(...checkRule(rule, `${place}.x-kubernetes-validations[${index}]`, compile));
+    }
+    for (const [name, member, nested] of membersOf(one)) {
+      const embedded = member['x-kubernetes-embedded-resource'] === true;
+      visit(`${place}.${name}`, member, embedded, isNested || nested);
+    }
+  };
+  visit(path, schema, true, false);
+  return errors;
+}
+
+/** Returns the schemas within a schema, by their paths; `isNested`: whether they check its own values. */
+function membersOf(schema: StructuralSchema): [path: string, schema: StructuralSchema, isNested: boolean][] {
+  const { properties = {}, additionalProperties, items, not } = schema;
+  const members: [string, StructuralSchema, boolean][] = [];
+  for (const [name, one] of Object.entries(properties)) members.push([`properties[${name}]`, one, false]);
+  if (typeof additionalProperties === 'object') {
+    members.push(['additionalProperties', additionalProperties, false]);
+  }
+  if (items) members.push(['items', items, false]);
+  for (const word of ['allOf', 'anyOf', 'oneOf'] as const) {
+    for (const [index, one] of (schema[word] ?? []).entries()) members.push([`${word}[${index}]`, one, true]);
+  }
+  if (not) members.push(['not', not, true]);
+  return members;
+}
+
+function collectExpressions(value: unknown, found: Set<string>): void {
+  if (Array.isArray(value)) for (const item of value) collectExpressions(item, found);
+  else if (isObject(value)) {
+    for (const [name, member] of Object.entries(value)) {
+      if ((name === 'rule' || name === 'messageExpression') && typeof member === 'string') found.add(member);
+      else collectExpressions(member, found);
+    }
+  }
+}
+
+const variableTypes = (self: CelType, { optionalOldSelf }: ValidationRule) =>
+  new Map([
+    ['self', self],
+    ['oldSelf', optionalOldSelf ? optionalOf(self) : self],
+  ]);
+
+/** Returns the problem as a text if there is one. */
+function compiled(
+  compiler: Compiler,
+  expression: string,
+  types: ReadonlyMap<string, CelType> | undefined,
+): Program | string {
+  try {
+    return compiler.compile(expression, types);
+  } catch (error) {
+    return messageOf(error);
+  }
+}
+
+function checkRule(
+  rule: ValidationRule,
+  place: string,
+  compile: (expression: string) => Program | string,
+): FieldError[] {
+  const errors: FieldError[] = [];
+  const program = compile(rule.rule);
+  const wrong = (field: string, detail: string) =>
+    errors.push(ruleInvalid(`${place}.${field}`, rule, detail));
+  if (typeof program === 'string') wrong('rule', `compilation failed: ${program}`);
+  else if (!mayBe(program, 'bool')) wrong('rule', 'cel expression must evaluate to a bool');
+  if (rule.messageExpression?.trim()) {
+    const message = compile(rule.messageExpression);
+    if (typeof message === 'string') {
+      wrong('messageExpression', `messageExpression compilation failed: ${message}`);
+    } else if (!mayBe(message, 'string')) {
+      wrong('messageExpression', 'messageExpression must evaluate to a string');
+    }
+  }
+  const readsOld = typeof program !== 'string' && program.names.has('oldSelf');
+  if (rule.optionalOldSelf !== undefined && !readsOld) {
+    const detail = 'may not be set if oldSelf is not used in rule';
+    errors.push(invalid(`${place}.optionalOldSelf`, rule.optionalOldSelf, detail));
+  }
+  return errors;
+}
+
+const mayBe = ({ type }: Program, wanted: string): boolean => type === wanted || type === 'dyn';
+
+function checkTexts(rule: ValidationRule, schema: StructuralSchema, place: string): FieldError[] {
+  if (!rule.rule?.trim()) return [required(`${place}.rule`, 'rule is not specified')];
+  const { message, messageExpression, reason, fieldPath } = rule;
+  const errors: FieldError[] = [];
+  if (message && message.trim() === '') {
+    errors.push(invalid(`${place}.message`, message, 'must be non-empty if specified'));
+  } else if (message?.trim().includes('\n')) {
+    errors.push(invalid(`${place}.message`, message, 'must not contain line breaks'));
+  } else if (!message && rule.rule.trim().includes('\n')) {
+    errors.push(required(`${place}.message`, 'message must be specified if rule contains line breaks'));
+  }
+  if (messageExpression && messageExpression.trim() === '') {
+    const detail = 'messageExpression must be non-empty if specified';
+    errors.push(required(`${place}.messageExpression`, detail));
+  }
+  if (fieldPath && !isFieldPath(fieldPath, schema)) {
+    errors.push(invalid(`${place}.fieldPath`, fieldPath, 'must be a valid path'));
+  }
+  if (reason !== undefined && !REASONS.includes(reason)) {
+    errors.push(notSupported(`${place}.reason`, reason, REASONS));
+  }
+  return errors;
+}
+
+const PATH_PART = /\.([^.[\]]+)|\['((?:[^'\\]|\\.)*)'\]/y;
+
+/** Reports whether a path names a member that the schema has: `.spec.ports['http']`. */
+function isFieldPath(path: string, schema: StructuralSchema): boolean {
+  let at = 0;
+  let current: StructuralSchema | undefined = schema;
+  while (at < path.length) {
+    PATH_PART.lastIndex = at;
+    const found = PATH_PART.exec(path);
+    if (!found || !current) return false;
+    const name = found[1] ?? (found[2] ?? '').replace(/\\(.)/g, '$1');
+    const { properties, additionalProperties } = current as StructuralSchema;
+    if (properties) current = Object.hasOwn(properties, name) ? properties[name] : undefined;
+    else current = typeof additionalProperties === 'object' ? additionalProperties : undefined;
+    if (!current) return false;
+    at += found[0].length;
+  }
+  return true;
+}
+
+/** Upstream shows the rule as the JSON of its Go value. */
+function ruleInvalid(field: string, rule: ValidationRule, detail: string): FieldError {
+  const shown = JSON.stringify({
+    Rule: rule.rule,
+    Message: rule.message ?? '',
+    MessageExpression: rule.messageExpression ?? '',
+    Reason: rule.reason ?? null,
+    FieldPath: rule.fieldPath ?? '',
+    OptionalOldSelf: rule.optionalOldSelf ?? null,
+  }).replace(/[<>&\u2028\u2029]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  return { field, reason: 'FieldValueInvalid', message: `Invalid value: ${shown}: ${detail}` };
+}

@@ -1,0 +1,282 @@
+import { strict as assert } from 'node:assert';
+import { test } from 'node:test';
+import { difference, sameMessage } from './compare.ts';
+import { type ApiAnswer, type Oracle, startOracle } from './oracle.ts';
+import { startOurServer } from './tester.ts';
+
+const assets = process.env['KUBEBUILDER_ASSETS'];
+const skip = assets ? false : 'KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd';
+
+type Schema = Readonly<Record<string, unknown>>;
+type Rule = Readonly<Record<string, unknown>>;
+
+const text = { type: 'string', maxLength: 10 };
+const number = { type: 'integer' };
+const object = (properties: Schema, more: Schema = {}) => ({ type: 'object', properties, ...more });
+const list = (items: Schema, maxItems = 5) => ({ type: 'array', maxItems, items });
+
+/** The schema that the rules of `definitions` are about. */
+const FIELDS = {
+  count: number,
+  ratio: { type: 'number' },
+  name: text,
+  on: { type: 'boolean' },
+  names: list(text),
+  parts: list(object({ a: text })),
+  sizes: { type: 'object', maxProperties: 5, additionalProperties: number },
+  port: { 'x-kubernetes-int-or-string': true },
+  at: { ...text, format: 'date-time' },
+  every: { type: 'string', format: 'duration' },
+  any: { 'x-kubernetes-preserve-unknown-fields': true },
+  resource: {
+    ...object({}),
+    'x-kubernetes-embedded-resource': true,
+    'x-kubernetes-preserve-unknown-fields': true,
+  },
+  'x-y': text,
+};
+
+const definitions: readonly [what: string, rule: Rule][] = [
+  ['reads a field that does not exist', { rule: 'self.z == 100' }],
+  ['reads two fields that do not exist', { rule: 'self.z == 100 && has(self.y)' }],
+  ['reads a field of an item that does not exist', { rule: 'self.parts.all(p, p.a == "" || p.b == "")' }],
+  ['reads a field that is preserved without a schema', { rule: 'has(self.any)' }],
+  ['reads a field of a text', { rule: 'self.name.first == "a"' }],
+  ['reads the name of an embedded resource', { rule: 'self.resource.metadata.name == self.resource.kind' }],
+  ['reads the labels of an embedded resource', { rule: 'has(self.resource.metadata.labels)' }],
+  ['reads a field with a dash', { rule: 'self.x__dash__y == "a"' }],
+  ['compares a list with a number', { rule: 'self.names == 3' }],
+  ['compares an object with a number', { rule: 'self == 3' }],
+  ['compares items of another type', { rule: 'self.names.exists(n, n == 1)' }],
+  ['compares a fraction with a whole number', { rule: 'self.ratio == 1' }],
+  ['orders a fraction and a whole number', { rule: 'self.ratio > 1' }],
+  ['compares a number with null', { rule: 'self.count == null' }],
+  ['compares a port with a number and a text', { rule: 'self.port == 80 || self.port == "http"' }],
+  ['compares times', { rule: 'self.at > timestamp("2020-01-01T00:00:00Z") && self.every < duration("1h")' }],
+  ['compares a time with a text', { rule: 'self.at == "2020-01-01"' }],
+  ['adds a number to a text', { rule: 'self.name + 1 == "a"' }],
+  ['indexes a map by a number', { rule: 'self.sizes[1] == 1' }],
+  ['loops over a number', { rule: 'self.count.all(c, c)' }],
+  ['has a loop whose condition is a text', { rule: 'self.names.all(n, n)' }],
+  ['has a filter whose condition is a number', { rule: 'self.names.filter(n, 1) == self.names' }],
+  ['mixes types in a list', { rule: '[1, "a"].size() == self.count' }],
+  ['calls a function with another type', { rule: 'self.name.startsWith(1)' }],
+  ['calls a function that does not exist', { rule: 'conjure(self.name)' }],
+  ['names a variable that does not exist', { rule: 'other.name == "a"' }],
+  ['gives a text', { rule: 'self.name' }],
+  ['gives a default of another type', { rule: 'self.?name.orValue(1) == "a"' }],
+  ['is empty', { rule: ' ' }],
+  ['has line breaks and no message', { rule: 'self.z\n == 1' }],
+  ['has several lines', { rule: 'self.count > 1 &&\n  self.z == 1', message: 'm' }],
+  ['has a message that reads a missing field', { rule: 'self.on', messageExpression: 'self.z' }],
+  ['has a message that gives a number', { rule: 'self.on', messageExpression: 'self.count' }],
+  ['has an unknown reason', { rule: 'self.on', reason: 'Because' }],
+  ['is about a field that does not exist', { rule: 'self.on', fieldPath: '.off' }],
+  ['takes an optional old value without reading it', { rule: 'self.on', optionalOldSelf: true }],
+  ['takes the optional old value as given', { rule: 'oldSelf.count == 1', optionalOldSelf: true }],
+];
+
+interface ObjectRow {
+  readonly what: string;
+  readonly schema: Schema;
+  readonly rules: readonly Rule[];
+  /** The value of spec that is created, and those that replace it. */
+  readonly specs: readonly unknown[];
+}
+
+const twenties = (count: number) => Array(count).fill(20);
+const largeList = {
+  schema: object({ l: list(number, 725) }),
+  rules: [{ rule: 'self.l.all(x, self.l.all(y, y == x))' }],
+};
+const counted = object({ n: number, m: number });
+const objects: readonly ObjectRow[] = [
+  { what: 'a loop in a loop over 725 items', ...largeList, specs: [{ l: twenties(725) }] },
+  { what: 'a loop in a loop within the limit', ...largeList, specs: [{ l: twenties(400) }] },
+  { what: 'a loop in a loop beyond the limit', ...largeList, specs: [{ l: twenties(415) }] },
+  {
+    what: 'a rule beyond the limit with a message, and one after it',
+    schema: object({ l: list(number, 725) }),
+    rules: [
+      { rule: 'self.l.all(x, self.l.exists(y, y != x)) || true', message: 'unused' },
+      { rule: 'self.l.all(x, self.l.exists(y, y == x + 1 - 1 && y != 20) || true)', message: 'too long' },
+      { rule: 'self.l.size() == 0', message: 'never seen' },
+    ],
+    specs: [{ l: twenties(725) }],
+  },
+  {
+    what: 'rules of items that use up the budget of the object',
+    schema: object({ l: list({ ...list(number, 300), 'x-kubernetes-validations': largeRules() }, 18) }),
+    rules: [],
+    specs: [{ l: Array(18).fill(twenties(300)) }],
+  },
+  { what: 'a violated rule', schema: counted, rules: [{ rule: 'self.n < self.m' }], specs: [{ n: 2, m: 1 }] },
+  {
+    what: 'a violated rule with reason, path and message',
+    schema: counted,
+    rules: [
+      { rule: 'self.n < 0', reason: 'FieldValueForbidden', fieldPath: '.n', message: 'no' },
+      { rule: 'self.n < 0', reason: 'FieldValueRequired', message: ' no ' },
+      { rule: 'self.n < 0', reason: 'FieldValueDuplicate', fieldPath: '.m' },
+    ],
+    specs: [{ n: 2, m: 1 }],
+  },
+  {
+    what: 'a violated rule with an evaluated message',
+    schema: counted,
+    rules: [
+      { rule: 'self.n < 0', messageExpression: 'self.n == 2 ? "n is two" : "n is another"' },
+      { rule: 'self.n < 1', messageExpression: '"a\\nb"', message: 'fixed' },
+    ],
+    specs: [{ n: 2 }],
+  },
+  {
+    what: 'a rule that reads an absent field, an absent key and an absent item',
+    schema: object({
+      n: number,
+      s: { type: 'object', maxProperties: 3, additionalProperties: number },
+      l: list(number),
+    }),
+    rules: [
+      { rule: 'self.n > 0' },
+      { rule: 'self.s["a"] > 0' },
+      { rule: 'self.l[2] > 0' },
+      { rule: '1 / self.l[0] > 0' },
+    ],
+    specs: [{ s: {}, l: [0] }],
+  },
+  {
+    what: 'a violated rule of a value in a map',
+    schema: object({
+      s: {
+        type: 'object',
+        additionalProperties: { ...number, 'x-kubernetes-validations': [{ rule: 'self > 0' }] },
+      },
+    }),
+    rules: [],
+    specs: [{ s: { 'a.b': 0 } }],
+  },
+  {
+    what: 'a transition',
+    schema: counted,
+    rules: [{ rule: 'self.n >= oldSelf.n' }],
+    specs: [{ n: 2 }, { n: 3 }, { n: 1 }],
+  },
+  {
+    what: 'a transition from an optional value',
+    schema: counted,
+    rules: [{ rule: 'oldSelf.hasValue() ? self.n > oldSelf.value().n : self.n == 0', optionalOldSelf: true }],
+    specs: [{ n: 0 }, { n: 1 }, { n: 0 }],
+  },
+  {
+    what: 'a transition of items by their keys',
+    schema: object({
+      l: {
+        ...list(
+          object(
+            { k: text, n: { ...number, 'x-kubernetes-validations': [{ rule: 'self == oldSelf' }] } },
+            { required: ['k'] },
+          ),
+        ),
+        'x-kubernetes-list-type': 'map',
+        'x-kubernetes-list-map-keys': ['k'],
+      },
+    }),
+    rules: [],
+    specs: [
+      { l: [{ k: 'a', n: 1 }] },
+      {
+        l: [
+          { k: 'b', n: 2 },
+          { k: 'a', n: 1 },
+        ],
+      },
+      { l: [{ k: 'a', n: 2 }] },
+    ],
+  },
+];
+
+function largeRules(): readonly Rule[] {
+  return [{ rule: 'self.all(x, self.all(y, y == x))' }];
+}
+
+const DEFINITIONS = '/apis/apiextensions.k8s.io/v1/customresourcedefinitions';
+
+function definition(index: number, spec: Schema, rules: readonly Rule[]): unknown {
+  const plural = `things${index}`;
+  const schema = object({ spec: { ...spec, 'x-kubernetes-validations': rules } });
+  return {
+    apiVersion: 'apiextensions.k8s.io/v1',
+    kind: 'CustomResourceDefinition',
+    metadata: { name: `${plural}.example.com` },
+    spec: {
+      group: 'example.com',
+      scope: 'Cluster',
+      names: { plural, singular: `thing${index}`, kind: `Thing${index}`, listKind: `Thing${index}List` },
+      versions: [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: schema } }],
+    },
+  };
+}
+
+/** Creates the definition and the object, and replaces its spec. Returns the answers. */
+async function observe(server: Oracle, index: number, row: ObjectRow): Promise<ApiAnswer[]> {
+  const made = await server.send('POST', DEFINITIONS, definition(index, row.schema, row.rules));
+  assert.equal(made.status, 201, JSON.stringify(made.body));
+  const path = `/apis/example.com/v1/things${index}`;
+  const answers: ApiAnswer[] = [];
+  for (const spec of row.specs) {
+    const body = { apiVersion: 'example.com/v1', kind: `Thing${index}`, metadata: { name: 'one' }, spec };
+    const isFirst = answers.length === 0;
+    for (;;) {
+      const answer = isFirst
+        ? await server.send('POST', path, body)
+        : await server.send('PATCH', `${path}/one`, { spec }, 'application/merge-patch+json');
+      // The definition is served a moment after its creation.
+      if (answer.status !== 404) {
+        answers.push(answer);
+        break;
+      }
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+  return answers;
+}
+
+/** Leaves out what upstream appends to the name of a type: the time. */
+const withoutTime = ({ status, body }: ApiAnswer): ApiAnswer => ({
+  status,
+  body: JSON.parse(JSON.stringify(body).replace(/selfType\d+/g, 'selfType')),
+});
+
+function compare(upstream: ApiAnswer, ours: ApiAnswer): void {
+  const [expected, actual] = [withoutTime(upstream), withoutTime(ours)];
+  assert.equal(difference(expected, actual), null);
+  if (expected.status >= 400 && !sameMessage(expected, actual)) {
+    assert.deepEqual(actual.body, expected.body);
+  }
+}
+
+test('rules are judged as by kube-apiserver', { skip }, async (t) => {
+  const oracle = await startOracle(assets ?? '');
+  t.after(() => oracle.stop());
+  const ours = await startOurServer();
+  t.after(() => ours.stop());
+  for (const [what, rule] of definitions) {
+    await t.test(`a definition whose rule ${what}`, async () => {
+      const body = definition(0, object(FIELDS), [rule]);
+      const path = `${DEFINITIONS}?dryRun=All`;
+      const both = await Promise.all([oracle.send('POST', path, body), ours.send('POST', path, body)]);
+      // The status of a new definition is not compared.
+      const [expected, actual] = both.map((one) => (one.status === 201 ? { ...one, body: {} } : one));
+      if (expected && actual) compare(expected, actual);
+    });
+  }
+  const answers = await Promise.all(
+    objects.map((row, index) => Promise.all([observe(oracle, index, row), observe(ours, index, row)])),
+  );
+  for (const [index, [expected, actual]] of answers.entries()) {
+    await t.test(`an object: ${objects[index]?.what}`, () => {
+      for (const [i, answer] of expected.entries()) compare(answer, actual[i] ?? { status: 0, body: null });
+    });
+  }
+});
