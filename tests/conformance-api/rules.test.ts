@@ -76,6 +76,44 @@ const definitions: readonly [what: string, rule: Rule][] = [
   ['takes the optional old value as given', { rule: 'oldSelf.count == 1', optionalOldSelf: true }],
 ];
 
+const withRules = (schema: Schema, ...rules: readonly string[]) => ({
+  ...schema,
+  'x-kubernetes-validations': rules.map((rule) => ({ rule })),
+});
+const unlimited = (items: Schema) => ({ type: 'array', items });
+const squares = (count: number) =>
+  Array.from({ length: count }, (_, i) => `self.l.all(x, self.l.all(y, y > ${i}))`);
+
+/** Schemas whose rules cost much by their estimates. */
+const estimates: readonly [what: string, spec: Schema][] = [
+  [
+    'loops over texts of unlimited lists in a list',
+    object({ x: unlimited(withRules(unlimited({ type: 'string' }), "self.all(s, s == 'string constant')")) }),
+  ],
+  ['loops over a limited list', withRules(object({ l: list(text, 500) }), 'self.l.all(x, x == "a")')],
+  ['loops twice over a limited list', withRules(object({ l: list(number, 2000) }), ...squares(1))],
+  ['loops over an unlimited list', withRules(unlimited(number), 'self.all(x, x > 1 && x > 2)')],
+  [
+    'is about each item of an unlimited list',
+    unlimited(withRules(number, 'self > 1 && self > 2 && self > 3')),
+  ],
+  [
+    'is about each item of an unlimited list of objects with required fields',
+    unlimited(
+      withRules(object({ abc: number, def: text }, { required: ['abc', 'def'] }), 'self.def == "abcdef"'),
+    ),
+  ],
+  [
+    'is about each value of an unlimited map',
+    {
+      type: 'object',
+      additionalProperties: withRules({ type: 'string' }, `self.startsWith("${'a'.repeat(90)}")`),
+    },
+  ],
+  ['matches an unlimited text', withRules({ type: 'string' }, 'self.matches("^[a-z]+(-[a-z]+)*$")')],
+  ['costs little, but as one of twelve', withRules(object({ l: list(number, 1400) }), ...squares(12))],
+];
+
 interface ObjectRow {
   readonly what: string;
   readonly schema: Schema;
@@ -202,9 +240,10 @@ function largeRules(): readonly Rule[] {
 
 const DEFINITIONS = '/apis/apiextensions.k8s.io/v1/customresourcedefinitions';
 
-function definition(index: number, spec: Schema, rules: readonly Rule[]): unknown {
+function definition(index: number, spec: Schema, rules: readonly Rule[] = []): unknown {
   const plural = `things${index}`;
-  const schema = object({ spec: { ...spec, 'x-kubernetes-validations': rules } });
+  const own = rules.length > 0 ? { 'x-kubernetes-validations': rules } : {};
+  const schema = object({ spec: { ...spec, ...own } });
   return {
     apiVersion: 'apiextensions.k8s.io/v1',
     kind: 'CustomResourceDefinition',
@@ -261,9 +300,12 @@ test('rules are judged as by kube-apiserver', { skip }, async (t) => {
   t.after(() => oracle.stop());
   const ours = await startOurServer();
   t.after(() => ours.stop());
-  for (const [what, rule] of definitions) {
+  const cases: [what: string, body: unknown][] = [
+    ...definitions.map(([what, rule]): [string, unknown] => [what, definition(0, object(FIELDS), [rule])]),
+    ...estimates.map(([what, spec]): [string, unknown] => [what, definition(0, spec)]),
+  ];
+  for (const [what, body] of cases) {
     await t.test(`a definition whose rule ${what}`, async () => {
-      const body = definition(0, object(FIELDS), [rule]);
       const path = `${DEFINITIONS}?dryRun=All`;
       const both = await Promise.all([oracle.send('POST', path, body), ours.send('POST', path, body)]);
       // The status of a new definition is not compared.

@@ -70,11 +70,9 @@ export function callCost(name: string, args: readonly unknown[]): number {
       return listTraversal(first);
     case 'startsWith':
     case 'endsWith':
-      return traversal(sizeOf(second));
     case 'bytes':
     case 'string':
     case 'url':
-    case 'isURL':
     case 'lowerAscii':
     case 'upperAscii':
     case 'substring':
@@ -96,6 +94,10 @@ export function callCost(name: string, args: readonly unknown[]): number {
     case 'find':
     case 'findAll':
       return matching(first, second);
+    case 'containsIP':
+      return traversal(2 * addressSize(second)) + textCost(second);
+    case 'containsCIDR':
+      return traversal(2 * addressSize(second)) + traversal(addressSize(second)) + 1 + textCost(second);
     case 'contains':
       if (typeof first === 'string') return traversal(sizeOf(first)) * traversal(sizeOf(second));
       return setCost(name, second, third);
@@ -106,6 +108,14 @@ export function callCost(name: string, args: readonly unknown[]): number {
       return 1;
   }
 }
+
+/** Returns the bytes of an address; that of a network and its argument are of one family. */
+const addressSize = (argument: unknown): number =>
+  String((argument as { text?: string } | null)?.text ?? argument).includes(':') ? 16 : 4;
+
+/** A text is parsed first; an address or a network is not. */
+const textCost = (argument: unknown): number =>
+  typeof argument === 'string' ? traversal(argument.length) : 0;
 
 /** Sets are compared item by item; of equivalent ones in both directions (cel-go ext/sets.go). */
 function setCost(name: string, left: unknown, right: unknown): number {

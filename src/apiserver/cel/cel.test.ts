@@ -35,6 +35,7 @@ const rows: readonly [expression: string, self: unknown, result: unknown][] = [
   ['isCIDR("fd00::/64") && cidr("fd00::/48").containsCIDR("fd00::/64")', null, true],
   ['quantity(self).isLessThan(quantity("1Gi")) && quantity(self).asInteger() == 1024', '1Ki', true],
   ['quantity("1").add(quantity("500m")).compareTo(quantity("1500m")) == 0', null, true],
+  ['quantity("1") == quantity("1000m") && ip("::1") != ip("::2") && cidr(self) == cidr(self)', '::/8', true],
   ['duration("90m").getHours() == 1', null, true],
   ['self.__namespace__ == "x" && self.a__dash__b == 1', { namespace: 'x', 'a-b': 1 }, true],
   ['type(self) == string', 'x', true],

@@ -159,15 +159,19 @@ function operator(node: AstNode): Evaluate {
   };
 }
 
+/** Conversions, which upstream makes for constants when it compiles the expression. */
+const CONVERSIONS = new Set(['bool', 'bytes', 'double', 'duration', 'int', 'string', 'timestamp', 'uint']);
+
 function call(node: AstNode): Evaluate {
   const [name, ...rest] = node.args as [string, ...unknown[]];
   const isMember = node.op === 'rcall';
   const operands = rest.flat() as AstNode[];
   const invoke = (args: unknown, evaluator: Evaluator) =>
     isMember ? node.handle(args, evaluator, node) : node.handle(args, node, evaluator);
+  const isConverted = !isMember && CONVERSIONS.has(name) && operands.every(isConstant);
   return (evaluator, _node, context) => {
     const args = operands.map((operand) => evaluator.run(operand, context));
-    charge(context, callCost(name, args));
+    charge(context, isConverted ? 0 : callCost(name, args));
     // A call to the authorizer answers later.
     return invoke(args.some((arg) => arg instanceof Promise) ? Promise.all(args) : args, evaluator);
   };

@@ -51,6 +51,11 @@ export function registerKubernetesFunctions(environment: Environment): Environme
   for (const [signature, handler] of [...STRINGS, ...LISTS, ...URLS, ...ADDRESSES, ...QUANTITIES]) {
     environment.registerFunction(signature, handler as (...args: unknown[]) => unknown);
   }
+  environment
+    .registerOperator('Quantity == Quantity', (a: Quantity, b: Quantity) => a.nano === b.nano)
+    .registerOperator('URL == URL', (a: Url, b: Url) => a.text === b.text)
+    .registerOperator('IP == IP', (a: Ip, b: Ip) => a.text === b.text)
+    .registerOperator('CIDR == CIDR', (a: CidrValue, b: CidrValue) => a.cidr.text === b.cidr.text);
   return environment;
 }
 

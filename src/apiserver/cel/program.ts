@@ -1,11 +1,13 @@
 import { Environment } from '@marcbachmann/cel-js';
 import { messageOf } from '../../lib/errors.ts';
+import { estimateCost } from './cost-estimate.ts';
 import { CostError, createMeter, isExceeded, type Meter, meterTree, withMeter } from './cost-meter.ts';
 import { registerKubernetesFunctions } from './functions.ts';
 import { describeProblems } from './positions.ts';
+import type { ValueSize } from './schema-size.ts';
 import { parseSignatures } from './signatures.ts';
 import { adaptTree, visitNodes } from './syntax-tree.ts';
-import { asNode, checkTypes, type TypeContext } from './type-check.ts';
+import { asNode, type CheckedTypes, checkTypes, type TypeContext } from './type-check.ts';
 import { type CelType, typeName } from './types.ts';
 
 /** A compiled CEL expression. */
@@ -14,6 +16,8 @@ export interface Program {
   readonly type: string;
   /** The identifiers in the expression: variables, and the names that its loops give their items. */
   readonly names: ReadonlySet<string>;
+  /** Returns the most that an evaluation costs for variables of this size; 0 if their types are not known. */
+  maxCost(size: ValueSize): number;
   /**
    * Evaluates the expression. Integers are bigint. Throws Error with the cause: a missing member, an operation that the
    * values do not support; CostError if it costs more than the meter's limit, which is the limit of one call if absent.
@@ -58,7 +62,7 @@ export function createCompiler(
     return made;
   };
   let known: Pick<TypeContext, 'signatures' | 'functions'> | undefined;
-  const findTypes = (ast: unknown, types: ReadonlyMap<string, CelType>): CelType | null => {
+  const findTypes = (ast: unknown, types: ReadonlyMap<string, CelType>): CheckedTypes | null => {
     const root = asNode(ast);
     if (!root) return null;
     known ??= {
@@ -69,9 +73,9 @@ export function createCompiler(
           .functions.map(({ name }) => name),
       ),
     };
-    const { result, problems } = checkTypes(root, { ...known, variables: types });
-    if (problems.length > 0) throw new Error(describeProblems(root.input, problems));
-    return result;
+    const checked = checkTypes(root, { ...known, variables: types });
+    if (checked.problems.length > 0) throw new Error(describeProblems(root.input, checked.problems));
+    return checked;
   };
   const parse = (expression: string) => {
     try {
@@ -93,8 +97,12 @@ export function createCompiler(
         if (op === 'id') names.add(String(args));
       });
       return {
-        type: found ? typeName(found) : String(checked.type ?? 'dyn'),
+        type: found ? typeName(found.result) : String(checked.type ?? 'dyn'),
         names,
+        maxCost(size) {
+          const root = asNode(parsed.ast);
+          return root && found ? estimateCost(root, size, found.types) : 0;
+        },
         evaluate(values, meter = createMeter()) {
           const settle = (result: unknown) => {
             if (isExceeded(meter)) throw new CostError();

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createCompiler } from './program.ts';
+import { schemaSize } from './schema-size.ts';
 import { schemaType } from './schema-type.ts';
 import { optionalOf } from './types.ts';
 
@@ -76,5 +77,40 @@ for (const [expression, problem] of refused) {
       () => compiler.compile(expression, types),
       (error: Error) => problem.test(error.message),
     );
+  });
+}
+
+const limited = {
+  type: 'object',
+  properties: {
+    n: { type: 'integer' },
+    s: { type: 'string', maxLength: 25 },
+    u: { type: 'string' },
+    list: { type: 'array', maxItems: 10, items: { type: 'string', maxLength: 5 } },
+    map: { type: 'object', maxProperties: 10, additionalProperties: { type: 'integer' } },
+  },
+};
+const limits = new Map([['self', schemaType(limited, false) ?? self]]);
+const size = schemaSize(limited, false);
+assert.ok(size);
+const estimates: readonly [expression: string, cost: number][] = [
+  ['self.n == 1', 2],
+  ['has(self.s)', 1],
+  ['self.s == self.s', 14],
+  ['self.s == "abc"', 3],
+  ['self.u == self.s + "a"', 26],
+  ['self.s.startsWith("abc") && self.s.contains("a")', 15],
+  ['self.s.matches("^a+$")', 13],
+  ['self.s.replace("a", "bb") == self.u', 44],
+  ['self.list.all(x, x == "a")', 53],
+  ['self.list.exists(x, x == "a") || self.map.exists_one(k, k == "a")', 97],
+  ['self.list.map(x, x.size()).sum() > 1', 164],
+  ['self.list.filter(x, x != "").size() > 1', 155],
+  ['self.n in [1, 2] ? self.list[0] == "a" : self.list.size() == 1', 18],
+  ['isQuantity(self.s) && quantity(self.s) == quantity("1")', 26],
+];
+for (const [expression, cost] of estimates) {
+  test(`${expression} is estimated to cost at most ${cost}`, () => {
+    assert.equal(compiler.compile(expression, limits).maxCost(size), cost);
   });
 }

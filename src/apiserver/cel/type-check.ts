@@ -34,6 +34,8 @@ export interface TypeContext {
 export interface CheckedTypes {
   readonly result: CelType;
   readonly problems: readonly Problem[];
+  /** The type of each part. */
+  readonly types: ReadonlyMap<AstNode, CelType>;
 }
 
 const TYPE_NAMES = ['bool', 'int', 'uint', 'double', 'string', 'bytes', 'list', 'map', 'type', 'null_type'];
@@ -54,7 +56,14 @@ export function checkTypes(ast: AstNode, context: TypeContext): CheckedTypes {
     return DYN;
   };
 
+  const found = new Map<AstNode, CelType>();
   function check(node: AstNode, scope: Scope): CelType {
+    const type = typed(node, scope);
+    found.set(node, type);
+    return type;
+  }
+
+  function typed(node: AstNode, scope: Scope): CelType {
     const { op, args } = node;
     switch (op) {
       case 'value':
@@ -252,7 +261,7 @@ export function checkTypes(ast: AstNode, context: TypeContext): CheckedTypes {
   }
 
   const result = check(ast, context.variables);
-  return { result, problems };
+  return { result, problems, types: found };
 }
 
 /** Loops, with the numbers of arguments that the checker understands. */

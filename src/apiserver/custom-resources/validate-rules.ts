@@ -1,9 +1,10 @@
 import { messageOf } from '../../lib/errors.ts';
 import { type Compiler, createCompiler, type Program } from '../cel/program.ts';
+import { MAX_REQUEST, schemaSize } from '../cel/schema-size.ts';
 import { schemaType } from '../cel/schema-type.ts';
 import { type CelType, optionalOf } from '../cel/types.ts';
 import { isObject } from '../object.ts';
-import { type FieldError, invalid, notSupported, required } from '../status-error.ts';
+import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import type { StructuralSchema, ValidationRule } from './structural-schema.ts';
 
 const REASONS = ['FieldValueDuplicate', 'FieldValueForbidden', 'FieldValueInvalid', 'FieldValueRequired'];
@@ -25,24 +26,104 @@ export function checkExpressions(schema: StructuralSchema, path: string, stored:
   collectExpressions(stored, known);
   const compiler = createCompiler(['self', 'oldSelf']);
   const errors: FieldError[] = [];
-  const visit = (place: string, one: StructuralSchema, isResource: boolean, isNested: boolean): void => {
+  const costs: ExpressionCost[] = [];
+  const visit = (place: string, one: StructuralSchema, context: VisitContext): void => {
+    const { isResource, isNested, cardinality } = context;
     const rules = one['x-kubernetes-validations'] ?? [];
     // What allOf, anyOf, oneOf and not contain does not say of what type the values are.
     const self = rules.length === 0 || isNested ? null : schemaType(one, isResource);
+    const size = self && schemaSize(one, isResource);
+    const times = size ? (cardinality ?? Math.floor(MAX_REQUEST / (size.minBytes + 1))) : 1;
     for (const [index, rule] of rules.entries()) {
       const compile = (expression: string) => {
         const types = self && !known.has(expression) ? variableTypes(self, rule) : undefined;
         return compiled(compiler, expression, types);
       };
-      errors.push(...checkRule(rule, `${place}.x-kubernetes-validations[${index}]`, compile));
+      const estimate = (program: Program, field: string, name: string, count: number) => {
+        const cost = size ? program.maxCost(size) * count : 0;
+        const at = `${place}.x-kubernetes-validations[${index}].${field}`;
+        costs.push({ place: at, cost });
+        return cost > EXPRESSION_LIMIT ? [forbidden(at, excess(name, cost, EXPRESSION_LIMIT))] : [];
+      };
+      errors.push(
+        ...checkRule(rule, `${place}.x-kubernetes-validations[${index}]`, compile, {
+          rule: (program) => estimate(program, 'rule', 'estimated rule cost', times),
+          message: (program) => estimate(program, 'messageExpression', 'estimated messageExpression cost', 1),
+        }),
+      );
     }
+    const below = cardinality === null ? null : multiplied(cardinality, elementsOf(one));
     for (const [name, member, nested] of membersOf(one)) {
-      const embedded = member['x-kubernetes-embedded-resource'] === true;
-      visit(`${place}.${name}`, member, embedded, isNested || nested);
+      visit(`${place}.${name}`, member, {
+        isResource: member['x-kubernetes-embedded-resource'] === true,
+        isNested: isNested || nested,
+        cardinality: below,
+      });
     }
   };
-  visit(path, schema, true, false);
-  return errors;
+  visit(path, schema, { isResource: true, isNested: false, cardinality: 1 });
+  return [...errors, ...totalExcess(path, costs)];
+}
+
+interface VisitContext {
+  readonly isResource: boolean;
+  readonly isNested: boolean;
+  /** How many values of the schema an object can have; null if nothing limits it. */
+  readonly cardinality: number | null;
+}
+
+interface ExpressionCost {
+  readonly place: string;
+  readonly cost: number;
+}
+
+/** The most that a rule may cost by its estimate, for all values of an object. */
+const EXPRESSION_LIMIT = 10_000_000;
+
+/** The most that all rules of a schema may cost by their estimates. */
+const SCHEMA_LIMIT = 100_000_000;
+
+/** The least cost of an expression that is named if all of them cost too much. */
+const MENTIONED_COST = SCHEMA_LIMIT / 100;
+
+/** Returns how many values a schema has for each of its own; null if it does not limit them. */
+function elementsOf({
+  type,
+  additionalProperties,
+  maxProperties,
+  maxItems,
+}: StructuralSchema): number | null {
+  if (type === 'array') return maxItems ?? null;
+  return type === 'object' && additionalProperties !== undefined ? (maxProperties ?? null) : 1;
+}
+
+const multiplied = (count: number, factor: number | null): number | null =>
+  factor === null ? null : count * factor;
+
+function excess(name: string, cost: number, limit: number): string {
+  const factor = cost / limit;
+  const shown = factor > 100 ? 'more than 100x' : `${factor.toFixed(factor < 1.5 ? 6 : 1)}x`;
+  return `${name} exceeds budget by factor of ${shown} (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)`;
+}
+
+/** Names the most expensive expressions of a schema whose rules cost too much together. */
+function totalExcess(path: string, costs: readonly ExpressionCost[]): FieldError[] {
+  const total = costs.reduce((sum, { cost }) => sum + cost, 0);
+  if (total <= SCHEMA_LIMIT) return [];
+  const most = costs
+    .filter(({ cost }) => cost >= MENTIONED_COST)
+    .sort((a, b) => b.cost - a.cost)
+    .slice(0, 4);
+  const name = 'x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema';
+  return [
+    ...most.map(({ place }) =>
+      forbidden(
+        place,
+        'contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema',
+      ),
+    ),
+    forbidden(path, excess(name, total, SCHEMA_LIMIT)),
+  ];
 }
 
 /** Returns the schemas within a schema, by their paths; `isNested`: whether they check its own values. */
@@ -94,6 +175,7 @@ function checkRule(
   rule: ValidationRule,
   place: string,
   compile: (expression: string) => Program | string,
+  costOf: Readonly<Record<'rule' | 'message', (program: Program) => FieldError[]>>,
 ): FieldError[] {
   const errors: FieldError[] = [];
   const program = compile(rule.rule);
@@ -101,13 +183,14 @@ function checkRule(
     errors.push(ruleInvalid(`${place}.${field}`, rule, detail));
   if (typeof program === 'string') wrong('rule', `compilation failed: ${program}`);
   else if (!mayBe(program, 'bool')) wrong('rule', 'cel expression must evaluate to a bool');
+  else errors.push(...costOf.rule(program));
   if (rule.messageExpression?.trim()) {
     const message = compile(rule.messageExpression);
     if (typeof message === 'string') {
       wrong('messageExpression', `messageExpression compilation failed: ${message}`);
     } else if (!mayBe(message, 'string')) {
       wrong('messageExpression', 'messageExpression must evaluate to a string');
-    }
+    } else errors.push(...costOf.message(message));
   }
   const readsOld = typeof program !== 'string' && program.names.has('oldSelf');
   if (rule.optionalOldSelf !== undefined && !readsOld) {
