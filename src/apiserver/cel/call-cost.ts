@@ -71,7 +71,6 @@ export function callCost(name: string, args: readonly unknown[]): number {
     case 'startsWith':
     case 'endsWith':
     case 'bytes':
-    case 'string':
     case 'url':
     case 'lowerAscii':
     case 'upperAscii':
@@ -84,6 +83,8 @@ export function callCost(name: string, args: readonly unknown[]): number {
     case 'quantity':
     case 'isQuantity':
       return Math.max(1, traversal(sizeOf(first)));
+    case 'string':
+      return first instanceof Uint8Array ? traversal(first.length) : 1;
     case 'replace':
     case 'split':
       return traversal(sizeOf(first), 2 * TRAVERSAL);
@@ -95,9 +96,9 @@ export function callCost(name: string, args: readonly unknown[]): number {
     case 'findAll':
       return matching(first, second);
     case 'containsIP':
-      return traversal(2 * addressSize(second)) + textCost(second);
+      return traversal(2 * prefixBytes(first)) + textCost(second);
     case 'containsCIDR':
-      return traversal(2 * addressSize(second)) + traversal(addressSize(second)) + 1 + textCost(second);
+      return traversal(2 * prefixBytes(first)) + traversal(prefixBytes(first)) + 1 + textCost(second);
     case 'contains':
       if (typeof first === 'string') return traversal(sizeOf(first)) * traversal(sizeOf(second));
       return setCost(name, second, third);
@@ -109,9 +110,9 @@ export function callCost(name: string, args: readonly unknown[]): number {
   }
 }
 
-/** Returns the bytes of an address; that of a network and its argument are of one family. */
-const addressSize = (argument: unknown): number =>
-  String((argument as { text?: string } | null)?.text ?? argument).includes(':') ? 16 : 4;
+/** Returns the bytes of a network's prefix. */
+const prefixBytes = (network: unknown): number =>
+  Math.ceil(((network as { cidr?: { prefix: number } } | null)?.cidr?.prefix ?? 0) / 8);
 
 /** A text is parsed first; an address or a network is not. */
 const textCost = (argument: unknown): number =>

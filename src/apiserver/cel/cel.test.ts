@@ -92,6 +92,10 @@ const costs: readonly [expression: string, self: unknown, cost: number][] = [
   ['3 in self', [1n, 2n], 3],
   ['sets.contains(self, [1, 2])', [1n, 2n], 6],
   ['isIP("10.0.0.1")', null, 1],
+  ['self.startsWith("b")', text, 11],
+  ['cidr("10.0.0.0/8").containsCIDR("10.1.0.0/16")', null, 6],
+  ['cidr("fd00::/8").containsIP("fd00::1")', null, 3],
+  ['duration("1h") > duration("1m") && string(self) != ""', text, 3],
 ];
 for (const [expression, self, cost] of costs) {
   test(`${expression} costs ${cost}`, () => {

@@ -9,7 +9,7 @@ export const CALL_LIMIT = 1_000_000;
  * longer for large values, and nothing else is served meanwhile.
  */
 const MAX_MILLISECONDS = 2000;
-const STEPS_BETWEEN_LOOKS = 1024;
+const STEPS_BETWEEN_LOOKS = 64;
 
 /** What the evaluation of an expression has cost. */
 export interface Meter {

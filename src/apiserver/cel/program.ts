@@ -6,8 +6,8 @@ import { registerKubernetesFunctions } from './functions.ts';
 import { describeProblems } from './positions.ts';
 import type { ValueSize } from './schema-size.ts';
 import { parseSignatures } from './signatures.ts';
-import { adaptTree, visitNodes } from './syntax-tree.ts';
-import { asNode, type CheckedTypes, checkTypes, type TypeContext } from './type-check.ts';
+import { adaptTree, asNode, visitNodes } from './syntax-tree.ts';
+import { type CheckedTypes, checkTypes, type TypeContext } from './type-check.ts';
 import { type CelType, typeName } from './types.ts';
 
 /** A compiled CEL expression. */

@@ -112,3 +112,7 @@ function isName(node: AstNode): boolean {
   if (node.op === 'id') return true;
   return (node.op === '.' || node.op === '.?') && isName((node.args as [AstNode, string])[0]);
 }
+
+/** Returns the root of a parsed expression; null for anything else. */
+export const asNode = (ast: unknown): AstNode | null =>
+  typeof ast === 'object' && ast !== null && isNode(ast) ? ast : null;

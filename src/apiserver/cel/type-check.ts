@@ -1,7 +1,7 @@
 import { UnsignedInt } from '@marcbachmann/cel-js/evaluator';
 import { type Problem, positionOf } from './positions.ts';
 import type { Signatures } from './signatures.ts';
-import { type AstNode, isNode } from './syntax-tree.ts';
+import type { AstNode } from './syntax-tree.ts';
 import {
   type Bindings,
   BOOL,
@@ -298,7 +298,3 @@ function constantType(value: unknown): CelType {
       return value instanceof UnsignedInt ? UINT : DYN;
   }
 }
-
-/** Reports whether a value is the root of a parsed expression. */
-export const asNode = (ast: unknown): AstNode | null =>
-  typeof ast === 'object' && ast !== null && isNode(ast) ? ast : null;

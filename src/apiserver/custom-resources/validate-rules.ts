@@ -28,13 +28,14 @@ export function checkExpressions(schema: StructuralSchema, path: string, stored:
   const errors: FieldError[] = [];
   const costs: ExpressionCost[] = [];
   const visit = (place: string, one: StructuralSchema, context: VisitContext): void => {
-    const { isResource, isNested, cardinality } = context;
+    const { isResource, isNested, cardinality, unmatched } = context;
     const rules = one['x-kubernetes-validations'] ?? [];
     // What allOf, anyOf, oneOf and not contain does not say of what type the values are.
     const self = rules.length === 0 || isNested ? null : schemaType(one, isResource);
     const size = self && schemaSize(one, isResource);
     const times = size ? (cardinality ?? Math.floor(MAX_REQUEST / (size.minBytes + 1))) : 1;
     for (const [index, rule] of rules.entries()) {
+      const isKnown = known.has(rule.rule);
       const compile = (expression: string) => {
         const types = self && !known.has(expression) ? variableTypes(self, rule) : undefined;
         return compiled(compiler, expression, types);
@@ -46,10 +47,17 @@ export function checkExpressions(schema: StructuralSchema, path: string, stored:
         return cost > EXPRESSION_LIMIT ? [forbidden(at, excess(name, cost, EXPRESSION_LIMIT))] : [];
       };
       errors.push(
-        ...checkRule(rule, `${place}.x-kubernetes-validations[${index}]`, compile, {
-          rule: (program) => estimate(program, 'rule', 'estimated rule cost', times),
-          message: (program) => estimate(program, 'messageExpression', 'estimated messageExpression cost', 1),
-        }),
+        ...checkRule(
+          rule,
+          `${place}.x-kubernetes-validations[${index}]`,
+          isKnown ? null : unmatched,
+          compile,
+          {
+            rule: (program) => estimate(program, 'rule', 'estimated rule cost', times),
+            message: (program) =>
+              estimate(program, 'messageExpression', 'estimated messageExpression cost', 1),
+          },
+        ),
       );
     }
     const below = cardinality === null ? null : multiplied(cardinality, elementsOf(one));
@@ -58,10 +66,11 @@ export function checkExpressions(schema: StructuralSchema, path: string, stored:
         isResource: member['x-kubernetes-embedded-resource'] === true,
         isNested: isNested || nested,
         cardinality: below,
+        unmatched: unmatched ?? (nested || matchesOld(one) ? null : place),
       });
     }
   };
-  visit(path, schema, { isResource: true, isNested: false, cardinality: 1 });
+  visit(path, schema, { isResource: true, isNested: false, cardinality: 1, unmatched: null });
   return [...errors, ...totalExcess(path, costs)];
 }
 
@@ -70,7 +79,13 @@ interface VisitContext {
   readonly isNested: boolean;
   /** How many values of the schema an object can have; null if nothing limits it. */
   readonly cardinality: number | null;
+  /** The path of a schema above whose members have no old values: of a list without keys; null if there is none. */
+  readonly unmatched: string | null;
 }
+
+/** Reports whether the members of an updated value have old ones: the items of a list only by their keys. */
+const matchesOld = (schema: StructuralSchema): boolean =>
+  schema.type !== 'array' || schema['x-kubernetes-list-type'] === 'map';
 
 interface ExpressionCost {
   readonly place: string;
@@ -174,6 +189,7 @@ function compiled(
 function checkRule(
   rule: ValidationRule,
   place: string,
+  unmatched: string | null,
   compile: (expression: string) => Program | string,
   costOf: Readonly<Record<'rule' | 'message', (program: Program) => FieldError[]>>,
 ): FieldError[] {
@@ -193,7 +209,10 @@ function checkRule(
     } else errors.push(...costOf.message(message));
   }
   const readsOld = typeof program !== 'string' && program.names.has('oldSelf');
-  if (rule.optionalOldSelf !== undefined && !readsOld) {
+  if (readsOld && unmatched !== null) {
+    const detail = `oldSelf cannot be used on the uncorrelatable portion of the schema within ${unmatched}`;
+    errors.push(invalid(`${place}.rule`, rule.rule, detail));
+  } else if (rule.optionalOldSelf !== undefined && !readsOld) {
     const detail = 'may not be set if oldSelf is not used in rule';
     errors.push(invalid(`${place}.optionalOldSelf`, rule.optionalOldSelf, detail));
   }
