@@ -1,4 +1,4 @@
-import { type Estimate, traversal } from './cost-estimate.ts';
+import type { Estimate } from './cost-estimate.ts';
 import { MATCHES } from './syntax-tree.ts';
 
 export interface CallEstimate {
@@ -7,6 +7,7 @@ export interface CallEstimate {
   readonly size?: number;
 }
 
+const TRAVERSAL = 0.1;
 const REGEXP = 0.25;
 /** The bytes of an address, at most. */
 const ADDRESS = 16;
@@ -38,9 +39,9 @@ export function callEstimate(name: string, target: Estimate | null, args: readon
     case 'trim':
       return { cost: traversal(size), size };
     case 'split':
-      return { cost: Math.ceil(size * 0.2), size };
+      return { cost: Math.ceil(size * 2 * TRAVERSAL), size };
     case 'replace':
-      return { cost: Math.ceil(size * 0.2), size: replacedSize(size, first, second) };
+      return { cost: Math.ceil(size * 2 * TRAVERSAL), size: replacedSize(size, first, second) };
     case 'join': {
       const separators = product(argument, Math.max(0, size - 1));
       const joined = product(size, elementSize(target)) + (first ? separators : 0);
@@ -90,8 +91,11 @@ function functionEstimate(name: string, first: number, second: number): CallEsti
 const textCost = (argument: Estimate | undefined): number =>
   argument?.type.kind === 'simple' && argument.type.name === 'string' ? traversal(argument.size) : 0;
 
-/** Multiplies sizes of which one may be infinite. */
-const product = (a: number, b: number): number => (a === 0 || b === 0 ? 0 : a * b);
+/** Returns what it costs to walk through a text or a list of this size. */
+export const traversal = (size: number): number => Math.ceil(size * TRAVERSAL);
+
+/** Multiplies sizes or costs, of which one may be infinite. */
+export const product = (a: number, b: number): number => (a === 0 || b === 0 ? 0 : a * b);
 const matching = (text: number, pattern: number): number =>
   product(traversal(text + 1), Math.ceil(pattern * REGEXP));
 

@@ -1,4 +1,4 @@
-import { callEstimate } from './call-estimate.ts';
+import { callEstimate, product, traversal } from './call-estimate.ts';
 import type { ValueSize } from './schema-size.ts';
 import type { AstNode } from './syntax-tree.ts';
 import { type CelType, DYN, isDyn } from './types.ts';
@@ -17,9 +17,6 @@ export interface Estimate {
   readonly type: CelType;
   readonly constant: unknown;
 }
-
-const TRAVERSAL = 0.1;
-export const traversal = (size: number): number => Math.ceil(size * TRAVERSAL);
 
 type Scope = ReadonlyMap<string, Pick<Estimate, 'place' | 'size'>>;
 
@@ -212,7 +209,7 @@ export function estimateCost(ast: AstNode, root: ValueSize, types: ReadonlyMap<A
     const inner = new Map([...scope, [String(variable?.args), local]]);
     const [first, second] = parts.map((one) => estimate(one, inner));
     const predicate = first?.cost ?? 0;
-    const times = (step: number) => range.cost + (step === 0 ? 0 : range.size * step);
+    const times = (step: number) => range.cost + product(range.size, step);
     switch (name) {
       case 'all':
         return made(node, times(predicate + 3) + 1, { size: 1 });

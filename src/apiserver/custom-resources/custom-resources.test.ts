@@ -356,3 +356,23 @@ test('a stored rule may refer to what its schema does not have; a new one may no
   assert.deepEqual(fields('self.z == 1', 'self.z == 1'), []);
   assert.deepEqual(fields('self.z == 2', 'self.z == 1'), [place]);
 });
+
+const rule = 'self.all(x, self.all(y, x == y))';
+const rulesByCost: readonly [what: string, schema: object, problems: readonly string[]][] = [
+  ['a list of unlimited texts without items', { maxItems: 0 }, []],
+  ['a small list of unlimited texts', { maxItems: 3 }, []],
+  ['an unlimited list', {}, ['estimated rule cost', 'contributed to', 'estimated rule cost total']],
+];
+for (const [what, limits, problems] of rulesByCost) {
+  test(`a rule about ${what} has ${problems.length} problems of cost`, () => {
+    const spec = {
+      type: 'array',
+      items: { type: 'string' },
+      ...limits,
+      'x-kubernetes-validations': [{ rule }],
+    };
+    const found = validateDefinition(withSchema(object({ spec })), null).map(({ message }) => message);
+    assert.equal(found.length, problems.length, found.join(', '));
+    for (const [i, problem] of problems.entries()) assert.ok(found[i]?.includes(problem), found[i]);
+  });
+}

@@ -1,4 +1,5 @@
 import { messageOf } from '../../lib/errors.ts';
+import { product } from '../cel/call-estimate.ts';
 import { type Compiler, createCompiler, type Program } from '../cel/program.ts';
 import { MAX_REQUEST, schemaSize } from '../cel/schema-size.ts';
 import { schemaType } from '../cel/schema-type.ts';
@@ -41,7 +42,7 @@ export function checkExpressions(schema: StructuralSchema, path: string, stored:
         return compiled(compiler, expression, types);
       };
       const estimate = (program: Program, field: string, name: string, count: number) => {
-        const cost = size ? program.maxCost(size) * count : 0;
+        const cost = size ? product(program.maxCost(size), count) : 0;
         const at = `${place}.x-kubernetes-validations[${index}].${field}`;
         costs.push({ place: at, cost });
         return cost > EXPRESSION_LIMIT ? [forbidden(at, excess(name, cost, EXPRESSION_LIMIT))] : [];
