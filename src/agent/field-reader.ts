@@ -237,10 +237,6 @@ function nested(document: unknown, path: string, problems: string[]): FieldReade
 
 /** Parses a duration in Go's notation ("1h2m3.5s") to milliseconds; returns null if it is invalid or negative. */
 function parseDuration(text: string): number | null {
-  try {
-    const ms = parseGoDuration(text);
-    return ms < 0 ? null : ms;
-  } catch {
-    return null;
-  }
+  const ms = parseGoDuration(text);
+  return typeof ms === 'number' && ms >= 0 ? ms : null;
 }

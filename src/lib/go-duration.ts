@@ -10,24 +10,24 @@ const UNITS_MS: Readonly<Record<string, number>> = {
 };
 
 /**
- * Parses a duration in Go's notation ("1h2m3.5s", "-5ms", "0") to milliseconds. Throws Error in the words of Go's
- * time.ParseDuration.
+ * Parses a duration in Go's notation ("1h2m3.5s", "-5ms", "0") to milliseconds; returns the problem with it in the words of
+ * Go's time.ParseDuration.
  */
-export function parseGoDuration(text: string): number {
-  const invalid = () => new Error(`time: invalid duration ${JSON.stringify(text)}`);
+export function parseGoDuration(text: string): number | { readonly problem: string } {
+  const shown = JSON.stringify(text);
   const [, sign = '', body = ''] = /^([-+]?)(.*)$/s.exec(text) ?? [];
   if (body === '0') return 0;
   let rest = body;
   let sum = 0;
   do {
     const amount = /^(?:[0-9]+\.?[0-9]*|\.[0-9]+)/.exec(rest)?.[0];
-    if (amount === undefined) throw invalid();
+    if (amount === undefined) return { problem: `time: invalid duration ${shown}` };
     rest = rest.slice(amount.length);
     const unit = /^[^.0-9]*/.exec(rest)?.[0] ?? '';
-    if (unit === '') throw new Error(`time: missing unit in duration ${JSON.stringify(text)}`);
+    if (unit === '') return { problem: `time: missing unit in duration ${shown}` };
     const size = Object.hasOwn(UNITS_MS, unit) ? UNITS_MS[unit] : undefined;
     if (size === undefined)
-      throw new Error(`time: unknown unit ${JSON.stringify(unit)} in duration ${JSON.stringify(text)}`);
+      return { problem: `time: unknown unit ${JSON.stringify(unit)} in duration ${shown}` };
     rest = rest.slice(unit.length);
     sum += Number(amount) * size;
   } while (rest !== '');

@@ -1,5 +1,4 @@
 import type { Clock } from '../../lib/clock.ts';
-import { messageOf } from '../../lib/errors.ts';
 import { parseGoDuration } from '../../lib/go-duration.ts';
 import { badRequest, StatusError } from '../status-error.ts';
 import type { RequestInfo } from './request-info.ts';
@@ -16,12 +15,9 @@ const UNLIMITED = new Set(['attach', 'exec', 'log', 'portforward', 'proxy']);
 export function askedTimeout(info: RequestInfo, query: URLSearchParams): number | null {
   const text = query.get('timeout');
   if (!text || info.verb === 'watch' || UNLIMITED.has(info.subresource)) return null;
-  let ms: number;
-  try {
-    ms = parseGoDuration(text);
-  } catch (error) {
-    throw badRequest(`invalid timeout specified in the request URL - ${messageOf(error)}`);
-  }
+  const ms = parseGoDuration(text);
+  if (typeof ms !== 'number')
+    throw badRequest(`invalid timeout specified in the request URL - ${ms.problem}`);
   return ms > 0 ? Math.min(ms, MAX_MS) : null;
 }
 
