@@ -114,6 +114,33 @@ describe('controllers of workloads and volumes', { timeout: 120_000 }, () => {
     );
   });
 
+  test('a quota counts the devices that ResourceClaims request', async () => {
+    const { client } = plane;
+    const devices = 'gold.deviceclass.resource.k8s.io/devices';
+    await client.create(RESOURCES.resourceQuotas, {
+      metadata: { name: 'devices', namespace },
+      spec: { hard: { [devices]: '5' } },
+    });
+    const exactly = { deviceClassName: 'gold', allocationMode: 'ExactCount', count: 3 };
+    const claims = {
+      group: 'resource.k8s.io',
+      version: 'v1',
+      plural: 'resourceclaims',
+      kind: 'ResourceClaim',
+      namespaced: true,
+    };
+    const claim = {
+      metadata: { name: 'three', namespace },
+      spec: { devices: { requests: [{ name: 'r', exactly }] } },
+    };
+    await client.create(claims, claim);
+    await plane.until(RESOURCES.resourceQuotas, 'counted', (quotas) =>
+      quotas.find(({ metadata }) => metadata?.name === 'devices')?.status?.used?.[devices] === '3'
+        ? true
+        : undefined,
+    );
+  });
+
   test('ServiceCIDRs are ready', async () => {
     await plane.until(RESOURCES.serviceCidrs, 'ready', ([cidr]) =>
       cidr?.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True')

@@ -34,7 +34,7 @@ const FIRST_MS = 2000;
 export function followKinds(
   context: ControllerContext,
   known: readonly Cache<KubeObject>[],
-  transform: (object: KubeObject) => KubeObject,
+  transform: (object: KubeObject, resource: Resource) => KubeObject,
 ): FollowedKinds {
   const { client, clock, random, logger, signal } = context;
   const keyOfKind = ({ group, plural }: Resource) => `${plural}.${group}`;
@@ -44,7 +44,11 @@ export function followKinds(
   const follow = (resource: Resource) => {
     const stop = new AbortController();
     const ended = AbortSignal.any([signal, stop.signal]);
-    const informer = startInformer({ client, resource, clock, random, logger, signal: ended, transform });
+    const informer = startInformer({
+      ...{ client, resource, clock, random, logger },
+      signal: ended,
+      transform: (object) => transform(object, resource),
+    });
     const cache = createCache(client, resource, informer, ended);
     const key = keyOfKind(resource);
     caches.set(key, cache);

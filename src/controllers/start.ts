@@ -130,7 +130,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startEndpointMirroring(context);
     if (start.options.loadBalancerPools) startLoadBalancerAddresses(context, start.options.loadBalancerPools);
     startClusterRoleAggregation(context);
-    const followed = followKinds(context, known, metadataOnly);
+    const followed = followKinds(context, known, usedByAllKinds);
     if (start.options.certificateSigner) startCertificateSigning(context, start.options.certificateSigner);
     startResourceQuotas(context, followed);
     startGarbageCollector(context, followed);
@@ -142,6 +142,12 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
 export function dropManagedFields<T extends KubeObject>(object: T): T {
   const { managedFields: _dropped, ...metadata } = object.metadata ?? {};
   return { ...object, metadata };
+}
+
+/** Reduces the objects of any kind to what controllers of all kinds read: quotas count the devices of ResourceClaims. */
+function usedByAllKinds(object: KubeObject, { group, plural }: Resource): KubeObject {
+  const isClaim = group === 'resource.k8s.io' && plural === 'resourceclaims';
+  return isClaim ? dropManagedFields(object) : metadataOnly(object);
 }
 
 /** Reduces objects to their metadata, for kinds of which only names and owners are read here. */
