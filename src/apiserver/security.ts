@@ -146,6 +146,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
           policyStore(parts, view),
           parts.registry,
           (apiVersion, kind) => parts.schema.patchSchema(apiVersion, kind),
+          policies,
           (task) => {
             parts.clock.after(0, () => guarded(parts, 'failed to write the status of a policy', task));
           },

@@ -4,6 +4,7 @@ import { CelError } from './cel-error.ts';
 import { expandObjectLiterals, registerObjectLiterals } from './object-literals.ts';
 import { type Compiler, createCompiler } from './program.ts';
 import { toCel } from './request-values.ts';
+import type { CelType } from './types.ts';
 
 /** A compiled expression about a request. */
 export interface RequestProgram {
@@ -20,6 +21,8 @@ export interface RequestProgram {
 export interface RequestPrograms {
   /** Throws CelError for an invalid expression. */
   compile(expression: string): RequestProgram;
+  /** Returns the type errors of a valid expression in the words of cel-go; null if there are none. */
+  typeErrors(expression: string, types: ReadonlyMap<string, CelType>): string | null;
 }
 
 const MAX_PROGRAMS = 5000;
@@ -49,6 +52,14 @@ function keepPrograms(compiler: Compiler, prepare: (expression: string) => strin
         programs.set(expression, program);
       }
       return program;
+    },
+    typeErrors(expression, types) {
+      try {
+        compiler.compile(prepare(expression), types);
+        return null;
+      } catch (error) {
+        return messageOf(error);
+      }
     },
   };
 }

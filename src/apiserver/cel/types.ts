@@ -1,3 +1,6 @@
+/** The types of an object's fields, by the names that expressions use. */
+export type FieldTypes = Pick<ReadonlyMap<string, CelType>, 'get'>;
+
 /** A type of CEL, as the checker of expressions about custom resources knows it. */
 export type CelType =
   | { readonly kind: 'simple'; readonly name: string }
@@ -6,7 +9,7 @@ export type CelType =
   | { readonly kind: 'optional'; readonly value: CelType }
   | { readonly kind: 'type'; readonly of: CelType }
   /** An object whose schema names its fields. */
-  | { readonly kind: 'object'; readonly name: string; readonly fields: ReadonlyMap<string, CelType> }
+  | { readonly kind: 'object'; readonly name: string; readonly fields: FieldTypes }
   /** A placeholder in the signature of a function. */
   | { readonly kind: 'parameter'; readonly name: string };
 

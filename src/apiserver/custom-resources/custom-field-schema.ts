@@ -1,9 +1,10 @@
-import type { FieldSchema } from '../schema/patch-schema.ts';
+import type { FieldSchema, ScalarType } from '../schema/patch-schema.ts';
 import { memberSchema, preservesUnknown, type StructuralSchema } from './structural-schema.ts';
 
 /** Free-form JSON: every member is its own field. */
 const ANY: FieldSchema = {
   kind: 'any',
+  scalar: null,
   field: () => null,
   items: null,
   patchStrategies: [],
@@ -13,6 +14,7 @@ const ANY: FieldSchema = {
   atomic: false,
 };
 const SCALAR: FieldSchema = { ...ANY, kind: 'scalar' };
+const STRING: FieldSchema = { ...SCALAR, scalar: 'string' };
 
 /**
  * Builds the schema that server-side apply uses for the fields of a custom object. `metadata` is the schema of every
@@ -25,7 +27,7 @@ export function customFieldSchema(schema: StructuralSchema, metadata: FieldSchem
     ...root,
     kind: 'object',
     field: (name) =>
-      name === 'metadata' ? metadata : name === 'apiVersion' || name === 'kind' ? SCALAR : root.field(name),
+      name === 'metadata' ? metadata : name === 'apiVersion' || name === 'kind' ? STRING : root.field(name),
   };
 }
 
@@ -44,9 +46,30 @@ function fieldSchema(schema: StructuralSchema): FieldSchema {
     case undefined:
       return objectSchema(schema);
     default:
-      return SCALAR;
+      return { ...SCALAR, scalar: scalarType(schema) };
   }
 }
+
+function scalarType({ type, format }: StructuralSchema): ScalarType | null {
+  switch (type) {
+    case 'integer':
+    case 'number':
+    case 'boolean':
+      return type;
+    case 'string':
+      return TEXTS[format ?? ''] ?? 'string';
+    default:
+      return null;
+  }
+}
+
+/** Formats of strings that have a type of their own in expressions. */
+const TEXTS: Readonly<Record<string, ScalarType>> = {
+  byte: 'bytes',
+  date: 'timestamp',
+  'date-time': 'timestamp',
+  duration: 'duration',
+};
 
 function objectSchema(schema: StructuralSchema): FieldSchema {
   const atomic = schema['x-kubernetes-map-type'] === 'atomic';

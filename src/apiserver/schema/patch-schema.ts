@@ -4,6 +4,8 @@ import type { Field, FieldType, ListType, Scalar, TypeRegistry } from './type-sc
 export interface FieldSchema {
   /** "any": free-form JSON. */
   readonly kind: 'object' | 'map' | 'list' | 'scalar' | 'any';
+  /** The type of a scalar in expressions; null for other values, and for a scalar of several types (quantities). */
+  readonly scalar: ScalarType | null;
   /** Returns the schema of a member of an object or map; null for an unknown field. */
   field(name: string): FieldSchema | null;
   /** The schema of a list's items or a map's values. */
@@ -19,6 +21,9 @@ export interface FieldSchema {
   readonly atomic: boolean;
 }
 
+/** Types of JSON, and of texts that stand for another type. */
+export type ScalarType = 'string' | 'integer' | 'number' | 'boolean' | 'bytes' | 'timestamp' | 'duration';
+
 /** Creates the schemas for strategic merge patches and server-side apply; null for unknown kinds. */
 export function createPatchSchemas(
   types: TypeRegistry,
@@ -32,6 +37,7 @@ export function createPatchSchemas(
     const itemType = type.kind === 'list' ? type.items : type.kind === 'map' ? type.values : null;
     const schema: FieldSchema = {
       kind: kindOf(type),
+      scalar: type.kind === 'scalar' ? (SCALARS[type.scalar] ?? null) : null,
       field(name) {
         const member = objectType?.fields.get(name);
         return member ? schemaOf(member.type, member) : schema.items;
@@ -61,6 +67,18 @@ export function createPatchSchemas(
     return root;
   };
 }
+
+const SCALARS: Readonly<Partial<Record<Scalar, ScalarType>>> = {
+  string: 'string',
+  bool: 'boolean',
+  int32: 'integer',
+  int64: 'integer',
+  float64: 'number',
+  bytes: 'bytes',
+  '@Time': 'timestamp',
+  '@MicroTime': 'timestamp',
+  '@Duration': 'string',
+};
 
 /** Types whose content is JSON of any shape. */
 const FREE_FORM: ReadonlySet<Scalar> = new Set([

@@ -158,7 +158,7 @@ test('a binding with the action Warn lets the write pass with a warning', async 
   assert.match(String(answer.headers['warning']), /Validation failed for ValidatingAdmissionPolicy 'soft'/);
 });
 
-test('the status of a policy names fields that its kinds do not have', async () => {
+test('the status of a policy names the type errors of its expressions', async () => {
   const remove = await policy('typed', {
     matchConstraints: {
       resourceRules: [{ ...rule(['apps'], ['deployments']), apiVersions: ['v1'] }],
@@ -166,6 +166,13 @@ test('the status of a policy names fields that its kinds do not have', async () 
     validations: [
       { expression: 'object.spec.replicas > 1' },
       { expression: "object.spec.foo == 'object.bar'" },
+      { expression: "object.spec.replicas > '1'" },
+      { expression: 'object.metadata.labels["a"].size() < 3 && request.operation == "CREATE"' },
+      {
+        expression:
+          'object.spec.template.spec.containers.all(c, c.imag != "" && c.resources.limits["cpu"] != "")',
+        messageExpression: '"at " + object.metadata.creationTimestamp',
+      },
     ],
   });
   const path = `${REGISTRATION}/validatingadmissionpolicies/typed`;
@@ -183,7 +190,39 @@ test('the status of a policy names fields that its kinds do not have', async () 
       expressionWarnings: [
         {
           fieldRef: 'spec.validations[1].expression',
-          warning: "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'foo'\n",
+          warning: [
+            "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'foo'",
+            " | object.spec.foo == 'object.bar'",
+            ' | ...........^',
+            '',
+          ].join('\n'),
+        },
+        {
+          fieldRef: 'spec.validations[2].expression',
+          warning: [
+            "apps/v1, Kind=Deployment: ERROR: <input>:1:22: found no matching overload for '_>_' applied to '(int, string)'",
+            " | object.spec.replicas > '1'",
+            ' | .....................^',
+            '',
+          ].join('\n'),
+        },
+        {
+          fieldRef: 'spec.validations[4].expression',
+          warning: [
+            "apps/v1, Kind=Deployment: ERROR: <input>:1:46: undefined field 'imag'",
+            ' | object.spec.template.spec.containers.all(c, c.imag != "" && c.resources.limits["cpu"] != "")',
+            ' | .............................................^',
+            '',
+          ].join('\n'),
+        },
+        {
+          fieldRef: 'spec.validations[4].messageExpression',
+          warning: [
+            "apps/v1, Kind=Deployment: ERROR: <input>:1:7: found no matching overload for '_+_' applied to '(string, timestamp)'",
+            ' | "at " + object.metadata.creationTimestamp',
+            ' | ......^',
+            '',
+          ].join('\n'),
         },
       ],
     },

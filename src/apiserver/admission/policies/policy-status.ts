@@ -1,6 +1,10 @@
+import { fieldType } from '../../cel/field-type.ts';
+import type { RequestPrograms } from '../../cel/request-program.ts';
+import { type CelType, DYN } from '../../cel/types.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../../object.ts';
 import type { ResourceRegistry } from '../../routes/resource-registry.ts';
 import type { FieldSchema } from '../../schema/patch-schema.ts';
+import { POLICY_VARIABLES } from './policy-variables.ts';
 
 const POLICIES = 'validatingadmissionpolicies.admissionregistration.k8s.io';
 
@@ -19,21 +23,22 @@ export interface PolicyStore {
 export type SchemaOf = (apiVersion: string, kind: string) => FieldSchema | null;
 
 /**
- * Records in the status of each ValidatingAdmissionPolicy its observed generation, and the fields that its expressions
- * read and objects of the matched kinds do not have. `later` runs a task after the change that caused it. Returns a
+ * Records in the status of each ValidatingAdmissionPolicy its observed generation, and the type errors of its expressions
+ * for objects of the matched kinds. `later` runs a task after the change that caused it. Returns a
  * function that ends it.
  */
 export function followPolicyStatus(
   store: PolicyStore,
   registry: ResourceRegistry,
   schemaOf: SchemaOf,
+  programs: RequestPrograms,
   later: (task: () => void) => void,
 ): () => void {
   const check = (policy: ApiObject | null) => {
     if (!policy || policy.metadata.deletionTimestamp !== undefined) return;
     const { generation } = policy.metadata;
     if (generation === undefined || at(policy, 'status', 'observedGeneration') === generation) return;
-    const warnings = typeWarnings(policy, registry, schemaOf);
+    const warnings = typeWarnings(policy, registry, schemaOf, programs);
     const typeChecking = warnings.length > 0 ? { expressionWarnings: warnings } : {};
     later(() => store.setStatus(policy, { observedGeneration: generation, typeChecking }));
   };
@@ -46,6 +51,7 @@ function typeWarnings(
   policy: ApiObject,
   registry: ResourceRegistry,
   schemaOf: SchemaOf,
+  programs: RequestPrograms,
 ): { fieldRef: string; warning: string }[] {
   const kinds = matchedKinds(policy, registry);
   const expressions = listAt(policy, 'spec', 'validations').flatMap((validation, i) =>
@@ -55,17 +61,21 @@ function typeWarnings(
     })),
   );
   return expressions.flatMap(({ fieldRef, text }) => {
+    if (text === '') return [];
     const found = kinds.flatMap(({ apiVersion, kind }) => {
       const schema = schemaOf(apiVersion, kind);
-      return schema
-        ? unknownFields(text, schema).map(
-            ({ column, name }) =>
-              `${apiVersion}, Kind=${kind}: ERROR: <input>:1:${column}: undefined field '${name}'`,
-          )
-        : [];
+      const problem = schema ? programs.typeErrors(text, variableTypes(fieldType(schema, kind))) : null;
+      return problem === null ? [] : [`${apiVersion}, Kind=${kind}: ${problem}\n`];
     });
-    return found.length > 0 ? [{ fieldRef, warning: `${found.join('\n')}\n` }] : [];
+    return found.length > 0 ? [{ fieldRef, warning: found.join('\n') }] : [];
   });
+}
+
+/** Only objects have a type: parameters, and what the policy declares itself, are checked when they are evaluated. */
+function variableTypes(object: CelType): ReadonlyMap<string, CelType> {
+  return new Map(
+    POLICY_VARIABLES.map((name) => [name, name === 'object' || name === 'oldObject' ? object : DYN]),
+  );
 }
 
 function matchedKinds(policy: ApiObject, registry: ResourceRegistry) {
@@ -84,29 +94,4 @@ function matchedKinds(policy: ApiObject, registry: ResourceRegistry) {
         ),
       ),
     );
-}
-
-/** Returns the fields that an expression reads from `object` or `oldObject` and that the schema does not have. */
-function unknownFields(expression: string, schema: FieldSchema): { column: number; name: string }[] {
-  // Text in quotes is not a path; its length is preserved to keep the columns.
-  const code = expression.replace(/'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/g, (text) => ' '.repeat(text.length));
-  const found: { column: number; name: string }[] = [];
-  for (const path of code.matchAll(/(?<![\w.])(?:object|oldObject)((?:\.[A-Za-z_]\w*)+)(\s*\()?/g)) {
-    const names = (path[1] ?? '').slice(1).split('.');
-    // The last name before a parenthesis is a function.
-    if (path[2] !== undefined) names.pop();
-    let at: FieldSchema | null = schema;
-    let column = (path.index ?? 0) + path[0].indexOf('.');
-    for (const name of names) {
-      if (at?.kind !== 'object') break;
-      const next: FieldSchema | null = at.field(name);
-      if (!next) {
-        found.push({ column: column + 1, name });
-        break;
-      }
-      at = next;
-      column += name.length + 1;
-    }
-  }
-  return found;
 }
