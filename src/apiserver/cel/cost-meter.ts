@@ -15,9 +15,15 @@ const STEPS_BETWEEN_LOOKS = 64;
 export interface Meter {
   readonly limit: number;
   spent: number;
+  /** A steady clock, in milliseconds. */
+  readonly now: () => number;
 }
 
-export const createMeter = (limit = CALL_LIMIT): Meter => ({ limit, spent: 0 });
+export const createMeter = (limit = CALL_LIMIT, now = () => performance.now()): Meter => ({
+  limit,
+  spent: 0,
+  now,
+});
 
 export const isExceeded = ({ limit, spent }: Meter): boolean => spent > limit;
 
@@ -50,7 +56,7 @@ export function withMeter(
 ): Record<string, unknown> {
   const running: Running = Object.assign(meter, {
     steps: 0,
-    deadline: performance.now() + MAX_MILLISECONDS,
+    deadline: meter.now() + MAX_MILLISECONDS,
   });
   return Object.assign(Object.create(variables), { [METER]: running });
 }
@@ -64,7 +70,7 @@ const meterOf = (context: unknown): Running => (context as Context).getValue(MET
 function charge(context: unknown, cost: number): void {
   const meter = meterOf(context);
   meter.spent += cost;
-  if (++meter.steps % STEPS_BETWEEN_LOOKS === 0 && performance.now() > meter.deadline) {
+  if (++meter.steps % STEPS_BETWEEN_LOOKS === 0 && meter.now() > meter.deadline) {
     meter.spent = Number.POSITIVE_INFINITY;
   }
   if (meter.spent > meter.limit) throw ENDED;
