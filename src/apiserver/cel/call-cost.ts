@@ -1,6 +1,4 @@
-/** What one unit of a string or a list costs where a function or an operator walks through it (cel-go common/cost.go). */
-const TRAVERSAL = 0.1;
-const REGEXP = 0.25;
+import { matchingCost, traversal } from './traversal-cost.ts';
 
 /** Two checks fit into one expression's limit (k8s.io/apiserver/pkg/cel/library/cost.go). */
 const AUTHORIZATION_CHECK = 350_000;
@@ -25,10 +23,6 @@ function memberCount(value: object): number {
   for (const _name in value) count++;
   return count;
 }
-
-const traversal = (size: number, factor = TRAVERSAL): number => Math.ceil(size * factor);
-const matching = (text: unknown, pattern: unknown): number =>
-  Math.ceil((1 + sizeOf(text)) * TRAVERSAL) * Math.ceil(sizeOf(pattern) * REGEXP);
 
 /** Returns the cost of an operator by its operands (cel-go interpreter/runtimecost.go). */
 export function operatorCost(operator: string, left: unknown, right: unknown): number {
@@ -87,14 +81,14 @@ export function callCost(name: string, args: readonly unknown[]): number {
       return first instanceof Uint8Array ? traversal(first.length) : 1;
     case 'replace':
     case 'split':
-      return traversal(sizeOf(first), 2 * TRAVERSAL);
+      return traversal(2 * sizeOf(first));
     case 'join':
-      return traversal(joinedSize(first, second), 2 * TRAVERSAL);
+      return traversal(2 * joinedSize(first, second));
     case 'matches':
     case 'matches_re2':
     case 'find':
     case 'findAll':
-      return matching(first, second);
+      return matchingCost(sizeOf(first), sizeOf(second));
     case 'containsIP':
       return traversal(2 * prefixBytes(first)) + textCost(second);
     case 'containsCIDR':

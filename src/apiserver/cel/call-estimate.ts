@@ -1,5 +1,6 @@
 import type { Estimate } from './cost-estimate.ts';
 import { MATCHES } from './syntax-tree.ts';
+import { matchingCost, product, traversal } from './traversal-cost.ts';
 
 export interface CallEstimate {
   readonly cost: number;
@@ -7,8 +8,6 @@ export interface CallEstimate {
   readonly size?: number;
 }
 
-const TRAVERSAL = 0.1;
-const REGEXP = 0.25;
 /** The bytes of an address, at most. */
 const ADDRESS = 16;
 
@@ -29,19 +28,19 @@ export function callEstimate(name: string, target: Estimate | null, args: readon
       return { cost: product(traversal(size), traversal(argument)) };
     case 'matches':
     case MATCHES:
-      return { cost: matching(size, argument) };
+      return { cost: matchingCost(size, argument) };
     case 'find':
     case 'findAll':
-      return { cost: matching(size, argument), size };
+      return { cost: matchingCost(size, argument), size };
     case 'lowerAscii':
     case 'upperAscii':
     case 'substring':
     case 'trim':
       return { cost: traversal(size), size };
     case 'split':
-      return { cost: Math.ceil(size * 2 * TRAVERSAL), size };
+      return { cost: traversal(2 * size), size };
     case 'replace':
-      return { cost: Math.ceil(size * 2 * TRAVERSAL), size: replacedSize(size, first, second) };
+      return { cost: traversal(2 * size), size: replacedSize(size, first, second) };
     case 'join': {
       const separators = product(argument, Math.max(0, size - 1));
       const joined = product(size, elementSize(target)) + (first ? separators : 0);
@@ -90,14 +89,6 @@ function functionEstimate(name: string, first: number, second: number): CallEsti
 /** A text is parsed first; an address or a network is not. */
 const textCost = (argument: Estimate | undefined): number =>
   argument?.type.kind === 'simple' && argument.type.name === 'string' ? traversal(argument.size) : 0;
-
-/** Returns what it costs to walk through a text or a list of this size. */
-export const traversal = (size: number): number => Math.ceil(size * TRAVERSAL);
-
-/** Multiplies sizes or costs, of which one may be infinite. */
-export const product = (a: number, b: number): number => (a === 0 || b === 0 ? 0 : a * b);
-const matching = (text: number, pattern: number): number =>
-  product(traversal(text + 1), Math.ceil(pattern * REGEXP));
 
 /** Returns the size of a list's items: only what the schema says counts. */
 const elementSize = ({ place }: Estimate): number => place?.item?.max ?? Number.POSITIVE_INFINITY;

@@ -1,6 +1,7 @@
-import { callEstimate, product, traversal } from './call-estimate.ts';
+import { callEstimate } from './call-estimate.ts';
 import type { ValueSize } from './schema-size.ts';
 import type { AstNode } from './syntax-tree.ts';
+import { product, traversal } from './traversal-cost.ts';
 import { type CelType, DYN, isDyn } from './types.ts';
 import { unescapedName } from './values.ts';
 

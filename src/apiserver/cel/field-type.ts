@@ -1,29 +1,7 @@
-import type { FieldSchema, ScalarType } from '../schema/patch-schema.ts';
-import {
-  BOOL,
-  BYTES,
-  type CelType,
-  DOUBLE,
-  DURATION,
-  DYN,
-  type FieldTypes,
-  INT,
-  listOf,
-  mapOf,
-  STRING,
-  TIMESTAMP,
-} from './types.ts';
+import type { FieldSchema } from '../schema/patch-schema.ts';
+import { SCALARS } from './scalar-type.ts';
+import { type CelType, DYN, type FieldTypes, listOf, mapOf, STRING } from './types.ts';
 import { unescapedName } from './values.ts';
-
-const SCALARS: Readonly<Record<ScalarType, CelType>> = {
-  string: STRING,
-  integer: INT,
-  number: DOUBLE,
-  boolean: BOOL,
-  bytes: BYTES,
-  timestamp: TIMESTAMP,
-  duration: DURATION,
-};
 
 /** Returns the type of values of a kind's field in expressions. `name`: of the type, in errors. */
 export function fieldType(schema: FieldSchema, name: string): CelType {

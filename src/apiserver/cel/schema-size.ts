@@ -1,4 +1,4 @@
-import type { TypeSchema } from './schema-type.ts';
+import { isEmbedded, RESOURCE_FIELDS, type TypeSchema } from './schema-type.ts';
 
 /** The largest request (k8s.io/apiserver/pkg/apis/cel, MaxRequestSizeBytes). */
 export const MAX_REQUEST = 3 * 1024 * 1024;
@@ -32,13 +32,6 @@ export interface SizeSchema extends TypeSchema {
 /** A text may have four bytes for each character that its schema allows. */
 const BYTES_PER_CHARACTER = 4;
 const QUOTES = 2;
-
-const NAME: SizeSchema = { type: 'string' };
-const RESOURCE_FIELDS: Readonly<Record<string, SizeSchema>> = {
-  apiVersion: NAME,
-  kind: NAME,
-  metadata: { type: 'object', properties: { name: NAME, generateName: NAME } },
-};
 
 /**
  * Returns the sizes of a schema's values, from its limits and from what fits into a request; null if rules do not see
@@ -77,12 +70,13 @@ export function schemaSize(schema: SizeSchema, isResource: boolean): ValueSize |
 /** How many values of this size fit into a request, within brackets. */
 const fitting = (bytes: number): number => Math.floor((MAX_REQUEST - 2) / bytes);
 
-const isEmbedded = (schema: SizeSchema): boolean => schema['x-kubernetes-embedded-resource'] === true;
-
 function objectSize(schema: SizeSchema, isResource: boolean): ValueSize {
   const fields = new Map<string, ValueSize>();
   let minBytes = 2;
-  const properties = { ...schema.properties, ...(isResource ? RESOURCE_FIELDS : {}) };
+  const properties: Readonly<Record<string, SizeSchema>> = {
+    ...schema.properties,
+    ...(isResource ? RESOURCE_FIELDS : {}),
+  };
   for (const [name, member] of Object.entries(properties)) {
     const size = schemaSize(member, isEmbedded(member));
     if (!size) continue;

@@ -1,16 +1,5 @@
-import {
-  BOOL,
-  BYTES,
-  type CelType,
-  DOUBLE,
-  DURATION,
-  DYN,
-  INT,
-  listOf,
-  mapOf,
-  STRING,
-  TIMESTAMP,
-} from './types.ts';
+import { SCALARS, scalarType } from './scalar-type.ts';
+import { type CelType, DYN, listOf, mapOf, STRING } from './types.ts';
 import { escapedName, type ValueSchema } from './values.ts';
 
 /** The parts of a schema that determine the type of its values in rules. */
@@ -26,7 +15,7 @@ export interface TypeSchema extends ValueSchema {
 const SELF_TYPE = 'selfType1';
 
 /** The fields that rules see of every object, whatever its schema says. */
-const RESOURCE_FIELDS: Readonly<Record<string, TypeSchema>> = {
+export const RESOURCE_FIELDS: Readonly<Record<string, TypeSchema>> = {
   apiVersion: { type: 'string' },
   kind: { type: 'string' },
   metadata: { type: 'object', properties: { name: { type: 'string' }, generateName: { type: 'string' } } },
@@ -38,7 +27,7 @@ const RESOURCE_FIELDS: Readonly<Record<string, TypeSchema>> = {
  */
 export function schemaType(schema: TypeSchema, isResource: boolean, name = SELF_TYPE): CelType | null {
   if (schema['x-kubernetes-int-or-string'] === true) return DYN;
-  const { type, format, items, additionalProperties } = schema;
+  const { type, items, additionalProperties } = schema;
   switch (type) {
     case 'array': {
       const item = items ? schemaType(items, isEmbedded(items), `${name}.@idx`) : null;
@@ -58,31 +47,12 @@ export function schemaType(schema: TypeSchema, isResource: boolean, name = SELF_
       }
       return { kind: 'object', name, fields };
     }
-    case 'string':
-      return textType(format);
-    case 'boolean':
-      return BOOL;
-    case 'number':
-      return DOUBLE;
-    case 'integer':
-      return INT;
-    default:
-      return null;
+    default: {
+      const scalar = scalarType(schema);
+      return scalar && SCALARS[scalar];
+    }
   }
 }
 
-const isEmbedded = (schema: TypeSchema): boolean => schema['x-kubernetes-embedded-resource'] === true;
-
-function textType(format: string | undefined): CelType {
-  switch (format) {
-    case 'byte':
-      return BYTES;
-    case 'duration':
-      return DURATION;
-    case 'date':
-    case 'date-time':
-      return TIMESTAMP;
-    default:
-      return STRING;
-  }
-}
+/** Reports whether a schema's values have the metadata of an object. */
+export const isEmbedded = (schema: TypeSchema): boolean => schema['x-kubernetes-embedded-resource'] === true;

@@ -1,4 +1,5 @@
-import type { FieldSchema, ScalarType } from '../schema/patch-schema.ts';
+import { scalarType } from '../cel/scalar-type.ts';
+import type { FieldSchema } from '../schema/patch-schema.ts';
 import { memberSchema, preservesUnknown, type StructuralSchema } from './structural-schema.ts';
 
 /** Free-form JSON: every member is its own field. */
@@ -49,27 +50,6 @@ function fieldSchema(schema: StructuralSchema): FieldSchema {
       return { ...SCALAR, scalar: scalarType(schema) };
   }
 }
-
-function scalarType({ type, format }: StructuralSchema): ScalarType | null {
-  switch (type) {
-    case 'integer':
-    case 'number':
-    case 'boolean':
-      return type;
-    case 'string':
-      return TEXTS[format ?? ''] ?? 'string';
-    default:
-      return null;
-  }
-}
-
-/** Formats of strings that have a type of their own in expressions. */
-const TEXTS: Readonly<Record<string, ScalarType>> = {
-  byte: 'bytes',
-  date: 'timestamp',
-  'date-time': 'timestamp',
-  duration: 'duration',
-};
 
 function objectSchema(schema: StructuralSchema): FieldSchema {
   const atomic = schema['x-kubernetes-map-type'] === 'atomic';

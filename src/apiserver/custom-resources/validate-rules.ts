@@ -1,8 +1,8 @@
 import { messageOf } from '../../lib/errors.ts';
-import { product } from '../cel/call-estimate.ts';
 import { type Compiler, createCompiler, type Program } from '../cel/program.ts';
 import { MAX_REQUEST, schemaSize } from '../cel/schema-size.ts';
 import { schemaType } from '../cel/schema-type.ts';
+import { product } from '../cel/traversal-cost.ts';
 import { type CelType, optionalOf } from '../cel/types.ts';
 import { isObject } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
