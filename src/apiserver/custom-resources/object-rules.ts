@@ -1,6 +1,6 @@
 import { equal, isObject } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, required } from '../status-error.ts';
-import { memberSchema, type StructuralSchema, type ValidationRule } from './structural-schema.ts';
+import { memberPath, memberSchema, type StructuralSchema, type ValidationRule } from './structural-schema.ts';
 
 /** The result of a CEL rule for a value. */
 export interface RuleOutcome {
@@ -89,9 +89,7 @@ function checkRules(
   return Object.entries(value).every(([name, member]) => {
     const known = memberSchema(schema, name);
     const before = isObject(old) ? old[name] : undefined;
-    const isField = schema.properties !== undefined && Object.hasOwn(schema.properties, name);
-    const at = isField ? `.${name}` : `[${name}]`;
-    return !known || below(known, member, before, `${path}${at}`.replace(/^\./, ''));
+    return !known || below(known, member, before, memberPath(schema, path, name));
   });
 }
 

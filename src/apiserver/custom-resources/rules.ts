@@ -46,15 +46,8 @@ export function createRuleEvaluator(): EvaluateRule {
       if (rule.optionalOldSelf) variables['oldSelf'] = Optional.of(before);
       else if (before !== undefined) variables['oldSelf'] = before;
     }
-    const meter = createMeter(CALL_LIMIT);
-    let result: unknown;
-    let failure: unknown;
-    try {
-      result = program.evaluate(variables, meter);
-    } catch (error) {
-      failure = error;
-    }
-    if (!take(budget, meter.spent)) return { message: OUT_OF_BUDGET, isFailure: true, isLast: true };
+    const { result, failure, isPaid } = evaluate(program, variables, budget);
+    if (!isPaid) return { message: OUT_OF_BUDGET, isFailure: true, isLast: true };
     if (failure instanceof CostError) {
       const message = `'${failure.message}': no further validation rules will be run due to call cost exceeds limit for rule: ${nameOf(rule)}`;
       return { message, isFailure: true, isLast: true };
@@ -76,15 +69,8 @@ export function createRuleEvaluator(): EvaluateRule {
     if (rule.messageExpression === undefined) return fixed;
     const program = programOf(rule.messageExpression);
     if (typeof program === 'string') return fixed;
-    const meter = createMeter(CALL_LIMIT);
-    let text: unknown;
-    let failure: unknown;
-    try {
-      text = program.evaluate(variables, meter);
-    } catch (error) {
-      failure = error;
-    }
-    if (!take(budget, meter.spent)) {
+    const { result, failure, isPaid } = evaluate(program, variables, budget);
+    if (!isPaid) {
       const message =
         'messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run';
       return { message, isLast: true };
@@ -93,9 +79,24 @@ export function createRuleEvaluator(): EvaluateRule {
       const message = `no further validation rules will be run due to call cost exceeds limit for messageExpression: ${JSON.stringify(rule.messageExpression)}`;
       return { message, isLast: true };
     }
-    const usable = typeof text === 'string' ? text.trim() : '';
+    const usable = typeof result === 'string' ? result.trim() : '';
     if (usable === '' || usable.length > MAX_MESSAGE || usable.includes('\n')) return fixed;
     return { message: usable };
+  }
+}
+
+/** Evaluates within the limit of a call; `isPaid`: the object's budget was enough for what it cost. */
+function evaluate(
+  program: Program,
+  variables: Readonly<Record<string, unknown>>,
+  budget: CostBudget,
+): { readonly result?: unknown; readonly failure?: unknown; readonly isPaid: boolean } {
+  const meter = createMeter(CALL_LIMIT);
+  try {
+    const result = program.evaluate(variables, meter);
+    return { result, isPaid: take(budget, meter.spent) };
+  } catch (failure) {
+    return { failure, isPaid: take(budget, meter.spent) };
   }
 }
 

@@ -55,6 +55,12 @@ export function memberSchema(schema: StructuralSchema, name: string): Structural
   return typeof schema.additionalProperties === 'object' ? schema.additionalProperties : null;
 }
 
+/** Returns "spec.a" for a property, "spec[a]" for a key of a map, as upstream names them in the errors of rules and lists. */
+export function memberPath(schema: StructuralSchema, path: string, name: string): string {
+  if (!schema.properties || !Object.hasOwn(schema.properties, name)) return `${path}[${name}]`;
+  return path === '' ? name : `${path}.${name}`;
+}
+
 /** Members of every object: the type of the object validates them, not its schema. */
 export const TYPE_META = ['apiVersion', 'kind', 'metadata'] as const;
 

@@ -4,7 +4,7 @@ import type { FieldError } from '../status-error.ts';
 import { duplicate, notSupported, required, tooMany } from '../status-error.ts';
 import { isFormat } from './formats.ts';
 import { type EvaluateRule, oldItem, ruleErrors } from './object-rules.ts';
-import { memberSchema, type StructuralSchema, TYPE_META } from './structural-schema.ts';
+import { memberPath, memberSchema, type StructuralSchema, TYPE_META } from './structural-schema.ts';
 
 export interface ValidateOptions {
   readonly evaluateRule?: EvaluateRule;
@@ -238,12 +238,6 @@ function checkCombinations(
   }
   if (schema.not && matchesSchema(schema.not))
     errors.push(inBody(path, value, 'must not validate the schema (not)'));
-}
-
-/** Returns "spec.a" for a property, "spec[a]" for a key of a map, as upstream names them in the errors of rules and lists. */
-function memberPath(schema: StructuralSchema, path: string, name: string): string {
-  if (!schema.properties || !Object.hasOwn(schema.properties, name)) return `${path}[${name}]`;
-  return path === '' ? name : `${path}.${name}`;
 }
 
 /** Items of sets and keys of map-like lists must be unique. */
