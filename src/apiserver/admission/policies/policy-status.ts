@@ -24,8 +24,7 @@ export type SchemaOf = (apiVersion: string, kind: string) => FieldSchema | null;
 
 /**
  * Records in the status of each ValidatingAdmissionPolicy its observed generation, and the type errors of its expressions
- * for objects of the matched kinds. `later` runs a task after the change that caused it. Returns a
- * function that ends it.
+ * for objects of the matched kinds. `later` runs a task after the change that caused it. Returns a function that ends it.
  */
 export function followPolicyStatus(
   store: PolicyStore,
@@ -53,7 +52,10 @@ function typeWarnings(
   schemaOf: SchemaOf,
   programs: RequestPrograms,
 ): { fieldRef: string; warning: string }[] {
-  const kinds = matchedKinds(policy, registry);
+  const kinds = matchedKinds(policy, registry).flatMap(({ apiVersion, kind }) => {
+    const schema = schemaOf(apiVersion, kind);
+    return schema ? [{ apiVersion, kind, types: variableTypes(fieldType(schema, kind)) }] : [];
+  });
   const expressions = listAt(policy, 'spec', 'validations').flatMap((validation, i) =>
     ['expression', 'messageExpression'].map((field) => ({
       fieldRef: `spec.validations[${i}].${field}`,
@@ -62,9 +64,8 @@ function typeWarnings(
   );
   return expressions.flatMap(({ fieldRef, text }) => {
     if (text === '') return [];
-    const found = kinds.flatMap(({ apiVersion, kind }) => {
-      const schema = schemaOf(apiVersion, kind);
-      const problem = schema ? programs.typeErrors(text, variableTypes(fieldType(schema, kind))) : null;
+    const found = kinds.flatMap(({ apiVersion, kind, types }) => {
+      const problem = programs.typeErrors(text, types);
       return problem === null ? [] : [`${apiVersion}, Kind=${kind}: ${problem}\n`];
     });
     return found.length > 0 ? [{ fieldRef, warning: found.join('\n') }] : [];
