@@ -91,11 +91,7 @@ export async function createObject(
     options,
   );
   const stored = await admitted(services, prepared, kind, attributes, request);
-  const warnings = [
-    ...objectWarnings(kind.collection, stored.object, null),
-    ...finalizerWarnings(kind, stored.object, null),
-  ];
-  for (const text of warnings) warn(context, text);
+  for (const text of warningsOf(kind, options, stored.object, null)) warn(context, text);
   return stored;
 }
 
@@ -154,7 +150,7 @@ function warningsOf(
   kind: Kind,
   { part = 'main' }: WriteOptions,
   object: ApiObject,
-  before: ApiObject,
+  before: ApiObject | null,
 ): string[] {
   if (part === 'main')
     return [...objectWarnings(kind.collection, object, before), ...finalizerWarnings(kind, object, before)];
