@@ -45,7 +45,11 @@ export function followKinds(
     const stop = new AbortController();
     const ended = AbortSignal.any([signal, stop.signal]);
     const informer = startInformer({
-      ...{ client, resource, clock, random, logger },
+      client,
+      resource,
+      clock,
+      random,
+      logger,
       signal: ended,
       transform: (object) => transform(object, resource),
     });

@@ -1,9 +1,10 @@
 import { hasReason } from '../kube/client.ts';
+import { observedGeneration } from '../kube/observed-generation.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import { type Lease, type Node, type NodeCondition, type Pod, RESOURCES, type Taint } from '../kube/types.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
-import { conditionOf, isFinished, observed, timeOf } from './pods.ts';
+import { conditionOf, isFinished, timeOf } from './pods.ts';
 import { nodeTaints, tolerates } from './taints.ts';
 
 const LEASE_NAMESPACE = 'kube-node-lease';
@@ -194,7 +195,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
   const markDisrupted = async (pod: Pod, reason: string, message: string, phase?: string) => {
     const condition = {
       type: 'DisruptionTarget',
-      ...observed(pod),
+      ...observedGeneration(pod),
       status: 'True',
       reason,
       message,

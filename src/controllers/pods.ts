@@ -114,8 +114,3 @@ function deletionCost(pod: Pod): number {
   const text = pod.metadata?.annotations?.['controller.kubernetes.io/pod-deletion-cost'] ?? '0';
   return /^(0|-?[1-9][0-9]{0,9})$/.test(text) ? Number(text) : 0;
 }
-
-/** Returns the field of a pod's condition that names the generation it is about (KEP-5067). */
-export function observed({ metadata }: Pod): { readonly observedGeneration?: number } {
-  return metadata?.generation === undefined ? {} : { observedGeneration: metadata.generation };
-}

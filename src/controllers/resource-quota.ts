@@ -87,7 +87,8 @@ export function startResourceQuotas(context: ControllerContext, followed: Follow
 }
 
 /**
- * Returns a function that extracts the fields of an object that affect which quotas count it, and its usage; null for kinds that are only counted.
+ * Returns a function that extracts the fields of an object that affect which quotas count it, and its usage; null for
+ * kinds that are only counted.
  */
 function usageKey(group: string, plural: string): ((object: KubeObject) => string) | null {
   if (group !== '') return null;

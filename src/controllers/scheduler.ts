@@ -1,4 +1,5 @@
 import { pathOf } from '../kube/client.ts';
+import { observedGeneration } from '../kube/observed-generation.ts';
 import { selects } from '../kube/selector.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
@@ -11,7 +12,7 @@ import {
   selectNode,
   withNamespaces,
 } from './node-selection.ts';
-import { isFinished, observed } from './pods.ts';
+import { isFinished } from './pods.ts';
 import { findPreemption, priorityOf } from './preemption.ts';
 import { boundVolume } from './storage/binding.ts';
 import { claimsOf, isFullyBound, SELECTED_NODE } from './storage/claims.ts';
@@ -222,7 +223,7 @@ export function startScheduler(context: ControllerContext): void {
     events.event(victim, 'Normal', 'Preempted', message, RESOURCES.pods);
     const condition = {
       type: 'DisruptionTarget',
-      ...observed(victim),
+      ...observedGeneration(victim),
       status: 'True',
       reason: 'PreemptionByScheduler',
       message: `${SCHEDULER}: preempting to accommodate a higher priority pod`,
@@ -244,7 +245,7 @@ export function startScheduler(context: ControllerContext): void {
     events.event(pod, 'Warning', 'FailedScheduling', message, RESOURCES.pods);
     const condition = {
       type: 'PodScheduled',
-      ...observed(pod),
+      ...observedGeneration(pod),
       status: 'False',
       lastProbeTime: null,
       reason: 'Unschedulable',

@@ -1,3 +1,4 @@
+import { observedGeneration } from '../kube/observed-generation.ts';
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, ContainerStatus, Pod, PodCondition } from '../kube/types.ts';
 import { changedResources } from './container-resources.ts';
@@ -75,8 +76,7 @@ export function podStatus(view: PodView): PodStatus {
   const incomplete = init
     .filter((container) => !initDone(container, view.containers.get(container.name)))
     .map((one) => one.name);
-  const { generation } = pod.metadata ?? {};
-  const observed = generation === undefined ? {} : { observedGeneration: generation };
+  const observed = observedGeneration(pod);
   const own = [
     ...resizeConditions(view),
     condition('PodReadyToStartContainers', view.sandboxReady),

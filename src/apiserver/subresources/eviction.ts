@@ -1,3 +1,4 @@
+import { observedGeneration } from '../../kube/observed-generation.ts';
 import { timestamp } from '../../kube/timestamp.ts';
 import { type ApiObject, isObject, listAt } from '../object.ts';
 import { readBody } from '../requests/body.ts';
@@ -44,10 +45,9 @@ const evict: ResourceHandler = async (context, services) => {
 function withDisruption(pod: ApiObject, now: string): ApiObject {
   const conditions = listAt(pod, 'status', 'conditions');
   const before = conditions.find(({ type }) => type === 'DisruptionTarget');
-  const { generation } = pod.metadata;
   const condition = {
     type: 'DisruptionTarget',
-    ...(generation === undefined ? {} : { observedGeneration: generation }),
+    ...observedGeneration(pod),
     status: 'True',
     reason: 'EvictionByEvictionAPI',
     message: 'Eviction API: evicting',
