@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { after, describe, test } from 'node:test';
+import { after, test } from 'node:test';
 import { type Answer, APPS, CORE, configMap, deployment, pod, startApi } from './testing/api.ts';
 
 const api = startApi();
@@ -492,77 +492,8 @@ test('a Table has a row per object', async () => {
   assert.equal(body.rows[0].object.kind, 'PartialObjectMetadata');
 });
 
-test('metrics show health checks and count their results', async () => {
-  const successes = async (type: string, name: string) => {
-    const { body } = await request('GET', '/metrics/slis');
-    assert.match(body, new RegExp(`^kubernetes_healthcheck\\{name="${name}",type="${type}"\\} 1$`, 'm'));
-    const total = `kubernetes_healthchecks_total\\{name="${name}",status="success",type="${type}"\\} (\\d+)`;
-    return Number(new RegExp(total).exec(body)?.[1]);
-  };
-  const before = await successes('readyz', 'etcd-readiness');
-  await request('GET', '/readyz?exclude=log');
-  // As upstream, a single check is not counted.
-  await request('GET', '/readyz/etcd-readiness');
-  assert.equal(await successes('readyz', 'etcd-readiness'), before + 2);
-  assert.ok((await successes('livez', 'ping')) > 0);
-});
-
 test('metrics count requests and objects', async () => {
   const { body } = await request('GET', '/metrics');
   assert.match(body, /apiserver_request_total\{verb="POST",resource="configmaps",code="201"\} \d+/);
   assert.match(body, /apiserver_storage_objects\{resource="namespaces"\} \d+/);
-});
-
-test('an apply of nearly JSON is read as YAML', async () => {
-  const path = `${CORE}/configmaps/nearly-json?fieldManager=test`;
-  const apply = { 'content-type': 'application/apply-patch+yaml' };
-  const text = '{"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b",},}';
-  const made = await request('PATCH', path, text, apply);
-  assert.equal(made.status, 201, JSON.stringify(made.body));
-  assert.deepEqual(made.body.data, { a: 'b' });
-  const { status } = await request('PATCH', path, text, { 'content-type': 'application/merge-patch+json' });
-  assert.equal(status, 400);
-});
-
-describe('the timeout of a request', () => {
-  const rows: readonly [query: string, status: number, message?: string][] = [
-    ['timeout=10s', 200],
-    ['timeout=0s', 200],
-    ['timeout=', 200],
-    ['timeout=x', 400, 'invalid timeout specified in the request URL - time: invalid duration "x"'],
-    ['timeout=10', 400, 'invalid timeout specified in the request URL - time: missing unit in duration "10"'],
-  ];
-  for (const [query, status, message] of rows) {
-    test(`${query} is answered with ${status}`, async () => {
-      const answer = await request('GET', `${CORE}/configmaps?${query}`);
-      assert.equal(answer.status, status);
-      assert.equal(answer.body.message, message);
-    });
-  }
-  test('ends a request that waits longer', async () => {
-    const later = `${CORE}/configmaps?resourceVersion=999999&resourceVersionMatch=NotOlderThan&timeout=1ms`;
-    const { status, body } = await request('GET', later);
-    assert.deepEqual([status, body.reason], [504, 'Timeout']);
-  });
-});
-
-test('componentstatuses show the health of the control plane', async () => {
-  const all = await request('GET', '/api/v1/componentstatuses', undefined, {
-    accept: 'application/json;as=Table;v=v1;g=meta.k8s.io',
-  });
-  assert.match(String(all.headers['warning']), /v1 ComponentStatus is deprecated in v1\.19\+/);
-  assert.deepEqual(
-    all.body.rows.map(({ cells }: { cells: unknown[] }) => cells),
-    [
-      ['controller-manager', 'Healthy', 'ok', ''],
-      ['scheduler', 'Healthy', 'ok', ''],
-      ['etcd-0', 'Healthy', 'ok', ''],
-    ],
-  );
-  const one = await request('GET', '/api/v1/componentstatuses?fieldSelector=metadata.name%3Detcd-0');
-  assert.equal(one.body.items.length, 1);
-  const etcd = await request('GET', '/api/v1/componentstatuses/etcd-0');
-  assert.deepEqual(etcd.body.conditions, [{ type: 'Healthy', status: 'True', message: 'ok' }]);
-  assert.equal((await request('GET', '/api/v1/componentstatuses/other')).status, 404);
-  assert.equal((await request('DELETE', '/api/v1/componentstatuses/etcd-0')).status, 405);
 });
