@@ -1,5 +1,5 @@
 import { difference } from './compare.ts';
-import type { Oracle } from './oracle.ts';
+import { decoded, type Oracle } from './oracle.ts';
 import { type BaseObject, baseObjects, inParallel, pathOf } from './tester.ts';
 
 /** Finalizers that an object has before its deletion. */
@@ -141,7 +141,7 @@ async function observe(
         : JSON.stringify({ apiVersion: 'v1', kind: 'DeleteOptions', ...options });
     const headers = { accept: 'application/json', 'content-type': 'application/json' };
     const raw = await server.sendRaw('DELETE', `${collection ? path : own}?${query}`, headers, body);
-    answers.push({ status: raw.status, body: parsed(raw.body), warning: raw.warning });
+    answers.push({ status: raw.status, body: decoded(raw.body), warning: raw.warning });
   }
   const left = { ...(await server.send('GET', own)), warning: '' };
   if (left.status === 200) await remove(server, base.kind, own);
@@ -153,14 +153,6 @@ async function remove(server: Oracle, kind: string, own: string): Promise<void> 
   const options = { gracePeriodSeconds: 0, propagationPolicy: 'Background' };
   const { body } = await server.send('DELETE', own, options);
   if (kind === 'Namespace') await server.send('PUT', `${own}/finalize`, { ...(body as object), spec: {} });
-}
-
-function parsed(body: Buffer): unknown {
-  try {
-    return JSON.parse(body.toString());
-  } catch {
-    return body.toString();
-  }
 }
 
 function compare(expected: Observation, actual: Observation): string | null {

@@ -160,13 +160,18 @@ export function sender(agent: Agent, port: number, token?: string): ApiClient {
   return async (method, path, body, contentType = 'application/json') => {
     const headers = { 'content-type': contentType, accept: 'application/json' };
     const answer = await send(method, path, headers, body === undefined ? undefined : JSON.stringify(body));
-    const text = answer.body.toString();
-    try {
-      return { status: answer.status, body: text === '' ? null : JSON.parse(text) };
-    } catch {
-      return { status: answer.status, body: text };
-    }
+    return { status: answer.status, body: decoded(answer.body) };
   };
+}
+
+/** Returns the JSON of a body; its text if it is none, and null if it is empty. */
+export function decoded(body: Buffer): unknown {
+  const text = body.toString();
+  try {
+    return text === '' ? null : JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 /** Works like `sender`, with custom headers and the bytes of the answer. */

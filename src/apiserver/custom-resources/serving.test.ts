@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { eventually } from '../../lib/testing/eventually.ts';
 import { startApi } from '../testing/api.ts';
+import { definitionOf } from './testing/definition.ts';
 
 const api = startApi();
 after(() => api.server.close());
@@ -374,28 +375,8 @@ test('finalizers of custom resources need no domain, but new ones without one ar
 
 test('unknown fields in the metadata of embedded resources are reported with their paths', async () => {
   const embedded = { type: 'object', 'x-kubernetes-embedded-resource': true, properties: {} };
-  await request('POST', DEFINITIONS, {
-    ...definition,
-    metadata: { name: 'boxes.wood.example.com' },
-    spec: {
-      ...definition.spec,
-      group: 'wood.example.com',
-      names: { plural: 'boxes', kind: 'Box' },
-      versions: [
-        {
-          name: 'v1',
-          served: true,
-          storage: true,
-          schema: {
-            openAPIV3Schema: {
-              type: 'object',
-              properties: { one: embedded, many: { type: 'array', items: embedded } },
-            },
-          },
-        },
-      ],
-    },
-  });
+  const properties = { one: embedded, many: { type: 'array', items: embedded } };
+  await request('POST', DEFINITIONS, definitionOf('wood.example.com', 'boxes', 'Box', properties));
   const boxes = '/apis/wood.example.com/v1/namespaces/default/boxes';
   await eventually(
     () => request('GET', boxes),

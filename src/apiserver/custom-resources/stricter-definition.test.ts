@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { eventually } from '../../lib/testing/eventually.ts';
 import { startApi } from '../testing/api.ts';
+import { definitionOf } from './testing/definition.ts';
 
 const api = startApi();
 after(() => api.server.close());
@@ -10,29 +11,10 @@ const DEFINITIONS = '/apis/apiextensions.k8s.io/v1/customresourcedefinitions';
 
 test('a definition that became stricter does not prevent changes of other fields', async () => {
   const merge = { 'content-type': 'application/merge-patch+json' };
-  const pump = (properties: object, rules: object[] = []) => ({
-    apiVersion: 'apiextensions.k8s.io/v1',
-    kind: 'CustomResourceDefinition',
-    metadata: { name: 'pumps.water.example.com' },
-    spec: {
-      group: 'water.example.com',
-      scope: 'Namespaced',
-      names: { plural: 'pumps', kind: 'Pump' },
-      versions: [
-        {
-          name: 'v1',
-          served: true,
-          storage: true,
-          schema: {
-            openAPIV3Schema: {
-              type: 'object',
-              properties: { spec: { type: 'object', properties, 'x-kubernetes-validations': rules } },
-            },
-          },
-        },
-      ],
-    },
-  });
+  const pump = (properties: object, rules: object[] = []) =>
+    definitionOf('water.example.com', 'pumps', 'Pump', {
+      spec: { type: 'object', properties, 'x-kubernetes-validations': rules },
+    });
   const item = (phase: object) => ({ type: 'object', properties: { name: { type: 'string' }, phase } });
   const properties = (phase: object) => ({
     phase,
@@ -66,7 +48,7 @@ test('a definition that became stricter does not prevent changes of other fields
   });
   assert.equal(made.status, 201);
   const stricter = pump(properties({ type: 'string', enum: ['new'] }), [{ rule: "self.phase == 'new'" }]);
-  await request('PATCH', `${DEFINITIONS}/pumps.water.example.com`, { spec: stricter.spec }, merge);
+  await request('PATCH', `${DEFINITIONS}/pumps.water.example.com`, stricter, merge);
   await eventually(
     () => request('PATCH', `${pumps}/one?dryRun=All`, { spec: { phase: 'other' } }, merge),
     ({ status }) => status === 422,
