@@ -190,7 +190,6 @@ export async function startProxyPart(
     clock,
     isListener: (at) => proxy.isListener(at),
     startsEmpty: context.startsUntracked,
-    translates: () => modes.mode !== 'ebpf',
     onPass: ({ family, durationMs, deleted }) => metrics.conntrackPass(family, durationMs / 1000, deleted),
   });
   context.onClose(() => conntrack.close());

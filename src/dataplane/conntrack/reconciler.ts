@@ -11,15 +11,13 @@ import { silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
 import { endpointPlace, lostEndpoints } from '../../service/pools.ts';
 import type { DataplaneOptions } from '../dataplane.ts';
-import { createServingIndex, isTranslated } from './serving-index.ts';
+import { createServingIndex } from './serving-index.ts';
 
 export interface ConntrackOptions extends Pick<DataplaneOptions, 'families' | 'netns' | 'logger' | 'clock'> {
   /** `Dataplane.isListener` of the modes in use. Default: none has listeners. */
   readonly isListener?: (at: SocketAddress) => boolean;
   /** Whether nothing was tracked shortly before the first programming, as on a node that has just been made. Default: no. */
   readonly startsEmpty?: boolean;
-  /** Whether the mode in use translates flows in connection tracking. Default: it does. */
-  readonly translates?: () => boolean;
   /** Called after each pass over a family's table. For metrics. */
   readonly onPass?: (pass: ConntrackPass) => void;
 }
@@ -32,8 +30,9 @@ export interface ConntrackPass {
 }
 
 /**
- * Deletes entries of connection tracking that lead to endpoints that no longer serve, in the modes that use it. Runs
- * outside of the programming path, in passes over the table that many changes share.
+ * Deletes entries of connection tracking that lead to endpoints that no longer serve, in all modes: in eBPF mode the
+ * fallback tables translate flows from outside, and those of processes outside of the mode's control group. Runs outside
+ * of the programming path, in passes over the table that many changes share.
  */
 export interface ConntrackReconciler {
   /** `map` was programmed completely: checks all entries. */
@@ -70,13 +69,10 @@ interface DuePass {
 
 export function createConntrackReconciler(options: ConntrackOptions): ConntrackReconciler {
   const { families, netns, logger = silentLogger, clock = systemClock, isListener, onPass } = options;
-  const translates = options.translates ?? (() => true);
   const connection = new ConntrackConnection(netns);
   const index = createServingIndex();
   let isEmpty = options.startsEmpty ?? false;
   let due: DuePass | null = null;
-  /** Whether there may be flows that a mode has translated: without them, a change leaves no stale entries. */
-  let mayBeTranslated = true;
   let running: Promise<void> | null = null;
   let closed = false;
   let waiting: (() => void)[] = [];
@@ -105,10 +101,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
   async function pass(again: boolean): Promise<void> {
     try {
-      let isAny = translates();
-      for (const family of families) isAny = (await passFamily(family)) || isAny;
-      // Otherwise a whole map came meanwhile.
-      if (due === null) mayBeTranslated = isAny;
+      for (const family of families) await passFamily(family);
     } catch (error) {
       logger.warn(
         { error: messageOf(error) },
@@ -122,8 +115,8 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     else index.forgetGone();
   }
 
-  /** Deletes the stale entries of a family; returns whether there are translated ones. */
-  async function passFamily(family: IPFamily): Promise<boolean> {
+  /** Deletes the stale entries of a family. */
+  async function passFamily(family: IPFamily): Promise<void> {
     const started = performance.now();
     const isNodeAddress = nodeAddresses(family);
     const unreplied = { mask: FLOW_STATUS.seenReply, value: 0 };
@@ -143,7 +136,6 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     const deleted = await connection.delete(stale);
     if (deleted > 0) logger.debug({ family, deleted }, 'deleted stale connection tracking entries');
     onPass?.({ family, examined, deleted, durationMs: performance.now() - started });
-    return listed.some(isTranslated);
   }
 
   /** Compares addresses, because IPVS sets no status bit for translated flows. */
@@ -192,7 +184,6 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   return {
     sync(map) {
       index.reset(map);
-      mayBeTranslated = true;
       // Each pass walks the table of all namespaces. The moments until the first programming are for the second pass.
       if (isEmpty) schedule(AGAIN_MS, false);
       else schedule(0, true);
@@ -201,12 +192,8 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
     apply(change) {
       index.apply(change);
-      mayBeTranslated ||= translates();
-      if (!mayBeTranslated) index.forgetGone();
-      else {
-        const delays = change.frontends.flatMap((one) => delayOf(one) ?? []);
-        if (delays.length > 0) schedule(Math.min(...delays), true);
-      }
+      const delays = change.frontends.flatMap((one) => delayOf(one) ?? []);
+      if (delays.length > 0) schedule(Math.min(...delays), true);
     },
 
     async endConnections(endpoints) {
