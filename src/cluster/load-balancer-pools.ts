@@ -1,7 +1,7 @@
 import { fieldReader } from '../agent/field-reader.ts';
 import { loadBalancerPools, readPools } from '../agent/load-balancer-pools.ts';
-import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
-import { parseAddressRange } from '../lib/address-range.ts';
+import { addressAt, type Cidr, FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
+import { addressFromNumber, parseAddressRange } from '../lib/address-range.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 
@@ -28,6 +28,33 @@ export function checkPoolFamilies(pools: readonly LoadBalancerPool[], families: 
     const family = parseAddressRange(range)?.family;
     if (family !== undefined && !families.includes(family))
       throw refusal(`${range} is ${FAMILY_NAMES[family]}, which this cluster does not use`);
+  }
+}
+
+/** The network between the nodes of a local cluster, with the host numbers that are for pools. */
+export interface PoolNetwork {
+  readonly cidr: Cidr;
+  /** The first host number behind those of nodes and of the cluster's own programs. */
+  readonly firstHost: number;
+}
+
+/**
+ * Throws FairleadError if an address of a pool is outside the network between the nodes, where clients neither have a route
+ * to it nor ask for its link-layer address, or is reserved for a node.
+ */
+export function checkPoolPlaces(pools: readonly LoadBalancerPool[], networks: readonly PoolNetwork[]): void {
+  for (const text of pools.flatMap(({ ranges }) => ranges)) {
+    const range = parseAddressRange(text);
+    const network = networks.find(({ cidr }) => cidr.family === range?.family);
+    const wire = network && parseAddressRange(network.cidr.text);
+    if (!range || !network || !wire) continue;
+    const first = addressAt(network.cidr, network.firstHost);
+    const last = addressFromNumber(range.family, wire.last);
+    const use = `use addresses from ${first} to ${last}, or omit it`;
+    if (range.first < wire.first || range.last > wire.last)
+      throw refusal(`${text} is outside the network between the nodes, ${network.cidr.text}`, use);
+    if (range.first < wire.first + BigInt(network.firstHost))
+      throw refusal(`${text} overlaps the addresses of nodes, which are those before ${first}`, use);
   }
 }
 
@@ -62,10 +89,10 @@ function poolsOfJson(text: string): LoadBalancerPool[] {
   return pools;
 }
 
-function refusal(message: string): FairleadError {
+function refusal(message: string, hint = 'use another --lb-pool, or omit it'): FairleadError {
   return new FairleadError(`--lb-pool: ${message}`, {
     op: 'read --lb-pool',
     code: 'bad-cidr',
-    hint: 'use another --lb-pool, or omit it',
+    hint,
   });
 }

@@ -65,6 +65,16 @@ const refused: [string, Partial<ClusterRequest>, RegExp][] = [
   ['the wrong family', { podCidr: 'fd00::/48' }, /one network for each of ipv4/],
   ['one family of two', { ipFamily: 'dual', podCidr: '10.20.0.0/16' }, /one network for each of ipv4, ipv6/],
   ['a pool that is none', { lbPool: 'here-there' }, /--lb-pool: "here-there" is not a network/],
+  [
+    'a pool outside the network between the nodes',
+    { lbPool: '172.30.0.240-172.30.0.250,192.0.2.0/28' },
+    /--lb-pool: 192\.0\.2\.0\/28 is outside the network between the nodes, 172\.30\.0\.0\/24/,
+  ],
+  [
+    'a pool with addresses of nodes',
+    { lbPool: '172.30.0.100-172.30.0.150' },
+    /--lb-pool: 172\.30\.0\.100-172\.30\.0\.150 overlaps the addresses of nodes, which are those before 172\.30\.0\.111/,
+  ],
   ['a pool of another family', { lbPool: 'fd00::/120' }, /is IPv6, which this cluster does not use/],
 ];
 for (const [what, changes, message] of refused) {

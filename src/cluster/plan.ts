@@ -11,7 +11,7 @@ import type { ErrorCode } from '../lib/error-codes.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import type { RealControlPlane } from './control-plane-programs.ts';
-import { checkPoolFamilies, parsePools, poolOf } from './load-balancer-pools.ts';
+import { checkPoolFamilies, checkPoolPlaces, parsePools, poolOf } from './load-balancer-pools.ts';
 import type { PublishedPort } from './service-port.ts';
 import type { ClusterState, NodeState } from './state.ts';
 
@@ -253,6 +253,11 @@ function pools(
   const range = (wire: Cidr) => `${addressAt(wire, loadBalancer)}-${addressAt(wire, loadBalancer + 50)}`;
   const wanted = given === null ? [poolOf(wires.map(range))] : parsePools(given);
   checkPoolFamilies(wanted, families);
+  const firstHost = WIRE_HOST.firstNode + MAX_NODES;
+  checkPoolPlaces(
+    wanted,
+    wires.map((cidr) => ({ cidr, firstHost })),
+  );
   return wanted;
 }
 
