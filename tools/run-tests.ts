@@ -112,7 +112,7 @@ function planOfChanges(revision: string | null, texts: ReadonlyMap<string, strin
   const byPart = Map.groupBy(leftOut, (file) => partOf(file)?.name ?? 'unit');
   const notes = [...byPart].map(([part, files]) => {
     const command = part === 'unit' ? './test' : `./test ${part}`;
-    return `  ${command.padEnd(17)} ${files.length} more files import a change: ${files.slice(0, 4).join(' ')}${files.length > 4 ? ' …' : ''}`;
+    return `  ${command.padEnd(17)} ${files.length} more files concern a change: ${files.slice(0, 4).join(' ')}${files.length > 4 ? ' …' : ''}`;
   });
   return {
     files: [...chosen.keys()],
@@ -161,7 +161,7 @@ function collect(
 const CHECKS: readonly (readonly [name: string, args: readonly string[]])[] = [
   ['types', ['node_modules/typescript/bin/tsc', '--noEmit']],
   ['types of the page', ['node_modules/typescript/bin/tsc', '--noEmit', '-p', 'src/ui/page']],
-  ['lint', ['node_modules/@biomejs/biome/bin/biome', 'check', '.']],
+  ['lint', ['node_modules/@biomejs/biome/bin/biome', 'check', '--diagnostic-level=error', '.']],
 ];
 
 /** Checks types and lint, one after another. */

@@ -42,7 +42,7 @@ function failureOf(error) {
     message: message.slice(0, MAX_MESSAGE),
     stack: stack
       .split('\n')
-      .filter((line) => /^\s+at /.test(line) && !line.includes('(node:'))
+      .filter((line) => /^\s+at /.test(line) && !line.includes('node:internal'))
       .slice(0, MAX_STACK_LINES)
       .map((line) => line.trim()),
     // A suite is reported as failed by the test in it.
