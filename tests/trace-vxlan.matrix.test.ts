@@ -1,3 +1,3 @@
 import { testTraceMatrix } from './testing/trace-matrix.ts';
 
-testTraceMatrix(['nftables', 'userspace', 'iptables', 'ebpf'], ['--overlay', 'vxlan']);
+testTraceMatrix(['nftables', 'userspace', 'iptables', 'ebpf'], ['--overlay', 'vxlan'], 2);

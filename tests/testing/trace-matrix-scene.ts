@@ -1,5 +1,6 @@
 import type { Mode } from '../../src/dataplane/dataplane.ts';
 import type { Answer } from '../../src/trace/outcome.ts';
+import { combinations } from './pairwise.ts';
 
 /** Where a client is, and how it names a Service. */
 export const ORIGINS = ['pod', 'node', 'outside'] as const;
@@ -62,21 +63,29 @@ const SERVICES: readonly MatrixService[] = ORIGINS.flatMap((origin, i) =>
   }),
 );
 
-export const MATRIX: readonly MatrixRow[] = SERVICES.flatMap((service) =>
-  (['TCP', 'UDP'] as const).flatMap((protocol) =>
-    ([4, 6] as const).map((family) => {
-      const { origin, outcome } = service;
-      return {
-        name: `${origin}, ${outcome}, ${protocol}, IPv${family}`,
-        origin,
-        outcome,
-        family,
-        protocol,
-        service,
-      };
-    }),
-  ),
-);
+const FACTORS = { origin: ORIGINS, outcome: OUTCOMES, protocol: ['TCP', 'UDP'], family: [4, 6] } as const;
+
+/**
+ * Returns the rows of a mode: each origin with each outcome, and each protocol and family with each of both. A protocol or
+ * family has no part of its own in the way of a packet besides these pairs. `rotation`: other rows for another mode.
+ */
+export function matrixRows(rotation: number): MatrixRow[] {
+  return combinations<Pick<MatrixRow, 'origin' | 'outcome' | 'protocol' | 'family'>>(
+    FACTORS,
+    rotation,
+  ).flatMap(({ origin, outcome, protocol, family }) =>
+    SERVICES.filter((one) => one.origin === origin && one.outcome === outcome).map((service) => ({
+      name: `${origin}, ${outcome}, ${protocol}, IPv${family}`,
+      ...{ origin, outcome, family, protocol, service },
+    })),
+  );
+}
+
+/** The ports of a Service. */
+export const portsOf = ({ port, targetPort, nodePort }: MatrixService) => [port, targetPort, nodePort];
+
+/** The ports of all Services. */
+export const ALL_PORTS: readonly number[] = SERVICES.flatMap(portsOf);
 
 /** Returns what comes back to the client of a row. */
 export function expectedAnswer({ outcome, protocol }: MatrixRow, mode: Mode): Answer['kind'] {

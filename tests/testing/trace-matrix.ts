@@ -13,12 +13,14 @@ import { inContext } from './in-context.ts';
 import { captureMissing, type PlainPacket, startPlainCapture } from './plain-capture.ts';
 import { capturedWays, tracedWays } from './plain-ways.ts';
 import {
+  ALL_PORTS,
   CLIENTS,
   expectedAnswer,
   type FreeAddresses,
-  MATRIX,
   type MatrixRow,
   matrixObjects,
+  matrixRows,
+  portsOf,
   SILENT_POD,
   targetOf,
 } from './trace-matrix-scene.ts';
@@ -34,11 +36,14 @@ interface TracedRow {
   readonly endNs: bigint;
 }
 
+/** Greater than the number of rows of a mode, so that the next one has other rows. */
+const ROTATION = 29;
+
 /**
  * Traces a packet of each row in each mode, while tcpdump captures all devices of the cluster, and compares the hops of each
- * trace with the capture. `upOptions`: of `fairlead up`.
+ * trace with the capture. `upOptions`: of `fairlead up`. `first`: the rotation of the first mode's rows.
  */
-export function testTraceMatrix(modes: readonly Mode[], upOptions: readonly string[]): void {
+export function testTraceMatrix(modes: readonly Mode[], upOptions: readonly string[], first: number): void {
   describe('the hops of a trace are those of a plain packet capture', { skip: captureMissing() }, () => {
     let cluster: Cluster;
     let pods: Pod[];
@@ -53,14 +58,15 @@ export function testTraceMatrix(modes: readonly Mode[], upOptions: readonly stri
       assert.equal(status, 0, error);
     });
     after(() => cluster?.down());
-    for (const mode of modes) {
+    for (const [index, mode] of modes.entries()) {
+      const rows = matrixRows((first + index) * ROTATION);
       test(`${mode} mode`, async (t) => {
         const { status, error } = await cluster.fairlead('mode', mode);
         assert.equal(status, 0, error);
         // The wire is a switch between the hosts, and no hop.
         const capture = await startPlainCapture(clusterPlaces(cluster, pods));
         try {
-          const traced = await traceRows(cluster, pods);
+          const traced = await traceRows(cluster, pods, rows);
           const packets = await capture.stop();
           for (const one of traced)
             await t.test(one.row.name, () =>
@@ -74,7 +80,11 @@ export function testTraceMatrix(modes: readonly Mode[], upOptions: readonly stri
   });
 }
 
-async function traceRows(cluster: Cluster, pods: readonly Pod[]): Promise<TracedRow[]> {
+async function traceRows(
+  cluster: Cluster,
+  pods: readonly Pod[],
+  rows: readonly MatrixRow[],
+): Promise<TracedRow[]> {
   const state = cluster.state();
   const now = () => BigInt(Date.now()) * 1_000_000n;
   const traceRow = async (row: MatrixRow): Promise<TracedRow> => {
@@ -87,7 +97,7 @@ async function traceRows(cluster: Cluster, pods: readonly Pod[]): Promise<Traced
     return { row, flow, beginNs, endNs: now() };
   };
   const results: TracedRow[] = [];
-  const waiting = MATRIX[Symbol.iterator]();
+  const waiting = rows[Symbol.iterator]();
   const work = async () => {
     for (const row of waiting) results.push(await traceRow(row));
   };
@@ -129,12 +139,10 @@ function compareRow(
   });
 }
 
-const portsOf = ({ service }: MatrixRow) => [service.port, service.targetPort, service.nodePort];
-
 /** The ports of the Services of other rows. */
-function otherPortsOf(row: MatrixRow): ReadonlySet<number> {
-  const own = new Set(portsOf(row));
-  return new Set(MATRIX.flatMap(portsOf).filter((port) => !own.has(port)));
+function otherPortsOf({ service }: MatrixRow): ReadonlySet<number> {
+  const own = portsOf(service);
+  return new Set(ALL_PORTS.filter((port) => !own.includes(port)));
 }
 
 /** The addresses and ports that belong to a row's Service only. */

@@ -1,0 +1,3 @@
+import { testPromise } from '../testing/promise-suite.ts';
+
+testPromise('nftables', 'ebpf');
