@@ -1,15 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { availableModes } from '../src/agent/dataplanes.ts';
-import { ConntrackConnection } from '../src/kernel/conntrack/connection.ts';
-import { FLOW_STATUS } from '../src/kernel/conntrack/flow.ts';
 import type { Service } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
 import { type Answers, askAsMusl, askNames } from './testing/name-questions.ts';
-
-/** IPVS is not in every kernel. */
-const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 const READY = 'httpGet: {path: /hostname, port: 8080}';
 const pods = (kind: string, name: string, replicas: number, probe: string) => `
@@ -214,31 +208,6 @@ describe('names resolved by a pod’s resolver', () => {
   test('two queries from one socket are both answered (musl sends them to every server at once)', async () => {
     assert.equal(await askAsMusl(cluster, 'client', 'web.default.svc.cluster.local'), 0);
   });
-});
-
-describe('no address is translated between a pod and its name server', () => {
-  for (const mode of MODES) {
-    test(mode, async () => {
-      if (mode !== MODES[0]) assert.equal((await cluster.fairlead('mode', mode)).status, 0);
-      const web = sorted((await service('web')).spec?.clusterIPs ?? []);
-      assert.equal(await askAsMusl(cluster, 'client', 'web.default.svc.cluster.local'), 0);
-      assert.equal((await ask('lookup web'))['lookup web'], web);
-      const table = new ConntrackConnection(`fl-${cluster.name}-node-1`);
-      try {
-        for (const family of ['ipv4', 'ipv6'] as const) {
-          const flows = table.list(family, { protocol: 17, destinationPort: 53 });
-          if (family === 'ipv4') assert.ok(flows.length > 0);
-          const translated = flows.filter(
-            ({ status }) => (status & (FLOW_STATUS.destinationNat | FLOW_STATUS.sourceNat)) !== 0,
-          );
-          assert.deepEqual(translated, []);
-        }
-      } finally {
-        table.close();
-      }
-    });
-  }
-  after(() => cluster?.fairlead('mode', MODES[0] ?? ''));
 });
 
 async function icmpCounters(node: string): Promise<Map<string, number>> {

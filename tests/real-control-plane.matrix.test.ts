@@ -14,7 +14,7 @@ const missing = ['etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-sche
 const skip = missing.length === 0 ? false : `KUBEBUILDER_ASSETS names no folder with ${missing.join(', ')}`;
 
 /** One group of what a control plane is there for; the others are run by hand (CONTRIBUTING.md). */
-const GROUPS = ['traffic', 'dns', 'load-balancer', 'network-policy', 'nodes-change', 'pods', 'pod-features'];
+const GROUPS = ['traffic', 'dns', 'load-balancer', 'nodes-change', 'pods', 'pod-features'];
 
 describe('with a real control plane', { skip }, () => {
   for (const group of GROUPS) {

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { eventually } from '../src/lib/testing/eventually.ts';
-import { type Cluster, type Counts, HELLO, startCluster } from './testing/cluster.ts';
+import { type Cluster, type Counts, HELLO, moreAnswers, startCluster } from './testing/cluster.ts';
+import { assertGood, check } from './testing/flow-report.ts';
 
 let cluster: Cluster;
 before(async () => {
@@ -36,6 +37,15 @@ for (const family of ['4', '6']) {
     });
   }
 }
+
+test('every flow between nodes in different modes', async () => {
+  assert.equal((await cluster.fairlead('mode', '--node', 'node-1', 'iptables')).status, 0);
+  assert.equal((await cluster.fairlead('mode', '--node', 'node-2', 'ebpf')).status, 0);
+  const report = await check(cluster, ['plain:', 'local:']);
+  assert.deepEqual(report.modes, { 'node-1': 'iptables', 'node-2': 'ebpf', 'node-3': 'nftables' });
+  assertGood(report);
+  assert.equal((await cluster.fairlead('mode', 'nftables')).status, 0);
+});
 
 test('a client pod on a node without pods of the Service reaches all three', async () => {
   await cluster.ask('cordon', 'node-1');
@@ -168,7 +178,7 @@ test('kill -9 of a node agent: traffic continues; a restarted agent adopts its p
   const connection = cluster.connect('node/node-1', service, 80);
   await cluster.stopSupervisor();
   process.kill(node.agent.pid, 'SIGKILL');
-  await new Promise((resolve) => setTimeout(resolve, 1000));
+  for (let i = 0; i < 10; i++) await moreAnswers(connection);
   const status = await cluster.fairlead('status');
   assert.equal(status.status, 1);
   assert.match(status.out, /node-1: the agent is not running.*: connections to Services continue/);

@@ -43,7 +43,7 @@ spec:
           command: [fairlead, echo, --port=8080]
           readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}
           # New connections may arrive until every node knows that this pod is leaving.
-          lifecycle: {preStop: {sleep: {seconds: 1}}}
+          lifecycle: {preStop: {sleep: {seconds: 2}}}
 ---
 apiVersion: v1
 kind: Service

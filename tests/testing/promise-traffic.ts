@@ -167,7 +167,7 @@ export function testFailover(scene: PromiseScene): void {
     const { cluster } = scene;
     const ask = (place: string, url: string, count: number) =>
       cluster.request(
-        ...[place, url, '--count', String(count), '--timeout', '20000'],
+        ...([place, url, '-4', '--count', String(count), '--timeout', '20000'] as const),
         ...['--concurrency', scene.isSlow ? '1' : '8'],
       );
     const inPod = async (pod: RunningPod, ...command: string[]) => {
