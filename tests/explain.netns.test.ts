@@ -17,6 +17,7 @@ import { checkLookups, checkWay, LOOKUPS, TRACED } from './testing/traced-ways.t
 // The modes that differ most; explain.matrix.test.ts and explain.matrix.vm.test.ts have the others.
 const scene = testQuestions(['nftables', 'userspace', 'ebpf'], {
   concurrency: 8,
+  choice: 'first has all',
   alsoIn: testTracesAndFlows,
 });
 

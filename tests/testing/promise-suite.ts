@@ -89,10 +89,13 @@ export function testPromise(
       assertConforms(scene.cluster, mode, []));
     testNames(scene);
     testTrace(scene);
-    testPolicies(scene);
     testLoadBalancer(scene);
-    testRollOut(scene);
-    testFailover(scene);
+    // They mostly wait, each for objects of its own.
+    describe('at the same time', { concurrency: isSlow ? 1 : 3 }, () => {
+      describe('policies', { concurrency: 1 }, () => testPolicies(scene));
+      testRollOut(scene);
+      testFailover(scene);
+    });
     testAgentKilled(scene);
     testCleanup(scene);
     testRestart(scene);

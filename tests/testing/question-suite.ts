@@ -8,6 +8,7 @@ import { type Cluster, startCluster } from './cluster.ts';
 import { CORNERS } from './corner-questions.ts';
 import { CORNER_UNREADY, cornerObjects } from './corner-scene.ts';
 import { type Asker, startAsker } from './question-asker.ts';
+import { chooseRows, type RowChoice } from './question-choice.ts';
 import { compareQuestion, type SceneAddresses } from './question-comparison.ts';
 import { sceneObjects, UNANNOUNCED, UNREADY } from './question-scene.ts';
 import { QUESTIONS, VARIATIONS } from './questions.ts';
@@ -29,10 +30,12 @@ export function testQuestions(
   modes: readonly Mode[],
   {
     concurrency,
+    choice,
     upOptions = [],
     alsoIn,
   }: {
     readonly concurrency: number;
+    readonly choice: RowChoice;
     /** More options of `fairlead up`. */
     readonly upOptions?: readonly string[];
     readonly alsoIn?: (mode: Mode, scene: AskedScene) => void;
@@ -77,7 +80,7 @@ export function testQuestions(
     for (const asker of askers.values()) asker.stop();
     await started?.down();
   });
-  for (const mode of modes) {
+  for (const [index, mode] of modes.entries()) {
     describe(`${mode} mode`, () => {
       before(async () => {
         const { status, error } = await scene.cluster.fairlead('mode', mode);
@@ -91,7 +94,7 @@ export function testQuestions(
         test(title, { concurrency }, async (t) => {
           const addresses = await readAddresses(scene.cluster);
           await Promise.all(
-            rows.map((row) =>
+            chooseRows(rows, choice, index, modes.length).map((row) =>
               t.test(row.name, () =>
                 compareQuestion(scene.cluster.state(), scene.asker(row.from), mode, row, addresses),
               ),

@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { CORNERS } from './corner-questions.ts';
+import { chooseRows, isDecidedByMode } from './question-choice.ts';
+import { QUESTIONS, row, VARIATIONS } from './questions.ts';
+
+const ALL = [...QUESTIONS, ...VARIATIONS, ...CORNERS];
+
+for (const [to, decided] of [
+  ['svc/web', true],
+  ['web', true],
+  ['LB(web-lb):80', true],
+  ['NODE1:30081', true],
+  ['NODE2:30009/udp', true],
+  ['NODE1:18080', true],
+  ['127.0.0.1:18081', true],
+  ['[::1]:30081', true],
+  ['10.96.50.250:80', true],
+  ['NODE2:8085', false],
+  ['pod/web-1:8080', false],
+  ['127.0.0.1:8080', false],
+  ['outside:7777', false],
+] as const) {
+  test(`${to} is ${decided ? '' : 'not '}decided by the mode`, () => {
+    assert.equal(isDecidedByMode(row('', 'client', to, 'answer')), decided);
+  });
+}
+
+test('a name that does not resolve is not decided by the mode, an outcome that differs by mode is', () => {
+  assert.equal(isDecidedByMode(row('', 'client', 'nothing', 'unresolved')), false);
+  assert.equal(
+    isDecidedByMode(row('', 'client', 'pod/web-1:81', 'refused', { in: { ebpf: 'silence' } })),
+    true,
+  );
+});
+
+test('most questions are decided by the mode', () => {
+  const count = ALL.filter(isDecidedByMode).length;
+  assert.ok(count >= 200 && count < ALL.length, `${count} of ${ALL.length}`);
+});
+
+test('modes that share the rows have each of them, and rows that differ in tunnels in all', () => {
+  const parts = [0, 1, 2].map((index) => chooseRows(ALL, 'shared', index, 3, false));
+  assert.deepEqual(new Set(parts.flat()), new Set(ALL));
+  const tunnelled = ALL.filter((one) => one.tunnelled !== undefined);
+  assert.ok(tunnelled.length > 0);
+  for (const rows of parts) {
+    assert.ok(tunnelled.every((one) => rows.includes(one)));
+    assert.ok(rows.length < ALL.length / 2);
+  }
+});
+
+test('the first mode has all rows, and each mode has those that it decides', () => {
+  assert.deepEqual(chooseRows(ALL, 'first has all', 0, 2, false), ALL);
+  for (const choice of ['first has all', 'decided by the mode'] as const)
+    assert.deepEqual(chooseRows(ALL, choice, 1, 2, false), ALL.filter(isDecidedByMode));
+});
+
+test('every mode has every row of the full product', () => {
+  for (const choice of ['first has all', 'decided by the mode', 'shared'] as const)
+    assert.deepEqual(chooseRows(ALL, choice, 1, 3, true), ALL);
+});
