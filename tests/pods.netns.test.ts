@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { CORE } from '../src/apiserver/testing/api.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
 
 let node: PodNode;
@@ -162,14 +163,16 @@ test('a restarted agent adopts its pods, and detects containers that ended meanw
   });
   await node.createPod('brief', {
     restartPolicy: 'Never',
-    containers: [sleeper({ command: ['sh', '-c', 'sleep 1; exit 4'] })],
+    containers: [sleeper({ command: ['sh', '-c', 'trap "exit 4" TERM; while :; do sleep 0.1; done'] })],
   });
   const before = await node.until('adopted', (one) => one.status.phase === 'Running');
   await node.until('brief', (one) => one.status.phase === 'Running');
   const pid = processOf('adopted', 'main');
+  const briefPid = processOf('brief', 'main');
   await node.killAgent();
   process.kill(pid, 0);
-  await new Promise((resolve) => setTimeout(resolve, 1200));
+  process.kill(briefPid, 'SIGTERM');
+  await eventually(() => !existsSync(`/proc/${briefPid}`));
   await node.startAgent();
   const brief = await node.until('brief', (one) => one.status.phase === 'Failed');
   assert.equal(brief.status.containerStatuses[0].state.terminated.exitCode, 4);
