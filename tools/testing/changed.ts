@@ -62,18 +62,21 @@ export function selectChanged(
     if (texts.has(file) && partOf(file) !== null && !chosen.has(file)) chosen.set(file, reason);
   };
   for (const path of changed) choose(path, 'differs');
+  const named: string[] = [];
   for (const path of changed) {
     for (const [pattern, readers] of READERS)
       if (pattern.test(path)) for (const reader of readers) choose(reader, `reads ${path}`);
-    if (!graph.files.has(path))
-      for (const test of tests) if (names(texts.get(test) ?? '', path)) choose(test, `names ${path}`);
+    // Source files are imported, not read.
+    if (!/\.(ts|tsx|mjs)$/.test(path))
+      named.push(...tests.filter((test) => names(texts.get(test) ?? '', path)));
   }
+  for (const file of named) if (partOf(file)?.name === 'unit') choose(file, 'names a change');
   const steps = importersOf(graph, changed);
   const importers = tests
     .filter((file) => steps.has(file) && !chosen.has(file))
     .sort((a, b) => rank(a, changed, steps) - rank(b, changed, steps));
   const counts = new Map<PartName, number>();
-  const leftOut: string[] = [];
+  const leftOut = named.filter((file) => !chosen.has(file));
   for (const file of importers) {
     const part = partOf(file)?.name ?? 'unit';
     const count = counts.get(part) ?? 0;
