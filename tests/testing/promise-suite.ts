@@ -30,7 +30,9 @@ export interface PromiseOptions {
   readonly afterSwitch?: (scene: PromiseScene) => Promise<void>;
 }
 
-const LOAD_PATIENCE_MS = 90_000;
+/** Short processes, so that each one's failures are known before it counts as hanging. */
+const LOAD = ['--timeout', '15000', '--concurrency', '4', '--rate', '50', '--count', '100'];
+const PATIENCE_MS = 90_000;
 const SLOW_PATIENCE_MS = 300_000;
 
 /**
@@ -56,8 +58,8 @@ export function testPromise(
       next,
       state,
       isSlow,
-      load: isSlow ? SLOW_MACHINE_LOAD : [],
-      patienceMs: isSlow ? SLOW_PATIENCE_MS : LOAD_PATIENCE_MS,
+      load: isSlow ? SLOW_MACHINE_LOAD : LOAD,
+      patienceMs: isSlow ? SLOW_PATIENCE_MS : PATIENCE_MS,
       get cluster() {
         return running();
       },

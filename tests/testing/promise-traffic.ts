@@ -116,6 +116,7 @@ export function testLoadBalancer(scene: PromiseScene): void {
     for (const address of addresses) {
       assert.match(out, new RegExp(`^${address} +default/balanced +node-[12]$`, 'm'));
       for (const place of ['outside', 'node/node-1', 'node/node-2', 'client']) {
+        // The timeout and the concurrency.
         const words = ['--count', '30', ...scene.load.slice(0, 4)];
         const { failures, answers } = await cluster.request(place, urlAt(address), ...words);
         assert.deepEqual([place, failures, Object.keys(answers).length], [place, {}, 3]);
@@ -148,7 +149,7 @@ export function testRollOut(scene: PromiseScene): void {
     for (const { url, load } of loads) {
       const { count, failures } = await load.stop();
       assert.deepEqual([url, failures], [url, {}]);
-      assert.ok(count >= 300, `${count} requests`);
+      assert.ok(count >= 100, `${count} requests`);
     }
     const later = await names();
     assert.deepEqual(
