@@ -1,4 +1,4 @@
-import { type FieldPath, keyElement, listMerge } from './field-set.ts';
+import { type FieldPath, keyElement, type ListIdentity, listMerge } from './field-set.ts';
 import { equal, isObject, type Json, type JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
 
@@ -74,7 +74,7 @@ function compare(
   if (before !== undefined && after !== undefined && !equal(before, after)) result.modified.push(path);
 }
 
-function byIdentity(list: readonly Json[], keys: readonly string[] | 'set'): Map<string, Json> {
+function byIdentity(list: readonly Json[], keys: ListIdentity): Map<string, Json> {
   return new Map(
     list.flatMap((item): [string, Json][] => {
       if (keys === 'set') return [[`v:${JSON.stringify(item)}`, item]];

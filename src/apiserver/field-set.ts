@@ -31,11 +31,34 @@ const UNMANAGED = new Set([
 /** Reports whether a field belongs to the server or to the object's identity. */
 export const isUnmanaged = (path: FieldPath): boolean => UNMANAGED.has(path.join('/'));
 
-/** Returns how a list merges: by the key fields of its items, as a set of values, or not at all. */
-export function listMerge(schema: FieldSchema | null): readonly string[] | 'set' | null {
+/** How the items of a list are identified. */
+export type ListIdentity =
+  | 'set'
+  | {
+      /** The key fields, in alphabetical order. */
+      readonly keys: readonly string[];
+      /** The values of absent key fields. */
+      readonly defaults: Readonly<Record<string, Json>>;
+    };
+
+const identities = new WeakMap<FieldSchema, ListIdentity | null>();
+
+/** Returns how a list merges: by the key fields of its items, as a set of values, or not at all (null). */
+export function listMerge(schema: FieldSchema | null): ListIdentity | null {
   if (schema?.kind !== 'list') return null;
   if (schema.listType === 'set') return 'set';
-  return schema.listType === 'map' && schema.listKeys.length > 0 ? schema.listKeys : null;
+  if (schema.listType !== 'map' || schema.listKeys.length === 0) return null;
+  let identity = identities.get(schema);
+  if (!identity) {
+    const defaults: Record<string, Json> = {};
+    for (const key of schema.listKeys) {
+      const value = schema.items?.field(key)?.default;
+      if (value !== undefined) defaults[key] = value;
+    }
+    identity = { keys: [...schema.listKeys].sort(), defaults };
+    identities.set(schema, identity);
+  }
+  return identity;
 }
 
 /**
@@ -78,11 +101,10 @@ function subset(value: Json, schema: FieldSchema | null, path: FieldPath): Field
 }
 
 /** Formats "k:{…}", which identifies an item of a list. */
-export function keyElement(item: JsonObject, keys: readonly string[]): string {
+export function keyElement(item: JsonObject, { keys, defaults }: Exclude<ListIdentity, 'set'>): string {
   const id: JsonObject = {};
-  for (const key of [...keys].sort()) {
-    // The only key field with a default (the protocol of ports).
-    const value = item[key] ?? (key === 'protocol' ? 'TCP' : undefined);
+  for (const key of keys) {
+    const value = item[key] ?? defaults[key];
     if (value !== undefined) id[key] = value;
   }
   return `k:${JSON.stringify(id)}`;
@@ -195,46 +217,59 @@ export type ValueReader = (object: JsonObject | null, path: FieldPath) => Json |
  * Returns a reader for many fields, which finds the items of a list by an index that it builds once. Later changes of a
  * list are not seen.
  */
-export function createValueReader(): ValueReader {
+export function createValueReader(schema: FieldSchema | null): ValueReader {
   /** By list, and by the names of the key fields; "": by the items themselves. */
   const indexes = new Map<readonly Json[], Map<string, ReadonlyMap<string, Json>>>();
-  const indexOf = (list: readonly Json[], keys: readonly string[]): ReadonlyMap<string, Json> => {
+  const indexOf = (list: readonly Json[], identity: ListIdentity): ReadonlyMap<string, Json> => {
     const ofList = indexes.get(list) ?? new Map<string, ReadonlyMap<string, Json>>();
     indexes.set(list, ofList);
-    const known = ofList.get(keys.join());
+    const name = identity === 'set' ? '' : identity.keys.join();
+    const known = ofList.get(name);
     if (known) return known;
     const index = new Map<string, Json>();
     for (const item of list) {
-      const text = itemText(item, keys);
+      const text = itemText(item, identity);
       // The first of equal items counts.
       if (text !== null && !index.has(text)) index.set(text, item);
     }
-    ofList.set(keys.join(), index);
+    ofList.set(name, index);
     return index;
   };
-  const step = (value: Json | undefined, element: string): Json | undefined => {
+  const step = (value: Json | undefined, element: string, at: FieldSchema | null): Json | undefined => {
     if (element.startsWith('f:')) return isObject(value) ? value[element.slice(2)] : undefined;
     if (!Array.isArray(value)) return undefined;
     const id = JSON.parse(element.slice(2)) as Json;
-    const keys = element.startsWith('k:') && isObject(id) ? Object.keys(id).sort() : [];
-    return indexOf(value, keys).get(itemText(id, keys) ?? '');
+    const own = listMerge(at);
+    // The owners of fields may have been recorded for an earlier schema, with other keys.
+    const keys = element.startsWith('k:') && isObject(id) ? Object.keys(id).sort() : null;
+    const defaults = own !== null && own !== 'set' ? own.defaults : {};
+    const identity = keys === null ? 'set' : { keys, defaults };
+    return indexOf(value, identity).get(itemText(id, identity) ?? '');
   };
   return (object, path) => {
     let value: Json | undefined = object ?? undefined;
-    for (const element of path) value = step(value, element);
+    let at = schema;
+    for (const element of path) {
+      value = step(value, element, at);
+      at = (element.startsWith('f:') ? at?.field(element.slice(2)) : at?.items) ?? null;
+    }
     return value;
   };
 }
 
-/** Formats an item of a list for comparison: by its key fields, or without keys as a whole. Null: it cannot have keys. */
-function itemText(item: Json, keys: readonly string[]): string | null {
-  if (keys.length === 0) return JSON.stringify(item);
-  return isObject(item) ? keyElement(item, keys) : null;
+/** Formats an item of a list for comparison: by its key fields, or as a whole. Null: it cannot have keys. */
+function itemText(item: Json, identity: ListIdentity): string | null {
+  if (identity === 'set') return JSON.stringify(item);
+  return isObject(item) ? keyElement(item, identity) : null;
 }
 
 /** Removes the values of fields from an object. */
-export function removeValues(object: JsonObject, paths: Iterable<FieldPath>): void {
-  const read = createValueReader();
+export function removeValues(
+  object: JsonObject,
+  paths: Iterable<FieldPath>,
+  schema: FieldSchema | null,
+): void {
+  const read = createValueReader(schema);
   const items = new Map<Json[], Set<Json>>();
   for (const path of paths) {
     const parent = read(object, path.slice(0, -1));

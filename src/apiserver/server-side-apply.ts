@@ -64,7 +64,7 @@ export function applyServerSide(
     entry.operation === 'Apply' &&
     (entry.subresource ?? '') === manager.subresource;
   const others = entries.filter((entry) => !isOurs(entry));
-  const conflicts = findConflicts(own, others, config, current);
+  const conflicts = findConflicts(own, others, config, current, schema);
   const serious = conflicts.filter(({ entry }) => !isTakenOver(entry, manager, current));
   if (serious.length > 0 && !options.force) throw conflictError(serious);
   const editors = new Map(others.map((entry) => [entry, editFieldSet(entry.fieldsV1)]));
@@ -81,7 +81,7 @@ export function applyServerSide(
       (path) =>
         !hasFieldAtOrBelow(own, path) && !others.some((entry) => hasFieldAtOrBelow(entry.fieldsV1, path)),
     );
-    removeValues(object as JsonObject, stale);
+    removeValues(object as JsonObject, stale, schema);
   }
   renewLastApplied(object, applied, current, manager);
   const unchanged =
@@ -146,10 +146,11 @@ function findConflicts(
   others: readonly ManagedFields[],
   config: JsonObject,
   current: ApiObject | null,
+  schema: FieldSchema | null,
 ): FieldConflict[] {
   // List items may be shared; their fields may not.
   const paths = members(own).filter((path) => path.at(-1)?.startsWith('f:'));
-  const read = createValueReader();
+  const read = createValueReader(schema);
   const differing = paths.filter(
     (path) => !equal(read(config, path), read(current as JsonObject | null, path)),
   );

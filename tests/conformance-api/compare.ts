@@ -1,34 +1,37 @@
 import { type ApiAnswer, CONNECTION_CLOSED } from './oracle.ts';
+import { type Outcome, outcomeOf } from './outcome.ts';
 
 type Json = Record<string, unknown>;
-
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-const VOLATILE = ['uid', 'creationTimestamp', 'resourceVersion', 'managedFields', 'selfLink'];
 
 /**
  * Returns the difference between two servers' answers to one request; null if they agree. `upstream` is the
  * answer of kube-apiserver.
  */
-export function difference(upstream: ApiAnswer, ours: ApiAnswer): string | null {
+export const difference = (upstream: ApiAnswer, ours: ApiAnswer): string | null =>
+  outcomeDifference(outcomeOf(upstream, false), outcomeOf(ours, false));
+
+/** Works like `difference`, for outcomes. */
+export function outcomeDifference(upstream: Outcome, ours: Outcome): string | null {
   // If kube-apiserver panics, there is no answer to compare with.
   if (upstream.status === CONNECTION_CLOSED) return null;
-  if (upstream.status !== ours.status) {
+  if (upstream.status !== ours.status || 'object' in upstream !== 'object' in ours) {
     return `status ${upstream.status} (${brief(upstream)}), ours ${ours.status} (${brief(ours)})`;
   }
-  const expected = upstream.body as Json;
-  const actual = ours.body as Json;
-  if (upstream.status >= 400) {
-    if (expected['reason'] !== actual['reason']) {
-      return `reason ${String(expected['reason'])}, ours ${String(actual['reason'])}`;
-    }
-    const wanted = causes(expected);
-    const got = causes(actual);
-    const missing = wanted.filter((cause) => !got.includes(cause));
-    const more = got.filter((cause) => !wanted.includes(cause));
-    if (missing.length === 0 && more.length === 0) return null;
+  if ('object' in upstream) {
+    return 'object' in ours ? firstDifference(upstream.object, ours.object, '') : null;
+  }
+  if ('object' in ours) return null;
+  if (upstream.reason !== ours.reason) return `reason ${upstream.reason}, ours ${ours.reason}`;
+  const [wanted, got] = [places(upstream), places(ours)];
+  const missing = wanted.filter((cause) => !got.includes(cause));
+  const more = got.filter((cause) => !wanted.includes(cause));
+  if (missing.length > 0 || more.length > 0) {
     return `causes missing: ${missing.join(', ') || 'none'}; too many: ${more.join(', ') || 'none'}`;
   }
-  return firstDifference(stable(expected), stable(actual), '');
+  // Only its message says which part of an apply was refused.
+  return upstream.status === 500 && upstream.message !== ours.message
+    ? `message ${upstream.message}, ours ${ours.message}`
+    : null;
 }
 
 /** Returns true if the messages of two rejections are equal too, except for random names. */
@@ -36,65 +39,16 @@ export function sameMessage(upstream: ApiAnswer, ours: ApiAnswer): boolean {
   return (upstream.body as Json | null)?.['message'] === (ours.body as Json | null)?.['message'];
 }
 
-function brief(answer: ApiAnswer): string {
-  const body = answer.body as Json | null;
-  return answer.status >= 400 ? String(body?.['message'] ?? body).slice(0, 300) : 'accepted';
+function brief(outcome: Outcome): string {
+  if ('object' in outcome) return 'accepted';
+  const { causes, message } = outcome;
+  return causes.length > 0 ? causes.map(([, field, text]) => `${field}: ${text}`).join('; ') : message;
 }
 
-function causes(status: Json): string[] {
-  const details = status['details'] as { causes?: { reason?: string; field?: string }[] } | undefined;
-  return [...new Set((details?.causes ?? []).map(({ reason, field }) => `${reason} ${field}`))].sort();
-}
+type Refusal = Exclude<Outcome, { readonly object: unknown }>;
 
-/** Returns the object, or the list, without the parts that differ between two runs of one server. */
-function stable(object: Json, kind = String(object['kind'])): Json {
-  const copy = structuredClone(object);
-  const metadata = copy['metadata'] as Json | undefined;
-  if (Array.isArray(copy['items'])) {
-    delete metadata?.['resourceVersion'];
-    return {
-      ...copy,
-      items: (copy['items'] as Json[]).map((item) => stable(item, kind.replace(/List$/, ''))),
-    };
-  }
-  const uid = metadata?.['uid'];
-  for (const field of VOLATILE) delete metadata?.[field];
-  const status = copy['status'] as Json | undefined;
-  // Depends on the client's credential: a token there, a certificate here.
-  if (kind === 'CertificateSigningRequest') delete (copy['spec'] as Json)['extra'];
-  // Written by controllers, which the oracle does not run.
-  for (const field of ['observedGeneration', 'typeChecking']) {
-    if (kind === 'ValidatingAdmissionPolicy') delete status?.[field];
-  }
-  if (status?.['lastPhaseTransitionTime']) status['lastPhaseTransitionTime'] = '<time>';
-  for (const condition of (status?.['conditions'] as Json[] | undefined) ?? []) {
-    if (condition['lastTransitionTime']) condition['lastTransitionTime'] = '<time>';
-  }
-  const details = copy['details'] as Json | undefined;
-  if (details?.['uid']) details['uid'] = '<uid>';
-  if (metadata?.['deletionTimestamp']) metadata['deletionTimestamp'] = '<time>';
-  // Upstream's order is random.
-  if (kind === 'Namespace') (metadata?.['finalizers'] as string[] | undefined)?.sort();
-  if (metadata?.['generateName']) delete metadata['name'];
-  // Written by a controller there, and by the server itself here.
-  delete (metadata?.['annotations'] as Json | undefined)?.['kubernetes.io/service-account.uid'];
-  if (copy['type'] === 'kubernetes.io/service-account-token') delete copy['data'];
-  if (UUID.test(String(metadata?.['name']))) delete metadata?.['name'];
-  withoutDistributionSources(copy);
-  const text = JSON.stringify(copy).replace(/"kube-api-access-[a-z0-9]{5}"/g, '"kube-api-access-<suffix>"');
-  return JSON.parse(typeof uid === 'string' ? text.replaceAll(uid, '<uid>') : text);
-}
-
-/** Removes what the build of kube-apiserver under test adds to the volumes of service accounts for its own distribution. */
-function withoutDistributionSources(pod: Json): void {
-  const volumes = (pod['spec'] as Json | undefined)?.['volumes'];
-  for (const volume of Array.isArray(volumes) ? (volumes as Json[]) : []) {
-    const projected = volume['projected'] as { sources?: { configMap?: { name?: string } }[] } | undefined;
-    if (!projected?.sources || !String(volume['name']).startsWith('kube-api-access-')) continue;
-    projected.sources = projected.sources.filter(
-      ({ configMap }) => configMap?.name !== 'openshift-service-ca.crt',
-    );
-  }
+function places({ causes }: Refusal): string[] {
+  return [...new Set(causes.map(([reason, field]) => `${reason} ${field}`))].sort();
 }
 
 function firstDifference(expected: unknown, actual: unknown, path: string): string | null {

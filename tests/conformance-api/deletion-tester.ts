@@ -1,6 +1,7 @@
 import { difference } from './compare.ts';
+import { type BaseObject, baseObjects, pathOf } from './objects.ts';
 import { decoded, type Oracle } from './oracle.ts';
-import { type BaseObject, baseObjects, inParallel, pathOf } from './tester.ts';
+import { inParallel } from './rows.ts';
 
 /** Finalizers that an object has before its deletion. */
 const BEFORE: readonly (readonly string[])[] = [

@@ -1,39 +1,54 @@
 import { strict as assert } from 'node:assert';
-import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { outcomeDifference } from './compare.ts';
+import { type Finding, findingText, isKnown, knownDifferences, knownRows } from './comparison.ts';
 import { runDeletions } from './deletion-tester.ts';
 import { startOracle } from './oracle.ts';
+import { outcomeOf } from './outcome.ts';
+import { readRecording } from './recording.ts';
+import { rowKey, runRows } from './rows.ts';
 import { runSequences } from './sequence-tester.ts';
-import { runVariations, startOurServer } from './tester.ts';
+import { startInProcess, startOurServer } from './tester.ts';
 
 const assets = process.env['KUBEBUILDER_ASSETS'];
 const skip = assets ? false : 'KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd';
 
-/** The number of answers that differ today, by kind and verb; see README.md. */
-const known = JSON.parse(
-  readFileSync(new URL('./known-differences.json', import.meta.url), 'utf8'),
-) as Record<string, number>;
-
 /** A null in an applied map: upstream owns the map, this server leaves the field out. */
 const KNOWN_SEQUENCES = ['null for a value'];
 
-test('every kind answers variations of its objects as kube-apiserver does', { skip }, async (t) => {
+test('objects and their variations are answered as kube-apiserver does, and the recording is true', {
+  skip,
+}, async (t) => {
   const oracle = await startOracle(assets ?? '');
   t.after(() => oracle.stop());
-  const ours = await startOurServer();
+  const ours = await startInProcess();
   t.after(() => ours.stop());
-  const { counts, findings } = await runVariations(oracle, ours.send);
-  for (const [key, count] of counts) {
-    await t.test(key, () => {
-      const shown = findings
-        .filter((one) => `${one.kind} ${one.verb}` === key)
-        .map((one) => `${one.object}: ${one.variation}: ${one.difference}`);
-      assert.ok(
-        count.differ <= (known[key] ?? 0),
-        `${count.differ} of ${count.asked} differ, ${known[key] ?? 0} are known:\n${shown.join('\n')}`,
-      );
-    });
-  }
+  const recording = readRecording();
+  const findings: Finding[] = [];
+  const untrue: Finding[] = [];
+  const refused = await runRows([oracle.send, ours.send], (row, [live, own]) => {
+    if (!live || !own) return;
+    const isApply = row.verb.startsWith('apply');
+    const upstream = outcomeOf(live, isApply);
+    const difference = outcomeDifference(upstream, outcomeOf(own, isApply));
+    if (difference !== null) findings.push({ row, difference });
+    const drift = outcomeDifference(recording.outcome(row), upstream);
+    if (drift !== null) untrue.push({ row, difference: drift });
+  });
+  assert.deepEqual(refused, []);
+  await t.test('our answers', () => {
+    const known = knownDifferences();
+    assert.deepEqual(findings.filter(({ row }) => !isKnown(known, row)).map(findingText), []);
+    const gone = knownRows(known).filter((key) => !findings.some(({ row }) => rowKey(row) === key));
+    assert.deepEqual(gone, [], 'known-differences.json lists rows that no longer differ');
+  });
+  await t.test('the recorded answers', () => {
+    assert.deepEqual(
+      untrue.map(findingText),
+      [],
+      'kube-apiserver answers otherwise than recorded: run record.ts',
+    );
+  });
 });
 
 test('a deletion answers and leaves the same, by any options', { skip }, async (t) => {

@@ -1,7 +1,8 @@
 import { strict as assert } from 'node:assert';
 import { test } from 'node:test';
+import { baseObjects, pathOf } from './objects.ts';
 import { type Oracle, startOracle } from './oracle.ts';
-import { baseObjects, pathOf, startOurServer } from './tester.ts';
+import { startOurServer } from './tester.ts';
 
 const assets = process.env['KUBEBUILDER_ASSETS'];
 const skip = assets ? false : 'KUBEBUILDER_ASSETS does not name a folder with kube-apiserver and etcd';

@@ -190,4 +190,11 @@ const METADATA: readonly (readonly [string, object])[] = [
   ],
   ['an Event as owner', { ownerReferences: [{ ...owner, kind: 'Event' }] }],
   ['negative generation', { generation: -1 }],
+  ['the same finalizer twice', { finalizers: ['example.com/f', 'example.com/f'] }],
+  ['the same owner twice', { ownerReferences: [owner, owner] }],
+  ['an owner without uid field', { ownerReferences: [{ apiVersion: 'v1', kind: 'Pod', name: 'p' }] }],
+  ['empty maps', { labels: {}, annotations: {} }],
+  ['null maps', { labels: null, annotations: null }],
+  ['a null label', { labels: { a: null } }],
+  ['managedFields', { managedFields: [{ manager: 'm', operation: 'Apply' }] }],
 ];

@@ -1,4 +1,5 @@
 import { scalarType } from '../cel/scalar-type.ts';
+import type { Json } from '../object.ts';
 import type { FieldSchema } from '../schema/patch-schema.ts';
 import { memberSchema, preservesUnknown, type StructuralSchema } from './structural-schema.ts';
 
@@ -13,6 +14,7 @@ const ANY: FieldSchema = {
   listType: 'atomic',
   listKeys: [],
   atomic: false,
+  default: undefined,
 };
 const SCALAR: FieldSchema = { ...ANY, kind: 'scalar' };
 const STRING: FieldSchema = { ...SCALAR, scalar: 'string' };
@@ -33,6 +35,11 @@ export function customFieldSchema(schema: StructuralSchema, metadata: FieldSchem
 }
 
 function fieldSchema(schema: StructuralSchema): FieldSchema {
+  const type = typeSchema(schema);
+  return schema.default === undefined ? type : { ...type, default: schema.default as Json };
+}
+
+function typeSchema(schema: StructuralSchema): FieldSchema {
   if (schema['x-kubernetes-int-or-string']) return SCALAR;
   switch (schema.type) {
     case 'array':

@@ -1,3 +1,4 @@
+import type { Json } from '../object.ts';
 import type { Field, FieldType, ListType, Scalar, TypeRegistry } from './type-schema.ts';
 
 /** How patches merge the value at one path of an object. */
@@ -19,6 +20,8 @@ export interface FieldSchema {
   readonly listKeys: readonly string[];
   /** Server-side apply replaces this object or map as a whole. */
   readonly atomic: boolean;
+  /** The value of an absent field; undefined if it has none. */
+  readonly default: Json | undefined;
 }
 
 /** Types of JSON, and of texts that stand for another type. */
@@ -50,6 +53,7 @@ export function createPatchSchemas(
       listType: field?.listType ?? 'atomic',
       listKeys: field?.listMapKeys ?? [],
       atomic: (field?.atomic ?? false) || (objectType?.atomic ?? false),
+      default: field?.default as Json | undefined,
     };
     known.set(field ?? type, schema);
     return schema;
