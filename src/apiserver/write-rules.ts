@@ -41,6 +41,11 @@ export function checkPreconditions(kind: Kind, current: ApiObject, object: ApiOb
       `Precondition failed: UID in precondition: ${metadata.uid}, UID in object meta: ${current.metadata.uid}`,
     );
   }
+  checkName(object, name);
+}
+
+/** Throws StatusError 400 if an object does not have the name in the path. */
+export function checkName({ metadata }: ApiObject, name: string): void {
   if (!metadata.name) {
     throw badRequest(
       `the name of the object (${name} based on URL) was undeterminable: name must be provided`,

@@ -10,7 +10,7 @@ import { applyServerSide } from '../server-side-apply.ts';
 import type { ApiServices } from '../services.ts';
 import { StatusError } from '../status-error.ts';
 import { applyStrategicPatch } from '../strategic-patch.ts';
-import { checkBody } from '../write-rules.ts';
+import { checkBody, checkName } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject, updateObject } from './write.ts';
 import {
@@ -50,7 +50,7 @@ async function apply(services: ApiServices, context: ResourceContext, part: Part
   };
   const exists = services.store.get(storageKind(kind).collection, `${namespace}/${name}`) !== undefined;
   if (!exists && part === 'main') {
-    applied.metadata.name = name;
+    checkName(applied, name);
     const object = applyServerSide(null, applied, schema, settings);
     const created = await createObject(services, context, object, options, { dryRun: options.dryRun });
     return objectResponse(services, context, form, 201, created);

@@ -1,4 +1,5 @@
 import type { AdmissionOperation } from '../admission/plugin.ts';
+import { appliedProblems } from '../applied-types.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
 import { type FieldManager, isCleared, recordUpdate } from '../managed-fields.ts';
 import { type ApiObject, isObject, type JsonObject } from '../object.ts';
@@ -166,8 +167,8 @@ export function checkFields(
 }
 
 /**
- * Checks the body of an apply. Unknown fields are refused in every mode, since no manager can own them; duplicate
- * fields as `fieldValidation` requests. Throws StatusError 400, or 500 as upstream.
+ * Checks the body of an apply. Fields and items that no manager can own are refused in every mode, duplicate fields of
+ * the text as `fieldValidation` requests. Throws StatusError 400, or 500 as upstream.
  */
 export function checkAppliedFields(
   services: ApiServices,
@@ -181,22 +182,32 @@ export function checkAppliedFields(
     throw badRequest(`error strict decoding YAML: yaml: unmarshal errors:\n  ${duplicateKey}`);
   }
   if (duplicateKey !== undefined && mode === 'Warn') warn(context, duplicateKey);
-  const problems = fieldProblems(services, kind, body);
-  const undeclared: string[] = [];
-  for (const problem of problems) {
-    const path = UNKNOWN_FIELD.exec(problem)?.[1];
-    if (path !== undefined) undeclared.push(`.${path}: field not declared in schema`);
-    else if (mode === 'Strict') throw badRequest(`${handledAs(kind)}: strict decoding error: ${problem}`);
-    else if (mode === 'Warn') warn(context, problem);
+  const object = isObject(body.object) ? body.object : {};
+  const metadata = isObject(object['metadata']) ? object['metadata'] : {};
+  if (metadata['managedFields'] !== undefined && metadata['managedFields'] !== null) {
+    throw badRequest('metadata.managedFields must be nil');
   }
-  if (undeclared.length === 0) return;
-  const { namespace, name } = context;
-  const what = `${namespace}/${name}; ${kind.group}/${kind.version}, Kind=${kind.kind}`;
-  const errors = undeclared.length === 1 ? undeclared[0] : `errors:\n  ${undeclared.join('\n  ')}`;
-  throw new StatusError(500, '', `failed to create typed patch object (${what}): ${errors}`);
+  const apiVersion = kind.group === '' ? kind.version : `${kind.group}/${kind.version}`;
+  const type = `${kind.group}/${kind.version}, Kind=${kind.kind}`;
+  const what = `${metadata['namespace'] ?? ''}/${metadata['name'] ?? ''}; ${type}`;
+  const problems = appliedProblems(object, services.schema.patchSchema(apiVersion, kind.kind));
+  if (problems.length > 0) {
+    const errors = problems.length === 1 ? problems[0] : `errors:\n  ${problems.join('\n  ')}`;
+    throw new StatusError(500, '', `failed to create typed patch object (${what}): ${errors}`);
+  }
+  const wrong = services.schema.typeError(apiVersion, kind.kind, object);
+  if (wrong !== null) {
+    throw new StatusError(
+      500,
+      '',
+      `failed to convert new object (${what}) to proper version: unable to convert unstructured object to ${type}: ${wrong}`,
+    );
+  }
+  for (const problem of services.schema.prune(apiVersion, kind.kind, object, body.json)) {
+    if (mode === 'Strict') throw badRequest(`${handledAs(kind)}: strict decoding error: ${problem}`);
+    if (mode === 'Warn') warn(context, problem);
+  }
 }
-
-const UNKNOWN_FIELD = /^unknown field "(.*)"$/;
 
 const handledAs = ({ kind, version }: WrittenKind) =>
   `${kind} in version ${JSON.stringify(version)} cannot be handled as a ${kind}`;

@@ -3,6 +3,7 @@ import { CelError } from '../../cel/cel-error.ts';
 import { ObjectValue, PartValue, PatchValue, typeMismatch } from '../../cel/object-literals.ts';
 import type { RequestPrograms } from '../../cel/request-program.ts';
 import { fromCel } from '../../cel/request-values.ts';
+import { appliedProblems } from '../../applied-types.ts';
 import { listMerge } from '../../field-set.ts';
 import { applyJsonPatch, PatchTestError } from '../../json-patch.ts';
 import { type ApiObject, at, isObject, type Json, type JsonObject, textAt } from '../../object.ts';
@@ -64,8 +65,8 @@ function applied(schema: SchemaService, object: ApiObject, value: unknown): ApiO
   const { apiVersion, kind } = object;
   const configuration = { ...(fromCel(value) as JsonObject), apiVersion, kind };
   const fields = schema.patchSchema(apiVersion, kind);
-  const unknown = undeclared(configuration, fields, '');
-  const wrongType = unknown ?? schema.typeError(apiVersion, kind, configuration);
+  const [problem = null] = appliedProblems(configuration, fields);
+  const wrongType = problem ?? schema.typeError(apiVersion, kind, configuration);
   if (wrongType) {
     throw new MutationError(
       `error applying patch: failed to convert patch object to typed object: ${wrongType}`,
@@ -78,25 +79,6 @@ function applied(schema: SchemaService, object: ApiObject, value: unknown): ApiO
     );
   }
   return mergeApplied(object as JsonObject, configuration, fields) as ApiObject;
-}
-
-function undeclared(value: Json, schema: FieldSchema | null, path: string): string | null {
-  if (!schema) return null;
-  if (Array.isArray(value)) {
-    for (const [i, item] of value.entries()) {
-      const found = undeclared(item, schema.items, `${path}[${i}]`);
-      if (found) return found;
-    }
-    return null;
-  }
-  if (!isObject(value) || schema.kind === 'any') return null;
-  for (const [name, member] of Object.entries(value)) {
-    const field = schema.field(name);
-    if (!field && schema.kind === 'object') return `${path}.${name}: field not declared in schema`;
-    const found = member === undefined ? null : undeclared(member, field, `${path}.${name}`);
-    if (found) return found;
-  }
-  return null;
 }
 
 /**
