@@ -95,6 +95,7 @@ function subset(value: Json, schema: FieldSchema | null, path: FieldPath): Field
   return Object.fromEntries(
     value.filter(isObject).map((item) => {
       const id = keyElement(item, keys);
+      if (schema?.items?.atomic) return [id, {}];
       return [id, { '.': {}, ...fieldSetOf(item, schema?.items ?? null, [...path, id]) }];
     }),
   );

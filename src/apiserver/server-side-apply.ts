@@ -32,6 +32,8 @@ export interface ApplyOptions {
   readonly empty: object;
   /** Status has a separate subresource. */
   readonly hasStatus: boolean;
+  /** Brings a merged object into the form in which it is stored: an applied null is owned, but it is an absent field. */
+  normalise(object: ApiObject): void;
 }
 
 interface FieldConflict {
@@ -83,6 +85,7 @@ export function applyServerSide(
     );
     removeValues(object as JsonObject, stale, schema);
   }
+  options.normalise(object);
   renewLastApplied(object, applied, current, manager);
   const unchanged =
     previous &&

@@ -1,6 +1,6 @@
 import { namespaceFinalizers } from './deletion.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
-import { type ApiObject, isObject, type JsonObject, namesVersion } from './object.ts';
+import { type ApiObject, equal, isObject, type Json, type JsonObject, namesVersion } from './object.ts';
 import { badRequest, conflict, type StatusError, versionMissing } from './status-error.ts';
 
 // Rules of writes that follow from the request and the two states of the object alone.
@@ -42,6 +42,19 @@ export function checkPreconditions(kind: Kind, current: ApiObject, object: ApiOb
     );
   }
   checkName(object, name);
+}
+
+/** Removes owners that an object names twice, and returns upstream's warning about them; null if there are none. */
+export function removeRepeatedOwners({ metadata }: ApiObject): string | null {
+  const owners: unknown = metadata.ownerReferences;
+  if (!Array.isArray(owners)) return null;
+  const firstOf = (owner: Json) => owners.findIndex((other: Json) => equal(other, owner));
+  const kept = owners.filter((owner: Json, index) => firstOf(owner) === index);
+  const repeated = owners.find((owner: Json, index) => firstOf(owner) < index);
+  if (repeated === undefined) return null;
+  metadata.ownerReferences = kept;
+  const uid = isObject(repeated) ? String(repeated['uid'] ?? '') : '';
+  return `.metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: ${uid}`;
 }
 
 /** Throws StatusError 400 if an object does not have the name in the path. */

@@ -262,8 +262,8 @@ func (g *generator) describe(t reflect.Type) {
 				check(json.Unmarshal([]byte(text), &described.Default))
 			}
 		}
-		if marker(comment, "structType") == "atomic" {
-			described.MapType = "atomic"
+		if kind := marker(comment, "structType"); kind != "" {
+			described.MapType = kind
 		}
 		element := f.Type
 		if element.Kind() == reflect.Pointer || element.Kind() == reflect.Slice {

@@ -52,7 +52,7 @@ export function createPatchSchemas(
       mergeKey: field?.patchMergeKey ?? null,
       listType: field?.listType ?? 'atomic',
       listKeys: field?.listMapKeys ?? [],
-      atomic: (field?.atomic ?? false) || (objectType?.atomic ?? false),
+      atomic: field?.atomic ?? objectType?.atomic ?? false,
       default: field?.default as Json | undefined,
     };
     known.set(field ?? type, schema);

@@ -77,8 +77,8 @@ export interface Field {
   readonly patchMergeKey: string | null;
   readonly listType: ListType | null;
   readonly listMapKeys: readonly string[];
-  /** A map or struct that server-side apply replaces as a whole. */
-  readonly atomic: boolean;
+  /** Whether server-side apply replaces this map or struct as a whole; null: as its type says. */
+  readonly atomic: boolean | null;
 }
 
 /** A struct of the API. */
@@ -201,7 +201,7 @@ function readField(key: string, entry: FieldEntry, packageName: string): Field {
     patchMergeKey: entry.pk ?? null,
     listType: entry.lt ?? null,
     listMapKeys: entry.lk ?? [],
-    atomic: entry.mt === 'atomic',
+    atomic: entry.mt === undefined ? null : entry.mt === 'atomic',
   };
 }
 

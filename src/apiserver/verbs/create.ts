@@ -2,7 +2,7 @@ import { readBody } from '../requests/body.ts';
 import { warn } from '../requests/request-context.ts';
 import type { ResourceHandler } from '../routes/resource.ts';
 import { badRequest } from '../status-error.ts';
-import { checkBody } from '../write-rules.ts';
+import { checkBody, removeRepeatedOwners } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject } from './write.ts';
 import { checkFields, readRequestOptions, storeOptions } from './write-options.ts';
@@ -18,6 +18,8 @@ export const create: ResourceHandler = async (context, services) => {
   const body = await readBody(context, services.schema);
   checkFields(services, kind, body, context, options.fieldValidation);
   const object = checkBody(kind, namespace, body.object);
+  const repeated = removeRepeatedOwners(object);
+  if (repeated !== null) warn(context, repeated);
   const store = storeOptions(services, kind, context, options);
   const stored = await createObject(services, context, object, options, store);
   const notice = typeof kind.notice === 'function' ? kind.notice(stored.object) : kind.notice;

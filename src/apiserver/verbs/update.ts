@@ -1,9 +1,9 @@
 import { storageKind } from '../conversion.ts';
 import { readBody } from '../requests/body.ts';
+import { warn } from '../requests/request-context.ts';
 import type { Part } from '../resource-store.ts';
 import type { ResourceHandler } from '../routes/resource.ts';
-import { badRequest } from '../status-error.ts';
-import { checkBody } from '../write-rules.ts';
+import { checkBody, checkName, removeRepeatedOwners } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject, updateObject } from './write.ts';
 import { checkFields, readRequestOptions, storeOptions } from './write-options.ts';
@@ -19,16 +19,9 @@ export function updatePart(part: Part): ResourceHandler {
     const object = checkBody(kind, namespace, body.object);
     const store = storeOptions(services, kind, context, options, part);
     const { uid } = object.metadata;
-    if (!object.metadata.name) {
-      throw badRequest(
-        `the name of the object (${name} based on URL) was undeterminable: name must be provided`,
-      );
-    }
-    if (object.metadata.name !== name) {
-      throw badRequest(
-        `the name of the object (${object.metadata.name}) does not match the name on the URL (${name})`,
-      );
-    }
+    checkName(object, name);
+    const repeated = removeRepeatedOwners(object);
+    if (repeated !== null) warn(context, repeated);
     const exists = services.store.get(storageKind(kind).collection, `${namespace}/${name}`) !== undefined;
     if (!exists && part === 'main' && kind.createOnUpdate && !uid) {
       object.metadata.name = name;

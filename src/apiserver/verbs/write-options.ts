@@ -203,7 +203,9 @@ export function checkAppliedFields(
       `failed to convert new object (${what}) to proper version: unable to convert unstructured object to ${type}: ${wrong}`,
     );
   }
-  for (const problem of services.schema.prune(apiVersion, kind.kind, object, body.json)) {
+  if (mode === 'Ignore' || body.json === null) return;
+  // The applied object keeps its nulls: they are owned.
+  for (const problem of services.schema.prune(apiVersion, kind.kind, structuredClone(object), body.json)) {
     if (mode === 'Strict') throw badRequest(`${handledAs(kind)}: strict decoding error: ${problem}`);
     if (mode === 'Warn') warn(context, problem);
   }
