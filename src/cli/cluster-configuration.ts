@@ -5,8 +5,8 @@ import { isUrl } from '../cluster/manifests.ts';
 import { FairleadError, fileProblem } from '../lib/errors.ts';
 import { type OptionTable, suggestion } from './options.ts';
 
-const API_VERSION = 'fairlead.dev/v1alpha1';
-const KIND = 'Cluster';
+export const API_VERSION = 'fairlead.dev/v1alpha1';
+export const KIND = 'Cluster';
 
 /**
  * Reads a cluster's configuration file and returns its fields as words of a command line, which are checked
@@ -24,7 +24,7 @@ export function configurationWords(
   const { apiVersion, kind, manifests, ...rest } = document;
   if (apiVersion !== API_VERSION || kind !== KIND)
     throw refusal(file, `must begin with apiVersion: ${API_VERSION} and kind: ${KIND}`);
-  const optionOf = new Map(fields.map((name) => [camelCase(name), name]));
+  const optionOf = new Map(fields.map((name) => [fieldName(name), name]));
   const words = Object.entries(rest).flatMap(([field, value]) => {
     const name = optionOf.get(field);
     const option = name === undefined ? undefined : options[name];
@@ -75,4 +75,6 @@ function refusal(file: string, problem: string): FairleadError {
   });
 }
 
-const camelCase = (name: string) => name.replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());
+/** Returns the field of an option: "ip-family" is ipFamily. */
+export const fieldName = (name: string) =>
+  name.replace(/-([a-z])/g, (_, letter: string) => letter.toUpperCase());

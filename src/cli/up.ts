@@ -54,7 +54,7 @@ import { version } from './version.ts';
 
 const POLL_MS = 500;
 
-const OPTIONS = {
+export const OPTIONS = {
   file: texts('FILE', 'a manifest to apply, as a file, a folder of files or a URL; "-" is standard input', {
     short: 'f',
     main: true,
@@ -117,7 +117,7 @@ const OPTIONS = {
 } as const satisfies OptionTable;
 
 /** The options that a configuration file may set: properties of the cluster, not of the command. */
-const CONFIGURABLE = [
+export const CONFIGURABLE: readonly string[] = [
   ...['name', 'nodes', 'mode', 'ip-family', 'overlay', 'pod-cidr', 'service-cidr', 'max-pods'],
   ...['masquerade-all', 'no-local-detection', 'lb-pool', 'host-access', 'egress', 'authorization'],
   'control-plane',
@@ -125,7 +125,7 @@ const CONFIGURABLE = [
 ];
 
 /** Options whose value may be an object in a configuration file, and then is JSON. */
-const STRUCTURED = ['lb-pool'];
+export const STRUCTURED: readonly string[] = ['lb-pool'];
 
 export const command = defineCommand({
   name: 'up',

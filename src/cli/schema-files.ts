@@ -1,0 +1,11 @@
+import { agentConfigurationSchema } from '../agent/configuration-schema.ts';
+import { schemaText } from '../lib/json-schema.ts';
+import { clusterConfigurationSchema } from './cluster-configuration-schema.ts';
+
+/** Returns the files of docs/schema/: name → text. */
+export function schemaFiles(): ReadonlyMap<string, string> {
+  return new Map([
+    ['agent-configuration.json', schemaText(agentConfigurationSchema())],
+    ['cluster.json', schemaText(clusterConfigurationSchema())],
+  ]);
+}

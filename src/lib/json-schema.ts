@@ -1,0 +1,28 @@
+/** A JSON Schema (draft 2020-12), as far as this program writes any. */
+export interface JsonSchema {
+  readonly $schema?: string;
+  readonly $id?: string;
+  readonly $ref?: string;
+  readonly $defs?: Readonly<Record<string, JsonSchema>>;
+  readonly title?: string;
+  readonly description?: string;
+  readonly type?: string | readonly string[];
+  readonly format?: string;
+  readonly const?: unknown;
+  readonly enum?: readonly unknown[];
+  readonly default?: unknown;
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly minLength?: number;
+  readonly pattern?: string;
+  readonly items?: JsonSchema;
+  readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly required?: readonly string[];
+  readonly additionalProperties?: JsonSchema | boolean;
+  readonly anyOf?: readonly JsonSchema[];
+}
+
+export const DRAFT = 'https://json-schema.org/draft/2020-12/schema';
+
+/** Renders a schema as the text of a file. */
+export const schemaText = (schema: object): string => `${JSON.stringify(schema, null, 2)}\n`;
