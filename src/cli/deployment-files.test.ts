@@ -1,14 +1,16 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
 import { describe, test } from 'node:test';
+import { Ajv } from 'ajv';
 import { parse, parseAllDocuments } from 'yaml';
 import { readConfiguration } from '../agent/configuration.ts';
 import { commandAccessObjects } from './command-access-objects.ts';
 import { deploymentFiles } from './deployment-files.ts';
 import { installationObjects } from './installation-objects.ts';
-import { INSTALLATIONS, type Installation } from './installation-shared.ts';
+import { INSTALLATIONS, type Installation, type InstallationOptions } from './installation-shared.ts';
 import { version } from './version.ts';
 
 const deploy = join(import.meta.dirname, '..', '..', 'deploy');
@@ -25,7 +27,11 @@ interface Rule {
 
 interface Role {
   readonly kind: string;
-  readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace?: string;
+    readonly labels?: Readonly<Record<string, string>>;
+  };
   readonly rules?: readonly Rule[];
   readonly roleRef?: { readonly name: string };
   readonly data?: Record<string, string>;
@@ -43,6 +49,22 @@ const INSTALLATION = {
   clusterDomain: 'cluster.local',
   uplink: 'eth0',
 } as const;
+
+/** Mistakes in the values of the chart, as fields of its values file. */
+const WRONG_VALUES: readonly (readonly [what: string, values: Readonly<Record<string, unknown>>])[] = [
+  ['an unknown part', { parts: 'proxy_dns' }],
+  ['an unknown mode', { mode: 'nftable' }],
+  ['an API server without https', { apiServer: 'http://192.0.2.1:6443' }],
+  ['an API server without a scheme', { apiServer: '192.0.2.1:6443' }],
+  ['a misspelt value', { apiserver: 'https://192.0.2.1:6443' }],
+  ['a misspelt value of a workload', { agent: { toleration: [] } }],
+  ['a toleration with a wrong effect', { agent: { tolerations: [{ key: 'a', effect: 'NoSchedul' }] } }],
+  ['a misspelt field of a toleration', { dns: { tolerations: [{ keey: 'a' }] } }],
+  ['a text for a number', { dnsReplicas: 'two' }],
+  ['the label of the selector', { agent: { podLabels: { 'app.kubernetes.io/name': 'other' } } }],
+  ['an annotation of our own', { agent: { podAnnotations: { 'fairlead.dev/commands-port': '1' } } }],
+  ['a pull secret without a name', { imagePullSecrets: ['registry'] }],
+];
 
 const objects = (parts: Installation, pool: readonly string[] = []) =>
   installationObjects({ ...INSTALLATION, parts, pool }) as unknown as Role[];
@@ -168,27 +190,29 @@ test('with a pool only the address controller may write Services; nodes get Leas
   );
 });
 
-test('each placeholder of the chart has a value, and each template is YAML', () => {
+describe('values.schema.json', () => {
   const files = deploymentFiles();
-  const values = parse(files.get('helm/fairlead/values.yaml') ?? '') as Record<string, string>;
-  for (const parts of INSTALLATIONS) {
-    const template = files.get(`helm/fairlead/templates/${parts}.yaml`) ?? '';
-    const used = [...template.matchAll(/\.Values\.([A-Za-z]+)/g)].map(([, name = '']) => name);
-    assert.deepEqual(
-      used.filter((name) => !(name in values)),
-      [],
-    );
-    const branch = /\{\{- else \}\}\n([\s\S]*?)\{\{- end \}\}/.exec(template)?.[1] ?? '';
-    const documents = parseAllDocuments(
-      branch
-        .replace(/\{\{ *required "[^"]*" [^}]*\}\}/g, 'https://x:1')
-        .replace('{{ int .Values.dnsReplicas }}', '2'),
+  const values = parse(files.get('helm/fairlead/values.yaml') ?? '') as Record<string, object>;
+  const isValues = new Ajv({ allowUnionTypes: true }).compile(
+    JSON.parse(files.get('helm/fairlead/values.schema.json') ?? '') as object,
+  );
+
+  test('the default values are valid, and each placeholder of the templates has a value', () => {
+    assert.equal(isValues(values), true, JSON.stringify(isValues.errors));
+    const templates = [...files].filter(([path]) => path.startsWith('helm/fairlead/templates/'));
+    const used = templates.flatMap(([, text]) =>
+      [...text.matchAll(/\.Values((?:\.[A-Za-z]+)+)/g)].map(([, path = '']) => path.slice(1).split('.')),
     );
     assert.deepEqual(
-      documents.flatMap((document) => document.errors),
+      used.filter(
+        (path) =>
+          path.reduce<unknown>((one, name) => (one as Record<string, unknown>)?.[name], values) === undefined,
+      ),
       [],
     );
-    assert.equal(documents.length, objects(parts).length);
+  });
+  for (const [what, changed] of WRONG_VALUES) {
+    test(`${what} is refused`, () => assert.equal(isValues({ ...values, ...changed }), false));
   }
 });
 
@@ -221,11 +245,13 @@ describe('kubectl kustomize', {
 describe('helm', { skip: helm === '' ? 'HELM does not name the program' : false }, () => {
   const chart = join(deploy, 'helm', 'fairlead');
   // The API server and all values that `objects` has.
-  const values = [
+  const VALUES = [
     'apiServer=https://192.0.2.1:6443',
     'apiServers={https://192.0.2.2:6443}',
     'image=fairlead:1',
-  ].flatMap((one) => ['--set', one]);
+  ];
+  const set = (...pairs: readonly string[]) => pairs.flatMap((one) => ['--set', one]);
+  const values = set(...VALUES);
 
   test('lint finds nothing', () => {
     assert.match(
@@ -234,22 +260,157 @@ describe('helm', { skip: helm === '' ? 'HELM does not name the program' : false 
     );
   });
 
+  const template = (...flags: readonly string[]): Role[] => {
+    const out = execFileSync(
+      helm,
+      ['template', 'fairlead', chart, '--namespace', 'kube-system', '--kube-version', '1.36.0', ...flags],
+      { stdio: ['ignore', 'pipe', 'pipe'] },
+    ).toString();
+    return parseAllDocuments(out)
+      .map((document) => document.toJS() as Role | null)
+      .filter((one) => one !== null);
+  };
+  const POOLS = ['192.0.2.10-192.0.2.20', '192.0.2.32/28'];
+
   for (const parts of INSTALLATIONS) {
-    test(`${parts}: the chart has the objects of fairlead manifests`, () => {
-      const flags = ['--namespace', 'kube-system', '--kube-version', '1.36.0', '--set', `parts=${parts}`];
-      const out = execFileSync(helm, ['template', 'fairlead', chart, ...flags, ...values]).toString();
-      const rendered = parseAllDocuments(out).map((document) => document.toJS() as Role);
-      const expected = installationObjects({ ...INSTALLATION, parts, clusterCidr: '', pool: [] });
-      assert.deepEqual(byName(rendered), byName(expected as unknown as Role[]));
+    const rows: readonly (readonly [
+      what: string,
+      flags: readonly string[],
+      options: Partial<InstallationOptions>,
+    ])[] = [
+      ['default values', [], {}],
+      ['a pool', set(`pool={${POOLS.join(',')}}`), { pool: POOLS }],
+      ['a pool as a text', set(`pool=${POOLS[0]}`), { pool: POOLS.slice(0, 1) }],
+      ['networks of pods', set('clusterCIDRs={10.244.0.0/16}'), { clusterCidr: '10.244.0.0/16' }],
+      ['no pods for DNS', set('dnsReplicas=0'), { dnsReplicas: 0 }],
+      [
+        'a mode, a domain, a DNS address and an uplink',
+        set('mode=ebpf', 'clusterDomain=corp.example', 'dnsAddress=10.0.0.10', 'uplink=ens3'),
+        { mode: 'ebpf', clusterDomain: 'corp.example', dnsAddress: '10.0.0.10', uplink: 'ens3' },
+      ],
+    ];
+    for (const [what, flags, options] of rows) {
+      test(`${parts}, ${what}: the chart has the objects of fairlead manifests`, () => {
+        const rendered = template(...set(`parts=${parts}`), ...values, ...flags);
+        const expected = installationObjects({
+          ...INSTALLATION,
+          clusterCidr: '',
+          pool: [],
+          ...options,
+          parts,
+        });
+        assert.deepEqual(byName(rendered), byName(expected as unknown as Role[]));
+      });
+    }
+  }
+
+  test('commands=true adds the objects of manifests --for commands', () => {
+    const without = template(...values).length;
+    const all = template(...values, ...set('commands=true'));
+    const expected = commandAccessObjects('kube-system') as unknown as Role[];
+    assert.equal(all.length, without + expected.length);
+    const names = expected.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
+    assert.deepEqual(
+      byName(all.filter(({ kind, metadata }) => names.includes(`${kind}/${metadata.name}`))),
+      byName(expected),
+    );
+  });
+
+  test('the usual values reach the workloads, and labels and annotations every object', () => {
+    const all = template(
+      ...values,
+      ...set('parts=policy', `pool=${POOLS[0]}`, 'labels.team=net', 'annotations.note=a', 'commands=true'),
+      ...set('imagePullPolicy=Always', 'imagePullSecrets[0].name=registry'),
+      ...set('agent.tolerations=null', 'agent.podLabels.tier=node', 'agent.podAnnotations.scrape=yes'),
+      ...set('agent.updateStrategy.type=OnDelete', 'agent.updateStrategy.rollingUpdate=null'),
+      ...set(
+        'addresses.nodeSelector.zone=a',
+        'addresses.priorityClassName=low',
+        'addresses.resources.limits.cpu=1',
+      ),
+    );
+    for (const { kind, metadata } of all as (Role & { metadata: { annotations?: object } })[]) {
+      assert.equal(metadata.labels?.['team'], 'net', `${kind}/${metadata.name}`);
+      assert.deepEqual(metadata.annotations, { note: 'a' }, `${kind}/${metadata.name}`);
+    }
+    const specOf = (kind: string, name: string) =>
+      (all as unknown as Workload[]).find((one) => one.kind === kind && one.metadata.name === name)?.spec;
+    const agent = specOf('DaemonSet', 'fairlead');
+    assert.deepEqual(agent?.updateStrategy, { type: 'OnDelete' });
+    assert.deepEqual(agent?.template.metadata, {
+      labels: { 'app.kubernetes.io/name': 'fairlead', tier: 'node' },
+      annotations: { scrape: 'yes' },
+    });
+    assert.equal(agent?.template.spec['tolerations'], undefined);
+    for (const one of [agent, specOf('Deployment', 'fairlead-addresses')]) {
+      assert.deepEqual(one?.template.spec['imagePullSecrets'], [{ name: 'registry' }]);
+      assert.equal(one?.template.spec.containers[0]?.imagePullPolicy, 'Always');
+    }
+    const addresses = specOf('Deployment', 'fairlead-addresses')?.template.spec;
+    assert.deepEqual(addresses?.['nodeSelector'], { zone: 'a' });
+    assert.equal(addresses?.['priorityClassName'], 'low');
+    assert.deepEqual(addresses?.containers[0]?.resources, {
+      requests: { cpu: '10m', memory: '100Mi' },
+      limits: { cpu: 1 },
+    });
+  });
+
+  test('a value with quotes stays one value', () => {
+    const file = join(mkdtempSync(join(tmpdir(), 'flt-chart-')), 'values.yaml');
+    try {
+      writeFileSync(file, JSON.stringify({ agent: { podLabels: { a: 'b"\nc: d' } }, image: 'a"b:1' }));
+      const all = template(...values, '--values', file, ...set('parts=proxy')) as unknown as Workload[];
+      const pod = all.find(({ kind }) => kind === 'DaemonSet')?.spec.template;
+      assert.equal(pod?.metadata.labels?.['a'], 'b"\nc: d');
+    } finally {
+      rmSync(dirname(file), { recursive: true });
+    }
+  });
+
+  for (const [what, changed] of WRONG_VALUES) {
+    test(`${what} is refused`, () => {
+      const flags = Object.entries(changed).flatMap(([name, value]) => [
+        '--set-json',
+        `${name}=${JSON.stringify(value)}`,
+      ]);
+      const others = VALUES.filter((one) => !((one.split('=')[0] ?? '') in changed));
+      assert.throws(
+        () => template(...set(...others), ...flags),
+        /values don't meet the specifications of the schema/,
+      );
     });
   }
+  test('without an API server, and with an unknown part where the schema is skipped, nothing is rendered', () => {
+    assert.throws(() => template(), /apiServer: https:\/\/HOST:PORT of the API server/);
+    assert.throws(
+      () => template(...values, ...set('parts=foo'), '--skip-schema-validation'),
+      /parts: must be one of proxy, proxy-dns, all, policy, not "foo"/,
+    );
+  });
 });
+
+interface Workload {
+  readonly kind: string;
+  readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly updateStrategy?: object;
+    readonly template: {
+      readonly metadata: { readonly labels?: Readonly<Record<string, string>> };
+      readonly spec: Readonly<Record<string, unknown>> & {
+        readonly containers: readonly { readonly imagePullPolicy?: string; readonly resources?: object }[];
+      };
+    };
+  };
+}
 
 /** Sorts objects, and reads the configuration, in which the chart quotes values. */
 const byName = (all: readonly Role[]) =>
   all
     .map((one) => ({ ...one, ...(one.data ? { data: mapValues(one.data, parse) } : {}) }))
-    .toSorted((a, b) => `${a.kind}/${a.metadata.name}`.localeCompare(`${b.kind}/${b.metadata.name}`));
+    .toSorted((a, b) => identity(a).localeCompare(identity(b)));
+
+const identity = ({ kind, metadata }: Pick<Role, 'kind' | 'metadata'>) =>
+  `${kind}/${metadata.name}/${metadata.namespace ?? ''}`;
 
 const mapValues = (map: Readonly<Record<string, string>>, read: (text: string) => unknown) =>
   Object.fromEntries(Object.entries(map).map(([key, value]) => [key, read(value)]));

@@ -127,7 +127,7 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
 const healthzPort = (parts: Installation) => (parts === 'policy' ? 10266 : 10256);
 
 /** For the administrator who edits the configuration. */
-const BOOTSTRAP_NOTE = `# server: an address that nodes reach before an agent has programmed Services, not that of the Service kubernetes.
+export const BOOTSTRAP_NOTE = `# server: an address that nodes reach before an agent has programmed Services, not that of the Service kubernetes.
 # After its first start on a node, the agent also knows the API servers' own addresses (docs/install.md).
 `;
 
@@ -209,7 +209,7 @@ function daemonSet(options: InstallationOptions): KubeObject {
               image: options.image,
               args: ['agent', '--config', CONFIGURATION_PATH],
               env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
-              resources: { requests: options.requests ?? AGENT_REQUESTS },
+              resources: { requests: AGENT_REQUESTS },
               // The agent writes rules and sysctls of the node's network, like kube-proxy.
               securityContext: { privileged: true, readOnlyRootFilesystem: true },
               ...probes(port, '127.0.0.1'),

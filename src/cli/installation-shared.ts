@@ -4,7 +4,7 @@
 export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all', 'policy'] as const;
 export type Installation = (typeof INSTALLATIONS)[number];
 
-/** Strings may be placeholders of a template language, such as "{{ .Values.image }}". */
+/** Strings may be placeholders of a template language, such as "{{ .Values.image }}" (chart-files.ts). */
 export interface InstallationOptions {
   readonly parts: Installation;
   readonly namespace: string;
@@ -28,17 +28,10 @@ export interface InstallationOptions {
   readonly uplink: string;
   /** Ranges of load-balancer addresses; empty: another program assigns and announces addresses. */
   readonly pool: readonly string[];
-  /** What the scheduler reserves for an agent; absent: AGENT_REQUESTS. */
-  readonly requests?: ResourceRequests;
 }
 
-export interface ResourceRequests {
-  readonly cpu: string;
-  readonly memory: string;
-}
-
-/** Enough for a cluster of some thousand endpoints. */
-export const AGENT_REQUESTS: ResourceRequests = { cpu: '50m', memory: '150Mi' };
+/** What the scheduler reserves for an agent: enough for a cluster of some thousand endpoints. */
+export const AGENT_REQUESTS = { cpu: '50m', memory: '150Mi' };
 
 export type KubeObject = Record<string, unknown>;
 

@@ -1,4 +1,4 @@
-/** A JSON Schema (draft 2020-12), as far as this program writes any. */
+/** A JSON Schema, as far as this program writes any. */
 export interface JsonSchema {
   readonly $schema?: string;
   readonly $id?: string;
@@ -17,6 +17,8 @@ export interface JsonSchema {
   readonly pattern?: string;
   readonly items?: JsonSchema;
   readonly properties?: Readonly<Record<string, JsonSchema>>;
+  readonly propertyNames?: JsonSchema;
+  readonly not?: JsonSchema;
   readonly required?: readonly string[];
   readonly additionalProperties?: JsonSchema | boolean;
   readonly anyOf?: readonly JsonSchema[];

@@ -1,0 +1,347 @@
+import { parse, stringify } from 'yaml';
+import type { JsonSchema } from '../lib/json-schema.ts';
+import { schemaText } from '../lib/json-schema.ts';
+import {
+  asText,
+  type Expression,
+  expression,
+  templateLines,
+  type Variant,
+  withFurther,
+} from './chart-template.ts';
+import {
+  ANNOTATIONS,
+  type ChartValue,
+  chartValues,
+  LABELS,
+  POD_VALUES,
+  UPDATE_STRATEGY,
+  WORKLOAD_VALUES,
+  type WorkloadValue,
+} from './chart-values.ts';
+import { commandAccessObjects } from './command-access-objects.ts';
+import { DNS_REPLICAS } from './dns-objects.ts';
+import { BOOTSTRAP_NOTE, installationObjects } from './installation-objects.ts';
+import {
+  CONFIGURATION_FILE,
+  INSTALLATIONS,
+  type Installation,
+  type KubeObject,
+} from './installation-shared.ts';
+import { version } from './version.ts';
+
+/** The workloads of the chart: the group of their values, and what they are. */
+const WORKLOADS: readonly {
+  readonly group: string;
+  readonly kind: string;
+  readonly name: string;
+  readonly meaning: string;
+  readonly values: readonly WorkloadValue[];
+}[] = [
+  {
+    group: 'agent',
+    kind: 'DaemonSet',
+    name: 'fairlead',
+    meaning: 'the agents, one on each node',
+    values: [...WORKLOAD_VALUES, UPDATE_STRATEGY],
+  },
+  {
+    group: 'dns',
+    kind: 'Deployment',
+    name: 'fairlead-dns',
+    meaning: 'the pods of dnsReplicas',
+    values: WORKLOAD_VALUES,
+  },
+  {
+    group: 'addresses',
+    kind: 'Deployment',
+    name: 'fairlead-addresses',
+    meaning: 'the pod that assigns addresses of the pool',
+    values: WORKLOAD_VALUES,
+  },
+];
+
+/** The dimensions in which installations differ in their objects, and the conditions on the chart's values. */
+const CONDITIONS = {
+  parts: (values: readonly string[]) =>
+    values.length === 1
+      ? `eq .Values.parts "${values[0]}"`
+      : `has .Values.parts (list ${values.map((one) => `"${one}"`).join(' ')})`,
+  pool: isSet('.Values.pool'),
+  clusterCidr: isSet('.Values.clusterCIDRs'),
+  dnsReplicas: isSet('(int .Values.dnsReplicas)'),
+};
+
+function isSet(text: string) {
+  return ([value]: readonly string[]) => (value === 'set' ? text : `not ${text}`);
+}
+
+const VARIANTS: readonly (Variant & { readonly parts: Installation })[] = INSTALLATIONS.flatMap((parts) =>
+  ['set', ''].flatMap((pool) =>
+    ['set', ''].flatMap((clusterCidr) =>
+      ['set', ''].map((dnsReplicas) => ({ parts, pool, clusterCidr, dnsReplicas })),
+    ),
+  ),
+);
+
+const NAMESPACE = '{{ .Release.Namespace }}';
+
+/** Returns the files of the Helm chart: path → text. */
+export function chartFiles(): ReadonlyMap<string, string> {
+  const byName = Map.groupBy(variantObjects(), ({ object }) => String(metadataOf(object)['name']));
+  const commands = commandAccessObjects(NAMESPACE).map((object) => withUserMetadata(object));
+  return new Map([
+    ['Chart.yaml', chartText()],
+    ['values.yaml', valuesText()],
+    ['values.schema.json', schemaText(valuesSchema())],
+    ['templates/_validate.tpl', VALIDATION],
+    ['templates/NOTES.txt', NOTES],
+    ...[...byName].map(([name, objects]): [string, string] => [
+      `templates/${name}.yaml`,
+      `{{- include "fairlead.validate" . }}\n${objectsTemplate(objects)}`,
+    ]),
+    [
+      'templates/commands.yaml',
+      `{{- if .Values.commands }}\n${commands
+        .map((object) => `---\n${templateLines([[{}, object]], [{}], {}).join('\n')}\n`)
+        .join('')}{{- end }}\n`,
+    ],
+  ]);
+}
+
+interface VariantObject {
+  readonly variant: Variant;
+  readonly object: KubeObject;
+}
+
+function objectsTemplate(objects: readonly VariantObject[]): string {
+  const identity = ({ object }: VariantObject) => {
+    const { namespace = '', name } = metadataOf(object);
+    return `${object['kind']}/${namespace}/${name}`;
+  };
+  return [...Map.groupBy(objects, identity).values()]
+    .map((same) => {
+      const lines = templateLines(
+        same.map(({ variant, object }) => [variant, object] as const),
+        VARIANTS,
+        CONDITIONS,
+      );
+      const [first = ''] = lines;
+      // The separator belongs to the object.
+      const text = first.startsWith('{{- if') ? [first, '---', ...lines.slice(1)] : ['---', ...lines];
+      return `${text.join('\n')}\n`;
+    })
+    .join('');
+}
+
+/** Returns the objects of all variants, with expressions in place of values. */
+function variantObjects(): VariantObject[] {
+  return VARIANTS.flatMap((variant) =>
+    installationObjects({
+      parts: variant.parts,
+      namespace: NAMESPACE,
+      image: '{{ .Values.image }}',
+      mode: '{{ .Values.mode }}',
+      server: '{{ required "apiServer: https://HOST:PORT of the API server" .Values.apiServer }}',
+      servers: ['API-SERVERS'],
+      clusterCidr: variant['clusterCidr'] === 'set' ? 'CLUSTER-CIDRS' : '',
+      dnsAddress: '{{ .Values.dnsAddress }}',
+      dnsReplicas: variant['dnsReplicas'] === 'set' ? DNS_REPLICAS : 0,
+      clusterDomain: '{{ .Values.clusterDomain }}',
+      uplink: '{{ .Values.uplink }}',
+      pool: variant['pool'] === 'set' ? ['POOL'] : [],
+    }).map((object) => ({ variant, object: withExpressions(object) })),
+  );
+}
+
+const POOL = '(kindIs "string" .Values.pool | ternary (list .Values.pool) .Values.pool)';
+
+function withExpressions(object: KubeObject): KubeObject {
+  const changed = withUserMetadata(object);
+  if (object['kind'] === 'ConfigMap') return withConfiguration(changed);
+  const workload = WORKLOADS.find(
+    ({ kind, name }) => object['kind'] === kind && metadataOf(object)['name'] === name,
+  );
+  if (!workload) return changed;
+  const { group, values } = workload;
+  const replaced = [
+    ...POD_VALUES.map((value) => [value, `.Values.${value.name}`] as const),
+    ...values.map((value) => [value, `.Values.${group}.${value.name}`] as const),
+  ].reduce((all, [{ field, form }, text]) => replace(all, field, () => expression(text, form)), changed);
+  const further = (kind: 'Labels' | 'Annotations') => (present: unknown) =>
+    withFurther((present ?? {}) as object, `.Values.${group}.pod${kind}`);
+  const withPods = replace(
+    replace(replaced, ['spec', 'template', 'metadata', 'labels'], further('Labels')),
+    ['spec', 'template', 'metadata', 'annotations'],
+    further('Annotations'),
+  );
+  return group === 'dns'
+    ? replace(withPods, ['spec', 'replicas'], () => expression('.Values.dnsReplicas', 'number'))
+    : withPods;
+}
+
+/** The configuration is a text in the ConfigMap; as a map, its fields can have conditions. */
+function withConfiguration(object: KubeObject): KubeObject {
+  const data = object['data'] as Record<string, string>;
+  const configuration = parse(data[CONFIGURATION_FILE] ?? '') as KubeObject;
+  const json =
+    (text: string): (() => Expression) =>
+    () =>
+      expression(text, 'json');
+  const fields: readonly (readonly [path: readonly string[], value: () => Expression])[] = [
+    [['servers'], json('.Values.apiServers')],
+    [['proxy', 'clusterCIDRs'], json('.Values.clusterCIDRs')],
+    [['loadBalancer', 'pools', 'default'], json(POOL)],
+  ];
+  const replaced = fields.reduce(
+    (all, [path, value]) => (has(all, path) ? replace(all, path, value) : all),
+    configuration,
+  );
+  return { ...object, data: { [CONFIGURATION_FILE]: asText(replaced, BOOTSTRAP_NOTE) } };
+}
+
+/** Further labels and annotations of every object. */
+const withUserMetadata = (object: KubeObject): KubeObject => ({
+  ...object,
+  metadata: {
+    ...metadataOf(object),
+    labels: withFurther(metadataOf(object)['labels'] as object, '.Values.labels'),
+    annotations: withFurther({}, '.Values.annotations'),
+  },
+});
+
+const metadataOf = (object: KubeObject) => object['metadata'] as KubeObject;
+
+function at(value: unknown, path: readonly string[]): unknown {
+  return path.reduce<unknown>((one, name) => (one as Record<string, unknown> | undefined)?.[name], value);
+}
+const has = (value: unknown, path: readonly string[]): boolean => at(value, path) !== undefined;
+
+/** Returns a copy with the value at a path replaced; a last field that is absent is added. */
+function replace<T extends object>(
+  value: T,
+  [name = '', ...rest]: readonly string[],
+  by: (present: unknown) => unknown,
+): T {
+  const present = (value as Record<string, unknown>)[name];
+  const next = rest.length === 0 ? by(present) : replace(present as object, rest, by);
+  if (Array.isArray(value)) return value.map((one, i) => (String(i) === name ? next : one)) as unknown as T;
+  return { ...value, [name]: next };
+}
+
+/** All values with their defaults: those of workloads are what `fairlead manifests` prints. */
+function allValues(): readonly ChartValue[] {
+  const image = `fairlead:${version}`;
+  const objects = installationObjects({
+    parts: 'proxy-dns',
+    namespace: 'kube-system',
+    image,
+    mode: 'nftables',
+    server: '',
+    servers: [],
+    clusterCidr: '',
+    dnsAddress: '',
+    dnsReplicas: DNS_REPLICAS,
+    clusterDomain: '',
+    uplink: '',
+    pool: ['192.0.2.0/24'],
+  });
+  const empty = ({ form, schema }: WorkloadValue) =>
+    form === 'text' ? '' : schema.type === 'array' ? [] : {};
+  return [
+    ...chartValues({ image, dnsReplicas: DNS_REPLICAS }),
+    ...POD_VALUES.map((value) => ({ ...value, path: value.name, fallback: empty(value) })),
+    ...WORKLOADS.flatMap(({ group, kind, name, values }): ChartValue[] => {
+      const object = objects.find((one) => one['kind'] === kind && metadataOf(one)['name'] === name);
+      return [
+        ...values.map((value) => ({
+          ...value,
+          path: `${group}.${value.name}`,
+          fallback: at(object, value.field) ?? empty(value),
+        })),
+        { path: `${group}.podLabels`, fallback: {}, meaning: 'further labels of the pods', schema: LABELS },
+        {
+          path: `${group}.podAnnotations`,
+          fallback: {},
+          meaning: 'further annotations of the pods',
+          schema: ANNOTATIONS,
+        },
+      ];
+    }),
+  ];
+}
+
+function valuesText(): string {
+  const values = allValues();
+  const entry = (name: string, { fallback, meaning }: ChartValue) =>
+    `# ${meaning}\n${stringify({ [name]: fallback }, { aliasDuplicateObjects: false })}`;
+  const groups = WORKLOADS.map(({ group, meaning }) => {
+    const fields = values
+      .filter(({ path }) => path.startsWith(`${group}.`))
+      .map((value) => entry(value.path.slice(group.length + 1), value))
+      .join('');
+    return `# ${meaning}\n${group}:\n${fields.replace(/^(?=.)/gm, '  ')}`;
+  });
+  return [
+    ...values.filter(({ path }) => !path.includes('.')).map((value) => entry(value.path, value)),
+    ...groups,
+  ].join('');
+}
+
+/** Helm 3 reads draft 7. */
+function valuesSchema(): JsonSchema {
+  const values = allValues();
+  const properties = (prefix: string) =>
+    Object.fromEntries(
+      values
+        .filter(({ path }) => path.startsWith(prefix) && !path.slice(prefix.length).includes('.'))
+        .map(({ path, meaning, schema }) => [path.slice(prefix.length), { description: meaning, ...schema }]),
+    );
+  return {
+    $schema: 'http://json-schema.org/draft-07/schema#',
+    title: 'Values of the chart fairlead',
+    type: 'object',
+    properties: {
+      ...properties(''),
+      ...Object.fromEntries(
+        WORKLOADS.map(({ group, meaning }) => [
+          group,
+          {
+            description: meaning,
+            type: 'object',
+            properties: properties(`${group}.`),
+            additionalProperties: false,
+          },
+        ]),
+      ),
+      // Of a chart that has this one as its dependency.
+      global: { type: 'object' },
+    },
+    additionalProperties: false,
+  };
+}
+
+const chartText = () =>
+  stringify({
+    apiVersion: 'v2',
+    name: 'fairlead',
+    description: 'Kubernetes Services, and optionally DNS and the pod network, in place of kube-proxy',
+    type: 'application',
+    version,
+    appVersion: version,
+    kubeVersion: '>=1.29.0-0',
+  });
+
+/** Holds for Helm before 3.0.1 and with --skip-schema-validation, too: an unknown part would render nothing. */
+const VALIDATION = `{{- define "fairlead.validate" -}}
+{{- $parts := list ${INSTALLATIONS.map((one) => `"${one}"`).join(' ')} }}
+{{- if not (has .Values.parts $parts) }}
+{{- fail (printf "parts: must be one of %s, not %q" (join ", " $parts) (toString .Values.parts)) }}
+{{- end }}
+{{- end }}
+`;
+
+const NOTES = `Fairlead {{ .Chart.AppVersion }} ({{ .Values.parts }}) is being started on the nodes:
+
+  kubectl --namespace {{ .Release.Namespace }} rollout status daemonset/fairlead
+`;
