@@ -1,4 +1,5 @@
 import { agentConfigurationSchema } from '../agent/configuration-schema.ts';
+import { commandOpenApi } from '../cluster/command-openapi.ts';
 import { schemaText } from '../lib/json-schema.ts';
 import { clusterConfigurationSchema } from './cluster-configuration-schema.ts';
 
@@ -7,5 +8,6 @@ export function schemaFiles(): ReadonlyMap<string, string> {
   return new Map([
     ['agent-configuration.json', schemaText(agentConfigurationSchema())],
     ['cluster.json', schemaText(clusterConfigurationSchema())],
+    ['commands.openapi.json', schemaText(commandOpenApi())],
   ]);
 }

@@ -28,6 +28,21 @@ import { traceFlow } from './trace-flow.ts';
  */
 export const COMMAND_ROOT = '/fairlead/v1';
 
+/** The operations below COMMAND_ROOT; command-openapi.ts describes each. */
+export const COMMAND_OPERATIONS = [
+  'GET cluster',
+  'POST explain',
+  'POST trace',
+  'GET faults',
+  'POST faults',
+  'DELETE faults',
+  'POST object',
+  'POST modes',
+  'POST mode',
+  'GET nodes/{node}/flows',
+] as const;
+export type CommandOperation = (typeof COMMAND_OPERATIONS)[number];
+
 /** An error as these paths answer it. */
 export interface CommandRefusal {
   readonly message: string;
@@ -47,9 +62,10 @@ export function commandPaths(name: string, client: () => Client): FurtherPaths {
   return ({ method, path, query, body, signal }) => {
     if (!path.startsWith(`${COMMAND_ROOT}/`)) return null;
     const answer = async (): Promise<Answer> => {
-      const operation = `${method} ${path.slice(COMMAND_ROOT.length + 1)}`;
-      const node = /^GET nodes\/([^/]+)\/flows$/.exec(operation)?.[1];
-      if (node !== undefined) return await flows(name, node, readFlowsRequest(query), signal);
+      const typed = `${method} ${path.slice(COMMAND_ROOT.length + 1)}`;
+      const node = /^GET nodes\/([^/]+)\/flows$/.exec(typed)?.[1] ?? '';
+      const operation = node === '' ? typed : 'GET nodes/{node}/flows';
+      if (!isOperation(operation)) return json(404, { message: `no such operation: ${typed}` });
       switch (operation) {
         case 'GET cluster':
           return json(200, await readReport(requireCluster(name)));
@@ -90,8 +106,8 @@ export function commandPaths(name: string, client: () => Client): FurtherPaths {
           const mode = readModeRequest(readJson(await body()));
           return json(200, await changeMode(requireCluster(name), client(), mode));
         }
-        default:
-          return json(404, { message: `no such operation: ${operation}` });
+        case 'GET nodes/{node}/flows':
+          return await flows(name, node, readFlowsRequest(query), signal);
       }
     };
     return answer().catch((error: unknown) => {
@@ -101,6 +117,9 @@ export function commandPaths(name: string, client: () => Client): FurtherPaths {
     });
   };
 }
+
+const isOperation = (text: string): text is CommandOperation =>
+  COMMAND_OPERATIONS.some((operation) => operation === text);
 
 /** The supervisor runs in the machine's own network, this process does not. */
 function machineOf(name: string): NetnsRef {
