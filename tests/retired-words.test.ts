@@ -66,6 +66,8 @@ const PLACES = [
   'deploy',
   'README.md',
   'CONTRIBUTING.md',
+  'CHANGELOG.md',
+  'SECURITY.md',
 ];
 const TEXTS = /\.(ts|tsx|mjs|md|c|h|css|html|sh|yaml)$/;
 /** Texts of others: the descriptions of Kubernetes' fields, dependencies, and files produced by tests. */
