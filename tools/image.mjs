@@ -1,5 +1,5 @@
 // Builds the OCI image of the agent without Docker, from packages of the npm and Debian registries alone:
-//   tools/run image.mjs [--arch amd64|arm64] [--name fairlead:VERSION] [--out FOLDER]
+//   tools/run image.mjs [--arch amd64|arm64] [--name fairlead:VERSION] [--out FOLDER] [--packages FILE]
 // FOLDER becomes an OCI layout, which `ctr images import` (as a tar), skopeo and `fairlead image load` read. Needs npm,
 // apt-get and dpkg-deb; for another architecture than the machine's, apt-get reads that architecture's index first.
 import { execFileSync } from 'node:child_process';
@@ -27,6 +27,8 @@ const { values } = parseArgs({
     arch: { type: 'string', default: process.arch === 'x64' ? 'amd64' : 'arm64' },
     name: { type: 'string', default: `fairlead:${version}` },
     out: { type: 'string', default: join(root, 'dist', 'image') },
+    // For the SBOM of a release: the packages in the image, as JSON.
+    packages: { type: 'string' },
   },
 });
 const arch = values.arch;
@@ -228,6 +230,24 @@ writeFileSync(
     ],
   }),
 );
+if (values.packages !== undefined) {
+  const debian = readdirSync(packages)
+    .filter((file) => file.endsWith('.deb'))
+    .sort()
+    .map((file) => ({ file, sha256: sha256(readFileSync(join(packages, file))) }));
+  const npm = [
+    `@koromix/koffi-linux-${npmArch}@${dependencies.koffi}`,
+    `node-linux-${npmArch}@${NODE_VERSION}`,
+  ].map((name) => {
+    const at = name.lastIndexOf('@');
+    return {
+      name: name.slice(0, at),
+      version: name.slice(at + 1),
+      purl: `pkg:npm/${name.replace(/^@/, '%40')}`,
+    };
+  });
+  writeFileSync(values.packages, JSON.stringify({ debian, npm }));
+}
 rmSync(work, { recursive: true, force: true });
 const mebibytes = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 const sum = (sizes) => sizes.reduce((total, size) => total + size, 0);
