@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { JsonObject } from '../object.ts';
 import type { FieldError } from '../status-error.ts';
-import { appArmorProfile, seccompProfile } from './containers.ts';
+import { appArmorProfile, seccompProfile, validateContainerCommon } from './containers.ts';
 
 type Checked = typeof seccompProfile;
 
@@ -45,6 +45,35 @@ describe('security profiles of containers', () => {
       assert.deepEqual(
         errors.map(({ field, reason }) => `${field} ${reason}`),
         refusals,
+      );
+    });
+  }
+});
+
+const IDS: readonly [what: string, field: string, id: number, isAccepted: boolean][] = [
+  ['root', 'runAsUser', 0, true],
+  ['the largest user', 'runAsUser', 2147483647, true],
+  ['a user that system calls ignore', 'runAsUser', 4294967295, false],
+  ['a user that wraps around to root', 'runAsUser', 4294967296, false],
+  ['a negative user', 'runAsUser', -1, false],
+  ['the largest group', 'runAsGroup', 2147483647, true],
+  ['a group that system calls ignore', 'runAsGroup', 4294967295, false],
+];
+
+describe('numbers of users and groups of containers', () => {
+  for (const [what, field, id, isAccepted] of IDS) {
+    test(what, () => {
+      const errors: FieldError[] = [];
+      const container = {
+        ...{ name: 'main', image: 'web', terminationMessagePolicy: 'File', imagePullPolicy: 'Always' },
+        securityContext: { [field]: id },
+      };
+      const scope = { volumes: new Map(), claims: new Set<string>(), grace: 30, restartPolicy: 'Always' };
+      validateContainerCommon(container, 'c', scope, errors);
+      const expected = isAccepted ? [] : [`c.securityContext.${field} FieldValueInvalid`];
+      assert.deepEqual(
+        errors.map((error) => `${error.field} ${error.reason}`),
+        expected,
       );
     });
   }

@@ -6,8 +6,8 @@ import { validateLifecycle, validateProbes } from './probes.ts';
 import { validateResources } from './resources.ts';
 import {
   applyRules,
-  atLeastZero,
   type Check,
+  identifier,
   localPath,
   mustBeNamed,
   named,
@@ -239,8 +239,8 @@ export const seccompProfile = securityProfile('seccomp', localPath);
 export const appArmorProfile = securityProfile('AppArmor');
 
 const SECURITY_RULES: readonly Rule[] = [
-  ['runAsUser', atLeastZero],
-  ['runAsGroup', atLeastZero],
+  ['runAsUser', identifier],
+  ['runAsGroup', identifier],
   ['procMount', oneOf('Default', 'Unmasked')],
   ['seccompProfile', seccompProfile],
   ['appArmorProfile', appArmorProfile],

@@ -15,6 +15,7 @@ import {
   between,
   type Check,
   distinct,
+  identifier,
   isUnset,
   mustBeNamed,
   named,
@@ -29,8 +30,6 @@ const MAX_INT32 = 2 ** 31 - 1;
 const MAX_SEARCHES = 32;
 const MAX_SEARCH_CHARACTERS = 2048;
 const MAX_NAMESERVERS = 3;
-
-const identifier: Check = between(0, MAX_INT32, 'must be between 0 and 2147483647, inclusive');
 
 const ipAddress: Check = (value, path, errors) => checkAddress(value, path, errors);
 

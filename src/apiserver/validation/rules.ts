@@ -1,3 +1,4 @@
+import { MAX_API_ID } from '../../lib/user-ids.ts';
 import { equal, isObject, type JsonObject } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { type NameForm, nameProblems, portNameProblems, validateLabelSelector } from './names.ts';
@@ -112,6 +113,9 @@ export const between =
     if (typeof number === 'number' && (number < low || number > high))
       errors.push(invalid(path, number, detail));
   };
+
+/** Requires a number of a user or group. */
+export const identifier: Check = between(0, MAX_API_ID, 'must be between 0 and 2147483647, inclusive');
 
 export const portNumber: Check = (value, path, errors) => {
   const port = value ?? 0;

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import { type ExtractEvents, extract, type Header } from 'tar-stream';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
+import { MAX_ID } from '../../lib/user-ids.ts';
 
 export type TarEntryType = 'file' | 'link' | 'symlink' | 'character' | 'block' | 'directory' | 'fifo';
 
@@ -29,8 +30,6 @@ const TYPES: Readonly<Record<string, TarEntryType>> = {
   directory: 'directory',
   fifo: 'fifo',
 };
-/** Linux's largest user or group number; 2^32 - 1 means "leave as it is" (chown(2)). */
-const MAX_ID = 2 ** 32 - 2;
 // Linux's device numbers: 12 bits and 20 bits (linux/kdev_t.h).
 const MAX_MAJOR = 2 ** 12 - 1;
 const MAX_MINOR = 2 ** 20 - 1;
