@@ -47,8 +47,10 @@ export interface Libc {
   /** Duplicates a descriptor of another process (Linux 5.6). */
   pidfd_getfd(pidfd: number, fd: number): number;
   pipe2(ends: Int32Array, flags: number): number;
-  /** Makes a character device of the numbers 0:0; `mode`: its permissions. */
-  makeWhiteout(path: string, mode: number): number;
+  /** Makes a file, device or FIFO; `mode`: its type and permissions. `device`: the kernel's encoding (linux/kdev_t.h). */
+  mknod(path: string, mode: number, device: number): number;
+  /** Opens a path relative to a folder; `how`: struct open_how (openat2(2), Linux 5.6). */
+  openat2(folder: number, path: string, how: Uint8Array): number;
   waitpid(pid: number, status: Int32Array, options: number): number;
   // posix_spawn(3): these return an errno, and their structs are opaque memory.
   posix_spawnp(
@@ -133,9 +135,12 @@ function load(): Libc {
   // Not mknod(3): C libraries before 2021 have it in their headers only.
   const SYS_MKNODAT = process.arch === 'x64' ? 259 : 33;
   const AT_FDCWD = -100;
-  const S_IFCHR = 0o020000;
+  const SYS_OPENAT2 = 437;
   const makeNode = declare(
     'long syscall(long number, long folder, const char *path, unsigned long mode, unsigned long device)',
+  );
+  const openIn = declare(
+    'long syscall(long number, long folder, const char *path, const uint8_t *how, unsigned long size)',
   );
   const spawn = declare(
     'int posix_spawnp(_Out_ int *pid, const char *file, const uint8_t *actions, const uint8_t *attributes, const char **args, const char **env)',
@@ -183,7 +188,8 @@ function load(): Libc {
     syscall,
     pidfd_open: (pid) => Number(plainSyscall(SYS_PIDFD_OPEN, pid, 0, 0)),
     pidfd_getfd: (pidfd, fd) => Number(plainSyscall(SYS_PIDFD_GETFD, pidfd, fd, 0)),
-    makeWhiteout: (path, mode) => Number(makeNode(SYS_MKNODAT, AT_FDCWD, path, S_IFCHR | mode, 0)),
+    mknod: (path, mode, device) => Number(makeNode(SYS_MKNODAT, AT_FDCWD, path, mode, device)),
+    openat2: (folder, path, how) => Number(openIn(SYS_OPENAT2, folder, path, how, how.length)),
     pipe2: declare('int pipe2(_Out_ int *ends, int flags)'),
     waitpid: declare('int waitpid(int pid, _Out_ int *status, int options)'),
     posix_spawnp: spawn,

@@ -50,6 +50,8 @@ const ERROR_CODES = {
   // Network and images
   'addresses-exhausted': 'all addresses of a pool are in use',
   'bad-archive': 'an image archive is malformed',
+  'image-too-large': 'an image exceeds a limit of its contents',
+  'not-a-file': 'a path that a pod or an image wrote is not a regular file',
   'bad-image': 'an image or its registry does not follow the specification',
   'bind-failed': 'a DNS listener cannot be opened',
   'image-in-use': 'a container uses the image',

@@ -67,7 +67,7 @@ test('log: a line in parts has one timestamp, that of its first part', async () 
 });
 
 test('the last lines of a finished log', () => {
-  assert.equal(lastLines(file, 2), '\nseven\n');
+  assert.equal(lastLines(file, 2, 2048), '\nseven\n');
 });
 
 test('log: followed over a rotation, to the end', async () => {

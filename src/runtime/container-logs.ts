@@ -1,5 +1,6 @@
 import { closeSync, fstatSync, openSync, readSync, statSync, watch } from 'node:fs';
 import { Readable } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
 
 export interface LogOptions {
   readonly follow: boolean;
@@ -15,6 +16,8 @@ export interface LogOptions {
 }
 
 const CHUNK = 64 * 1024;
+/** At least "2026-01-01T00:00:00.000000000+00:00 stdout F ". */
+const LINE_HEAD_BYTES = 48;
 
 /**
  * Streams a container's log as kubectl prints it, from a file in the CRI format: "TIMESTAMP STREAM P|F TEXT" per line,
@@ -33,7 +36,7 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
   const abort = () => wake();
   options.signal.addEventListener('abort', abort);
   try {
-    let position = options.tailLines === null ? 0 : tailStart(fd, options.tailLines);
+    let position = options.tailLines === null ? 0 : await finishedLater(tailStart(fd, options.tailLines, 0));
     let pending = Buffer.alloc(0);
     let left = options.limitBytes ?? Number.POSITIVE_INFINITY;
     const render = lineRenderer(options);
@@ -58,14 +61,17 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
       position += count;
       pending = Buffer.concat([pending, chunk.subarray(0, count)]);
       const out: Buffer[] = [];
-      for (let end = pending.indexOf(10); end >= 0; end = pending.indexOf(10)) {
-        const line = render(pending.subarray(0, end));
-        pending = pending.subarray(end + 1);
+      let begin = 0;
+      for (let end = pending.indexOf(10); end >= 0; end = pending.indexOf(10, begin)) {
+        const line = render(pending.subarray(begin, end));
+        begin = end + 1;
         if (line) out.push(line);
       }
+      pending = pending.subarray(begin);
       const text = Buffer.concat(out).subarray(0, left);
       left -= text.length;
       if (text.length > 0) yield text;
+      else await setImmediate();
     }
   } finally {
     options.signal.removeEventListener('abort', abort);
@@ -108,51 +114,78 @@ function lineRenderer(options: Pick<LogOptions, 'sinceTime' | 'timestamps' | 'st
   };
 }
 
-/** Reads the last lines of a finished log, as kubectl prints them. */
-export function lastLines(file: string, count: number): string {
+/** Reads the last lines of a finished log, as kubectl prints them, from at most its last `maxBytes` bytes of output. */
+export function lastLines(file: string, count: number, maxBytes: number): string {
   const fd = openSync(file, 'r');
   try {
-    const start = tailStart(fd, count);
-    const data = Buffer.alloc(fstatSync(fd).size - start);
-    readSync(fd, data, 0, data.length, start);
+    const { size } = fstatSync(fd);
+    // A line adds at least one byte of output, its newline.
+    const start = finished(tailStart(fd, count, Math.max(0, size - maxBytes * LINE_HEAD_BYTES)));
+    const data = Buffer.alloc(size - start);
+    const length = readSync(fd, data, 0, data.length, start);
     const render = lineRenderer({ sinceTime: null, timestamps: false, stream: null });
-    return data
-      .toString('utf8')
-      .split('\n')
-      .map((line) => render(Buffer.from(line))?.toString('utf8') ?? '')
-      .join('');
+    const out: Buffer[] = [];
+    for (const line of linesOf(data.subarray(0, length))) {
+      const text = render(line);
+      if (text) out.push(text);
+    }
+    const all = Buffer.concat(out);
+    return all.toString('utf8', Math.max(0, all.length - maxBytes));
   } finally {
     closeSync(fd);
   }
 }
 
-/** Returns the start of the last `lines` lines; partial lines ("P") count once, by their last part. */
-function tailStart(fd: number, lines: number): number {
+function* linesOf(data: Buffer): Generator<Buffer> {
+  for (let at = 0; at < data.length; ) {
+    const newline = data.indexOf(10, at);
+    const end = newline < 0 ? data.length : newline;
+    yield data.subarray(at, end);
+    at = end + 1;
+  }
+}
+
+/**
+ * Returns the start of the last `lines` lines, at or after `floor`, and pauses after each chunk; partial lines ("P") count
+ * once, by their last part.
+ */
+function* tailStart(fd: number, lines: number, floor: number): Generator<undefined, number> {
+  const chunk = Buffer.alloc(CHUNK + LINE_HEAD_BYTES);
   let found = 0;
-  let end = -1;
-  for (const newline of newlinesBackwards(fd)) {
-    // The line between the two newlines; the first of them ends the previous line.
-    if (end >= 0 && isWhole(fd, newline + 1) && ++found > lines) return end + 1;
-    end = newline;
-  }
-  return 0;
-}
-
-/** Yields positions of newlines from the end of the file; -1, the position before the first line, comes last. */
-function* newlinesBackwards(fd: number): Generator<number> {
-  const chunk = Buffer.alloc(CHUNK);
-  for (let end = fstatSync(fd).size; end > 0; ) {
-    const start = Math.max(0, end - CHUNK);
-    readSync(fd, chunk, 0, end - start, start);
-    for (let i = end - start - 1; i >= 0; i--) if (chunk[i] === 10) yield start + i;
+  let lineEnd = -1;
+  for (let end = fstatSync(fd).size; end > floor; ) {
+    const start = Math.max(floor, end - CHUNK);
+    const length = readSync(fd, chunk, 0, end - start + LINE_HEAD_BYTES, start);
+    let at = chunk.lastIndexOf(10, end - start - 1);
+    for (; at >= 0; at = at === 0 ? -1 : chunk.lastIndexOf(10, at - 1)) {
+      // The line between the two newlines; the first of them ends the previous line.
+      if (lineEnd >= 0 && isWhole(chunk.subarray(at + 1, length)) && ++found > lines) return lineEnd + 1;
+      lineEnd = start + at;
+    }
     end = start;
+    yield;
   }
-  yield -1;
+  if (floor > 0) return lineEnd + 1;
+  return lineEnd >= 0 && isWhole(chunk) && found >= lines ? lineEnd + 1 : 0;
 }
 
-function isWhole(fd: number, start: number): boolean {
-  // "2026-01-01T00:00:00.000000000+00:00 stdout F "
-  const head = Buffer.alloc(64);
-  readSync(fd, head, 0, head.length, start);
-  return head.toString('latin1').split(' ', 3)[2] !== 'P';
+/** Reports whether a line is whole, or the last part of one, by its head. */
+function isWhole(line: Buffer): boolean {
+  return line.toString('latin1', 0, LINE_HEAD_BYTES).split(' ', 3)[2] !== 'P';
+}
+
+function finished<T>(steps: Generator<undefined, T>): T {
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+  }
+}
+
+/** Completes steps; the event loop serves others between them. */
+async function finishedLater<T>(steps: Generator<undefined, T>): Promise<T> {
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+    await setImmediate();
+  }
 }

@@ -13,6 +13,8 @@ import { libc, systemError } from '../kernel/libc.ts';
 
 // linux/mount.h
 const MNT_DETACH = 2;
+// linux/stat.h
+const S_IFCHR = 0o020000;
 /** The machine's folders that pods of built-in images see: its programs and its configuration. */
 const SHARED = new Set(['bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr', 'etc']);
 /** Folders that programs expect in /var; all are empty. */
@@ -34,7 +36,7 @@ export function makeHostLayers(folder: string, root = '/'): readonly string[] {
   const [folders, whiteouts] = [join(folder, 'folders'), join(folder, 'whiteouts')];
   for (const layer of [folders, whiteouts]) mkdirSync(layer, { mode: 0o755 });
   const device = join(folder, 'whiteout');
-  if (libc().makeWhiteout(device, 0o644) !== 0) throw systemError('create whiteout', device);
+  if (libc().mknod(device, S_IFCHR | 0o644, 0) !== 0) throw systemError('create whiteout', device);
   const hide = (path: string) => {
     copyFolders(root, whiteouts, dirname(path));
     linkSync(device, join(whiteouts, path));

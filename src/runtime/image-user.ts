@@ -1,7 +1,7 @@
-import { lstatSync, readFileSync, readlinkSync } from 'node:fs';
-import { join } from 'node:path';
+import { readInRoot } from '../kernel/bounded-file.ts';
 import type { Container, Pod } from '../kube/types.ts';
-import { hasCode } from '../lib/errors.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
+import { isApiId, MAX_API_ID, MAX_ID, parseId } from '../lib/user-ids.ts';
 import { KubeletError } from './kubelet-error.ts';
 
 /** The user of a container's processes. */
@@ -11,6 +11,9 @@ export interface ProcessUser {
   /** Supplementary groups. */
   readonly groups: readonly number[];
 }
+
+/** Bytes of an image's /etc/passwd or /etc/group that are read. */
+const MAX_TABLE_BYTES = 1 << 20;
 
 /**
  * Returns the user of a container: from its own setting, the pod's, or the image's. Names are looked up in the image's
@@ -23,79 +26,111 @@ export function containerUser(
   imageUser: string,
   rootfs: string,
 ): ProcessUser {
+  checkIds(pod, container);
   const own = container.securityContext ?? {};
   const shared = pod.spec?.securityContext ?? {};
   const passwd = table(rootfs, 'etc/passwd');
-  const groups = table(rootfs, 'etc/group');
   const [user = '', group = ''] = imageUser.split(':');
   const wanted = own.runAsUser ?? shared.runAsUser;
-  const entry =
+  const entry = passwd.find(
     wanted === undefined
-      ? passwd.find(([name, , uid]) => name === user || uid === user)
-      : passwd.find(([, , uid]) => uid === String(wanted));
-  const uid = wanted ?? number(entry?.[2] ?? (user || '0'));
-  if (uid === null) throw problem(`the image's user ${JSON.stringify(user)} is not in its /etc/passwd`);
+      ? ([name, , uid]) => name === user || uid === user
+      : ([, , uid]) => uid === String(wanted),
+  );
+  const uid =
+    wanted ?? idOf(entry?.[2] ?? (user || '0'), `the image's user ${JSON.stringify(user)}`, '/etc/passwd');
   if ((own.runAsNonRoot ?? shared.runAsNonRoot) && uid === 0) {
     throw problem('container has runAsNonRoot and would run as root; set securityContext.runAsUser');
   }
+  const groups = table(rootfs, 'etc/group');
   // The image's group applies only with the image's user.
   const imageGroup = wanted === undefined ? group : '';
-  const named = groups.find(
-    ([name, , gid]) => imageGroup !== '' && (name === imageGroup || gid === imageGroup),
-  );
+  const named =
+    imageGroup === '' ? undefined : groups.find(([name, , gid]) => name === imageGroup || gid === imageGroup);
   const gid =
-    own.runAsGroup ?? shared.runAsGroup ?? number(named?.[2] ?? (imageGroup || (entry?.[3] ?? '0')));
-  if (gid === null) throw problem(`the image's group ${JSON.stringify(group)} is not in its /etc/group`);
+    own.runAsGroup ??
+    shared.runAsGroup ??
+    idOf(
+      named?.[2] ?? (imageGroup || (entry?.[3] ?? '0')),
+      `the image's group ${JSON.stringify(imageGroup || (entry?.[3] ?? ''))}`,
+      '/etc/group',
+    );
   const { supplementalGroupsPolicy } = shared as { supplementalGroupsPolicy?: string };
-  if (supplementalGroupsPolicy === 'Strict') return { uid, gid, groups: [] };
   const login = entry?.[0];
-  const member = groups.filter(
-    ([, , , members = '']) => login !== undefined && members.split(',').includes(login),
-  );
-  return { uid, gid, groups: member.map(([, , id]) => number(id ?? '')).filter((id) => id !== null) };
+  if (supplementalGroupsPolicy === 'Strict' || login === undefined) return { uid, gid, groups: [] };
+  const member = groups.all(([, , , members = '']) => members.split(',').includes(login));
+  return {
+    uid,
+    gid,
+    groups: member.map(([name, , id = '']) =>
+      idOf(id, `the image's group ${JSON.stringify(name)}`, '/etc/group'),
+    ),
+  };
 }
 
-function number(text: string): number | null {
-  return /^[0-9]+$/.test(text) ? Number(text) : null;
+/** Throws for numbers in the pod that no user or group can have: an API server before ours may not have refused them. */
+export function checkIds(pod: Pod, container?: Container): void {
+  const { runAsUser, runAsGroup, fsGroup, supplementalGroups = [] } = pod.spec?.securityContext ?? {};
+  const { runAsUser: ownUser, runAsGroup: ownGroup } = container?.securityContext ?? {};
+  for (const id of [runAsUser, runAsGroup, fsGroup, ...supplementalGroups, ownUser, ownGroup]) {
+    if (id !== undefined && id !== null && !isApiId(id)) {
+      throw problem(`securityContext: ${id} is not a user or group: use a number from 0 to ${MAX_API_ID}`);
+    }
+  }
 }
 
-/** Returns the fields of a file like /etc/passwd; empty if the image has no such file. */
-function table(rootfs: string, file: string): string[][] {
+function idOf(text: string, what: string, file: string): number {
+  const id = parseId(text);
+  if (id !== null) return id;
+  if (/^[0-9]+$/.test(text))
+    throw problem(`${what} has the number ${text.slice(0, 20)}, which is above ${MAX_ID}`);
+  throw problem(`${what} is not in its ${file}`);
+}
+
+interface Table {
+  /** Returns the fields of the first line that fits. */
+  find(fits: (fields: readonly string[]) => boolean): readonly string[] | undefined;
+  all(fits: (fields: readonly string[]) => boolean): (readonly string[])[];
+}
+
+/**
+ * Opens a file like /etc/passwd; empty if the image has no such file. Its start is read; a search that does not end there
+ * throws, since the rest could change who the user is.
+ */
+function table(rootfs: string, file: string): Table {
+  let text = '';
+  let isCut = false;
   try {
-    return readFileSync(resolveInside(rootfs, file), 'utf8')
-      .split('\n')
-      .filter((line) => line !== '' && !line.startsWith('#'))
-      .map((line) => line.split(':'));
+    const start = readInRoot(rootfs, file, MAX_TABLE_BYTES);
+    ({ isCut } = start);
+    text = start.bytes.toString('utf8');
   } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR', 'EISDIR')) return [];
-    throw error;
-  }
-}
-
-const MAX_LINKS = 40;
-
-/** Resolves a path as if `root` were "/": an image's links must not lead to files of the machine. */
-function resolveInside(root: string, path: string): string {
-  const todo = path.split('/');
-  let done: string[] = [];
-  for (let links = 0; ; ) {
-    const part = todo.shift();
-    if (part === undefined) return join(root, ...done);
-    if (part === '' || part === '.') continue;
-    if (part === '..') {
-      done.pop();
-      continue;
+    if (hasCode(error, 'ELOOP')) throw problem(`too many symbolic links in the image's /${file}`);
+    if (!hasCode(error, 'ENOENT', 'ENOTDIR', 'not-a-file')) {
+      throw problem(`the image's /${file} cannot be read: ${messageOf(error)}`);
     }
-    const at = join(root, ...done, part);
-    if (!lstatSync(at, { throwIfNoEntry: false })?.isSymbolicLink()) {
-      done.push(part);
-      continue;
-    }
-    if (++links > MAX_LINKS) throw problem(`too many symbolic links in the image's ${path}`);
-    const target = readlinkSync(at);
-    if (target.startsWith('/')) done = [];
-    todo.unshift(...target.split('/'));
   }
+  const found = function* (fits: (fields: readonly string[]) => boolean) {
+    for (let at = 0; at < text.length; ) {
+      const newline = text.indexOf('\n', at);
+      const end = newline < 0 ? text.length : newline;
+      // The last line of a cut text is a part of one.
+      if (newline < 0 && isCut) break;
+      if (end > at && text[at] !== '#') {
+        const fields = text.slice(at, end).split(':');
+        if (fits(fields)) yield fields;
+      }
+      at = end + 1;
+    }
+    if (isCut) throw problem(`the image's /${file} is larger than ${MAX_TABLE_BYTES} bytes`);
+  };
+  return {
+    find(fits) {
+      for (const fields of found(fits)) return fields;
+      return undefined;
+    },
+    all: (fits) => [...found(fits)],
+  };
 }
 
 function problem(message: string): KubeletError {

@@ -1,6 +1,7 @@
 import { observedGeneration } from '../kube/observed-generation.ts';
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, ContainerStatus, Pod, PodCondition } from '../kube/types.ts';
+import { utf8Start } from '../lib/utf8.ts';
 import { changedResources } from './container-resources.ts';
 import type { ProcessUser } from './image-user.ts';
 import {
@@ -12,7 +13,7 @@ import {
   type Termination,
   wantsRestart,
 } from './lifecycle.ts';
-import { isSidecar } from './pod-containers.ts';
+import { ephemeralOf, isSidecar } from './pod-containers.ts';
 
 type PodStatus = NonNullable<Pod['status']>;
 
@@ -120,17 +121,13 @@ export function podStatus(view: PodView): PodStatus {
     startTime: view.startTime,
     ...(init.length > 0 && !refused
       ? {
-          initContainerStatuses: init.map((container) =>
-            containerStatus(container, view.containers.get(container.name), true, initialized),
-          ),
+          initContainerStatuses: init.map((container) => containerStatus(view, container, true, initialized)),
         }
       : {}),
     ...(refused
       ? {}
       : {
-          containerStatuses: main.map((container) =>
-            containerStatus(container, view.containers.get(container.name), false, initialized),
-          ),
+          containerStatuses: main.map((container) => containerStatus(view, container, false, initialized)),
         }),
     ...ephemeralStatuses(view, initialized),
     qosClass: pod.status?.qosClass ?? 'BestEffort',
@@ -174,12 +171,12 @@ function exceededResource(pod: Pod, allocatable: Readonly<Record<string, string>
   return null;
 }
 
-function ephemeralStatuses({ pod, containers }: PodView, initialized: boolean): object {
-  const { ephemeralContainers = [] } = (pod.spec ?? {}) as { ephemeralContainers?: Container[] };
+function ephemeralStatuses(pod: PodView, initialized: boolean): object {
+  const { ephemeralContainers = [] } = (pod.pod.spec ?? {}) as { ephemeralContainers?: Container[] };
   if (ephemeralContainers.length === 0) return {};
   return {
     ephemeralContainerStatuses: ephemeralContainers.map((container) => ({
-      ...containerStatus(container, containers.get(container.name), false, initialized),
+      ...containerStatus(pod, container, false, initialized),
       ready: false,
     })),
   };
@@ -230,12 +227,24 @@ function isReady(view: ContainerView | undefined): boolean {
   return view?.phase.kind === 'running' && view.started && view.ready;
 }
 
+/** The bytes of all termination messages of a pod (upstream's MaxPodTerminationMessageLogLength). */
+const MAX_MESSAGE_BYTES = 12 * 1024;
+
+/** Returns a container's share in the bytes of the pod's termination messages, as upstream's status manager. */
+function messageShare({ pod }: PodView): number {
+  const { initContainers = [], containers = [] } = pod.spec ?? {};
+  const count = initContainers.length + containers.length + ephemeralOf(pod).length;
+  return Math.floor(MAX_MESSAGE_BYTES / Math.max(1, count));
+}
+
 function containerStatus(
+  pod: PodView,
   container: Container,
-  view: ContainerView | undefined,
   init: boolean,
   initialized: boolean,
 ): ContainerStatus {
+  const view = pod.containers.get(container.name);
+  const maxMessage = messageShare(pod);
   const given = view?.phase ?? { kind: 'waiting', reason: 'ContainerCreating', message: '' };
   const phase: ContainerPhase =
     given.kind === 'waiting' && given.reason === 'ContainerCreating' && !initialized
@@ -246,8 +255,8 @@ function containerStatus(
   const done = init && !isSidecar(container) && phase.kind === 'ended' && phase.termination.exitCode === 0;
   return {
     name: container.name,
-    state: stateOf(phase),
-    lastState: view?.last ? stateOf({ kind: 'ended', termination: view.last }) : {},
+    state: stateOf(phase, maxMessage),
+    lastState: view?.last ? stateOf({ kind: 'ended', termination: view.last }, maxMessage) : {},
     ready: done || isReady(view),
     restartCount: view?.restarts ?? 0,
     image: container.image ?? '',
@@ -285,7 +294,7 @@ function mountStatus({ name, mountPath, readOnly, recursiveReadOnly }: VolumeMou
 
 type VolumeMount = NonNullable<Container['volumeMounts']>[number];
 
-function stateOf(phase: ContainerPhase) {
+function stateOf(phase: ContainerPhase, maxMessage: number) {
   switch (phase.kind) {
     case 'waiting':
       return { waiting: { reason: phase.reason, ...(phase.message ? { message: phase.message } : {}) } };
@@ -297,7 +306,7 @@ function stateOf(phase: ContainerPhase) {
         terminated: {
           exitCode,
           reason,
-          ...(message ? { message } : {}),
+          ...(message ? { message: utf8Start(message, maxMessage) } : {}),
           ...(startedAt ? { startedAt } : {}),
           finishedAt,
           containerID: `crun://${id}`,

@@ -1,15 +1,17 @@
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { readAtMost } from '../kernel/bounded-file.ts';
 import type { Container } from '../kube/types.ts';
-import { hasCode } from '../lib/errors.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
+import { utf8End, utf8Start } from '../lib/utf8.ts';
 import { lastLines } from './container-logs.ts';
 
 /** The file for a container's terminationMessagePath, in its run's folder. */
 const FILE = 'termination-log';
-const MAX_CHARACTERS = 4096;
+const MAX_BYTES = 4096;
 /** Upstream's limits of FallbackToLogsOnError. */
 const MAX_LOG_LINES = 80;
-const MAX_LOG_CHARACTERS = 2048;
+const MAX_LOG_BYTES = 2048;
 
 /** Creates the empty file for the container's termination message; returns its path. */
 export function makeTerminationLog(bundle: string): string {
@@ -21,8 +23,8 @@ export function makeTerminationLog(bundle: string): string {
 }
 
 /**
- * Returns the message of an ended run: the text that it wrote or, after a failure, the end of its log if its policy
- * requests that.
+ * Returns the message of an ended run: the first 4,096 bytes that it wrote or, after a failure, the end of its log if its
+ * policy requests that. Never throws: a message that cannot be read must not hide the end of the run.
  */
 export function terminationMessage(
   bundle: string,
@@ -30,17 +32,20 @@ export function terminationMessage(
   { terminationMessagePolicy }: Container,
   exitCode: number,
 ): string {
-  const written = readText(join(bundle, FILE), (path) => readFileSync(path, 'utf8').slice(0, MAX_CHARACTERS));
+  const file = join(bundle, FILE);
+  const written = readText(file, () =>
+    utf8Start(readAtMost(file, MAX_BYTES).bytes.toString('utf8'), MAX_BYTES),
+  );
   if (written !== '') return written;
   if (exitCode === 0 || terminationMessagePolicy !== 'FallbackToLogsOnError') return '';
-  return readText(logFile, (path) => lastLines(path, MAX_LOG_LINES).slice(-MAX_LOG_CHARACTERS));
+  return readText(logFile, () => utf8End(lastLines(logFile, MAX_LOG_LINES, MAX_LOG_BYTES), MAX_LOG_BYTES));
 }
 
-function readText(path: string, read: (path: string) => string): string {
+function readText(path: string, read: () => string): string {
   try {
-    return read(path);
+    return read();
   } catch (error) {
     if (hasCode(error, 'ENOENT', 'ENOTDIR')) return '';
-    throw error;
+    return `Error on reading termination log ${path}: ${messageOf(error)}`;
   }
 }

@@ -5,6 +5,7 @@ import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, PersistentVolume, Pod } from '../kube/types.ts';
 import { claimName, prepareLocalVolume, readOnlyVolumes } from './claimed-volumes.ts';
 import { type EnvironmentSources, expand, podField, resourceField } from './environment.ts';
+import { checkIds } from './image-user.ts';
 import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
 import { VOLUME_KINDS } from './supported-fields.ts';
@@ -39,6 +40,7 @@ export async function prepareVolumes(
   folder: string,
   sources: VolumeSources,
 ): Promise<Map<string, string>> {
+  checkIds(pod);
   const paths = new Map<string, string>();
   for (const volume of pod.spec?.volumes ?? []) {
     const path = join(folder, volume.name);

@@ -1,0 +1,71 @@
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
+import { FairleadError } from '../lib/errors.ts';
+import { libc, systemError } from './libc.ts';
+
+/** The start of a file. */
+export interface FileStart {
+  readonly bytes: Buffer;
+  /** The file has more bytes. */
+  readonly isCut: boolean;
+}
+
+/** Without O_NONBLOCK, opening a FIFO waits for its writer; O_NOFOLLOW refuses a link as the last part of the path. */
+const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY;
+// asm-generic/fcntl.h, linux/openat2.h
+const O_CLOEXEC = 0o2000000;
+const RESOLVE_NO_MAGICLINKS = 0x02;
+const RESOLVE_IN_ROOT = 0x10;
+const HOW_BYTES = 24;
+
+/**
+ * Reads at most `max` bytes from the start of a file that a pod or an image may have written. Throws the errno's code
+ * (ELOOP for a symbolic link), and "not-a-file" for anything else than a regular file.
+ */
+export function readAtMost(path: string, max: number): FileStart {
+  const fd = openSync(path, FLAGS);
+  try {
+    return readStart(fd, max, path);
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/**
+ * Works like readAtMost for a path inside the folder `root`, in which symbolic links are followed as if `root` were "/":
+ * links of an image never lead to files of the machine (openat2(2), Linux 5.6).
+ */
+export function readInRoot(root: string, path: string, max: number): FileStart {
+  const folder = openSync(root, constants.O_DIRECTORY);
+  try {
+    const how = new DataView(new ArrayBuffer(HOW_BYTES));
+    const flags = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | O_CLOEXEC;
+    how.setBigUint64(0, BigInt(flags), true);
+    how.setBigUint64(16, BigInt(RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS), true);
+    const fd = libc().openat2(folder, path, new Uint8Array(how.buffer));
+    if (fd < 0) throw systemError('open', path);
+    try {
+      return readStart(fd, max, path);
+    } finally {
+      closeSync(fd);
+    }
+  } finally {
+    closeSync(folder);
+  }
+}
+
+function readStart(fd: number, max: number, path: string): FileStart {
+  const stat = fstatSync(fd);
+  if (!stat.isFile()) {
+    throw new FairleadError(`${path} is not a regular file`, { op: 'read file', code: 'not-a-file' });
+  }
+  // One byte more shows whether the file is longer, even while it is written.
+  const buffer = Buffer.alloc(Math.min(max, stat.size) + 1);
+  let length = 0;
+  while (length < buffer.length) {
+    const count = readSync(fd, buffer, length, buffer.length - length, length);
+    if (count === 0) break;
+    length += count;
+  }
+  const end = Math.min(length, max);
+  return { bytes: buffer.subarray(0, end), isCut: length > end || stat.size > end };
+}
