@@ -1,5 +1,5 @@
 // Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only the
-// code that it runs, some commands as one file each, the entry of a thread, and the page of `fairlead ui`. May run while
+// code that it runs, some commands as one file each, the entries of threads, and the page of `fairlead ui`. May run while
 // clusters run from dist/: files are replaced, and chunks of earlier builds stay for a day, since running processes load
 // theirs when they first need them.
 import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -134,6 +134,7 @@ const built = await Promise.all([
     entryPoints: {
       main: join(root, 'src/cli/main.ts'),
       'yaml-worker': join(root, 'src/apiserver/yaml/yaml-worker.ts'),
+      'file-worker': join(root, 'src/runtime/files/file-worker.ts'),
     },
     splitting: true,
   }),

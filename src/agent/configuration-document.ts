@@ -84,6 +84,9 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
     'The folder of images; nodes on one machine may share it. Absent: a folder below stateDir.',
   'pods.plainHttpRegistries':
     'Registries (HOST:PORT) that are contacted over plain HTTP; registries on loopback always are.',
+  'pods.maxImageBytes': 'The bytes of an unpacked image; a larger one is refused.',
+  'pods.maxImageEntries': 'The files, folders, links and devices of an image.',
+  'pods.maxImageSeconds': 'The time for unpacking an image.',
   dns: 'Serves cluster DNS on this node.',
   'dns.addresses': 'Addresses on which DNS is served to pods.',
   'dns.upstreams':

@@ -6,6 +6,7 @@ import { type Cidr, familyOf, hostPort, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { CNI_TYPE, type CniInstallation } from '../network/cni/installation.ts';
 import type { ConntrackSettings } from '../proxy/conntrack-settings.ts';
+import { LAYER_LIMITS, type LayerLimits } from '../runtime/images/layer-limits.ts';
 import {
   address,
   bindProblem,
@@ -136,6 +137,7 @@ export interface PodsConfiguration {
   readonly clusterDNS: readonly string[];
   /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
   readonly plainHttpRegistries: readonly string[];
+  readonly imageLimits: Pick<LayerLimits, 'bytes' | 'entries' | 'seconds'>;
 }
 
 export interface DnsConfiguration {
@@ -368,6 +370,11 @@ function readPods(reader: FieldReader): PodsConfiguration {
     imagesDir: reader.optionalText('imagesDir'),
     clusterDNS: reader.texts('clusterDNS', [], address),
     plainHttpRegistries: reader.texts('plainHttpRegistries', []),
+    imageLimits: {
+      bytes: reader.number('maxImageBytes', LAYER_LIMITS.bytes, 1, Number.MAX_SAFE_INTEGER),
+      entries: reader.number('maxImageEntries', LAYER_LIMITS.entries, 1, 100_000_000),
+      seconds: reader.number('maxImageSeconds', LAYER_LIMITS.seconds, 1, 86_400),
+    },
   };
 }
 

@@ -44,6 +44,7 @@ export async function startPods(
     images: {
       folder: pods.imagesDir ?? join(configuration.stateDir, 'images'),
       plainHttp: pods.plainHttpRegistries,
+      limits: pods.imageLimits,
     },
     server: servingOptions(context, pods, own),
     ...(slices ? { trafficOf: (addresses) => trafficOf(slices.list(), addresses) } : {}),

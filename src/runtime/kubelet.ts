@@ -47,7 +47,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const statuses = statusWriter(options);
   let hostLayers: readonly string[] | null = null;
   const images = createImageSource({
-    store: openImageStore(options.images.folder),
+    store: openImageStore(options.images.folder, options.images.limits),
     builtins: options.builtinImages,
     hostLayers: () => {
       hostLayers ??= makeHostLayers(join(paths.root, 'host-root'));

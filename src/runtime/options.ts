@@ -2,6 +2,7 @@ import type { Client } from '../kube/client.ts';
 import type { Amounts } from '../kube/quota/amounts.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
+import type { LayerLimits } from './images/layer-limits.ts';
 import type { PodNetwork } from './pod-network.ts';
 import type { Traffic } from './traffic-end.ts';
 
@@ -53,6 +54,8 @@ export interface KubeletOptions {
     readonly folder: string;
     /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
     readonly plainHttp: readonly string[];
+    /** Bounds of an image's contents; absent: LAYER_LIMITS. */
+    readonly limits?: Partial<LayerLimits>;
   };
   readonly server: ServerTls & {
     readonly port: number;

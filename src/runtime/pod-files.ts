@@ -1,5 +1,4 @@
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
@@ -7,6 +6,7 @@ import type { Pod } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import type { EnvironmentSources } from './environment.ts';
+import { removeTree } from './files/file-tree.ts';
 import { KubeletError } from './kubelet-error.ts';
 import { hostsFile, podHostname, resolvConf } from './name-resolution.ts';
 import { nodePath, removePodLogs } from './node-logs.ts';
@@ -105,7 +105,7 @@ export class PodFiles {
   async remove(): Promise<void> {
     this.#isRemoved = true;
     removePodLogs(this.#options.context.options.stateDir, this.#options.pod().metadata?.uid ?? '');
-    await rm(this.#folder, { recursive: true, force: true });
+    await removeTree(this.#folder);
   }
 
   async prepare(): Promise<void> {

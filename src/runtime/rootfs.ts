@@ -1,7 +1,7 @@
 import { mkdirSync, statSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
+import { removeTree } from './files/file-tree.ts';
 import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
 import type { BuiltinImage } from './options.ts';
@@ -100,5 +100,5 @@ export async function removeRootfs(folder: string): Promise<void> {
     // EINVAL: no longer mounted.
     if (error.code !== 'EINVAL' && error.code !== 'ENOENT') throw error;
   }
-  await rm(folder, { recursive: true, force: true });
+  await removeTree(folder);
 }

@@ -1,9 +1,7 @@
-import { lstat, readdir } from 'node:fs/promises';
-import { join } from 'node:path';
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
-import { hasCode } from '../lib/errors.ts';
+import { treeUsage } from './files/file-tree.ts';
 
 /** The minimum interval between two measurements of a pod's files; measuring takes at most a twentieth of the time. */
 const MIN_INTERVAL_MS = 2000;
@@ -40,14 +38,14 @@ export function hasStorageLimits(pod: Pod): boolean {
 /** Returns the limit that the pod's files on disk exceed, in upstream's words; null if they exceed none. */
 async function storageExcess(pod: Pod, folders: StorageFolders): Promise<string | null> {
   for (const { name, text, bytes } of limitedVolumes(pod)) {
-    if ((await usage(folders.volume(name))) > bytes) {
+    if ((await treeUsage(folders.volume(name))) > bytes) {
       return `Usage of EmptyDir volume ${JSON.stringify(name)} exceeds the limit ${JSON.stringify(text)}.`;
     }
   }
   for (const container of containersOf(pod)) {
     const limit = limitOf(container);
     if (!limit) continue;
-    const used = await Promise.all(folders.container(container.name).map(usage));
+    const used = await Promise.all(folders.container(container.name).map(treeUsage));
     if (used.reduce((sum, one) => sum + one, 0) > limit.bytes) {
       return `Container ${container.name} exceeded its local ephemeral storage limit ${JSON.stringify(limit.text)}.`;
     }
@@ -82,20 +80,4 @@ export function watchStorage(pod: () => Pod, folders: StorageFolders, watch: Sto
     else watch.after(Math.max(MIN_INTERVAL_MS, 20 * (watch.clock.now() - begun)), () => void measure());
   };
   watch.after(MIN_INTERVAL_MS, () => void measure());
-}
-
-/**
- * Returns the bytes on disk of everything below a folder (st_blocks, as du counts); files deleted during the
- * measurement count as zero.
- */
-async function usage(path: string): Promise<number> {
-  try {
-    const stat = await lstat(path);
-    let sum = stat.blocks * 512;
-    if (stat.isDirectory()) for (const entry of await readdir(path)) sum += await usage(join(path, entry));
-    return sum;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ENOTDIR')) return 0;
-    throw error;
-  }
 }

@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { createReadStream, readdirSync, renameSync, rmSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { identify } from '../../kernel/process-identity.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { ImageStore } from './image-store.ts';
@@ -9,6 +10,8 @@ import type { Descriptor } from './manifest.ts';
 import type { Registry } from './registry.ts';
 
 const ATTEMPTS = 4;
+/** The pause before the second attempt, doubled before each later one. */
+const FIRST_PAUSE_MS = 250;
 /** The transfer was interrupted and can be resumed. */
 const INCOMPLETE = 'incomplete';
 
@@ -26,6 +29,7 @@ export async function downloadBlob(store: ImageStore, registry: Registry, blob: 
     } catch (error) {
       // The received part is kept for the next attempt.
       if (attempt === ATTEMPTS || (error instanceof FairleadError && error.code !== INCOMPLETE)) throw error;
+      await setTimeout(FIRST_PAUSE_MS * 2 ** (attempt - 1));
     }
   }
   const hash = createHash('sha256');

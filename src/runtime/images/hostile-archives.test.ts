@@ -1,12 +1,15 @@
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, beforeEach, describe, test } from 'node:test';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
+import { loadImageArchive } from './image-archive.ts';
+import { openImageStore } from './image-store.ts';
 import { applyLayer } from './layer.ts';
+import type { LayerLimits } from './layer-limits.ts';
 import { readTar } from './tar-reader.ts';
-import { type LayerEntry, tarOf } from './testing/image-builder.ts';
+import { buildImage, type LayerEntry, ociArchive, tarOf } from './testing/image-builder.ts';
 
 /** What lies beside the image's root and must stay: a file, and a folder with one. */
 const folder = mkdtempSync(join(tmpdir(), 'flt-hostile-'));
@@ -89,6 +92,36 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
       withField(tarOf([file('a', { pax: { a: 'b' } })]), SIZE, base256(1, 0, 0, 0, 0)),
       /max size/,
     ],
+    [
+      'a GNU long name larger than memory',
+      withField(withField(tarOf([file('a')]), SIZE, base256(0x40, 0, 0, 0)), 156, Buffer.from('L')),
+      /max size/,
+    ],
+    [
+      'a GNU long link larger than memory',
+      withField(withField(tarOf([file('a')]), SIZE, base256(0x40, 0, 0, 0)), 156, Buffer.from('K')),
+      /max size/,
+    ],
+    [
+      'a path longer than the kernel’s',
+      tarOf([file('a', { pax: { path: 'a/'.repeat(100) + 'b'.repeat(4000) } })]),
+      /a path of more than 4095 bytes/,
+    ],
+    [
+      'a link’s target longer than the kernel’s',
+      tarOf([{ path: 'x', type: 'symlink', linkPath: 'y', pax: { linkpath: 'z'.repeat(5000) } }]),
+      /a path of more than 4095 bytes/,
+    ],
+    [
+      'a name longer than a file system’s',
+      tarOf([file('a', { pax: { path: 'n'.repeat(300) } })]),
+      /ENAMETOOLONG/,
+    ],
+    [
+      'folders nested without end',
+      tarOf([file('a', { pax: { path: `${'d/'.repeat(300)}x` } })]),
+      /folders nested more than 256 deep/,
+    ],
     ['a sparse file of GNU tar', withField(tarOf([file('a')]), 156, Buffer.from('S')), /not supported/],
     ['a sparse file in pax', tarOf([file('a', { pax: { 'GNU.sparse.major': '1' } })]), /not supported/],
     ['an unknown type', withField(tarOf([file('a')]), 156, Buffer.from('Z')), /not supported/],
@@ -112,6 +145,94 @@ describe('a hostile layer is refused and changes nothing outside the image', () 
       assertNothingOutsideChanged();
     });
   }
+});
+
+describe('an image beyond a limit is refused and leaves nothing', () => {
+  const text = (length: number): LayerEntry => ({ path: 'zeros', contents: Buffer.alloc(length) });
+  const many = (count: number): LayerEntry[] =>
+    Array.from({ length: count }, (_, i) => ({ path: `f${i}`, contents: '' }));
+  const headers = (count: number): LayerEntry[] =>
+    Array.from({ length: count }, () => ({ path: 'same', contents: '', pax: { comment: 'x'.repeat(900) } }));
+  const rows: readonly (readonly [
+    what: string,
+    layers: readonly (readonly LayerEntry[])[],
+    limits: Partial<LayerLimits>,
+    message: RegExp,
+  ])[] = [
+    ['a decompression bomb', [[text(64 << 20)]], { bytes: 1 << 20 }, /more than 1048576 bytes/],
+    [
+      'layers that are too large together',
+      [[text(600_000)], [text(600_000)]],
+      { bytes: 1 << 20 },
+      /more than 1048576 bytes/,
+    ],
+    ['too many files', [many(200)], { entries: 100 }, /more than 100 entries/],
+    ['too many files in all layers', [many(60), many(60)], { entries: 100 }, /more than 100 entries/],
+    ['headers that count as no file', [headers(2000)], { bytes: 1 << 20 }, /more than 1048576 bytes/],
+    ['an archive that takes too long', [many(20_000)], { seconds: 0 }, /not finished within 0 s/],
+  ];
+  for (const [what, layers, limits, message] of rows) {
+    test(what, async () => {
+      const store = openImageStore(join(folder, 'store'), limits);
+      const image = buildImage(layers, {});
+      const file = join(folder, 'archive');
+      writeFileSync(file, ociArchive([{ descriptor: image.manifest, name: 'hostile:1' }], image.blobs));
+      await assert.rejects(loadImageArchive(store, file, { now: new Date(0) }), { message });
+      assert.equal(store.find('hostile:1'), null);
+      assert.deepEqual(readdirSync(join(folder, 'store', 'roots')), []);
+      assert.deepEqual(readdirSync(join(folder, 'store', 'work')), []);
+    });
+  }
+});
+
+test('an image with 600 devices is unpacked while the event loop serves others', async () => {
+  const devices: LayerEntry[] = Array.from({ length: 600 }, (_, i) => ({ path: `d${i}`, type: 'character' }));
+  const image = buildImage([[...devices, { path: 'pipe', type: 'fifo' }]]);
+  const store = openImageStore(join(folder, 'devices'));
+  const file = join(folder, 'archive');
+  writeFileSync(file, ociArchive([{ descriptor: image.manifest, name: 'devices:1' }], image.blobs));
+  const [stored] = await loadImageArchive(store, file, { now: new Date(0) });
+  assert.ok(stored);
+  const [top = ''] = store.open(stored).layers;
+  const device = statSync(join(top, 'd599'));
+  assert.ok(device.isCharacterDevice());
+  // The builder's major 1 and minor 3: /dev/null.
+  assert.equal(device.rdev, statSync('/dev/null').rdev);
+  assert.ok(statSync(join(top, 'pipe')).isFIFO());
+  assert.equal(readdirSync(top).length, 601);
+});
+
+describe('a hostile configuration is refused', () => {
+  const rows: readonly (readonly [what: string, config: object, message: RegExp])[] = [
+    ['variables that are not texts', { Env: [1] }, /a list that is not of texts/],
+    ['a command that is not a list', { Cmd: 'sh' }, /a list that is not of texts/],
+    ['a command with a NUL byte', { Cmd: ['a\0b'] }, /a list that is not of texts/],
+    ['a user that is not a text', { User: { uid: 0 } }, /a field that is not a text/],
+    ['more than a MiB', { Env: [`A=${'x'.repeat(1 << 20)}`] }, /more than 1048576 bytes/],
+  ];
+  for (const [what, config, message] of rows) {
+    test(what, async () => {
+      const store = openImageStore(join(folder, 'store'));
+      const image = buildImage([[]], config);
+      const file = join(folder, 'archive');
+      writeFileSync(file, ociArchive([{ descriptor: image.manifest, name: 'hostile:1' }], image.blobs));
+      await assert.rejects(loadImageArchive(store, file, { now: new Date(0) }), { message });
+    });
+  }
+  test('an archive’s list that names itself', async () => {
+    const digest = `sha256:${'a'.repeat(64)}`;
+    const list = JSON.stringify({ manifests: [{ mediaType: '', digest, size: 1 }] });
+    const file = join(folder, 'archive');
+    writeFileSync(
+      file,
+      tarOf([
+        { path: 'index.json', contents: list },
+        { path: `blobs/sha256/${'a'.repeat(64)}`, contents: list },
+      ]),
+    );
+    const store = openImageStore(join(folder, 'store'));
+    await assert.rejects(loadImageArchive(store, file, { now: new Date(0) }), /nested lists/);
+  });
 });
 
 describe('a layer with links to the outside stays inside', () => {

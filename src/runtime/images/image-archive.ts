@@ -4,7 +4,6 @@ import {
   createWriteStream,
   existsSync,
   mkdirSync,
-  readFileSync,
   realpathSync,
   renameSync,
   rmSync,
@@ -14,14 +13,17 @@ import {
 } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { pipeline } from 'node:stream/promises';
+import { readAtMost } from '../../kernel/bounded-file.ts';
 import { FairleadError } from '../../lib/errors.ts';
-import { decompressed, type ImageStore, type StoredImage } from './image-store.ts';
+import { decompressed } from './decompressed.ts';
+import type { ImageStore, StoredImage } from './image-store.ts';
+import { counted, createLayerBudget, LAYER_LIMITS } from './layer-limits.ts';
 import {
   badImage,
   type Descriptor,
+  findManifest,
   type ImageManifest,
-  machineArchitecture,
-  readManifest,
+  MAX_MANIFEST_BYTES,
 } from './manifest.ts';
 import { readTar } from './tar-reader.ts';
 
@@ -55,7 +57,9 @@ export async function loadImageArchive(
 
 /** Only files, folders and (in old docker archives) links inside the archive are valid. */
 async function extract(folder: string, file: string): Promise<void> {
-  for await (const entry of readTar(decompressed(file))) {
+  const budget = createLayerBudget(LAYER_LIMITS);
+  for await (const entry of readTar(counted(decompressed(file), budget))) {
+    budget.entry(entry.path, entry.linkPath);
     const path = inside(folder, entry.path);
     switch (entry.type) {
       case 'directory':
@@ -115,17 +119,14 @@ interface FoundImage {
 }
 
 async function ociImages(store: ImageStore, folder: string, how: 'copy' | 'move'): Promise<FoundImage[]> {
-  const index = JSON.parse(readFileSync(join(folder, 'index.json'), 'utf8')) as { manifests?: Descriptor[] };
+  const index = JSON.parse(readBlob(join(folder, 'index.json'))) as { manifests?: Descriptor[] };
   const blobFile = (digest: string) => inside(folder, `blobs/${digest.replace(':', '/')}`);
   const images = new Map<string, { names: string[]; manifest: ImageManifest; digest: string }>();
   for (const entry of index.manifests ?? []) {
-    let descriptor = entry;
-    let found = readManifest(readBlob(blobFile(entry.digest)), 'the archive', machineArchitecture());
-    while ('entry' in found) {
-      descriptor = found.entry;
-      found = readManifest(readBlob(blobFile(descriptor.digest)), 'the archive', machineArchitecture());
-    }
-    const manifest = found.image;
+    const read = async (digest: string) => readBlob(blobFile(digest));
+    const found = await findManifest(await read(entry.digest), 'the archive', read);
+    const descriptor = found.entry ?? entry;
+    const { manifest } = found;
     // containerd writes the full name; other tools may write only a tag.
     const name =
       entry.annotations?.['io.containerd.image.name'] ??
@@ -144,7 +145,7 @@ async function ociImages(store: ImageStore, folder: string, how: 'copy' | 'move'
 
 /** `docker save`: manifest.json is [{Config, RepoTags, Layers}], all of them paths in the archive. */
 async function dockerImages(store: ImageStore, folder: string, how: 'copy' | 'move'): Promise<FoundImage[]> {
-  const list = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')) as {
+  const list = JSON.parse(readBlob(join(folder, 'manifest.json'))) as {
     Config: string;
     RepoTags?: string[] | null;
     Layers?: string[];
@@ -200,8 +201,11 @@ async function storeBlob(
 }
 
 function readBlob(file: string): string {
-  if (!existsSync(file)) throw badImage(`the archive lacks ${file.split('/').slice(-3).join('/')}`);
-  return readFileSync(file, 'utf8');
+  const name = file.split('/').slice(-3).join('/');
+  if (!existsSync(file)) throw badImage(`the archive lacks ${name}`);
+  const { bytes, isCut } = readAtMost(realpathSync(file), MAX_MANIFEST_BYTES);
+  if (isCut) throw badArchive(`${name} has more than ${MAX_MANIFEST_BYTES} bytes`);
+  return bytes.toString('utf8');
 }
 
 function inside(folder: string, path: string): string {

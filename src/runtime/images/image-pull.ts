@@ -1,19 +1,11 @@
 import { renameSync, writeFileSync } from 'node:fs';
 import { downloadBlob } from './blob-download.ts';
 import type { ImageStore, StoredImage } from './image-store.ts';
-import {
-  badImage,
-  type Descriptor,
-  type ImageManifest,
-  machineArchitecture,
-  readManifest,
-} from './manifest.ts';
+import { type Descriptor, findManifest } from './manifest.ts';
 import { parseReference } from './reference.ts';
 import { openRegistry, type RegistryOptions } from './registry.ts';
 
 const PARALLEL = 3;
-/** Lists that name lists. */
-const MAX_LISTS = 3;
 
 /**
  * Pulls an image from its registry into the store: from a list of manifests the one for this machine, then missing
@@ -26,17 +18,14 @@ export async function pullImage(
 ): Promise<StoredImage> {
   const reference = parseReference(name);
   const registry = openRegistry(reference, options);
-  let { text, digest } = await registry.manifest(reference.digest || reference.tag);
+  const first = await registry.manifest(reference.digest || reference.tag);
+  const listDigest = first.digest;
   const known = store.find(name);
-  if (known?.listDigest === digest || known?.digest === digest) return known;
-  const listDigest = digest;
-  let manifest: ImageManifest | null = null;
-  for (let depth = 0; !manifest; depth++) {
-    if (depth > MAX_LISTS) throw badImage(`image ${name} has too many levels of nested lists`);
-    const found = readManifest(text, `image ${name}`, machineArchitecture());
-    if ('image' in found) manifest = found.image;
-    else ({ text, digest } = await registry.manifest(found.entry.digest));
-  }
+  if (known?.listDigest === listDigest || known?.digest === listDigest) return known;
+  const read = async (digest: string) => (await registry.manifest(digest)).text;
+  const { manifest, text, entry } = await findManifest(first.text, `image ${name}`, read);
+  const digest = entry?.digest ?? listDigest;
+  store.checkSize(manifest, name);
   await inParallel([manifest.config, ...manifest.layers], (blob) => downloadBlob(store, registry, blob));
   const fresh = store.temporary('manifest');
   writeFileSync(fresh, text, { mode: 0o600 });

@@ -1,27 +1,24 @@
 import { createHash, randomUUID } from 'node:crypto';
-import {
-  closeSync,
-  createReadStream,
-  mkdirSync,
-  openSync,
-  readdirSync,
-  readFileSync,
-  readSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { pipeline } from 'node:stream';
-import { createGunzip, createZstdDecompress } from 'node:zlib';
+import { readAtMost } from '../../kernel/bounded-file.ts';
 import { readOptionalFile } from '../../kernel/optional-file.ts';
 import { identify } from '../../kernel/process-identity.ts';
 import { timestamp } from '../../kube/timestamp.ts';
-import { FairleadError, hasCode } from '../../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
+import { createSemaphore } from '../../lib/semaphore.ts';
+import { inFileThread } from '../files/file-thread.ts';
+import { removeTree } from '../files/file-tree.ts';
 import type { Image } from '../rootfs.ts';
-import { applyLayer } from './layer.ts';
-import { badImage, type Descriptor, type ImageConfig, type ImageManifest, readConfig } from './manifest.ts';
+import { LAYER_LIMITS, type LayerLimits } from './layer-limits.ts';
+import {
+  badImage,
+  type Descriptor,
+  type ImageConfig,
+  type ImageManifest,
+  MAX_CONFIG_BYTES,
+  readConfig,
+} from './manifest.ts';
 import { formatReference, parseReference } from './reference.ts';
 
 /** A stored image, as shown by `image ls`. */
@@ -60,6 +57,8 @@ export interface ImageStore {
   hasBlob(blob: Pick<Descriptor, 'digest' | 'size'>): boolean;
   /** Returns a temporary name of this process; leftovers of dead processes are removed. */
   temporary(what: string): string;
+  /** Throws "image-too-large" if the blobs of an image alone exceed what may be unpacked. */
+  checkSize(manifest: ImageManifest, name: string): void;
   /** Unpacks an image whose blobs are present and names it. Throws "bad-image". */
   add(
     reference: string,
@@ -75,12 +74,16 @@ export interface ImageStore {
   open(image: StoredImage): Image;
 }
 
-export function openImageStore(folder: string): ImageStore {
+export function openImageStore(folder: string, options: Partial<LayerLimits> = {}): ImageStore {
+  const limits = { ...LAYER_LIMITS, ...options };
+  // Two at once would delay each other, and take the memory of two.
+  const unpacks = createSemaphore(1);
   const path = (...parts: string[]) => join(folder, ...parts);
   for (const part of ['blobs/sha256', 'roots', 'names', 'work']) {
     mkdirSync(path(part), { recursive: true, mode: 0o700 });
   }
-  sweep(path('work'));
+  // The next process tries again.
+  sweep(path('work')).catch((error: unknown) => process.emitWarning(messageOf(error)));
   const nameFile = (name: string) => path('names', `${encodeURIComponent(name)}.json`);
   const read = (file: string): StoredImage | null => {
     const text = readOptionalFile(file);
@@ -124,13 +127,20 @@ export function openImageStore(folder: string): ImageStore {
       const startTime = identify(process.pid)?.startTime ?? '0';
       return path('work', `${process.pid}.${startTime}.${what.replace(/[^a-z0-9]+/gi, '-')}.${randomUUID()}`);
     },
+    checkSize({ layers }, name) {
+      if (layers.reduce((sum, { size }) => sum + size, 0) <= limits.bytes) return;
+      throw new FairleadError(`the layers of image ${name} have more than ${limits.bytes} bytes`, {
+        op: 'pull image',
+        code: 'image-too-large',
+      });
+    },
     async add(reference, manifest, { digest, listDigest = digest, source, now }) {
       const name = formatReference(parseReference(reference));
       const config = readConfig(
-        readFileSync(store.blobPath(manifest.config.digest), 'utf8'),
+        readAtMost(store.blobPath(manifest.config.digest), MAX_CONFIG_BYTES),
         `the configuration of ${name}`,
       );
-      const root = await unpack(store, name, manifest, config);
+      const root = await unpacks.run(() => unpack(store, limits, name, manifest, config));
       const blobs = [manifest.config, ...manifest.layers];
       const image: StoredImage = {
         name,
@@ -149,8 +159,8 @@ export function openImageStore(folder: string): ImageStore {
       return image;
     },
     open(image) {
-      const { config = {} } = readConfig(readFileSync(store.blobPath(image.config), 'utf8'), image.name);
-      const env = (config.Env ?? []).map((variable): [string, string] => {
+      const config = readConfig(readAtMost(store.blobPath(image.config), MAX_CONFIG_BYTES), image.name);
+      const env = config.env.map((variable): [string, string] => {
         const at = variable.indexOf('=');
         return at < 0 ? [variable, ''] : [variable.slice(0, at), variable.slice(at + 1)];
       });
@@ -162,11 +172,11 @@ export function openImageStore(folder: string): ImageStore {
           PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
           ...Object.fromEntries(env),
         },
-        entrypoint: config.Entrypoint ?? [],
-        command: config.Cmd ?? [],
-        workingDir: config.WorkingDir || '/',
-        user: config.User || '0',
-        stopSignal: config.StopSignal || 'SIGTERM',
+        entrypoint: config.entrypoint,
+        command: config.command,
+        workingDir: config.workingDir || '/',
+        user: config.user || '0',
+        stopSignal: config.stopSignal || 'SIGTERM',
         mounts: [],
       };
     },
@@ -177,11 +187,12 @@ export function openImageStore(folder: string): ImageStore {
 /** Unpacks the layers on top of each other, in a folder named by their contents. */
 async function unpack(
   store: ImageStore,
+  limits: LayerLimits,
   name: string,
   manifest: ImageManifest,
   config: ImageConfig,
 ): Promise<string> {
-  const contents = config.rootfs?.diff_ids ?? [];
+  const contents = config.diffIds;
   if (contents.length !== manifest.layers.length) {
     throw badImage(
       `image ${name} has ${manifest.layers.length} layers; its configuration names ${contents.length}`,
@@ -193,61 +204,30 @@ async function unpack(
   const fresh = store.temporary('root');
   mkdirSync(fresh, { mode: 0o755 });
   try {
-    for (const [i, layer] of manifest.layers.entries()) {
-      const hash = createHash('sha256');
-      await applyLayer(fresh, hashed(decompressed(store.blobPath(layer.digest)), hash));
-      const digest = `sha256:${hash.digest('hex')}`;
-      if (digest !== contents[i]) {
-        throw badImage(
-          `layer ${i} of image ${name} has the contents of ${digest}; its configuration names ${contents[i]}`,
-        );
-      }
-    }
+    const layers = manifest.layers.map(({ digest }, i) => ({
+      file: store.blobPath(digest),
+      diffId: contents[i] ?? '',
+    }));
+    await inFileThread({ kind: 'unpack', root: fresh, image: name, layers, limits }, limits.seconds);
     renameSync(fresh, target);
   } catch (error) {
-    rmSync(fresh, { recursive: true, force: true });
+    await removeTree(fresh);
     // Another process was faster.
     if (!hasCode(error, 'ENOTEMPTY', 'EEXIST')) throw error;
   }
   return root;
 }
 
-/** Returns a file's contents, decompressed according to its first bytes: gzip, zstd, or uncompressed. */
-export function decompressed(file: string): AsyncIterable<Uint8Array> {
-  const head = Buffer.alloc(4);
-  const fd = openSync(file, 'r');
-  readSync(fd, head, 0, 4, 0);
-  closeSync(fd);
-  const source = createReadStream(file, { highWaterMark: 256 * 1024 });
-  const unpacker =
-    head.readUInt16BE(0) === 0x1f8b
-      ? createGunzip()
-      : head.readUInt32LE(0) === 0xfd2fb528
-        ? createZstdDecompress()
-        : null;
-  if (!unpacker) return source;
-  // An error of either reaches the reader.
-  return pipeline(source, unpacker, () => {});
-}
-
-async function* hashed(
-  source: AsyncIterable<Uint8Array>,
-  hash: { update(data: Uint8Array): unknown },
-): AsyncGenerator<Uint8Array> {
-  for await (const chunk of source) {
-    hash.update(chunk);
-    yield chunk;
-  }
-}
-
-/** Removes partial work of processes that no longer run. */
-function sweep(folder: string): void {
+/** Removes partial work of processes that no longer run: a file system of any size. */
+async function sweep(folder: string): Promise<void> {
+  const leftovers: string[] = [];
   for (const entry of readdirSync(folder)) {
     const [pid = '', startTime] = entry.split('.');
     if (identify(Number(pid))?.startTime === startTime) continue;
     // Downloads are resumed by the next process that needs the blob (see blob-download.ts).
-    if (!entry.includes('.blob-')) rmSync(join(folder, entry), { recursive: true, force: true });
+    if (!entry.includes('.blob-')) leftovers.push(join(folder, entry));
   }
+  for (const leftover of leftovers) await removeTree(leftover);
 }
 
 /** Reports whether the root file system of a container uses this one. */

@@ -19,6 +19,7 @@ import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { systemClock } from '../../lib/clock.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import { loadImageArchive } from './image-archive.ts';
 import { pullImage } from './image-pull.ts';
 import { createImageSource } from './image-source.ts';
@@ -315,10 +316,10 @@ describe('the store', () => {
     }
     assert.equal(store.remove('two:1'), null);
   });
-  test('partial work of a dead process is removed', () => {
+  test('partial work of a dead process is removed', async () => {
     writeFileSync(join(folder, 'store', 'work', '1.1.root.x'), '');
     openImageStore(join(folder, 'store'));
-    assert.deepEqual(readdirSync(join(folder, 'store', 'work')), []);
+    await eventually(() => readdirSync(join(folder, 'store', 'work')).length === 0);
   });
 });
 

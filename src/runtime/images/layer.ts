@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
   closeSync,
@@ -13,12 +12,14 @@ import {
   openSync,
   readdirSync,
   readlinkSync,
-  rmSync,
   symlinkSync,
   writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
+import { libc, systemError } from '../../kernel/libc.ts';
 import { FairleadError } from '../../lib/errors.ts';
+import { removeWholeTree } from '../files/whole-tree.ts';
+import { createLayerBudget, LAYER_LIMITS, type LayerBudget } from './layer-limits.ts';
 import { readTar, type TarEntry } from './tar-reader.ts';
 
 const WHITEOUT = '.wh.';
@@ -29,11 +30,18 @@ const MAX_LINKS = 40;
 
 /**
  * Applies an image layer (OCI image-spec, layer.md) to a root file system: adds and replaces files; whiteouts
- * remove files of earlier layers. Never touches anything outside `root`, with any links and paths in the layer.
+ * remove files of earlier layers, of which the first (`isFirst`) has none. Never touches anything outside `root`, with any
+ * links and paths in the layer. Blocks the thread. Throws FairleadError "bad-archive", "image-too-large".
  */
-export async function applyLayer(root: string, source: AsyncIterable<Uint8Array>): Promise<void> {
+export async function applyLayer(
+  root: string,
+  source: AsyncIterable<Uint8Array>,
+  budget: LayerBudget = createLayerBudget(LAYER_LIMITS),
+  isFirst = false,
+): Promise<void> {
   const made = new Set<string>();
   for await (const entry of readTar(source)) {
+    budget.entry(entry.path, entry.linkPath);
     const parts = partsOf(entry.path);
     const name = parts.pop();
     if (name === undefined) {
@@ -42,7 +50,7 @@ export async function applyLayer(root: string, source: AsyncIterable<Uint8Array>
     }
     const folder = resolveFolder(root, parts, true);
     if (name === OPAQUE) {
-      for (const child of readdirSync(folder)) {
+      for (const child of isFirst ? [] : readdirSync(folder)) {
         if (!made.has(join(folder, child))) remove(join(folder, child));
       }
       continue;
@@ -54,7 +62,7 @@ export async function applyLayer(root: string, source: AsyncIterable<Uint8Array>
       if (hidden === '' || hidden === '.' || hidden === '..') {
         throw badLayer(`the layer's whiteout ${JSON.stringify(entry.path)} names no file`);
       }
-      if (!made.has(join(folder, hidden))) remove(join(folder, hidden));
+      if (!isFirst && !made.has(join(folder, hidden))) remove(join(folder, hidden));
       continue;
     }
     const path = join(folder, name);
@@ -62,6 +70,7 @@ export async function applyLayer(root: string, source: AsyncIterable<Uint8Array>
     if (present && !(present.isDirectory() && entry.type === 'directory')) remove(path);
     await write(root, path, entry, present?.isDirectory() === true);
     // A folder belongs to this layer if any of its contents does.
+    if (isFirst) continue;
     for (let at = path; at.length > root.length && !made.has(at); at = join(at, '..')) made.add(at);
   }
 }
@@ -101,16 +110,20 @@ async function write(root: string, path: string, entry: TarEntry, isFolder: bool
       return;
     }
     case 'character':
-    case 'block': {
-      const { major, minor } = entry.device;
-      execFileSync('mknod', ['--', path, entry.type === 'block' ? 'b' : 'c', String(major), String(minor)]);
-      own(path, entry);
-      return;
-    }
+    case 'block':
     case 'fifo':
-      execFileSync('mkfifo', ['--', path]);
+      if (libc().mknod(path, NODE_TYPES[entry.type] | 0o600, encodeDevice(entry.device)) !== 0)
+        throw systemError('create device', entry.path);
       own(path, entry);
   }
+}
+
+// linux/stat.h
+const NODE_TYPES = { character: 0o020000, block: 0o060000, fifo: 0o010000 } as const;
+
+/** Returns a device's number for mknod(2) (linux/kdev_t.h, new_encode_dev). */
+function encodeDevice({ major, minor }: TarEntry['device']): number {
+  return ((minor & 0xff) | (major << 8) | ((minor & ~0xff) << 12)) >>> 0;
 }
 
 function own(path: string, entry: TarEntry): void {
@@ -120,9 +133,7 @@ function own(path: string, entry: TarEntry): void {
 
 const isRoot = () => process.getuid?.() === 0;
 
-function remove(path: string): void {
-  rmSync(path, { recursive: true, force: true });
-}
+const remove = removeWholeTree;
 
 function partsOf(path: string): string[] {
   const parts = path.split('/').filter((part) => part !== '' && part !== '.');

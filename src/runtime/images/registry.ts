@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { trustPublicAuthorities } from '../../kube/public-authorities.ts';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { KubeletError } from '../kubelet-error.ts';
-import { MANIFEST_TYPES } from './manifest.ts';
+import { MANIFEST_TYPES, MAX_MANIFEST_BYTES } from './manifest.ts';
 import { formatReference, type ImageReference } from './reference.ts';
 
 export interface RegistryCredentials {
@@ -15,6 +15,17 @@ export interface RegistryOptions {
   /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
   readonly plainHttp?: readonly string[];
   readonly signal?: AbortSignal;
+  readonly patience?: Patience;
+}
+
+/** How long a registry is waited for. */
+export interface Patience {
+  /** To the start of a response. */
+  readonly answerMs: number;
+  /** For a whole response that is not a blob. */
+  readonly documentMs: number;
+  /** Without a byte of a blob. */
+  readonly idleMs: number;
 }
 
 /** A repository of a registry, by the distribution API (OCI distribution-spec 1.1). */
@@ -28,12 +39,14 @@ export interface Registry {
   ): Promise<{ readonly body: AsyncIterable<Uint8Array>; readonly resumed: boolean }>;
 }
 
-const MAX_MANIFEST_BYTES = 4 << 20;
-const ANSWER_MS = 30_000;
+/** Bytes of a token's or an error's document. */
+const MAX_ANSWER_BYTES = 64 * 1024;
+const PATIENCE: Patience = { answerMs: 30_000, documentMs: 60_000, idleMs: 60_000 };
 
 /** Opens a repository; the first request is sent later. All methods throw FairleadError "ErrImagePull". */
 export function openRegistry(reference: ImageReference, options: RegistryOptions = {}): Registry {
   const { registry, repository } = reference;
+  const { answerMs, documentMs, idleMs } = options.patience ?? PATIENCE;
   const host = registry === 'docker.io' ? 'registry-1.docker.io' : registry;
   const base = `${isPlain(registry, options.plainHttp ?? []) ? 'http' : 'https'}://${host}/v2/${repository}`;
   const name = formatReference(reference);
@@ -42,7 +55,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
   const send = async (url: string, headers: Record<string, string>): Promise<Response> => {
     // The timeout applies to the start of the response: a large blob may take longer.
     const slow = new AbortController();
-    const timer = setTimeout(() => slow.abort(lateness()), ANSWER_MS);
+    const timer = setTimeout(() => slow.abort(lateness(answerMs)), answerMs);
     try {
       const signal = options.signal ? AbortSignal.any([options.signal, slow.signal]) : slow.signal;
       trustPublicAuthorities();
@@ -53,6 +66,18 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
       clearTimeout(timer);
     }
   };
+  /** Reads a response; one that is longer or slower than allowed is refused. */
+  const document = async (response: Response, maxBytes: number): Promise<Buffer> => {
+    const chunks: Uint8Array[] = [];
+    let left = maxBytes;
+    const until = performance.now() + documentMs;
+    for await (const chunk of timed(response.body, documentMs, () => until - performance.now())) {
+      left -= chunk.length;
+      if (left < 0) throw pullError(name, `an answer of more than ${maxBytes} bytes`);
+      chunks.push(chunk);
+    }
+    return Buffer.concat(chunks);
+  };
   const get = async (path: string, headers: Record<string, string>): Promise<Response> => {
     const once = () => send(base + path, authorization ? { ...headers, authorization } : headers);
     let response = await once();
@@ -62,7 +87,7 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
       response = await once();
     }
     if (response.ok) return response;
-    const reason = reasonOf((await response.text()).slice(0, 4096));
+    const reason = reasonOf((await document(response, MAX_ANSWER_BYTES)).toString('utf8'));
     switch (response.status) {
       case 401:
       case 403:
@@ -114,21 +139,15 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
         `${url.host} denied a token (${response.status}): the repository does not exist, or imagePullSecrets are needed`,
       );
     }
-    const answer = (await response.json()) as { token?: string; access_token?: string };
-    return `Bearer ${answer.token ?? answer.access_token ?? ''}`;
+    const answer = parseToken((await document(response, MAX_ANSWER_BYTES)).toString('utf8'));
+    if (answer === null) throw pullError(name, `${url.host} sent no token`);
+    return `Bearer ${answer}`;
   };
 
   return {
     async manifest(tagOrDigest) {
       const response = await get(`/manifests/${tagOrDigest}`, { accept: MANIFEST_TYPES.join(', ') });
-      const chunks: Uint8Array[] = [];
-      let size = 0;
-      for await (const chunk of response.body ?? []) {
-        size += chunk.length;
-        if (size > MAX_MANIFEST_BYTES) throw pullError(name, 'its manifest is too large');
-        chunks.push(chunk);
-      }
-      const data = Buffer.concat(chunks);
+      const data = await document(response, MAX_MANIFEST_BYTES);
       const digest = `sha256:${createHash('sha256').update(data).digest('hex')}`;
       if (tagOrDigest.startsWith('sha256:') && tagOrDigest !== digest) {
         throw pullError(name, `the registry sent ${digest} for ${tagOrDigest}`);
@@ -138,9 +157,42 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
     async blob(digest, offset) {
       const response = await get(`/blobs/${digest}`, offset > 0 ? { range: `bytes=${offset}-` } : {});
       const resumed = response.status === 206;
-      return { body: (response.body ?? []) as AsyncIterable<Uint8Array>, resumed: resumed && offset > 0 };
+      return { body: timed(response.body, idleMs, () => idleMs), resumed: resumed && offset > 0 };
     },
   };
+}
+
+/** Yields the chunks of a body; throws "ETIMEDOUT" if one takes longer than `left`, of `ms` in all. Cancels the body at the end. */
+async function* timed(body: Response['body'], ms: number, left: () => number): AsyncGenerator<Uint8Array> {
+  if (!body) return;
+  const reader = body.getReader();
+  try {
+    for (;;) {
+      const late = Promise.withResolvers<never>();
+      const timer = setTimeout(() => late.reject(lateness(ms)), left());
+      try {
+        const { done, value } = await Promise.race([reader.read(), late.promise]);
+        if (done) return;
+        yield value;
+      } finally {
+        clearTimeout(timer);
+      }
+    }
+  } finally {
+    await reader.cancel();
+  }
+}
+
+/** Returns the token of an authorization server's answer (distribution's token authentication); null: it has none. */
+function parseToken(text: string): string | null {
+  try {
+    const { token, access_token: accessToken } = JSON.parse(text) as Record<string, unknown>;
+    const found = token ?? accessToken;
+    // A header field's value (RFC 9110, 5.5).
+    return typeof found === 'string' && /^[\x21-\x7e]+$/.test(found) ? found : null;
+  } catch {
+    return null;
+  }
 }
 
 /** Registries on loopback are contacted without TLS, as by Docker and containerd. */
@@ -176,5 +228,5 @@ function pullError(name: string, message: string, cause?: unknown): KubeletError
   });
 }
 
-const lateness = (): FairleadError =>
-  new FairleadError(`no answer within ${ANSWER_MS / 1000} s`, { op: 'pull image', code: 'ETIMEDOUT' });
+const lateness = (ms: number): FairleadError =>
+  new FairleadError(`no answer within ${ms / 1000} s`, { op: 'pull image', code: 'ETIMEDOUT' });
