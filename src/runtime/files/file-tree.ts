@@ -1,6 +1,4 @@
-import type { Dir } from 'node:fs';
 import { lstat, opendir, rm } from 'node:fs/promises';
-import { join } from 'node:path';
 import { hasCode } from '../../lib/errors.ts';
 import { inFileThread } from './file-thread.ts';
 
@@ -27,17 +25,18 @@ export async function treeUsage(path: string): Promise<number> {
   return (await measureSmall(path)) ?? (await inFileThread({ kind: 'measure', path }, MEASUREMENT_SECONDS));
 }
 
-/** Returns the bytes on disk of a small tree; null for a large one. */
+/** Returns the bytes on disk of a small tree; null for a large one. Names are bytes, kept as Latin-1 text (whole-tree.ts). */
 async function measureSmall(path: string): Promise<number | null> {
   let left = MAX_ENTRIES;
   const measure = async (at: string, depth: number): Promise<number | null> => {
     if (left-- === 0 || depth > MAX_DEPTH) return null;
+    const name = Buffer.from(at, 'latin1');
     try {
-      const stat = await lstat(at);
+      const stat = await lstat(name);
       let sum = stat.blocks * 512;
       if (!stat.isDirectory()) return sum;
-      for await (const name of namesIn(await opendir(at))) {
-        const below = await measure(join(at, name), depth + 1);
+      for await (const entry of await opendir(name as unknown as string, { encoding: 'latin1' })) {
+        const below = await measure(`${at}/${entry.name}`, depth + 1);
         if (below === null) return null;
         sum += below;
       }
@@ -48,9 +47,5 @@ async function measureSmall(path: string): Promise<number | null> {
       throw error;
     }
   };
-  return await measure(path, 0);
-}
-
-async function* namesIn(folder: Dir): AsyncGenerator<string> {
-  for await (const { name } of folder) yield name;
+  return await measure(Buffer.from(path).toString('latin1'), 0);
 }
