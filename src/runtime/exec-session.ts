@@ -47,6 +47,9 @@ async function withPipes(program: string, args: readonly string[], remote: Remot
   return await exitOf(child);
 }
 
+/** The runtime's messages of a command in a terminal. */
+const MAX_MESSAGE_LENGTH = 64 * 1024;
+
 async function withTerminal(
   program: string,
   args: readonly string[],
@@ -61,7 +64,7 @@ async function withTerminal(
   void follow();
   let messages = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    messages += text;
+    messages = (messages + text).slice(0, MAX_MESSAGE_LENGTH);
   });
   remote.stdin.on('error', () => {});
   remote.stdin.pipe(input, { end: false });

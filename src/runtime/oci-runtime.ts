@@ -98,6 +98,8 @@ export async function runCommand(
         timedOut = true;
         options.onTimeout?.();
         signalChild(child.pid);
+        // Processes that the command has left in its container keep the other ends open.
+        for (const { stream } of [out, err]) stream.destroy();
       }, options.timeoutMs)
     : undefined;
   const [stdout, stderr, code] = await Promise.all([textOf(out.stream), textOf(err.stream), child.exited]);
@@ -114,10 +116,21 @@ function signalChild(pid: number): void {
   }
 }
 
-async function textOf(stream: Readable): Promise<string> {
+/** Bytes that are kept of each output of a command: a container's probe may print without end (upstream's exec probe). */
+const MAX_OUTPUT_BYTES = 10 * 1024;
+
+/** Reads a stream until it is closed, and returns its start. */
+function textOf(stream: Readable): Promise<string> {
   const chunks: Buffer[] = [];
-  for await (const chunk of stream) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks).toString('utf8');
+  let left = MAX_OUTPUT_BYTES;
+  stream.on('data', (chunk: Buffer) => {
+    if (left > 0) chunks.push(Buffer.from(chunk.subarray(0, left)));
+    left -= Math.min(left, chunk.length);
+  });
+  return new Promise((resolve, reject) => {
+    stream.on('error', reject);
+    stream.on('close', () => resolve(Buffer.concat(chunks).toString('utf8')));
+  });
 }
 
 function missingProgram(file: string, cause: unknown): FairleadError {
@@ -202,7 +215,7 @@ async function conmon(args: readonly string[]): Promise<{ pid: number; message: 
   }
   let errorOutput = '';
   errors.stream.setEncoding('utf8').on('data', (text: string) => {
-    errorOutput += text;
+    errorOutput = (errorOutput + text).slice(0, MAX_OUTPUT_BYTES);
   });
   errors.stream.on('error', () => {});
   try {

@@ -24,6 +24,9 @@ export interface ProbeTarget {
   ): Promise<{ code: number; stdout: string; stderr: string }>;
 }
 
+/** A HealthCheckResponse has a head of five bytes and two more. */
+const MAX_GRPC_BYTES = 64;
+
 type Action = Pick<Probe, 'exec' | 'httpGet' | 'tcpSocket' | 'grpc'>;
 
 /** Executes a probe's action once. Never throws: errors are failures with a message. */
@@ -106,11 +109,13 @@ function probeGrpc(
       'content-type': 'application/grpc',
       te: 'trailers',
     });
-    const chunks: Buffer[] = [];
-    stream.on('data', (chunk: Buffer) => chunks.push(chunk));
+    let answer = Buffer.alloc(0);
+    stream.on('data', (chunk: Buffer) => {
+      answer = Buffer.concat([answer, chunk.subarray(0, MAX_GRPC_BYTES - answer.length)]);
+    });
     stream.on('error', (error) => finish(false, messageOf(error)));
     stream.on('end', () => {
-      const body = Buffer.concat(chunks).subarray(5);
+      const body = answer.subarray(5);
       finish(
         body[0] === 0x08 && body[1] === 1,
         `service unhealthy (responded with status ${body[1] ?? 'UNKNOWN'})`,

@@ -84,6 +84,10 @@ async function serveSpdy(carrier: Duplex, head: Buffer, dial: Dial): Promise<voi
       return;
     }
     pair[type] = stream;
+    // Its other stream may never come.
+    stream.once('close', () => {
+      if (pairs.get(id) === pair) pairs.delete(id);
+    });
     const { data, error } = pair;
     if (!data || !error) return;
     pairs.delete(id);

@@ -1,3 +1,5 @@
+import { FairleadError } from '../../lib/errors.ts';
+
 /** Types of SPDY/3.1 control frames (draft-mbelshe-httpbis-spdy-00, 2.6). */
 export const SYN_STREAM = 1;
 export const SYN_REPLY = 2;
@@ -11,6 +13,7 @@ export const WINDOW_UPDATE = 9;
 /** The sender sends no more data on this stream. */
 export const FLAG_FIN = 1;
 
+/** A frame, or a part of a data frame: the last part has its flags. */
 export type SpdyFrame =
   | { readonly type: 'data'; readonly stream: number; readonly flags: number; readonly payload: Buffer }
   | {
@@ -22,44 +25,80 @@ export type SpdyFrame =
     };
 
 const HEAD_BYTES = 8;
+/** More than any control frame of the supported protocols, whose headers are short. */
+const MAX_CONTROL_BYTES = 64 * 1024;
 
-/** Splits a byte stream into frames. */
+interface OpenData {
+  readonly stream: number;
+  readonly flags: number;
+  /** Bytes that follow. */
+  left: number;
+}
+
+/** Splits a byte stream into frames, in linear time; data is not kept. */
 export class FrameReader {
   #pending: Buffer[] = [];
   #length = 0;
+  /** The bytes at which the pending ones are a head, or a whole control frame. */
+  #wanted = HEAD_BYTES;
+  /** The data frame whose payload follows. */
+  #data: OpenData | null = null;
 
-  /** Adds bytes and returns the frames that they complete. */
+  /** Adds bytes and returns the frames that they complete. Throws "bad-upgrade" for a control frame that is too long. */
   push(chunk: Buffer): SpdyFrame[] {
-    this.#pending.push(chunk);
-    this.#length += chunk.length;
     const frames: SpdyFrame[] = [];
-    while (this.#length >= HEAD_BYTES) {
-      const bytes = this.#join();
-      const length = bytes.readUIntBE(5, 3);
-      if (bytes.length < HEAD_BYTES + length) break;
-      frames.push(readFrame(bytes, length));
-      const rest = bytes.subarray(HEAD_BYTES + length);
-      this.#pending = rest.length > 0 ? [rest] : [];
-      this.#length = rest.length;
+    for (let rest = chunk; rest.length > 0; ) {
+      const part = rest.subarray(0, this.#data ? this.#data.left : this.#wanted - this.#length);
+      rest = rest.subarray(part.length);
+      const frame = this.#data ? this.#payload(this.#data, part) : this.#headOrControl(part);
+      if (frame) frames.push(frame);
     }
     return frames;
   }
 
-  #join(): Buffer {
-    const [only] = this.#pending;
-    if (only && this.#pending.length === 1) return only;
-    const joined = Buffer.concat(this.#pending, this.#length);
-    this.#pending = [joined];
-    return joined;
+  #payload(data: OpenData, payload: Buffer): SpdyFrame {
+    data.left -= payload.length;
+    const { stream, flags, left } = data;
+    if (left === 0) this.#data = null;
+    return { type: 'data', stream, flags: left === 0 ? flags : 0, payload };
   }
-}
 
-function readFrame(bytes: Buffer, length: number): SpdyFrame {
-  const payload = bytes.subarray(HEAD_BYTES, HEAD_BYTES + length);
-  const flags = bytes[4] ?? 0;
-  const first = bytes.readUInt32BE(0);
-  if (first >>> 31 === 0) return { type: 'data', stream: first, flags, payload };
-  return { type: 'control', version: (first >>> 16) & 0x7fff, kind: first & 0xffff, flags, payload };
+  #headOrControl(part: Buffer): SpdyFrame | null {
+    this.#pending.push(part);
+    this.#length += part.length;
+    if (this.#length < this.#wanted) return null;
+    const [only = part] = this.#pending;
+    const bytes = this.#pending.length === 1 ? only : Buffer.concat(this.#pending, this.#length);
+    const length = bytes.readUIntBE(5, 3);
+    const flags = bytes[4] ?? 0;
+    const first = bytes.readUInt32BE(0);
+    if (first >>> 31 === 0) {
+      this.#restart();
+      if (length === 0) return { type: 'data', stream: first, flags, payload: Buffer.alloc(0) };
+      this.#data = { stream: first, flags, left: length };
+      return null;
+    }
+    if (length > MAX_CONTROL_BYTES) {
+      throw new FairleadError(`a SPDY control frame of ${length} bytes is too long`, {
+        op: 'read SPDY stream',
+        code: 'bad-upgrade',
+      });
+    }
+    if (bytes.length < HEAD_BYTES + length) {
+      this.#pending = [bytes];
+      this.#wanted = HEAD_BYTES + length;
+      return null;
+    }
+    this.#restart();
+    const payload = bytes.subarray(HEAD_BYTES);
+    return { type: 'control', version: (first >>> 16) & 0x7fff, kind: first & 0xffff, flags, payload };
+  }
+
+  #restart(): void {
+    this.#pending = [];
+    this.#length = 0;
+    this.#wanted = HEAD_BYTES;
+  }
 }
 
 export function dataFrame(stream: number, flags: number, payload: Uint8Array): Buffer {

@@ -17,12 +17,17 @@ import { createHeaderEncoder, HeaderDecoder } from './spdy-headers.ts';
 
 const PROTOCOL_ERROR = 1;
 const INVALID_STREAM = 2;
+const REFUSED_STREAM = 3;
 const CANCEL = 5;
 
 /** Longer writes are split, so that streams share the connection. */
 const MAX_DATA_BYTES = 32 * 1024;
 /** Maximum unread bytes of a stream before the connection is no longer read. */
 const STREAM_BUFFER_BYTES = 256 * 1024;
+/** Streams that a client has open at the same time; a forwarded connection has two. */
+const MAX_STREAMS = 1024;
+/** Bytes that wait for a client that does not read, before it is no longer read. Only answers to its frames add to them. */
+const MAX_UNSENT_BYTES = 1 << 20;
 
 /** A stream that the client opened. Its 'end' is the client's half-close; end() is the server's. */
 export class SpdyStream extends Duplex {
@@ -147,12 +152,20 @@ export class SpdySession {
       if (frame.type === 'data') this.#data(frame);
       else await this.#control(frame);
     }
+    if (this.#carrier.writableLength > MAX_UNSENT_BYTES) await this.#drained();
     if (this.#full.size > 0) {
       await new Promise<void>((resolve) => {
         this.#waiting = resolve;
       });
       this.#waiting = null;
     }
+  }
+
+  async #drained(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#carrier.once('drain', resolve);
+      this.#carrier.once('close', resolve);
+    });
   }
 
   #data(frame: SpdyFrame & { type: 'data' }): void {
@@ -184,6 +197,10 @@ export class SpdySession {
           return;
         }
         this.#lastStream = id;
+        if (this.#streams.size >= MAX_STREAMS) {
+          this.#send(controlFrame(RST_STREAM, 0, id, REFUSED_STREAM));
+          return;
+        }
         const stream = new SpdyStream(this, id, headers);
         // Users of a stream receive errors in their callbacks; without one, errors are irrelevant.
         stream.on('error', () => {});

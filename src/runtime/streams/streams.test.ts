@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { after, before, test } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import { WebSocket } from 'ws';
+import { eventually } from '../../lib/testing/eventually.ts';
 import { controlFrame, dataFrame, FLAG_FIN, FrameReader, type SpdyFrame } from './spdy-frames.ts';
 import { createHeaderEncoder, HeaderDecoder } from './spdy-headers.ts';
+import { SpdySession, type SpdyStream } from './spdy-session.ts';
 import { type PodServer, startPodServer } from './testing/pod-server.ts';
 
 let server: PodServer;
@@ -194,7 +196,7 @@ test('SPDY frames are parsed from any chunks', () => {
     for (let at = 0; at < bytes.length; at += size)
       frames.push(...reader.push(bytes.subarray(at, at + size)));
     assert.deepEqual(
-      frames.map((frame) => [
+      joined(frames).map((frame) => [
         frame.type,
         frame.type === 'data' ? frame.stream : frame.kind,
         frame.flags,
@@ -206,6 +208,108 @@ test('SPDY frames are parsed from any chunks', () => {
         ['data', 3, FLAG_FIN, ''],
       ],
     );
+  }
+});
+
+/** Joins the parts of data frames. */
+function joined(frames: readonly SpdyFrame[]): SpdyFrame[] {
+  return frames.reduce<SpdyFrame[]>((all, frame) => {
+    const last = all.at(-1);
+    if (last?.type !== 'data' || frame.type !== 'data' || last.stream !== frame.stream) return [...all, frame];
+    return [...all.slice(0, -1), { ...frame, payload: Buffer.concat([last.payload, frame.payload]) }];
+  }, []);
+}
+
+test('a SPDY frame of 8 MiB in small writes is not kept', () => {
+  const head = dataFrame(1, FLAG_FIN, Buffer.alloc(0));
+  head.writeUIntBE(8 << 20, 5, 3);
+  const reader = new FrameReader();
+  const frames = [...reader.push(head)];
+  const chunk = Buffer.alloc(1024, 'x');
+  for (let at = 0; at < 8 << 20; at += chunk.length) {
+    const parts = reader.push(chunk);
+    // Each write is passed on as it is, without a copy.
+    assert.deepEqual(
+      parts.map((part) => part.payload.buffer === chunk.buffer && part.payload.length),
+      [1024],
+    );
+    frames.push(...parts);
+  }
+  assert.equal(frames.length, 8192);
+  assert.deepEqual(
+    frames.filter(({ flags }) => flags === FLAG_FIN),
+    frames.slice(-1),
+  );
+});
+
+test('a SPDY control frame of 16 MiB is refused by its head', () => {
+  const head = controlFrame(1, 0, Buffer.alloc(0));
+  head.writeUIntBE(0xffffff, 5, 3);
+  assert.throws(() => new FrameReader().push(head), /of 16777215 bytes is too long/);
+});
+
+/** A client and the server's session of one connection. */
+async function session(onStream: (stream: SpdyStream) => void) {
+  const listener = createServer();
+  await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
+  const accepted = new Promise<Socket>((resolve) => listener.once('connection', resolve));
+  const client = connect((listener.address() as AddressInfo).port, '127.0.0.1');
+  const carrier = await accepted;
+  const served = new SpdySession(carrier, Buffer.alloc(0), onStream);
+  const close = () => {
+    client.destroy();
+    carrier.destroy();
+    listener.close();
+  };
+  return { client, carrier, served, close };
+}
+
+/** A stream of a client, which sends nothing. */
+function openingFrames(count: number): Buffer {
+  const encode = createHeaderEncoder();
+  const frames = Array.from({ length: count }, (_, i) =>
+    controlFrame(1, 0, 2 * i + 1, 0, Buffer.alloc(2), encode(new Map([['streamtype', 'error']]))),
+  );
+  return Buffer.concat(frames);
+}
+
+test('a SPDY client that opens streams without end has 1,024', async () => {
+  let streams = 0;
+  const { client, close } = await session(() => streams++);
+  try {
+    const reader = new FrameReader();
+    let refused = 0;
+    client.on('data', (chunk) => {
+      for (const frame of reader.push(chunk)) if (frame.type === 'control' && frame.kind === 3) refused++;
+    });
+    client.write(openingFrames(3000));
+    await eventually(() => refused === 3000 - 1024);
+    assert.equal(streams, 1024);
+  } finally {
+    close();
+  }
+});
+
+test('a SPDY client that sends pings and reads nothing is no longer read', async () => {
+  const { client, carrier, close } = await session(() => {});
+  try {
+    client.pause();
+    const pings = Buffer.concat(Array.from({ length: 5000 }, () => controlFrame(6, 0, 1)));
+    let sent = 0;
+    let blocked = false;
+    // 64 MiB, more than the kernel's buffers and the session's together.
+    while (sent < 64 << 20 && !blocked) {
+      sent += pings.length;
+      if (!client.write(pings)) {
+        const drained = new Promise<boolean>((resolve) => client.once('drain', () => resolve(false)));
+        const stuck = eventually(() => carrier.writableLength > 1 << 20 || client.writableNeedDrain === false);
+        blocked = await Promise.race([drained, stuck.then(() => carrier.writableLength > 1 << 20)]);
+      }
+    }
+    assert.ok(blocked, 'the session read everything');
+    assert.ok(carrier.writableLength < 4 << 20, `${carrier.writableLength} bytes wait`);
+  } finally {
+    close();
   }
 });
 

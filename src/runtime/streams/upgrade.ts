@@ -50,6 +50,8 @@ export function openWebSocket(
     noServer: true,
     clientTracking: false,
     perMessageDeflate: false,
+    // See answerPings.
+    autoPong: false,
     maxPayload: 32 * 1024 * 1024,
   });
   if (subprotocol !== '') {
@@ -61,7 +63,21 @@ export function openWebSocket(
         new FairleadError(error.message, { op: 'upgrade a connection', code: 'bad-upgrade', cause: error }),
       ),
     );
-    server.handleUpgrade(request, socket, head, resolve);
+    server.handleUpgrade(request, socket, head, (webSocket) => {
+      answerPings(webSocket);
+      resolve(webSocket);
+    });
+  });
+}
+
+/** Bytes that wait for a client that does not read; beyond them its pings are not answered (RFC 6455, 5.5.3, allows it). */
+const MAX_UNSENT_BYTES = 1 << 20;
+
+function answerPings(webSocket: WebSocket): void {
+  webSocket.on('ping', (data) => {
+    if (webSocket.readyState === webSocket.OPEN && webSocket.bufferedAmount < MAX_UNSENT_BYTES) {
+      webSocket.pong(data);
+    }
   });
 }
 
