@@ -1,7 +1,7 @@
-import { chmodSync, chownSync, lstatSync, readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { statSync } from 'node:fs';
 import { type Client, hasReason } from '../kube/client.ts';
 import { type PersistentVolume, type Pod, RESOURCES } from '../kube/types.ts';
+import { inFileThread } from './files/file-thread.ts';
 import { KubeletError } from './kubelet-error.ts';
 
 type Volume = NonNullable<NonNullable<Pod['spec']>['volumes']>[number];
@@ -48,24 +48,18 @@ async function read<T>(get: () => Promise<T>, missing: string): Promise<T> {
   }
 }
 
+/** The time for changing the owners of a volume of any number of files. */
+const OWNERSHIP_SECONDS = 600;
+
 /** Prepares a local volume for a pod: the folder must exist. */
-export function prepareLocalVolume(pod: Pod, path: string): void {
+export async function prepareLocalVolume(pod: Pod, path: string): Promise<void> {
   if (!statSync(path, { throwIfNoEntry: false })) throw failedMount(`local volume: ${path} does not exist`);
   const { fsGroup, fsGroupChangePolicy } = pod.spec?.securityContext ?? {};
   if (fsGroup === undefined) return;
   const top = statSync(path);
   if (fsGroupChangePolicy === 'OnRootMismatch' && top.gid === fsGroup && (top.mode & 0o2070) === 0o2070)
     return;
-  giveToGroup(path, fsGroup);
-}
-
-/** Like upstream's SetVolumeOwnership: the group can read and write everything, and owns new files too. */
-function giveToGroup(path: string, group: number): void {
-  const stat = lstatSync(path);
-  if (stat.isSymbolicLink()) return;
-  chownSync(path, stat.uid, group);
-  chmodSync(path, (stat.mode & 0o7777) | (stat.isDirectory() ? 0o2770 : 0o660));
-  if (stat.isDirectory()) for (const entry of readdirSync(path)) giveToGroup(join(path, entry), group);
+  await inFileThread({ kind: 'give', path, group: fsGroup }, OWNERSHIP_SECONDS);
 }
 
 function failedMount(message: string): KubeletError {

@@ -39,6 +39,8 @@ export class PodFiles {
   #savedVersion = '';
   #isSaveDue = false;
   #isRemoved = false;
+  /** Ends when no file of a volume is being written. */
+  #refreshing: Promise<void> = Promise.resolve();
   /** Read for the volumes; the first start of a container uses them too. */
   #sources: PodSources | null = null;
   readonly #token: TokenSource;
@@ -104,6 +106,7 @@ export class PodFiles {
   /** Removes all files of the pod from the disk. */
   async remove(): Promise<void> {
     this.#isRemoved = true;
+    await this.#refreshing;
     removePodLogs(this.#options.context.options.stateDir, this.#options.pod().metadata?.uid ?? '');
     await removeTree(this.#folder);
   }
@@ -168,7 +171,9 @@ export class PodFiles {
       }
       if (isActive()) this.#refreshLater();
     };
-    after(VOLUME_REFRESH_MS, () => void refresh());
+    after(VOLUME_REFRESH_MS, () => {
+      this.#refreshing = refresh();
+    });
   }
 
   /** Reads the sources again: a restarted container sees the current configMaps and secrets. */

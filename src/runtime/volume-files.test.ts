@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import {
   lstatSync,
   mkdirSync,
@@ -9,6 +10,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  truncateSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -48,47 +50,86 @@ const CHANGES: Change[] = [
 
 describe('files of a volume', () => {
   for (const { name, before, after, isReplaced } of CHANGES)
-    test(`${name}: ${isReplaced ? 'replaced' : 'left alone'}`, () => {
-      write(before);
+    test(`${name}: ${isReplaced ? 'replaced' : 'left alone'}`, async () => {
+      await write(before);
       const first = current();
-      write(after);
+      await write(after);
       assert.equal(current() !== first, isReplaced);
       for (const [path, text] of Object.entries(after)) assert.equal(read(path), text);
       const tops = new Set(Object.keys(after).map((path) => path.replace('./', '').split('/')[0] ?? ''));
       assert.deepEqual(listed(), ['..data', current(), ...tops].sort());
     });
 
-  test('have their mode; those of a group can be read by it', () => {
-    writeVolumeFiles(folder, filesOf({ key: 'k' }, 0o400), undefined);
+  test('have their mode; those of a group can be read by it', async () => {
+    await writeVolumeFiles(folder, filesOf({ key: 'k' }, 0o400), undefined);
     assert.equal(statSync(join(folder, 'key')).mode & 0o777, 0o400);
     const other = join(folder, 'other');
     mkdirSync(other);
-    writeVolumeFiles(other, filesOf({ key: 'k' }, 0o400), process.getgid?.());
+    await writeVolumeFiles(other, filesOf({ key: 'k' }, 0o400), process.getgid?.());
     assert.equal(statSync(join(other, 'key')).mode & 0o777, 0o440);
   });
 
-  test('are replaced after an agent was killed while it replaced them', () => {
-    write({ a: '1' });
+  test('are replaced after an agent was killed while it replaced them', async () => {
+    await write({ a: '1' });
     symlinkSync('..1', join(folder, '..data.new'));
     mkdirSync(join(folder, '..1'));
-    write({ a: '2' });
+    await write({ a: '2' });
     assert.equal(read('a'), '2');
     assert.deepEqual(listed(), ['..data', current(), 'a'].sort());
   });
 
-  test('other entries of the folder stay', () => {
+  test('other entries of the folder stay', async () => {
     symlinkSync('/nowhere', join(folder, 'mine'));
-    write({ a: '1' });
-    write({ b: '1' });
+    await write({ a: '1' });
+    await write({ b: '1' });
     assert.ok(lstatSync(join(folder, 'mine')).isSymbolicLink());
   });
 
   for (const path of ['../a', '/a', 'x/../../a'])
-    test(`${path} is refused, and nothing is written`, () => {
-      assert.throws(
+    test(`${path} is refused, and nothing is written`, async () => {
+      await assert.rejects(
         () => write({ ok: '1', [path]: '2' }),
         (error: unknown) => error instanceof KubeletError && /outside the volume/.test(error.message),
       );
       assert.deepEqual(listed(), []);
+    });
+
+  test('10,000 of them are written, and compared, while the event loop serves others', async () => {
+    const files = filesOf(Object.fromEntries(Array.from({ length: 10_000 }, (_, i) => [`key-${i}`, `value ${i}`])));
+    for (const isReplaced of [true, false]) {
+      const before = isReplaced ? '' : current();
+      let turns = 0;
+      let isDone = false;
+      const turn = () => {
+        turns++;
+        if (!isDone) setImmediate(turn);
+      };
+      setImmediate(turn);
+      await writeVolumeFiles(folder, files, undefined);
+      isDone = true;
+      assert.ok(turns > 100, `${turns} turns`);
+      assert.equal(current() !== before, isReplaced);
+    }
+    assert.equal(listed().length, 10_002);
+    assert.equal(read('key-9999'), 'value 9999');
+  });
+
+  const planted: readonly (readonly [what: string, plant: (file: string) => void])[] = [
+    ['a pipe', (file) => execFileSync('mkfifo', [file])],
+    ['a link to a device', (file) => symlinkSync('/dev/zero', file)],
+    ['a huge file', (file) => truncateSync(file, 2 ** 40)],
+    ['a folder', (file) => mkdirSync(file)],
+  ];
+  for (const [what, plant] of planted)
+    test(`${what} in place of a file is replaced, not read`, async () => {
+      await write({ key: '1' });
+      const file = join(folder, current(), 'key');
+      if (what === 'a huge file') plant(file);
+      else {
+        rmSync(file);
+        plant(file);
+      }
+      await write({ key: '1' });
+      assert.equal(read('key'), '1');
     });
 });

@@ -52,7 +52,7 @@ export async function prepareVolumes(
     }
     const claim = claimName(pod, volume);
     if (claim !== null) {
-      paths.set(volume.name, prepareClaimed(pod, await sources.claimed(claim), sources.onMachine));
+      paths.set(volume.name, await prepareClaimed(pod, await sources.claimed(claim), sources.onMachine));
       continue;
     }
     if (volume.image) {
@@ -72,7 +72,7 @@ export async function prepareVolumes(
         chmodSync(path, 0o2777);
       }
     } else
-      writeVolumeFiles(path, await volumeFiles(pod, volume, sources), pod.spec?.securityContext?.fsGroup);
+      await writeVolumeFiles(path, await volumeFiles(pod, volume, sources), pod.spec?.securityContext?.fsGroup);
   }
   return paths;
 }
@@ -86,7 +86,7 @@ export async function refreshVolumes(
   for (const volume of pod.spec?.volumes ?? []) {
     if (!followsObjects(volume)) continue;
     const group = pod.spec?.securityContext?.fsGroup;
-    writeVolumeFiles(join(folder, volume.name), await volumeFiles(pod, volume, sources), group);
+    await writeVolumeFiles(join(folder, volume.name), await volumeFiles(pod, volume, sources), group);
   }
 }
 
@@ -102,14 +102,14 @@ export function followsObjects({
 }
 
 /** Prepares a claimed volume and returns its path on this machine. */
-function prepareClaimed(
+async function prepareClaimed(
   pod: Pod,
   { metadata, spec }: PersistentVolume,
   onMachine: VolumeSources['onMachine'],
-): string {
+): Promise<string> {
   if (spec?.volumeMode === 'Block') throw refusal(`persistentvolume ${metadata?.name} is a block device`);
   if (spec?.local) {
-    prepareLocalVolume(pod, spec.local.path);
+    await prepareLocalVolume(pod, spec.local.path);
     return spec.local.path;
   }
   if (spec?.hostPath) {
@@ -140,7 +140,10 @@ export function volumeMounts(
   return (container.volumeMounts ?? []).map((mount) => {
     const path = paths.get(mount.name);
     if (path === undefined) throw refusal(`volumeMounts: there is no volume ${JSON.stringify(mount.name)}`);
-    const isImage = pod.spec?.volumes?.find(({ name }) => name === mount.name)?.image !== undefined;
+    const volume = pod.spec?.volumes?.find(({ name }) => name === mount.name);
+    const isImage = volume?.image !== undefined;
+    // As upstream's: this program writes them, as root, in a folder that no pod can change meanwhile.
+    const isReadOnly = readOnly.has(mount.name) || (volume !== undefined && followsObjects(volume));
     const source = subPathSource(mount, path, env, !isImage);
     const propagation =
       mount.mountPropagation === 'HostToContainer'
@@ -155,7 +158,7 @@ export function volumeMounts(
       options: [
         'rbind',
         propagation,
-        ...(isImage ? ['ro', 'noexec'] : [readOnly.has(mount.name) ? 'ro' : access(mount)]),
+        ...(isImage ? ['ro', 'noexec'] : [isReadOnly ? 'ro' : access(mount)]),
       ],
     };
   });

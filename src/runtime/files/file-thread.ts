@@ -7,7 +7,8 @@ import type { LayersTask } from '../images/layer-limits.ts';
 export type FileTask =
   | LayersTask
   | { readonly kind: 'remove'; readonly path: string }
-  | { readonly kind: 'measure'; readonly path: string };
+  | { readonly kind: 'measure'; readonly path: string }
+  | { readonly kind: 'give'; readonly path: string; readonly group: number };
 
 export type FileAnswer =
   | { readonly bytes: number }

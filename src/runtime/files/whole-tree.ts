@@ -2,6 +2,10 @@ import {
   closeSync,
   constants,
   type Dir,
+  fchmodSync,
+  fchownSync,
+  fstatSync,
+  lchownSync,
   lstatSync,
   opendirSync,
   openSync,
@@ -9,7 +13,7 @@ import {
   rmdirSync,
   unlinkSync,
 } from 'node:fs';
-import { hasCode } from '../../lib/errors.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
 
 // These functions block, and run in a thread of their own (file-thread.ts). Names are bytes, as in the kernel: a pod's need
 // not be UTF-8. They are kept as Latin-1 text.
@@ -94,6 +98,48 @@ function measureFolder(path: string, depth: number): number {
       if (sum === Number.POSITIVE_INFINITY) break;
     }
     return sum;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/**
+ * Gives a folder and everything below it to a group, like upstream's SetVolumeOwnership: the group can read and write
+ * everything, and owns new files too. Symbolic links are neither followed nor changed, even if they replace a file
+ * meanwhile. Throws FairleadError "ENAMETOOLONG" for folders nested more than 512 deep.
+ */
+export function giveTreeToGroup(path: string, group: number): void {
+  giveToGroup(latin1(path), group, 0);
+}
+
+function giveToGroup(path: string, group: number, depth: number): void {
+  const stat = lstatSync(bytes(path), { throwIfNoEntry: false });
+  if (!stat || stat.isSymbolicLink()) return;
+  if (depth > MAX_DEPTH) {
+    throw new FairleadError(`folders are nested more than ${MAX_DEPTH} deep`, {
+      op: 'change group',
+      code: 'ENAMETOOLONG',
+    });
+  }
+  // Opening a device has effects.
+  if (!stat.isFile() && !stat.isDirectory()) {
+    lchownSync(bytes(path), stat.uid, group);
+    return;
+  }
+  let fd: number;
+  try {
+    fd = openSync(bytes(path), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ELOOP')) return;
+    throw error;
+  }
+  try {
+    const { uid, mode } = fstatSync(fd);
+    fchownSync(fd, uid, group);
+    fchmodSync(fd, (mode & 0o7777) | (stat.isDirectory() ? 0o2770 : 0o660));
+    if (!stat.isDirectory()) return;
+    const folder = `/proc/self/fd/${fd}`;
+    for (const { name } of entriesOf(folder)) giveToGroup(`${folder}/${name}`, group, depth + 1);
   } finally {
     closeSync(fd);
   }
