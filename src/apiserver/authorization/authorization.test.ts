@@ -201,6 +201,35 @@ test('forbidden requests are refused in upstream’s words', async () => {
   await api.server.close();
 });
 
+for (const stream of ['exec', 'attach', 'portforward']) {
+  test(`${stream} by GET, as a WebSocket's handshake, needs the right to create it, too`, async (t) => {
+    const api = startApi();
+    t.after(() => api.server.close());
+    const reader = { metadata: { name: 'streams' } };
+    const role = (verbs: readonly string[]) => ({
+      ...reader,
+      rules: [{ apiGroups: [''], resources: [`pods/${stream}`], verbs }],
+    });
+    const roles = `/apis/${GROUP}/v1/namespaces/default`;
+    await api.request('POST', `${roles}/roles`, role(['get']));
+    await api.request('POST', `${roles}/rolebindings`, {
+      ...reader,
+      roleRef: { apiGroup: GROUP, kind: 'Role', name: 'streams' },
+      subjects: [{ apiGroup: GROUP, kind: 'User', name: 'alice' }],
+    });
+    const path = `/api/v1/namespaces/default/pods/web/${stream}?command=id&stdout=true`;
+    const ask = () => api.request('GET', path, undefined, { 'impersonate-user': 'alice' });
+    const refused = await ask();
+    assert.deepEqual(
+      [refused.status, refused.body.message, refused.body.details],
+      [403, 'pods "web" is forbidden: ', { name: 'web', kind: 'pods' }],
+    );
+    await api.request('PUT', `${roles}/roles/streams`, role(['get', 'create']));
+    // There is no such pod: the request passed the authorization.
+    assert.equal((await ask()).status, 404);
+  });
+}
+
 test('roles cannot contain rights that their writer does not have', async () => {
   const api = startApi();
   const rbacPath = `/apis/${GROUP}/v1`;

@@ -1,10 +1,10 @@
 import { messageOf } from '../../lib/errors.ts';
-import type { AuthorizationAttributes } from '../authorization/authorizer.ts';
 import { authorizationForbidden } from '../authorization/forbidden.ts';
 import { nonResource } from '../routes/non-resource.ts';
 import { routeResource } from '../routes/route-resource.ts';
 import type { ApiServices } from '../services.ts';
 import { badRequest, StatusError } from '../status-error.ts';
+import { authorizationAttributes } from './authorization-attributes.ts';
 import type { IncomingRequest, OutgoingResponse } from './request.ts';
 import { createRequestContext, type RequestContext } from './request-context.ts';
 import { askedTimeout, within } from './request-timeout.ts';
@@ -101,22 +101,4 @@ async function authorize(services: ApiServices, context: RequestContext): Promis
   const { verdict, reason } = await services.authorizer.authorize(attributes);
   if (verdict === 'allow') return;
   throw authorizationForbidden(attributes, reason);
-}
-
-function authorizationAttributes(context: RequestContext): AuthorizationAttributes {
-  const { info, user } = context;
-  return {
-    user,
-    verb: info.verb,
-    isResourceRequest: info.isResourceRequest,
-    apiGroup: info.apiGroup,
-    apiVersion: info.apiVersion,
-    resource: info.resource,
-    subresource: info.subresource,
-    namespace: info.namespace,
-    name: info.name,
-    path: info.path,
-    ...(info.fieldSelector === '' ? {} : { fieldSelector: info.fieldSelector }),
-    ...(info.labelSelector === '' ? {} : { labelSelector: info.labelSelector }),
-  };
 }

@@ -1,7 +1,9 @@
 import type { JsonObject } from '../object.ts';
+import { authorizationAttributes } from '../requests/authorization-attributes.ts';
 import { isTrue } from '../requests/request-info.ts';
 import type { ResourceContext, ResourceHandler, ResourceVerb, Subresource } from '../routes/resource.ts';
 import type { ApiServices } from '../services.ts';
+import { StatusError } from '../status-error.ts';
 import { admit } from '../verbs/write.ts';
 
 const STREAM_VERBS: readonly ResourceVerb[] = ['create', 'get'];
@@ -36,10 +38,26 @@ function connectOptions(query: URLSearchParams): JsonObject {
 
 const SWITCHES = new Set(['stdin', 'stdout', 'stderr', 'tty']);
 
+/**
+ * Requires the right to `create` the subresource. A WebSocket's handshake is a GET, and so was authorized as `get`, which
+ * roles for reading contain (feature gate AuthorizePodWebsocketUpgradeCreatePermission). Throws StatusError 403 in
+ * upstream's words.
+ */
+async function requireCreate(services: ApiServices, context: ResourceContext): Promise<void> {
+  const { info, request, user, kind, name } = context;
+  if (info.verb === 'create' || (request.internal && user === request.user)) return;
+  const attributes = { ...authorizationAttributes(context), verb: 'create' };
+  const { verdict, reason } = await services.authorizer.authorize(attributes);
+  if (verdict === 'allow') return;
+  const message = `${kind.plural} ${JSON.stringify(name)} is forbidden: ${reason}`;
+  throw new StatusError(403, 'Forbidden', message, { name, kind: kind.plural });
+}
+
 /** Builds a subresource of a pod that its node serves. */
 function podStream(name: string, kind: string): Subresource {
   const connect: ResourceHandler = async (context, services) => {
     await admitConnect(services, context, kind);
+    await requireCreate(services, context);
     return services.nodes.podStream(context, name);
   };
   return {
