@@ -17,6 +17,7 @@ import { createClusterDialer } from './cluster-dialer.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
 import { createRuleEvaluator } from './custom-resources/rules.ts';
+import { isProxyable, type MayDial } from './dial-check.ts';
 import { expireEvents } from './event-expiry.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import type { Kind } from './kind.ts';
@@ -69,6 +70,8 @@ export interface ApiServerOptions {
   readonly tokenIssuer?: string;
   /** Replaces parts of the server's security, for tests. */
   readonly security?: (parts: ServerParts, defaults: Security) => Partial<Security>;
+  /** To which addresses of pods, endpoints and nodes it may connect; default: `isProxyable`. */
+  readonly mayDial?: MayDial;
   /** Default: none. */
   readonly furtherPaths?: FurtherPaths;
   readonly clock: Clock;
@@ -89,7 +92,7 @@ const RESERVE_AFTER_MS = 2000;
 
 /** Opens the store and prepares to serve; does not listen yet. */
 export function createApiServer(options: ApiServerOptions): ApiServer {
-  const { clock, random, logger } = options;
+  const { clock, random, logger, mayDial = isProxyable } = options;
   const store = new Store(options.dataFile, (reserve) => clock.after(RESERVE_AFTER_MS, reserve));
   const schema = createCustomSchemas(options.schema);
   const addressKind = storedKind(IP_ADDRESSES);
@@ -119,7 +122,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     randomUUID,
     (collection, key) => store.get(collection, key)?.object,
   );
-  const nodes = createNodeTunnel({ store, tls: options.nodeTls });
+  const nodes = createNodeTunnel({ store, mayDial, tls: options.nodeTls });
   const closing = new AbortController();
   const [, major = '1', minor = '36'] = /^v([0-9]+)\.([0-9]+)/.exec(options.version) ?? [];
   const registry = createResourceRegistry(builtinResources(KINDS));
@@ -138,6 +141,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     mountTokens: options.mountTokens ?? false,
     authority: options.nodeTls.ca,
     programs,
+    mayDial,
   });
   const security = { ...defaults, ...options.security?.(parts, defaults) };
   const resolveService = createServiceResolver(
@@ -147,12 +151,12 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     },
     random,
   );
-  const conversionWebhooks = createWebhookClient(resolveService);
+  const conversionWebhooks = createWebhookClient(resolveService, mayDial);
   const frontProxy = createFrontProxy(new Date(clock.now()));
   const aggregator = createAggregator({
     store,
     resources,
-    client: createRemoteClient(resolveService, frontProxy),
+    client: createRemoteClient(resolveService, mayDial, frontProxy),
     clock,
     logger,
   });
@@ -166,7 +170,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     version: { gitVersion: options.version, major, minor },
     nodes,
     aggregator,
-    dialer: createClusterDialer({ store, tls: options.nodeTls }),
+    dialer: createClusterDialer({ store, mayDial, tls: options.nodeTls }),
     hub: createWatchHub(store, clock),
     swagger: createSwaggerService(),
     furtherPaths: options.furtherPaths ?? (() => null),

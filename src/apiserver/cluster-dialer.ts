@@ -2,18 +2,23 @@ import { request as httpsRequest } from 'node:https';
 import type { Duplex } from 'node:stream';
 import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
+import { checkedTarget, type MayDial } from './dial-check.ts';
 import { at, listAt } from './object.ts';
-import { StatusError } from './status-error.ts';
+import { badRequest, StatusError } from './status-error.ts';
 import type { Store } from './store.ts';
 
 /** Opens connections to addresses inside the cluster: pods, Services, nodes. */
 export interface ClusterDialer {
-  /** `node`: the node to go through; null: any ready node. Throws StatusError 503 if no connection is possible. */
+  /**
+   * Connects to an address. `node`: the node to go through; null: any ready node. Rejects with StatusError 400 for an address
+   * that is not allowed, and with 503 if no connection is possible.
+   */
   dial(host: string, port: number, node: string | null): Promise<Duplex>;
 }
 
 export interface ClusterDialerOptions {
   readonly store: Store;
+  readonly mayDial: MayDial;
   /** The API server's certificate for connections to nodes, and the nodes' authority. PEM. */
   readonly tls: { readonly cert: string; readonly key: string; readonly ca: string };
 }
@@ -21,9 +26,11 @@ export interface ClusterDialerOptions {
 const CONNECT_MS = 10_000;
 
 /** Connects through a node's server with HTTP CONNECT: the control plane has no route to pods and Services. */
-export function createClusterDialer({ store, tls }: ClusterDialerOptions): ClusterDialer {
+export function createClusterDialer({ store, mayDial, tls }: ClusterDialerOptions): ClusterDialer {
   return {
-    dial(host, port, node) {
+    async dial(host, port, node) {
+      // Names are refused, too: the node would resolve them.
+      if (!mayDial(host)) throw badRequest('address not allowed');
       const through = tunnelOf(store, node);
       const target = hostPort({ ip: host, port });
       const refusal = (cause: string) =>
@@ -33,11 +40,12 @@ export function createClusterDialer({ store, tls }: ClusterDialerOptions): Clust
           `error trying to reach service: dial tcp ${target}: ${cause}`,
           {},
         );
-      if (!through) return Promise.reject(refusal('no node is ready to connect through'));
+      if (!through) throw refusal('no node is ready to connect through');
+      const server = allowed(through.host, mayDial);
       return new Promise((resolve, reject) => {
         const outgoing = httpsRequest({
           method: 'CONNECT',
-          host: through.host,
+          ...server,
           port: through.port,
           path: target,
           headers: { host: target },
@@ -69,6 +77,15 @@ export function createClusterDialer({ store, tls }: ClusterDialerOptions): Clust
       });
     },
   };
+}
+
+/** Works like `checkedTarget`; throws StatusError 400, with upstream's text. */
+export function allowed(host: string, mayDial: MayDial): ReturnType<typeof checkedTarget> {
+  try {
+    return checkedTarget(host, mayDial);
+  } catch (error) {
+    throw badRequest(messageOf(error));
+  }
 }
 
 interface Tunnel {

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { after, before, test } from 'node:test';
 import { startApi } from './testing/api.ts';
 
-const api = startApi();
+const api = startApi({ mayDial: () => true });
 /** The requests that the node's server got. */
 const asked: string[] = [];
 /** The number of next requests whose connections the node's server closes, like an idle timeout that expires then. */

@@ -2,6 +2,8 @@ import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import { type Duplex, Readable } from 'node:stream';
 import { messageOf } from '../lib/errors.ts';
+import { allowed } from './cluster-dialer.ts';
+import type { MayDial } from './dial-check.ts';
 import { type Send, sendOnce, sendTwice, type Through } from './kept-connection.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from './object.ts';
 import { forwardedHeaders, upgradeHeaders } from './requests/forwarded-headers.ts';
@@ -13,6 +15,7 @@ import type { Store } from './store.ts';
 
 export interface NodeTunnelOptions {
   readonly store: Store;
+  readonly mayDial: MayDial;
   /** The API server's certificate for connections to nodes, and the nodes' authority. PEM. */
   readonly tls: { readonly cert: string; readonly key: string; readonly ca: string };
 }
@@ -67,7 +70,15 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     headers: Record<string, string>,
     through: Through,
   ): ClientRequest =>
-    httpsRequest({ ...tls, agent: through === 'kept' && kept, host, port, path, method, headers })
+    httpsRequest({
+      ...tls,
+      ...allowed(host, options.mayDial),
+      agent: through === 'kept' && kept,
+      port,
+      path,
+      method,
+      headers,
+    })
       // A dead node drops packets; a live one accepts immediately. Responses may take longer.
       .on('socket', (socket) => {
         if (!socket.connecting) return;
@@ -92,7 +103,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
     try {
       return await (body ? sendOnce(send, 'own') : sendTwice(send));
     } catch (error) {
-      throw unreachable(target, error);
+      throw error instanceof StatusError ? error : unreachable(target, error);
     }
   }
 
@@ -116,7 +127,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
   }
 
   /** Joins the two connections after the node's 101, byte by byte; the node implements the protocol. */
-  function upgraded(context: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
+  async function upgraded(context: RequestContext, target: NodeTarget): Promise<OutgoingResponse> {
     const { request } = context;
     const { upgrade } = request;
     if (!upgrade) return plain(context, target);

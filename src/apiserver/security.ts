@@ -38,6 +38,7 @@ import { createMastersAuthorizer } from './authorization/masters.ts';
 import { createNodeAuthorizer } from './authorization/node-authorizer.ts';
 import { createNodeGraph, type GraphSource } from './authorization/node-graph.ts';
 import { createRbac } from './authorization/rbac.ts';
+import type { MayDial } from './dial-check.ts';
 import type { Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 import type { ObjectView } from './object-view.ts';
@@ -54,6 +55,7 @@ export interface SecurityOptions {
   readonly authority: string;
   /** Shared with validation. */
   readonly programs: ExpressionPrograms;
+  readonly mayDial: MayDial;
 }
 
 export interface RunningSecurity extends Security {
@@ -71,7 +73,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
     options.authorization === 'AlwaysAllow'
       ? createAlwaysAllow()
       : unionAuthorizer([createMastersAuthorizer(), createNodeAuthorizer(graph), rbac]);
-  const webhookClient = createWebhookClient(createServiceResolver(view, parts.random));
+  const webhookClient = createWebhookClient(createServiceResolver(view, parts.random), options.mayDial);
   const { requests: programs, policies, mutations } = options.programs;
   const complete = (object: ApiObject) => {
     parts.schema.prune(object.apiVersion, object.kind, object, null);

@@ -3,6 +3,7 @@ import { Agent, request as httpsRequest } from 'node:https';
 import { trustPublicAuthorities } from '../../kube/public-authorities.ts';
 import type { ServiceResolver } from '../admission/webhooks/webhook-client.ts';
 import type { User } from '../authentication/authenticator.ts';
+import { checkedTarget, type MayDial } from '../dial-check.ts';
 import { sendTwice, type Through } from '../kept-connection.ts';
 import type { RemoteApi } from './api-service.ts';
 
@@ -30,6 +31,7 @@ const MAX_ANSWER_BYTES = 8 * 1024 * 1024;
 /** Creates the client. `identity`: the certificate that identifies this front proxy to other servers. PEM. */
 export function createRemoteClient(
   resolve: ServiceResolver,
+  mayDial: MayDial,
   identity: { readonly cert: string; readonly key: string },
 ): RemoteClient {
   const agent = new Agent({ keepAlive: true, maxSockets: 1000 });
@@ -41,7 +43,7 @@ export function createRemoteClient(
     return httpsRequest({
       agent: through === 'kept' && agent,
       method,
-      host: address.host,
+      ...checkedTarget(address.host, mayDial),
       port: address.port,
       servername,
       path,

@@ -1,6 +1,7 @@
 import { Agent, request as httpsRequest } from 'node:https';
 import { trustPublicAuthorities } from '../../../kube/public-authorities.ts';
 import { messageOf } from '../../../lib/errors.ts';
+import { checkedTarget, type MayDial } from '../../dial-check.ts';
 import { type OnError, sendTwice } from '../../kept-connection.ts';
 import { isObject, type JsonObject, textAt } from '../../object.ts';
 import type { Webhook } from './webhook.ts';
@@ -21,7 +22,11 @@ export interface WebhookClient {
 
 const MAX_ANSWER_BYTES = 8 * 1024 * 1024;
 
-export function createWebhookClient(resolve: ServiceResolver): WebhookClient {
+/**
+ * `mayDial` is asked for addresses of Services, which users of their namespace write. The URL of a configuration may name the
+ * API server's own loopback, as upstream: only administrators write it.
+ */
+export function createWebhookClient(resolve: ServiceResolver, mayDial: MayDial): WebhookClient {
   const agent = new Agent({ keepAlive: true, keepAliveMsecs: 30_000, maxSockets: 100 });
   return {
     async post(hook, review) {
@@ -29,7 +34,8 @@ export function createWebhookClient(resolve: ServiceResolver): WebhookClient {
       const url = `${target.url}?timeout=${hook.timeoutSeconds}s`;
       try {
         const service = target.service;
-        const address = service ? resolve(service.namespace, service.name, service.port) : null;
+        const found = service ? resolve(service.namespace, service.name, service.port) : null;
+        const address = found && { ...found, ...checkedTarget(found.host, mayDial) };
         const body = JSON.stringify(review);
         return await sendTwice((through, onError) =>
           send(through === 'kept' ? agent : false, target, address, hook.timeoutSeconds, body, onError),
@@ -65,7 +71,7 @@ function targetOf(config: JsonObject): Target {
 function send(
   agent: Agent | false,
   { url, authority }: Target,
-  address: { readonly host: string; readonly port: number } | null,
+  address: (ReturnType<typeof checkedTarget> & { readonly port: number }) | null,
   timeoutSeconds: number,
   body: string,
   onError: OnError,
@@ -77,8 +83,7 @@ function send(
       {
         agent,
         method: 'POST',
-        host: address?.host ?? hostname,
-        port: address?.port ?? (port || 443),
+        ...(address ?? { host: hostname, port: port || 443 }),
         servername: hostname,
         path: `${pathname}?timeout=${timeoutSeconds}s`,
         headers: {
