@@ -80,7 +80,6 @@ const SELINUX_TYPES = new Set([
   'container_kvm_t',
   'container_engine_t',
 ]);
-const LOCAL_HOSTS = ['127.0.0.1', '::1', 'localhost'];
 const RESTRICTED_VOLUMES = new Set([
   'configMap',
   'csi',
@@ -166,6 +165,7 @@ export const BASELINE: readonly Check[] = [
       },
     );
   },
+  // The node itself sends probes and hooks: not even to its own loopback.
   (pod) => {
     const hosts = (container: JsonObject) =>
       [
@@ -176,12 +176,13 @@ export const BASELINE: readonly Check[] = [
         .filter((host) => host !== '');
     return offenders(
       pod,
-      (container) => hosts(container).some((host) => !LOCAL_HOSTS.includes(host)),
+      (container) => hosts(container).length > 0,
       (found) => {
-        const used = [...new Set(found.flatMap(hosts))].filter((host) => !LOCAL_HOSTS.includes(host)).sort();
+        const used = [...new Set(found.flatMap(hosts))].sort();
+        const sorted = found.toSorted((a, b) => (String(a['name']) < String(b['name']) ? -1 : 1));
         return violation(
           'probe or lifecycle host',
-          `${containersText(found)} ${found.length === 1 ? 'uses' : 'use'} probe or lifecycle ${plural(used.length, 'host')} ${quoted(used)}`,
+          `${containersText(sorted)} ${found.length === 1 ? 'uses' : 'use'} probe or lifecycle ${plural(used.length, 'host')} ${quoted(used)}`,
         );
       },
     );

@@ -52,6 +52,83 @@ const ROWS: readonly [level: string, name: string, spec: object, refusal: string
   ],
   [
     'baseline',
+    'a probe of the host 127.0.0.1',
+    { containers: [container({}, { livenessProbe: { httpGet: { port: 80, host: '127.0.0.1' } } })] },
+    'probe or lifecycle host (container "c" uses probe or lifecycle host "127.0.0.1")',
+  ],
+  [
+    'baseline',
+    'a probe of the host localhost',
+    { containers: [container({}, { livenessProbe: { httpGet: { port: 80, host: 'localhost' } } })] },
+    'probe or lifecycle host (container "c" uses probe or lifecycle host "localhost")',
+  ],
+  [
+    'baseline',
+    'a probe of the host ::1',
+    { containers: [container({}, { livenessProbe: { httpGet: { port: 80, host: '::1' } } })] },
+    'probe or lifecycle host (container "c" uses probe or lifecycle host "::1")',
+  ],
+  [
+    'baseline',
+    'a probe of the host 10.0.0.1',
+    { containers: [container({}, { livenessProbe: { httpGet: { port: 80, host: '10.0.0.1' } } })] },
+    'probe or lifecycle host (container "c" uses probe or lifecycle host "10.0.0.1")',
+  ],
+  [
+    'restricted',
+    'a probe of the host 127.0.0.1',
+    { containers: [container(GOOD, { livenessProbe: { httpGet: { port: 80, host: '127.0.0.1' } } })] },
+    'probe or lifecycle host (container "c" uses probe or lifecycle host "127.0.0.1")',
+  ],
+  [
+    'restricted',
+    'a probe of the host localhost',
+    { containers: [container(GOOD, { livenessProbe: { httpGet: { port: 80, host: 'localhost' } } })] },
+    'probe or lifecycle host (container "c" uses probe or lifecycle host "localhost")',
+  ],
+  [
+    'restricted',
+    'a probe of the host ::1',
+    { containers: [container(GOOD, { livenessProbe: { httpGet: { port: 80, host: '::1' } } })] },
+    'probe or lifecycle host (container "c" uses probe or lifecycle host "::1")',
+  ],
+  [
+    'restricted',
+    'a probe of the host 10.0.0.1',
+    { containers: [container(GOOD, { livenessProbe: { httpGet: { port: 80, host: '10.0.0.1' } } })] },
+    'probe or lifecycle host (container "c" uses probe or lifecycle host "10.0.0.1")',
+  ],
+  [
+    'baseline',
+    'hooks and probes with hosts',
+    {
+      initContainers: [
+        {
+          ...container(),
+          name: 'i',
+          restartPolicy: 'Always',
+          lifecycle: { postStart: { httpGet: { port: 80, host: '5.5.5.5' } } },
+        },
+      ],
+      containers: [container({}, { startupProbe: { tcpSocket: { port: 1, host: '9.9.9.9' } } })],
+    },
+    'probe or lifecycle host (containers "c", "i" use probe or lifecycle hosts "5.5.5.5", "9.9.9.9")',
+  ],
+  [
+    'baseline',
+    'a probe with an empty host and a header Host',
+    {
+      containers: [
+        container(
+          {},
+          { livenessProbe: { httpGet: { port: 80, host: '', httpHeaders: [{ name: 'Host', value: 'x' }] } } },
+        ),
+      ],
+    },
+    null,
+  ],
+  [
+    'baseline',
     "a path of the host's",
     { containers: [container()], volumes: [{ name: 'v', hostPath: { path: '/' } }] },
     'hostPath volumes (volume "v")',
