@@ -14,6 +14,7 @@ import { createRemoteClient } from './aggregation/remote-client.ts';
 import { installBuiltins } from './builtins.ts';
 import { ClusterAddresses, DEFAULT_SERVICE_CIDR, IP_ADDRESSES, SERVICE_CIDRS } from './cluster-addresses.ts';
 import { createClusterDialer } from './cluster-dialer.ts';
+import type { ConnectionLimits } from './connection-table.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
 import { createRuleEvaluator } from './custom-resources/rules.ts';
@@ -72,6 +73,7 @@ export interface ApiServerOptions {
   readonly security?: (parts: ServerParts, defaults: Security) => Partial<Security>;
   /** To which addresses of pods, endpoints and nodes it may connect; default: `isProxyable`. */
   readonly mayDial?: MayDial;
+  readonly connectionLimits?: Partial<ConnectionLimits>;
   /** Default: none. */
   readonly furtherPaths?: FurtherPaths;
   readonly clock: Clock;
@@ -247,6 +249,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
         clock,
         logger,
         handle,
+        ...(options.connectionLimits ? { limits: options.connectionLimits } : {}),
       });
       servers.push(server);
       return server.ports;

@@ -4,6 +4,7 @@ import { connect as connectHttp2 } from 'node:http2';
 import { after, before, test } from 'node:test';
 import { connect, type TLSSocket } from 'node:tls';
 import { manualClock } from '../lib/clock.ts';
+import { eventually } from '../lib/testing/eventually.ts';
 import { CORE, configMap, startApi } from './testing/api.ts';
 
 const clock = manualClock(Date.now());
@@ -241,6 +242,76 @@ test('HTTP/2: streams that are reset, and a connection that is closed', async ()
   await new Promise((resolve) => setImmediate(resolve));
   session.destroy();
   await serves();
+});
+
+/** Opens a connection without credentials. */
+async function stranger(protocol: 'h2' | 'http/1.1'): Promise<TLSSocket> {
+  const socket = connect({ host: '127.0.0.1', port, ca: api.authority.cert, ALPNProtocols: [protocol] });
+  socket.on('error', () => {});
+  socket.resume();
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
+function frame(type: number, flags: number, stream: number, payload: readonly number[] = []): Buffer {
+  const head = Buffer.alloc(9);
+  head.writeUIntBE(payload.length, 0, 3);
+  head[3] = type;
+  head[4] = flags;
+  head.writeUInt32BE(stream, 5);
+  return Buffer.concat([head, Buffer.from(payload)]);
+}
+
+const PREFACE = Buffer.concat([Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), frame(4, 0, 0)]);
+/** HPACK: GET https://a/ */
+const GET = [0x82, 0x84, 0x87, 0x41, 0x01, 0x61];
+const floods: readonly [what: string, count: number, frames: (i: number) => Buffer][] = [
+  [
+    'streams that are reset at once',
+    200,
+    (i) => Buffer.concat([frame(1, 5, 2 * i + 1, GET), frame(3, 0, 2 * i + 1, [0, 0, 0, 8])]),
+  ],
+  [
+    'streams that the server must reset',
+    2000,
+    (i) => Buffer.concat([frame(1, 5, 2 * i + 1, GET), frame(8, 0, 2 * i + 1, [0, 0, 0, 0])]),
+  ],
+  ['headers that never end', 2000, (i) => (i === 0 ? frame(1, 0, 1, GET) : frame(9, 0, 1))],
+  ['settings', 20_000, () => frame(4, 0, 0, [0, 3, 0, 0, 0, 100])],
+  ['pings', 20_000, () => frame(6, 0, 0, [0, 0, 0, 0, 0, 0, 0, 0])],
+];
+for (const [what, count, frames] of floods) {
+  test(`HTTP/2 without credentials, ${what}: the connection is ended`, { timeout: 60_000 }, async () => {
+    const socket = await stranger('h2');
+    // A server that reads on would end it only when the process ends.
+    const closed = once(socket, 'close');
+    socket.write(Buffer.concat([PREFACE, ...Array.from({ length: count }, (_, i) => frames(i))]));
+    await closed;
+    await serves();
+  });
+}
+
+for (const [what, protocol, bytes] of [
+  ['nothing', 'http/1.1', ''],
+  ['headers that never end', 'http/1.1', 'GET / HTTP/1.1\r\na: b\r\n'],
+  ['an HTTP/2 preface', 'h2', PREFACE],
+  ['HTTP/2 headers that never end', 'h2', Buffer.concat([PREFACE, frame(1, 0, 1, GET)])],
+] as const) {
+  test(`a connection without credentials that sends ${what} is closed`, { timeout: 60_000 }, async () => {
+    const socket = await stranger(protocol);
+    const closed = once(socket, 'close');
+    socket.write(bytes);
+    const ticking = setInterval(() => clock.advance(5000), 20);
+    await closed.finally(() => clearInterval(ticking));
+    await serves();
+  });
+}
+
+test('300 connections without credentials of one source: 200 stay, and a client with credentials is served', async () => {
+  const sockets = await Promise.all(Array.from({ length: 300 }, () => stranger('http/1.1')));
+  await eventually(() => sockets.filter((socket) => socket.closed).length === 100);
+  await serves();
+  for (const socket of sockets) socket.destroy();
 });
 
 const bodies: readonly [what: string, type: string, body: string, status: number, message: RegExp][] = [

@@ -1,11 +1,19 @@
 import { createServer as createHttp1, type Server as Http1Server, type IncomingMessage } from 'node:http';
-import { createServer as createHttp2, type ServerHttp2Session } from 'node:http2';
+import { createServer as createHttp2, constants as h2, type ServerHttp2Session } from 'node:http2';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { createServer as createTls, type TLSSocket, type Server as TlsServer } from 'node:tls';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { authenticate } from './authentication/authenticate.ts';
-import type { Authenticator, ClientCertificate } from './authentication/authenticator.ts';
+import { ANONYMOUS, type Authenticator, type ClientCertificate } from './authentication/authenticator.ts';
+import {
+  type Connection,
+  type ConnectionLimits,
+  type ConnectionTable,
+  createConnectionTable,
+  DEFAULT_CONNECTION_LIMITS,
+} from './connection-table.ts';
 import type { Handler } from './requests/api-handler.ts';
 import {
   type HttpRequest,
@@ -35,14 +43,17 @@ export interface HttpServerOptions {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly handle: Handler;
+  readonly limits?: Partial<ConnectionLimits>;
 }
 
 /** What answers requests. */
 interface Serving extends HttpServerOptions {
   readonly buffers: BufferPool;
+  readonly connections: ConnectionTable;
+  /** By the client's address and port: HTTP/2 sessions show a proxy of their connection. */
+  readonly opened: Map<string, Connection>;
 }
 
-const HEADERS_MS = 30_000;
 /** As http.DefaultMaxHeaderBytes in Go: the path of `kubectl exec` contains the whole command. */
 const MAX_HEADER_BYTES = 1 << 20;
 const HANDSHAKE_MS = 10_000;
@@ -56,6 +67,8 @@ const MAX_STREAMS = 1000;
 const WINDOW_BYTES = 1024 * 1024;
 /** Connections that are still open this long after the last response are closed. */
 const CLOSE_MS = 2000;
+/** How often idle connections are looked for. */
+const SWEEP_MS = 5000;
 
 /**
  * Serves the API over TLS on every listener, HTTP/2 and HTTP/1.1 on one port (ALPN); protocol upgrades require
@@ -68,7 +81,10 @@ export async function serveHttps(
   const { tls } = options;
   const sockets = new Set<Duplex>();
   const sessions = new Set<ServerHttp2Session>();
-  const serving = { ...options, buffers: createBufferPool() };
+  const { clock } = options;
+  const connections = createConnectionTable({ ...DEFAULT_CONNECTION_LIMITS, ...options.limits });
+  const opened = new Map<string, Connection>();
+  const serving = { ...options, buffers: createBufferPool(), connections, opened };
   const http1 = http1Server(serving);
   const http2 = http2Server(serving, sessions);
   const servers = listeners.map(() =>
@@ -87,11 +103,28 @@ export async function serveHttps(
         socket.on('close', () => sockets.delete(socket));
         socket.on('error', () => socket.destroy());
         socket.setNoDelay(true);
+        const connection = opened.get(peerOf(socket));
+        if (connection && socket.authorized) connections.know(connection);
         (socket.alpnProtocol === 'h2' ? http2 : http1).emit('connection', socket);
       },
     ),
   );
+  let cancelSweep = () => {};
+  const sweep = () => {
+    connections.sweep(clock.now());
+    cancelSweep = clock.after(SWEEP_MS, sweep);
+  };
+  cancelSweep = clock.after(SWEEP_MS, sweep);
   for (const server of servers) {
+    server.prependListener('connection', (raw: Socket) => {
+      const connection = connections.open(raw.remoteAddress ?? '', clock.now(), () => raw.destroy());
+      const peer = peerOf(raw);
+      opened.set(peer, connection);
+      raw.on('close', () => {
+        connections.close(connection);
+        if (opened.get(peer) === connection) opened.delete(peer);
+      });
+    });
     // A failed handshake is the client's error; Node closes the connection.
     server.on('tlsClientError', (error) => options.logger.debug({ err: error }, 'TLS handshake failed'));
   }
@@ -102,6 +135,7 @@ export async function serveHttps(
       return typeof address === 'object' && address ? address.port : 0;
     }),
     async close() {
+      cancelSweep();
       const closed = Promise.all(
         servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve()))),
       );
@@ -127,7 +161,8 @@ function http1Server(options: Serving): Http1Server {
   });
   // A watch may be silent for a minute and lasts for an hour; bodies have a separate limit.
   server.requestTimeout = 0;
-  server.headersTimeout = HEADERS_MS;
+  // The table of connections ends those whose headers do not end: Node checks only servers that listen themselves.
+  server.headersTimeout = 0;
   server.keepAliveTimeout = KEEP_ALIVE_MS;
   server.on('upgrade', (message, socket, head) => {
     socket.on('error', () => socket.destroy());
@@ -152,10 +187,41 @@ function http2Server(options: Serving, sessions: Set<ServerHttp2Session>) {
   server.on('session', (session) => {
     sessions.add(session);
     session.on('close', () => sessions.delete(session));
+    const connection = options.opened.get(peerOf(session.socket as TLSSocket));
+    if (connection) endAtManyResets(session, connection, options.connections);
     // A protocol error ends only its own session.
     session.on('error', (error) => options.logger.debug({ err: error }, 'HTTP/2 session failed'));
   });
   return server;
+}
+
+/** Ends the session of a client without credentials that opens streams and resets them (CVE-2023-44487). */
+function endAtManyResets(
+  session: ServerHttp2Session,
+  connection: Connection,
+  connections: ConnectionTable,
+): void {
+  session.on('stream', (stream) => {
+    stream.once('close', () => {
+      if (stream.rstCode === h2.NGHTTP2_NO_ERROR || session.destroyed) return;
+      if (connections.reset(connection)) session.destroy(undefined, h2.NGHTTP2_ENHANCE_YOUR_CALM);
+    });
+  });
+}
+
+type Peer = Pick<Socket, 'remoteAddress' | 'remotePort'>;
+const peerOf = ({ remoteAddress = '', remotePort = 0 }: Peer) => `${remoteAddress} ${remotePort}`;
+
+/** Counts a request of a connection until `ended` emits "close". Returns the connection. */
+function countRequest(options: Serving, socket: object, ended: NodeJS.EventEmitter): Connection | undefined {
+  const connection = options.opened.get(peerOf(socket));
+  if (!connection) return undefined;
+  connection.requests++;
+  ended.once('close', () => {
+    connection.requests--;
+    connection.idleSince = options.clock.now();
+  });
+  return connection;
 }
 
 function listenOn(server: TlsServer, where: Listener | undefined): Promise<void> {
@@ -177,7 +243,8 @@ function answer(options: Serving, request: HttpRequest, response: HttpResponse):
   response.on('close', () => gone.abort(ENDED));
   request.on('error', () => gone.abort(ENDED));
   response.on('error', () => gone.abort(ENDED));
-  respondTo(options, request, null, gone.signal).then(
+  const connection = countRequest(options, tlsSocket(request), response);
+  respondTo(options, request, null, gone.signal, connection).then(
     (outgoing) => {
       if (outgoing !== 'upgraded') send(request, response, outgoing, options.buffers);
     },
@@ -189,11 +256,12 @@ function answer(options: Serving, request: HttpRequest, response: HttpResponse):
   );
 }
 
-function answerUpgrade(options: HttpServerOptions, upgrade: Upgrade): void {
+function answerUpgrade(options: Serving, upgrade: Upgrade): void {
   const gone = new AbortController();
   const { message, socket } = upgrade;
   socket.on('close', () => gone.abort(ENDED));
-  respondTo(options, message, upgrade, gone.signal).then(
+  const connection = countRequest(options, socket as TLSSocket, socket);
+  respondTo(options, message, upgrade, gone.signal, connection).then(
     (outgoing) => {
       if (outgoing === 'upgraded') return;
       if (isStreamOverWebSocket(message, outgoing)) sendOverWebSocket(upgrade, outgoing);
@@ -207,10 +275,11 @@ function answerUpgrade(options: HttpServerOptions, upgrade: Upgrade): void {
 }
 
 async function respondTo(
-  options: HttpServerOptions,
+  options: Serving,
   request: HttpRequest,
   upgrade: Upgrade | null,
   signal: AbortSignal,
+  connection: Connection | undefined,
 ): Promise<OutgoingResponse> {
   const headers: Record<string, string | undefined> = {};
   for (const [name, value] of Object.entries(request.headers)) {
@@ -219,6 +288,9 @@ async function respondTo(
   try {
     const certificate = clientCertificate(upgrade ? (upgrade.socket as TLSSocket) : tlsSocket(request));
     const user = await authenticate(options.authenticators, { headers, certificate });
+    if (connection && !connection.isKnown && user !== ANONYMOUS) options.connections.know(connection);
+    // Nothing is done for a client that has reset its stream meanwhile.
+    if (signal.aborted) throw new StatusError(499, 'ClientClosedRequest', ENDED.message);
     const incoming: IncomingRequest = {
       method: request.method ?? 'GET',
       url: request.url ?? '/',
