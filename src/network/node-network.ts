@@ -19,9 +19,11 @@ import type { Logger } from '../lib/log.ts';
 import type { MaintainedState } from './drift-watch.ts';
 import { type Egress, openEgress, removeEgress } from './egress.ts';
 import { removeHostPorts } from './host-ports.ts';
+import { type NodeSources, openNodeSources, removeNodeSources } from './node-sources.ts';
 import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute, tunnelMac } from './overlay-routes.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
 import { type KernelRoutes, readPodRoutes, removePodRoute, writePodRoute } from './pod-route-writer.ts';
+import { removeSourceGuard } from './source-guard.ts';
 import {
   findUplink,
   prepareForwarding,
@@ -35,6 +37,9 @@ import {
 export const POD_BRIDGE = 'fl0';
 /** The VXLAN device. */
 const TUNNEL = 'fl.vxlan';
+
+/** RFC 7348. */
+const VXLAN_PORT = 4789;
 
 /** Bytes that VXLAN adds to a packet: outer IP, UDP, VXLAN and inner Ethernet headers. */
 const TUNNEL_OVERHEAD = { ipv4: 50, ipv6: 70 } as const;
@@ -96,6 +101,7 @@ export class NodeNetwork {
   /** Repairs since the last call. */
   #repaired: string[] = [];
   readonly #egress: Egress | null;
+  readonly #sources: NodeSources;
   /** The kernel's routes, by destination; null: not read yet. */
   #routes: Map<string, PodRoute> | null = null;
 
@@ -117,6 +123,7 @@ export class NodeNetwork {
       this.#ensureServiceRoutes();
       const own = this.gateways.map(({ cidr }) => cidr);
       this.#egress = options.masquerade ? openEgress({ ...options, podCidrs: own }) : null;
+      this.#sources = openNodeSources({ ...options, bridge: POD_BRIDGE });
       this.#repaired = [];
     } catch (error) {
       this.socket.close();
@@ -135,6 +142,7 @@ export class NodeNetwork {
    * the next call retries them.
    */
   syncRoutes(nodes: readonly PeerNode[]): RouteFailure[] {
+    this.#writeSources(nodes);
     this.#egress?.write([
       ...nodes,
       { name: this.#options.node, addresses: this.#options.addresses, podCidrs: [] },
@@ -213,7 +221,7 @@ export class NodeNetwork {
     this.#ensureServiceRoutes();
     this.#routes = null;
     const failures = this.syncRoutes(nodes);
-    const tables = (await this.#egress?.check()) ?? [];
+    const tables = [...(await this.#sources.check()), ...((await this.#egress?.check()) ?? [])];
     return { repaired: [...this.#repaired, ...tables], failures };
   }
 
@@ -246,6 +254,7 @@ export class NodeNetwork {
   remove(): void {
     // This connection owns the tables: another one could not remove them.
     this.#egress?.close();
+    this.#sources.close();
     removeNodeNetwork(this.netns);
     this.close();
   }
@@ -253,6 +262,7 @@ export class NodeNetwork {
   /** Stops; the network stays. */
   close(): void {
     this.#egress?.close();
+    this.#sources.close();
     this.socket.close();
   }
 
@@ -290,6 +300,10 @@ export class NodeNetwork {
     this.#ensureSettings({
       [`net/ipv4/conf/${POD_BRIDGE}/rp_filter`]: 2,
       [`net/ipv4/conf/${POD_BRIDGE}/send_redirects`]: 0,
+      // Pods neither route for the node nor choose the route of their packets.
+      [`net/ipv4/conf/${POD_BRIDGE}/accept_redirects`]: 0,
+      [`net/ipv4/conf/${POD_BRIDGE}/accept_source_route`]: 0,
+      [`net/ipv6/conf/${POD_BRIDGE}/accept_redirects`]: 0,
       [`net/ipv6/conf/${POD_BRIDGE}/accept_ra`]: 0,
       [`net/ipv6/conf/${POD_BRIDGE}/accept_dad`]: 0,
     });
@@ -311,7 +325,7 @@ export class NodeNetwork {
       return null;
     }
     const id = vxlan?.id ?? 4242;
-    const port = vxlan?.port ?? 4789;
+    const port = vxlan?.port ?? VXLAN_PORT;
     const local = addressOf(addresses, this.#tunnelFamily) ?? '';
     const mac = tunnelMac(node);
     const fits =
@@ -396,6 +410,18 @@ export class NodeNetwork {
       deleteAddress(this.socket, address);
       this.#repaired.push(`${link.name} had the address ${address.address}`);
     }
+  }
+
+  #writeSources(nodes: readonly PeerNode[]): void {
+    const local = addressOf(this.#options.addresses, this.#tunnelFamily);
+    this.#sources.write({
+      podCidrs: this.gateways.map(({ cidr }) => cidr),
+      nodes: nodes.filter(({ name }) => name !== this.#options.node),
+      tunnel:
+        this.#options.overlay === 'vxlan' && local !== null
+          ? { port: this.#options.vxlan?.port ?? VXLAN_PORT, device: TUNNEL, local }
+          : null,
+    });
   }
 
   #ensureServiceRoutes(): void {
@@ -490,4 +516,6 @@ export function removeNodeNetwork(netns?: NetnsRef): void {
   removeEgress(netns);
   deleteLink(socket, TUNNEL);
   deleteLink(socket, POD_BRIDGE);
+  removeSourceGuard(netns);
+  removeNodeSources(netns);
 }

@@ -6,9 +6,11 @@ import { type NetnsRef, openNetns } from '../kernel/netns.ts';
 import { addAddress, listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import {
   addLink,
+  type BridgePortSettings,
   findLink,
   getLink,
   type Link,
+  listBridgePorts,
   listLinks,
   openRouteSocket,
   setBridgePort,
@@ -23,7 +25,7 @@ import {
 } from '../kernel/rtnetlink/neighbours.ts';
 import { listRoutes, type Route, replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
-import { cidrContains, familyOf } from '../lib/address.ts';
+import { type Cidr, cidrContains, familyOf } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -33,6 +35,8 @@ import { type HostPort, openHostPorts, portsClash } from './host-ports.ts';
 import { type NodeNetwork, POD_BRIDGE, type PodGateway } from './node-network.ts';
 import { localMac } from './overlay-routes.ts';
 import { openPortRemoval } from './port-removal.ts';
+import { type GuardCounts, openSourceGuard } from './source-guard.ts';
+import type { GuardedPort } from './source-guard-rules.ts';
 
 /** The parts of a pod that its network needs. */
 export interface NetworkPod {
@@ -71,8 +75,16 @@ export interface PodNetwork {
   repair(): Promise<string[]>;
   /** Returns the MAC of the pod with an address; null: no such pod. */
   macOf(address: string): string | null;
+  /** Sets the networks whose addresses a pod may use in addition to its own, for this and later attachments. */
+  allowSources(pod: string, networks: readonly Cidr[]): Promise<void>;
+  /** The pods' packets that were dropped for their source, by pod ("namespace/name"); null: the kernel cannot drop them. */
+  droppedSources(): DroppedSources | null;
   /** Stops; pods stay attached. */
   close(): void;
+}
+
+export interface DroppedSources extends Omit<GuardCounts, 'byPort'> {
+  readonly byPod: ReadonlyMap<string, number>;
 }
 
 export interface PodNetworkOptions {
@@ -109,6 +121,24 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
   // Claimed last, so that allocation continues after the last allocated address, and released if it is not in use.
   for (const ip of journal.last?.ips ?? []) poolOf(ip)?.claim(ip);
   if (journal.last && !journal.records.has(journal.last.uid)) release(journal.last.ips);
+  /** By pod. */
+  const extraSources = new Map<string, readonly Cidr[]>();
+  const guarded = (uid: string, pod: string, ips: readonly string[]): GuardedPort => ({
+    port: podPort(uid),
+    pod,
+    mac: podMac(uid),
+    ips,
+    extra: extraSources.get(pod) ?? [],
+  });
+  const present = new Set(listLinks(network.socket).map(({ name }) => name));
+  const guard = openSourceGuard({
+    ...options,
+    gatewayMac: network.bridgeMac,
+    netns: network.netns,
+    ports: [...journal.records.values()]
+      .filter(({ uid }) => present.has(podPort(uid)))
+      .map(({ uid, pod, ips }) => guarded(uid, pod, ips)),
+  });
   writeHostPorts();
   repairPorts();
 
@@ -126,6 +156,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
         .filter(({ permanent }) => permanent)
         .map(({ address, mac }) => [address, mac]),
     );
+    const ports = listBridgePorts(socket);
     const repaired: string[] = [];
     for (const { uid, ips } of journal.records.values()) {
       const port = links.get(podPort(uid));
@@ -134,6 +165,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
       const wrong = [
         ...(port.master === bridge ? [] : [`${port.name} was not on the bridge`]),
         ...(port.up ? [] : [`${port.name} was down`]),
+        ...(hasSettings(ports.get(port.index)) ? [] : [`${port.name} had other settings`]),
         ...ips.filter((ip) => macs.get(ip) !== mac).map((ip) => `neighbour ${ip}`),
         ...(listForwardingEntries(socket, port.index).some((entry) => entry.mac === mac)
           ? []
@@ -196,6 +228,14 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
     release(record.ips);
   }
 
+  /** Removes a pod's device. It is down before its guard ends. */
+  async function removePort(uid: string): Promise<void> {
+    const name = podPort(uid);
+    shutDown(network.socket, name);
+    await guard?.release(name);
+    await removal.remove(name);
+  }
+
   function unplug(uid: string): Promise<void> {
     const started = leaving.get(uid);
     if (started) return started;
@@ -204,7 +244,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
         deleteNeighbour(network.socket, { device: network.bridge, address });
       }
       const ports = journal.records.get(uid)?.hostPorts ?? [];
-      await removal.remove(podPort(uid));
+      await removePort(uid);
       free(uid);
       if (ports.length === 0) return;
       writeHostPorts();
@@ -224,9 +264,11 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
         const port = podPort(pod.uid);
         if (findLink(network.socket, port) && !isPlugged(network, pod.uid, netns, pod.device)) {
           // Its sandbox was removed.
-          await removal.remove(port);
+          await removePort(pod.uid);
         }
-        plug(network, pod, netns, ips);
+        const isNew = create(network, pod, netns);
+        await guard?.protect(guarded(pod.uid, `${pod.namespace}/${pod.name}`, ips), isNew);
+        setUp(network, pod, netns, ips);
         if (fresh && pod.hostPorts?.length) {
           writeHostPorts();
           await hostPorts.forgetFlows(pod.hostPorts);
@@ -234,7 +276,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
         return { ips };
       } catch (error) {
         if (fresh) await unplug(pod.uid);
-        else await removal.remove(podPort(pod.uid));
+        else await removePort(pod.uid);
         throw plugError(pod, error);
       }
     },
@@ -277,14 +319,33 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
       }
       return null;
     },
-    repair: async () => [...repairPorts(), ...(await hostPorts.check())],
+    repair: async () => [...repairPorts(), ...((await guard?.check()) ?? []), ...(await hostPorts.check())],
     macOf(address) {
       for (const { uid, ips } of journal.records.values()) if (ips.includes(address)) return podMac(uid);
       return null;
     },
+    async allowSources(pod, networks) {
+      if (networks.length === 0) extraSources.delete(pod);
+      else extraSources.set(pod, networks);
+      for (const { uid, pod: key, ips } of journal.records.values()) {
+        if (key !== pod || leaving.has(uid) || !findLink(network.socket, podPort(uid))) continue;
+        await guard?.protect(guarded(uid, pod, ips), false);
+      }
+    },
+    droppedSources() {
+      if (!guard) return null;
+      const { byPort, ...counts } = guard.counts();
+      const byPod = new Map<string, number>();
+      for (const { uid, pod } of journal.records.values()) {
+        const count = byPort.get(podPort(uid)) ?? 0;
+        if (count > 0) byPod.set(pod, (byPod.get(pod) ?? 0) + count);
+      }
+      return { ...counts, byPod };
+    },
     close() {
       journal.close();
       removal.close();
+      guard?.close();
       hostPorts.close();
     },
   };
@@ -316,30 +377,34 @@ function isPlugged(network: NodeNetwork, uid: string, netns: NetnsRef, name = PO
 
 export const podMac = (uid: string) => localMac(`pod ${uid}`);
 
-/** Creates the veth pair and sets up both ends, unless done before. */
-function plug(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: readonly string[]): void {
+/** Creates the veth pair, both ends down, unless it exists; returns true if it did not. */
+function create(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef): boolean {
   const { uid, device = POD_DEVICE } = pod;
   const { socket, bridge } = network;
   const name = podPort(uid);
-  const mac = podMac(uid);
-  if (!findLink(socket, name)) {
-    writeSysctls(POD_SYSCTLS, netns);
-    const target = openNetns(netns);
-    try {
-      addLink(socket, {
-        kind: 'veth',
-        name,
-        mtu: network.mtu,
-        master: bridge,
-        peer: { name: device, mtu: network.mtu, mac, netns: { fd: target } },
-      });
-    } finally {
-      closeSync(target);
-    }
-    // A bridge's port needs no address; link-local addresses of hundreds of ports would fill the tables.
-    writeSysctls({ [`net/ipv6/conf/${name}/disable_ipv6`]: 1 }, network.netns);
+  if (findLink(socket, name)) return false;
+  writeSysctls(POD_SYSCTLS, netns);
+  const target = openNetns(netns);
+  try {
+    addLink(socket, {
+      kind: 'veth',
+      name,
+      mtu: network.mtu,
+      master: bridge,
+      peer: { name: device, mtu: network.mtu, mac: podMac(uid), netns: { fd: target } },
+    });
+  } finally {
+    closeSync(target);
   }
-  setUpPort(network, getLink(socket, name), mac, ips);
+  // A bridge's port needs no address; link-local addresses of hundreds of ports would fill the tables.
+  writeSysctls({ [`net/ipv6/conf/${name}/disable_ipv6`]: 1 }, network.netns);
+  return true;
+}
+
+/** Sets up both ends. */
+function setUp(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: readonly string[]): void {
+  const { uid, device = POD_DEVICE } = pod;
+  setUpPort(network, getLink(network.socket, podPort(uid)), podMac(uid), ips);
   using inside = openRouteSocket(netns);
   setUpInside(network, inside, device, ips);
 }
@@ -348,11 +413,39 @@ function plug(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: reado
 function setUpPort({ socket, bridge }: NodeNetwork, port: Link, mac: string, ips: readonly string[]): void {
   if (port.master !== bridge) setLink(socket, port.index, { master: bridge });
   if (!port.up) setLink(socket, port.index, { up: true });
-  // The location of each pod is known, so learning and flooding are off. With br_netfilter on, a frame that the rules
-  // redirected to a pod is switched directly, and may have to leave by the port by which it entered (hairpin).
-  setBridgePort(socket, port.index, { hairpin: true, learning: false, flood: false });
+  setBridgePort(socket, port.index, PORT_SETTINGS);
   replaceForwardingEntry(socket, { device: port.index, mac });
   for (const address of ips) replaceNeighbour(socket, { device: bridge, address, mac });
+}
+
+/**
+ * The location of each pod is known, so learning and flooding are off, also of groups and broadcasts: pods have no neighbour
+ * but the gateway. With br_netfilter on, a frame that the rules redirected to a pod is switched directly, and may have to
+ * leave by the port by which it entered (hairpin). For such frames the ports are not isolated from each other by the
+ * bridge; the source guard lets no frame pass to another pod's MAC.
+ */
+const PORT_SETTINGS = {
+  hairpin: true,
+  learning: false,
+  flood: false,
+  floodGroups: false,
+  floodBroadcasts: false,
+} as const;
+
+const hasSettings = (port: BridgePortSettings | undefined): boolean =>
+  !!port &&
+  Object.entries(PORT_SETTINGS).every(([name, value]) => port[name as keyof typeof PORT_SETTINGS] === value);
+
+/** Sets a device down, if it exists. */
+function shutDown(socket: NetlinkSocket, name: string): void {
+  const link = findLink(socket, name);
+  if (!link?.up) return;
+  try {
+    setLink(socket, link.index, { up: false });
+  } catch (error) {
+    // Its peer was removed with a pod's namespace meanwhile.
+    if (!hasCode(error, 'ENODEV')) throw error;
+  }
 }
 
 /**
@@ -404,6 +497,10 @@ const POD_SYSCTLS = {
   'net.ipv6.conf.default.accept_ra': 0,
   'net.ipv6.conf.all.accept_dad': 0,
   'net.ipv6.conf.default.accept_dad': 0,
+  // The source guard knows the link-local address that is derived from the MAC.
+  'net.ipv6.conf.default.addr_gen_mode': 0,
+  // There are no routers to ask.
+  'net.ipv6.conf.default.router_solicitations': 0,
 } as const;
 
 function gatewayFor(network: NodeNetwork, address: string): PodGateway {

@@ -1,4 +1,4 @@
-import type { IPFamily } from '../lib/address.ts';
+import type { TableFamily } from '../kernel/nftables/constants.ts';
 import { addressWords, writeAddress } from './encoding.ts';
 import { type AddressSet, type ElementGroup, type Elements, elements, group } from './spec.ts';
 
@@ -15,7 +15,7 @@ export const MAX_KEY_WORDS = 8;
 export function elementsOf(
   owner: string,
   one: ElementGroup,
-  family: IPFamily,
+  family: TableFamily,
   words: Uint32Array = new Uint32Array(MAX_KEY_WORDS),
   at = 0,
 ): readonly Elements[] {
@@ -30,10 +30,12 @@ export function elementsOf(
 export function writeOwnerAddress(
   owner: string,
   { times, prefix }: AddressSet,
-  family: IPFamily,
+  family: TableFamily,
   words: Uint32Array,
   at: number,
 ): boolean {
+  // Invariant: address sets belong to tables of IP packets.
+  if (family === 'netdev') return false;
   const width = addressWords(family);
   try {
     writeAddress(owner, family, words, at, prefix.length);

@@ -35,7 +35,7 @@ export function changeGroup(
   for (const one of old)
     each(one, next, shapeOf(one.set), (from, to, succeeded) => sink.remove(one, from, to, succeeded));
   for (const one of next) each(one, old, shapeOf(one.set), (from, to) => sink.add(one, from, to));
-  return { elements: next, needs: after.needs };
+  return { ...after, elements: next };
 }
 
 /** Calls back with the elements that are not in `others`; `succeeded` as in `ChangeSink`. */

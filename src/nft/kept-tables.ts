@@ -1,15 +1,16 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { NetnsRef } from '../kernel/netns.ts';
-import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { NFPROTO, type TableFamily } from '../kernel/nftables/constants.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import { type Logger, silentLogger } from '../lib/log.ts';
-import type { TableSpec } from './spec.ts';
+import type { ElementGroup, TableSpec } from './spec.ts';
+import type { Table } from './table.ts';
 import { Tables } from './tables.ts';
 
-export interface KeptTablesOptions {
-  readonly families: readonly IPFamily[];
+export interface KeptTablesOptions<F extends TableFamily = IPFamily> {
+  readonly families: readonly F[];
   readonly name: string;
   /** Default: the namespace of this thread. */
   readonly netns?: NetnsRef | undefined;
@@ -23,11 +24,15 @@ export interface KeptTablesOptions {
  * Small tables that are protected from changes: if the kernel cannot reject changes by other processes, the tables are
  * watched, and rewritten after a change (`nft flush ruleset`, the reload of a firewall).
  */
-export interface KeptTables {
+export interface KeptTables<F extends TableFamily = IPFamily> {
   /** Writes the table of a family; null: removes it. Does nothing if it is unchanged. */
-  write(family: IPFamily, spec: TableSpec | null): void;
+  write(family: F, spec: TableSpec | null): void;
+  /** Changes one group of a written table. */
+  change(family: F, owner: string, group: ElementGroup | null): Promise<void>;
+  /** The table of a family, to read it. */
+  get(family: F): Table<F> | undefined;
   /** Compares the tables with the kernel's and rewrites those that differ; returns the family of each. */
-  check(): Promise<IPFamily[]>;
+  check(): Promise<F[]>;
   close(): void;
 }
 
@@ -36,10 +41,10 @@ const REPAIR_MS = 50;
 /** Delay after a failed repair. */
 const RETRY_MS = 1000;
 
-export function keepTables(options: KeptTablesOptions): KeptTables {
+export function keepTables<F extends TableFamily = IPFamily>(options: KeptTablesOptions<F>): KeptTables<F> {
   const { name, owned = true, clock = systemClock, logger = silentLogger } = options;
   const tables = new Tables({ ...options, owned, clock, logger });
-  const written = new Map<IPFamily, TableSpec | null>();
+  const written = new Map<F, TableSpec | null>();
   let watch: { close(): void } | null = null;
   let cancel: (() => void) | null = null;
   let closed = false;
@@ -57,12 +62,13 @@ export function keepTables(options: KeptTablesOptions): KeptTables {
   }
 
   function startWatch(): void {
-    if (watch || (owned && tables.connection.canOwnTables(NFPROTO[options.families[0] ?? 'ipv4']))) return;
+    const [first] = options.families;
+    if (watch || (owned && first && tables.connection.canOwnTables(NFPROTO[first]))) return;
     watch = tables.watch(() => repairLater(REPAIR_MS));
   }
 
-  async function check(): Promise<IPFamily[]> {
-    const repaired: IPFamily[] = [];
+  async function check(): Promise<F[]> {
+    const repaired: F[] = [];
     for (const table of tables) {
       if (closed || !written.has(table.family)) continue;
       const [difference] = await table.verify();
@@ -91,6 +97,13 @@ export function keepTables(options: KeptTablesOptions): KeptTables {
       } else table.removeSync();
       written.set(family, spec);
     },
+    async change(family, owner, group) {
+      const spec = written.get(family);
+      // Invariant: a table is written before it is changed. Its map of groups is the table's own, which changes with it.
+      if (!spec) throw new Error(`table ${name} was changed before it was written`);
+      await tables.get(family)?.change(new Map([[owner, group]]));
+    },
+    get: (family) => tables.get(family),
     check,
     close() {
       closed = true;

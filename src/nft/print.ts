@@ -1,8 +1,10 @@
 import type { ElementVerdict } from '../kernel/nftables/batch.ts';
-import { DATA_TYPE, type DataType } from '../kernel/nftables/constants.ts';
+import { DATA_TYPE, type DataType, type TableFamily } from '../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
-import { formatAddress, type IPFamily } from '../lib/address.ts';
+import { formatMac } from '../kernel/rtnetlink/links.ts';
+import { formatAddress } from '../lib/address.ts';
 import { elementsOf } from './address-set.ts';
+import { hexOf } from './encoding.ts';
 import {
   destinationIsLocal,
   FIELDS,
@@ -16,6 +18,8 @@ import { type ChainSpec, type Elements, type SetSpec, type Shape, shapeOf, type 
 const TYPE_NAMES = new Map<DataType, string>([
   [DATA_TYPE.ipv4Address, 'ipv4_addr'],
   [DATA_TYPE.ipv6Address, 'ipv6_addr'],
+  [DATA_TYPE.etherAddress, 'ether_addr'],
+  [DATA_TYPE.etherType, 'ether_type'],
   [DATA_TYPE.protocol, 'inet_proto'],
   [DATA_TYPE.port, 'inet_service'],
   [DATA_TYPE.mark, 'mark'],
@@ -34,18 +38,22 @@ function prefixOf(mask: Uint8Array): number | null {
   return /^1*0*$/.test(bits) ? bits.replaceAll('0', '').length : null;
 }
 
-/** Returns "ip fairlead", "ip6 fairlead". */
-export const tableTitle = (family: IPFamily, name: string): string =>
-  `${family === 'ipv4' ? 'ip' : 'ip6'} ${name}`;
+/** Returns "ip fairlead", "ip6 fairlead", "netdev fairlead". */
+export const tableTitle = (family: TableFamily, name: string): string =>
+  `${{ ipv4: 'ip', ipv6: 'ip6', netdev: 'netdev' }[family]} ${name}`;
 
 /** Prints a table like `nft list table`, sets and chains by name, elements in order. */
 export function printTable(spec: TableSpec): string {
   const fragments = new Set([...spec.groups.values()].flatMap(({ needs }) => needs));
+  const owned = [...spec.groups.values()].flatMap(({ chains = [] }) => chains);
   const sets = new Map(
     [...spec.sets, ...[...fragments].flatMap((one) => one.sets)].map((set) => [set.name, set]),
   );
   const chains = new Map(
-    [...spec.chains, ...[...fragments].flatMap((one) => one.chains)].map((chain) => [chain.name, chain]),
+    [...spec.chains, ...[...fragments].flatMap((one) => one.chains), ...owned].map((chain) => [
+      chain.name,
+      chain,
+    ]),
   );
   for (const { name, rules } of [...fragments].flatMap((one) => one.rules)) {
     const chain = chains.get(name);
@@ -102,7 +110,7 @@ function printChain({ name, base, rules }: ChainSpec): string {
     `  chain ${name} {`,
     ...(base
       ? [
-          `    type ${base.type} hook ${base.hook} priority ${base.priority}; policy ${base.policy ?? 'accept'};`,
+          `    type ${base.type} hook ${base.hook}${base.device === undefined ? '' : ` device "${base.device}"`} priority ${base.priority}; policy ${base.policy ?? 'accept'};`,
         ]
       : []),
     ...rules.map((rule) => `    ${printRule(rule)}`),
@@ -228,6 +236,10 @@ function formatField(type: DataType, bytes: Uint8Array): string {
       return PROTOCOL_NAMES.get(bytes[0] ?? 0) ?? String(bytes[0]);
     case DATA_TYPE.port:
       return String(((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0));
+    case DATA_TYPE.etherAddress:
+      return formatMac(bytes);
+    case DATA_TYPE.etherType:
+      return `0x${hexOf(bytes)}`;
     case DATA_TYPE.byte:
       return String(bytes[0]);
     case DATA_TYPE.interfaceName: {

@@ -1,6 +1,6 @@
 import type { RuleVerdict } from '../kernel/nftables/attribute-writer.ts';
 import type { Expression } from '../kernel/nftables/batch.ts';
-import { DATA_TYPE, type DataType, NFPROTO } from '../kernel/nftables/constants.ts';
+import { DATA_TYPE, type DataType, NFPROTO, type TableFamily } from '../kernel/nftables/constants.ts';
 import {
   BASE,
   bitwise,
@@ -34,7 +34,8 @@ import {
 } from '../kernel/nftables/expressions.ts';
 import type { IPFamily } from '../lib/address.ts';
 
-const { ipv4Address, ipv6Address, protocol, port, mark, interfaceName, number, byte } = DATA_TYPE;
+const { ipv4Address, ipv6Address, etherAddress, etherType } = DATA_TYPE;
+const { protocol, port, mark, interfaceName, number, byte } = DATA_TYPE;
 
 interface FieldSource {
   readonly type: DataType;
@@ -51,6 +52,23 @@ const field = (type: DataType, text: string, load: (to: number) => Expression): 
 
 /** The fields of a packet and its flow that rules can read. `ct.original.…`: of the packet that opened the flow. */
 export const FIELDS = {
+  'ether.daddr': field(etherAddress, 'ether daddr', (to) => payload(BASE.link, 0, 6, to)),
+  'ether.saddr': field(etherAddress, 'ether saddr', (to) => payload(BASE.link, 6, 6, to)),
+  // Of a frame with a VLAN tag, the tag's.
+  'ether.type': field(etherType, 'ether type', (to) => payload(BASE.link, 12, 2, to)),
+  // Hardware and protocol type and the lengths of their addresses.
+  'arp.format': field(etherAddress, '@nh,0,48', (to) => payload(BASE.network, 0, 6, to)),
+  'arp.saddr.ether': field(etherAddress, 'arp saddr ether', (to) => payload(BASE.network, 8, 6, to)),
+  'arp.saddr.ip': field(ipv4Address, 'arp saddr ip', (to) => payload(BASE.network, 14, 4, to)),
+  'ip6.nexthdr': field(protocol, 'ip6 nexthdr', (to) => payload(BASE.network, 6, 1, to)),
+  'icmp.type': field(byte, 'icmp type', (to) => payload(BASE.transport, 0, 1, to)),
+  // Directly behind the IPv6 header.
+  'icmpv6.type': field(byte, '@nh,320,8', (to) => payload(BASE.network, 40, 1, to)),
+  'nd.target': field(ipv6Address, '@nh,384,128', (to) => payload(BASE.network, 48, 16, to)),
+  // Inside VXLAN: behind the headers of UDP and VXLAN.
+  'vxlan.ether.type': field(etherType, '@th,224,16', (to) => payload(BASE.transport, 28, 2, to)),
+  'vxlan.ip.saddr': field(ipv4Address, '@th,336,32', (to) => payload(BASE.transport, 42, 4, to)),
+  'vxlan.ip6.saddr': field(ipv6Address, '@th,304,128', (to) => payload(BASE.transport, 38, 16, to)),
   'ip.saddr': field(ipv4Address, 'ip saddr', (to) => payload(BASE.network, 12, 4, to)),
   'ip.daddr': field(ipv4Address, 'ip daddr', (to) => payload(BASE.network, 16, 4, to)),
   'ip6.saddr': field(ipv6Address, 'ip6 saddr', (to) => payload(BASE.network, 8, 16, to)),
@@ -261,7 +279,7 @@ const wordsOf = (part: KeyPart): number =>
 const keyWords = (key: readonly KeyPart[]): number => key.reduce((sum, part) => sum + wordsOf(part), 0);
 
 /** Compiles a rule to expressions for tables of one family: keys are loaded from register 0 on, data after the key. */
-export function compileRule(rule: Rule, family: IPFamily): Expression[] {
+export function compileRule(rule: Rule, family: TableFamily): Expression[] {
   return rule.flatMap((statement) => compileStatement(statement, family));
 }
 
@@ -274,7 +292,9 @@ function load(key: readonly KeyPart[], from = 0): Expression[] {
   });
 }
 
-function compileStatement(statement: Statement, family: IPFamily): Expression[] {
+function compileStatement(statement: Statement, tableFamily: TableFamily): Expression[] {
+  // Invariant: tables of the family netdev have no statements that depend on the family of IP.
+  const family: IPFamily = tableFamily === 'netdev' ? 'ipv4' : tableFamily;
   switch (statement.kind) {
     case 'match': {
       const { field: name, operation, value, mask } = statement;

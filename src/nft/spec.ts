@@ -1,6 +1,5 @@
 import type { BaseChain, ElementVerdict } from '../kernel/nftables/batch.ts';
-import type { DataType } from '../kernel/nftables/constants.ts';
-import type { IPFamily } from '../lib/address.ts';
+import type { DataType, TableFamily } from '../kernel/nftables/constants.ts';
 import { wordsOf } from './encoding.ts';
 import type { AddressRange } from './ranges.ts';
 import type { Rule } from './rule.ts';
@@ -65,6 +64,8 @@ export interface ElementGroup {
   readonly needs: readonly Fragment[];
   /** The group is the owner's address in this set instead of `elements`. */
   readonly addressSet?: AddressSet;
+  /** Chains of the owner alone, which come and go with the group; no rule refers to them. */
+  readonly chains?: readonly ChainSpec[];
 }
 
 /**
@@ -80,7 +81,7 @@ export interface AddressSet {
 
 /** The wanted state of a table of one family. */
 export interface TableSpec {
-  readonly family: IPFamily;
+  readonly family: TableFamily;
   readonly name: string;
   readonly chains: readonly ChainSpec[];
   readonly sets: readonly SetSpec[];

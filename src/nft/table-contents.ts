@@ -68,6 +68,8 @@ const ELEMENT_BYTES = 200;
 export class TableContents {
   readonly spec: TableSpec;
   readonly #chains = new Map<string, ChainSpec>();
+  /** Chains of single groups. */
+  readonly #owned = new Map<string, ChainSpec>();
   readonly #sets = new Map<string, SetState>();
   readonly #fragments = new Set<Fragment>();
   readonly #groups: Map<string, ElementGroup>;
@@ -93,6 +95,9 @@ export class TableContents {
       }
     };
     addAll(spec);
+    for (const group of this.#groups.values()) {
+      for (const chain of group.chains ?? []) this.#owned.set(chain.name, chain);
+    }
     for (const fragment of this.#fragments) {
       addAll(fragment);
       appended.push(...fragment.rules);
@@ -101,7 +106,7 @@ export class TableContents {
   }
 
   get chains(): ReadonlyMap<string, ChainSpec> {
-    return this.#chains;
+    return this.#owned.size === 0 ? this.#chains : new Map([...this.#chains, ...this.#owned]);
   }
 
   get sets(): ReadonlyMap<string, SetState> {
@@ -130,9 +135,11 @@ export class TableContents {
     for (const set of this.#sets.values()) addSet(batch, name, set);
     for (const chain of this.#chains.values()) batch.addChain(name, chain.name, chain.base);
     for (const chain of this.#chains.values()) this.#writeRules(batch, chain);
+    if (!named) for (const chain of this.#owned.values()) this.#addChain(batch, chain);
     if (named) {
       for (const [owner, group] of this.#groups) {
         batch.writeFor(owner);
+        for (const chain of group.chains ?? []) this.#addChain(batch, chain);
         const spans: Span[] = [];
         this.#addSpans(spans, owner, group);
         for (const span of spans) this.#add(batch, span);
@@ -274,6 +281,7 @@ export class TableContents {
     added: Span[],
   ): void {
     for (const need of next?.needs ?? []) this.#addFragment(batch, need);
+    this.#changeChains(batch, this.#groups.get(owner)?.chains ?? [], next?.chains ?? []);
     const kept = changeGroup(this.#groups.get(owner) ?? null, next, (set) => this.#set(set).shape, {
       add: (elements, from, to) => added.push({ elements, from, to }),
       remove: (elements, from, to, succeeded) => {
@@ -282,6 +290,26 @@ export class TableContents {
       },
     });
     this.#keep(owner, kept);
+  }
+
+  /** Chains of the same name are equal. */
+  #changeChains(batch: NftBatch, before: readonly ChainSpec[], after: readonly ChainSpec[]): void {
+    for (const { name } of before) {
+      if (after.some((one) => one.name === name)) continue;
+      this.#owned.delete(name);
+      batch.flushChain(this.spec.name, name);
+      batch.deleteChain(this.spec.name, name);
+    }
+    for (const chain of after) {
+      if (this.#owned.has(chain.name)) continue;
+      this.#owned.set(chain.name, chain);
+      this.#addChain(batch, chain);
+    }
+  }
+
+  #addChain(batch: NftBatch, chain: ChainSpec): void {
+    batch.addChain(this.spec.name, chain.name, chain.base);
+    this.#writeRules(batch, chain);
   }
 
   #keep(owner: string, group: ElementGroup | null): void {

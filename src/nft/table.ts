@@ -1,7 +1,7 @@
 import { errnoName } from '../kernel/libc.ts';
 import type { Element, NftBatch } from '../kernel/nftables/batch.ts';
 import { type NftConnection, NftRefusal } from '../kernel/nftables/connection.ts';
-import { NFPROTO, TABLE_FLAG } from '../kernel/nftables/constants.ts';
+import { NFPROTO, TABLE_FLAG, type TableFamily } from '../kernel/nftables/constants.ts';
 import { type DumpedElement, readCounter } from '../kernel/nftables/dump.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -29,9 +29,9 @@ export type TableConnection = Pick<
   | 'tables'
 >;
 
-export interface TableOptions {
+export interface TableOptions<F extends TableFamily = IPFamily> {
   readonly connection: TableConnection;
-  readonly family: IPFamily;
+  readonly family: F;
   readonly name: string;
   /** Whether the table is owned by this process and outlives it, if the kernel supports it (6.9). */
   readonly owned: boolean;
@@ -66,10 +66,10 @@ const NO_CHAINS: ReadonlyMap<string, ChainSpec> = new Map();
  * One nf_tables table, as this process wrote it. Calls are serialized. `replace` writes the whole table in one
  * transaction, in place of an existing one; `change` writes differences, and replaces the table if that fails.
  */
-export class Table {
-  readonly family: IPFamily;
+export class Table<F extends TableFamily = IPFamily> {
+  readonly family: F;
   readonly name: string;
-  readonly #options: TableOptions;
+  readonly #options: TableOptions<F>;
   readonly #protocol: number;
   readonly #lock = createMutex();
   #refused = new Map<string, Error>();
@@ -77,7 +77,7 @@ export class Table {
   #contents: TableContents | null = null;
   #cancelCleaning: (() => void) | null = null;
 
-  constructor(options: TableOptions) {
+  constructor(options: TableOptions<F>) {
     this.#options = options;
     this.family = options.family;
     this.name = options.name;

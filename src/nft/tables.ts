@@ -1,7 +1,7 @@
 import type { NetnsRef } from '../kernel/netns.ts';
 import type { Element } from '../kernel/nftables/batch.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
-import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { NFPROTO, type TableFamily } from '../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../kernel/nftables/dump.ts';
 import { watchNftables } from '../kernel/nftables/events.ts';
 import type { IPFamily } from '../lib/address.ts';
@@ -11,8 +11,8 @@ import type { ElementGroup, TableSpec } from './spec.ts';
 import { type CommitReport, Table } from './table.ts';
 import type { Difference } from './verify.ts';
 
-export interface TablesOptions {
-  readonly families: readonly IPFamily[];
+export interface TablesOptions<F extends TableFamily = IPFamily> {
+  readonly families: readonly F[];
   readonly name: string;
   /** Default: the namespace of this thread. */
   readonly netns?: NetnsRef | undefined;
@@ -26,21 +26,17 @@ export interface TablesOptions {
    */
   readonly onForeignChange?: (() => void) | undefined;
   /** As in `TableOptions`. */
-  readonly restore?: (
-    set: string,
-    elements: readonly DumpedElement[],
-    family: IPFamily,
-  ) => readonly Element[];
+  readonly restore?: (set: string, elements: readonly DumpedElement[], family: F) => readonly Element[];
 }
 
 /** The tables with the same name in several families, on one connection. */
-export class Tables {
+export class Tables<F extends TableFamily = IPFamily> {
   readonly connection: NftConnection;
-  readonly #options: TablesOptions;
-  readonly #tables: ReadonlyMap<IPFamily, Table>;
+  readonly #options: TablesOptions<F>;
+  readonly #tables: ReadonlyMap<F, Table<F>>;
   #watch: { close(): void } | null = null;
 
-  constructor(options: TablesOptions) {
+  constructor(options: TablesOptions<F>) {
     const { families, name, netns, owned = true, clock = systemClock, logger = silentLogger } = options;
     const { restore, onForeignChange } = options;
     this.#options = options;
@@ -62,11 +58,11 @@ export class Tables {
     );
   }
 
-  [Symbol.iterator](): Iterator<Table> {
+  [Symbol.iterator](): Iterator<Table<F>> {
     return this.#tables.values();
   }
 
-  get(family: IPFamily): Table | undefined {
+  get(family: F): Table<F> | undefined {
     return this.#tables.get(family);
   }
 
@@ -86,7 +82,7 @@ export class Tables {
   }
 
   /** Replaces every table, one transaction per family. `render` is called just before each. */
-  async replace(render: (family: IPFamily) => TableSpec): Promise<CommitReport> {
+  async replace(render: (family: F) => TableSpec): Promise<CommitReport> {
     this.unwatch();
     try {
       let total = NOTHING;
@@ -98,9 +94,7 @@ export class Tables {
   }
 
   /** Changes groups, by family, of written tables. */
-  async change(
-    groups: ReadonlyMap<IPFamily, ReadonlyMap<string, ElementGroup | null>>,
-  ): Promise<CommitReport> {
+  async change(groups: ReadonlyMap<F, ReadonlyMap<string, ElementGroup | null>>): Promise<CommitReport> {
     let total: CommitReport | null = null;
     for (const [family, changed] of groups) {
       const table = this.#tables.get(family);
@@ -157,13 +151,17 @@ export class Tables {
   #startWatch(): void {
     const { families, owned = true, onForeignChange } = this.#options;
     if (!onForeignChange || this.#watch) return;
-    if (owned && this.connection.canOwnTables(NFPROTO[families[0] ?? 'ipv4'])) return;
+    const [first] = families;
+    if (owned && first && this.connection.canOwnTables(NFPROTO[first])) return;
     this.#watch = this.watch(onForeignChange);
   }
 }
 
 /** Rendering counts as encoding. */
-async function rendered(table: Table, render: (family: IPFamily) => TableSpec): Promise<CommitReport> {
+async function rendered<F extends TableFamily>(
+  table: Table<F>,
+  render: (family: F) => TableSpec,
+): Promise<CommitReport> {
   const started = performance.now();
   const spec = render(table.family);
   const encodeMs = performance.now() - started;

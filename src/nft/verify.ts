@@ -2,9 +2,8 @@ import { setImmediate } from 'node:timers/promises';
 import type { NetlinkMessage } from '../kernel/netlink/socket.ts';
 import { encodeExpressions } from '../kernel/nftables/batch.ts';
 import type { NftConnection } from '../kernel/nftables/connection.ts';
-import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { NFPROTO, type TableFamily } from '../kernel/nftables/constants.ts';
 import { type DumpedElement, isShownAs, readElements } from '../kernel/nftables/dump.ts';
-import type { IPFamily } from '../lib/address.ts';
 import { elementsOf } from './address-set.ts';
 import { bytesText, nextKey, textBytes, wordsText } from './encoding.ts';
 import { formatKey, tableTitle } from './print.ts';
@@ -42,7 +41,7 @@ const SLICE = 4000;
  */
 export async function compareTable(
   connection: Reader,
-  family: IPFamily,
+  family: TableFamily,
   name: string,
   written: WrittenTable | null,
 ): Promise<Difference[]> {
@@ -88,7 +87,7 @@ function createSlices(): Slices {
 
 function compareChains(
   connection: Reader,
-  family: IPFamily,
+  family: TableFamily,
   name: string,
   title: string,
   chains: ReadonlyMap<string, ChainSpec>,
@@ -158,7 +157,7 @@ function valueShown({ verdict, data, keyEnd, intervalEnd }: DumpedElement): stri
 
 async function contentsOf(
   { groups, sets, deferred }: WrittenTable,
-  family: IPFamily,
+  family: TableFamily,
   slices: Slices,
 ): Promise<Map<string, Contents>> {
   const all = new Map<string, Contents>([...sets.keys()].map((name) => [name, new Map()]));

@@ -51,6 +51,8 @@ export interface BaseChain {
   readonly type: 'nat' | 'filter' | 'route';
   readonly hook: Hook;
   readonly priority: number;
+  /** The device of a chain of the family netdev. */
+  readonly device?: string;
   readonly policy?: 'accept' | 'drop';
 }
 
@@ -163,6 +165,7 @@ export class NftBatch {
       out.nest(NFTA.chain.hook);
       out.be32(NFTA.hook.number, HOOK[base.hook]);
       out.be32(NFTA.hook.priority, base.priority >>> 0);
+      if (base.device !== undefined) out.text(NFTA.hook.device, base.device);
       out.endNest();
       out.be32(NFTA.chain.policy, base.policy === 'drop' ? VERDICT.drop : VERDICT.accept);
       out.text(NFTA.chain.type, base.type);

@@ -5,7 +5,9 @@ export const NFNLGRP_NFTABLES = 7;
 export const NFNL_MSG_BATCH_BEGIN = 0x10;
 export const NFNL_MSG_BATCH_END = 0x11;
 
-export const NFPROTO = { ipv4: 2, ipv6: 10 } as const;
+export const NFPROTO = { ipv4: 2, netdev: 5, ipv6: 10 } as const;
+/** The families of tables: of IP packets, or of the frames of devices. */
+export type TableFamily = keyof typeof NFPROTO;
 
 /** Low byte of a message's type. */
 export const NFT_MSG = {
@@ -33,7 +35,7 @@ export const NFT_MSG = {
 export const NFTA = {
   table: { name: 1, flags: 2 },
   chain: { table: 1, name: 3, hook: 4, policy: 5, type: 7 },
-  hook: { number: 1, priority: 2 },
+  hook: { number: 1, priority: 2, device: 3 },
   rule: { table: 1, chain: 2, expressions: 4, userdata: 7 },
   list: { element: 1 },
   set: {
@@ -103,7 +105,15 @@ export const SET_FLAG = {
   concatenated: 0x80,
 } as const;
 
-export const HOOK = { prerouting: 0, input: 1, forward: 2, output: 3, postrouting: 4 } as const;
+/** enum nf_inet_hooks and enum nf_dev_hooks: "ingress" belongs to tables of the family netdev. */
+export const HOOK = {
+  prerouting: 0,
+  input: 1,
+  forward: 2,
+  output: 3,
+  postrouting: 4,
+  ingress: 0,
+} as const;
 export type Hook = keyof typeof HOOK;
 
 export const VERDICT = { drop: 0, accept: 1, jump: -3, goto: -4, return: -5 } as const;
@@ -132,6 +142,8 @@ export const BYTE_ORDER = { host: 1, network: 2 } as const;
 export const DATA_TYPE = {
   ipv4Address: { id: 7, length: 4 },
   ipv6Address: { id: 8, length: 16 },
+  etherAddress: { id: 9, length: 6 },
+  etherType: { id: 10, length: 2 },
   protocol: { id: 12, length: 1 },
   port: { id: 13, length: 2 },
   /** Only for comparisons: `nft` has no suitable type for sets of these. */

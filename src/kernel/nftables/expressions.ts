@@ -5,7 +5,7 @@ import { NFTA, register, VERDICT_REGISTER } from './constants.ts';
 // Expressions of rules; attributes are numbered as in linux/netfilter/nf_tables.h. Registers are given as
 // numbers of 32-bit registers, 0 to 15.
 
-export const BASE = { network: 1, transport: 2 } as const;
+export const BASE = { link: 0, network: 1, transport: 2 } as const;
 
 /** enum nft_meta_keys. */
 export const META = { mark: 3, inInterface: 6, outInterface: 7, protocol: 16 } as const;

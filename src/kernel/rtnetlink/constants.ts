@@ -63,6 +63,8 @@ export const IFLA_BR_MCAST_SNOOPING = 23;
 export const IFLA_BRPORT_MODE = 4;
 export const IFLA_BRPORT_LEARNING = 8;
 export const IFLA_BRPORT_UNICAST_FLOOD = 9;
+export const IFLA_BRPORT_MCAST_FLOOD = 27;
+export const IFLA_BRPORT_BCAST_FLOOD = 30;
 export const IFLA_BRPORT_NEIGH_SUPPRESS = 32;
 export const IFLA_BRPORT_ISOLATED = 33;
 

@@ -27,8 +27,10 @@ import {
   IFLA_BR_MCAST_SNOOPING,
   IFLA_BR_STP_STATE,
   IFLA_BR_VLAN_FILTERING,
+  IFLA_BRPORT_BCAST_FLOOD,
   IFLA_BRPORT_ISOLATED,
   IFLA_BRPORT_LEARNING,
+  IFLA_BRPORT_MCAST_FLOOD,
   IFLA_BRPORT_MODE,
   IFLA_BRPORT_NEIGH_SUPPRESS,
   IFLA_BRPORT_UNICAST_FLOOD,
@@ -199,23 +201,55 @@ export interface BridgePortChanges {
   readonly learning?: boolean;
   /** Whether the bridge floods frames for unknown addresses to this port. */
   readonly flood?: boolean;
+  /** The same for frames to groups that no port has joined, and for broadcasts. */
+  readonly floodGroups?: boolean;
+  readonly floodBroadcasts?: boolean;
   readonly isolated?: boolean;
   /** Whether the bridge answers ARP and ND from its neighbour table instead of flooding. */
   readonly neighbourSuppression?: boolean;
 }
 
+/** The settings of a bridge's port, as the kernel has them. */
+export type BridgePortSettings = Required<BridgePortChanges>;
+
+const PORT_FLAGS: Readonly<Record<keyof BridgePortChanges, number>> = {
+  hairpin: IFLA_BRPORT_MODE,
+  learning: IFLA_BRPORT_LEARNING,
+  flood: IFLA_BRPORT_UNICAST_FLOOD,
+  floodGroups: IFLA_BRPORT_MCAST_FLOOD,
+  floodBroadcasts: IFLA_BRPORT_BCAST_FLOOD,
+  isolated: IFLA_BRPORT_ISOLATED,
+  neighbourSuppression: IFLA_BRPORT_NEIGH_SUPPRESS,
+};
+
+/** Returns the settings of all ports of bridges, by the device's index. */
+export function listBridgePorts(socket: NetlinkSocket): Map<number, BridgePortSettings> {
+  const ports = new Map<number, BridgePortSettings>();
+  for (const { payload } of socket.dump(RTM_GETLINK, linkHeader(AF_BRIDGE, 0, undefined).bytes(), 'ports')) {
+    const info = nested(readAttributes(payload.subarray(16)), IFLA_PROTINFO);
+    if (!info) continue;
+    const has = (name: keyof BridgePortChanges) => info.get(PORT_FLAGS[name])?.[0] === 1;
+    ports.set(readU32(payload, 4), {
+      hairpin: has('hairpin'),
+      learning: has('learning'),
+      flood: has('flood'),
+      floodGroups: has('floodGroups'),
+      floodBroadcasts: has('floodBroadcasts'),
+      isolated: has('isolated'),
+      neighbourSuppression: has('neighbourSuppression'),
+    });
+  }
+  return ports;
+}
+
 /** Changes the settings of a bridge's port. */
 export function setBridgePort(socket: NetlinkSocket, index: number, changes: BridgePortChanges): void {
   const writer = linkHeader(AF_BRIDGE, index, undefined);
-  const values: [type: number, value: boolean | undefined][] = [
-    [IFLA_BRPORT_MODE, changes.hairpin],
-    [IFLA_BRPORT_LEARNING, changes.learning],
-    [IFLA_BRPORT_UNICAST_FLOOD, changes.flood],
-    [IFLA_BRPORT_ISOLATED, changes.isolated],
-    [IFLA_BRPORT_NEIGH_SUPPRESS, changes.neighbourSuppression],
-  ];
   writer.nested(IFLA_PROTINFO, () => {
-    for (const [type, value] of values) if (value !== undefined) writer.attributeU8(type, value ? 1 : 0);
+    for (const [name, type] of Object.entries(PORT_FLAGS)) {
+      const value = changes[name as keyof BridgePortChanges];
+      if (value !== undefined) writer.attributeU8(type, value ? 1 : 0);
+    }
   });
   socket.request(RTM_SETLINK, 0, writer.bytes(), `change bridge port ${index}`);
 }
