@@ -2,6 +2,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { libc } from '../../src/kernel/libc.ts';
 import { bindUdpIn, inNetns, openTcpIn, socketAddress } from '../../src/kernel/netns.ts';
+import { readFrame } from '../../src/kernel/packet.ts';
 import { openPacketSocket } from '../../src/kernel/packet-socket.ts';
 import { getLink, openRouteSocket } from '../../src/kernel/rtnetlink/links.ts';
 import { linkLocal, tunnelMac } from '../../src/network/overlay-routes.ts';
@@ -648,6 +649,8 @@ function watch(station: Station, at: string, count: (at: string, frame: Uint8Arr
       // Its own frames, and, on the wire outside, frames that a switch floods.
       if (own.equals(frame.subarray(6, 12))) return;
       if (at === 'outside' && ((frame[0] ?? 0) & 1) === 0 && !own.equals(frame.subarray(0, 6))) return;
+      // A node without a tunnel answers that nothing listens.
+      if (readFrame(frame, null)?.icmp) return;
       count(at, frame);
     },
     onError: () => {},
