@@ -3,7 +3,7 @@ import type { Client } from '../kube/client.ts';
 import type { EventType } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { MissingRule } from '../kube/missing-rule.ts';
-import type { KubeObject, Node, Resource } from '../kube/types.ts';
+import type { KubeObject, Node, Pod, Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import type { BuiltinImage } from '../runtime/options.ts';
@@ -56,6 +56,8 @@ export interface AgentContext extends AgentOptions {
   readonly missingRules: MissingRules;
   /** Records an event of this machine's Node. */
   nodeEvent(type: EventType, reason: string, message: string): void;
+  /** Records an event of a pod. */
+  podEvent(pod: Pod, type: EventType, reason: string, message: string): void;
   /** Called when the agent closes, the latest first. */
   onClose(close: () => Promise<void> | void): void;
 }

@@ -115,6 +115,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     registry,
     missingRules,
     nodeEvent: (type, reason, message) => events.event(ownNode(), type, reason, message, RESOURCES.nodes),
+    podEvent: (pod, type, reason, message) => events.event(pod, type, reason, message, RESOURCES.pods),
     follow<T extends KubeObject>(
       resource: Resource<T>,
       { cacheAs, onMissingRule, as = client, ...settings }: FollowOptions<T> = {},

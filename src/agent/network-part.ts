@@ -10,6 +10,7 @@ import { NodeNetwork } from '../network/node-network.ts';
 import { type PeerNode, peerNode } from '../network/peer-node.ts';
 import { openPodNetwork, type PodNetwork } from '../network/pod-network.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
+import { startPodSources } from './pod-sources.ts';
 import type { PolicyPart } from './policy-part.ts';
 
 /**
@@ -74,6 +75,7 @@ export function startNetwork(
     keeper.close();
     network.close();
   });
+  startPodSources(context, opened);
   if (configuration.network?.cni) serveCniPlugin(context, configuration.network.cni, network, pods);
   return pods;
 }
