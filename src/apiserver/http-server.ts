@@ -213,7 +213,7 @@ type Peer = Pick<Socket, 'remoteAddress' | 'remotePort'>;
 const peerOf = ({ remoteAddress = '', remotePort = 0 }: Peer) => `${remoteAddress} ${remotePort}`;
 
 /** Counts a request of a connection until `ended` emits "close". Returns the connection. */
-function countRequest(options: Serving, socket: object, ended: NodeJS.EventEmitter): Connection | undefined {
+function countRequest(options: Serving, socket: Peer, ended: NodeJS.EventEmitter): Connection | undefined {
   const connection = options.opened.get(peerOf(socket));
   if (!connection) return undefined;
   connection.requests++;
