@@ -29,7 +29,8 @@ export function outcomeDifference(upstream: Outcome, ours: Outcome): string | nu
     return `causes missing: ${missing.join(', ') || 'none'}; too many: ${more.join(', ') || 'none'}`;
   }
   // Only its message says which part of an apply was refused.
-  return upstream.message.startsWith('failed to create typed patch object') && upstream.message !== ours.message
+  return upstream.message.startsWith('failed to create typed patch object') &&
+    upstream.message !== ours.message
     ? `message ${upstream.message}, ours ${ours.message}`
     : null;
 }

@@ -53,7 +53,7 @@ export function createPatchSchemas(
       listType: field?.listType ?? 'atomic',
       listKeys: field?.listMapKeys ?? [],
       atomic: field?.atomic ?? objectType?.atomic ?? false,
-      default: field?.default as Json | undefined,
+      default: (field?.default as Json | undefined) ?? writtenZero(field),
     };
     known.set(field ?? type, schema);
     return schema;
@@ -71,6 +71,14 @@ export function createPatchSchemas(
     return root;
   };
 }
+
+/** Upstream's schema has a default for each field that Go always writes: its zero. */
+function writtenZero(field: Field | null): Json | undefined {
+  if (!field?.always || field.pointer || field.type.kind !== 'scalar') return undefined;
+  return ZEROS[field.type.scalar];
+}
+
+const ZEROS: Readonly<Partial<Record<Scalar, Json>>> = { string: '', bool: false, int32: 0, int64: 0 };
 
 const SCALARS: Readonly<Partial<Record<Scalar, ScalarType>>> = {
   string: 'string',

@@ -47,8 +47,7 @@ async function apply(services: ApiServices, context: ResourceContext, part: Part
     force: options.force,
     hasStatus: kind.status,
     empty: services.schema.empty(apiVersionOf(kind), kind.kind),
-    normalise: (object: ApiObject) =>
-      void services.schema.prune(apiVersionOf(kind), kind.kind, object, null),
+    normalise: (object: ApiObject) => void services.schema.prune(apiVersionOf(kind), kind.kind, object, null),
   };
   const exists = services.store.get(storageKind(kind).collection, `${namespace}/${name}`) !== undefined;
   if (!exists && part === 'main') {

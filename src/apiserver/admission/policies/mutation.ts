@@ -1,9 +1,9 @@
 import { messageOf } from '../../../lib/errors.ts';
+import { appliedProblems } from '../../applied-types.ts';
 import { CelError } from '../../cel/cel-error.ts';
 import { ObjectValue, PartValue, PatchValue, typeMismatch } from '../../cel/object-literals.ts';
 import type { RequestPrograms } from '../../cel/request-program.ts';
 import { fromCel } from '../../cel/request-values.ts';
-import { appliedProblems } from '../../applied-types.ts';
 import { listMerge } from '../../field-set.ts';
 import { applyJsonPatch, PatchTestError } from '../../json-patch.ts';
 import { type ApiObject, at, isObject, type Json, type JsonObject, textAt } from '../../object.ts';
