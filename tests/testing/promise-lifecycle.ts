@@ -109,8 +109,9 @@ export function testCleanup(scene: PromiseScene): void {
 export function testRestart(scene: PromiseScene): void {
   test('a stopped cluster leaves no namespace, and up brings back its objects and addresses', async () => {
     const { cluster } = scene;
-    // Fewer pods start again.
-    await cluster.ask('delete', 'deployment', 'rolling', 'fragile', '--cascade=foreground');
+    // Fewer pods start again. A Service without endpoints counts as unhealthy.
+    for (const name of ['rolling', 'fragile'])
+      await cluster.ask('delete', `deployment/${name}`, `service/${name}`, '--cascade=foreground');
     const facts = () =>
       cluster.ask(
         ...['get', 'services,deployments', '-A', '--sort-by=.metadata.name', '-o'],
