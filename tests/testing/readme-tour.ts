@@ -50,6 +50,8 @@ const VARIABLE: readonly (readonly [what: RegExp, word: string])[] = [
   [/\b\d+(\.\d+)? (ms|µs|s)\b/g, 'DURATION'],
   [/\b\d+s\b/g, 'AGE'],
   [/\b\d+(\.\d+)? %/g, 'SHARE'],
+  // The size of a mode's objects, which have addresses as texts.
+  [/^(\w+(?: \([a-z ]+\))? +\d+ +)\d{4}\b/g, '$1BYTES'],
   // How many requests an endpoint got.
   [/^(POD\s+)\d+\b/g, '$1COUNT'],
   [/\s+/g, ' '],
