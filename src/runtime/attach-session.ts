@@ -1,6 +1,6 @@
 import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { libc, systemError } from '../kernel/libc.ts';
+import { libc, type Poll, systemError } from '../kernel/libc.ts';
 import { SOCK_CLOEXEC } from '../kernel/socket-numbers.ts';
 import { hasCode } from '../lib/errors.ts';
 import type { RemoteCommand } from './streams/remote-command.ts';
@@ -28,19 +28,29 @@ export async function runAttachSession(
   const fd = connectAttach(container.bundle);
   const gone = Promise.withResolvers<void>();
   const buffer = new Uint8Array(PACKET_BYTES);
-  const poll = libc().poll(fd, () => {
+  let poll: Poll | null = null;
+  let isOver = false;
+  const read = () => {
     for (;;) {
       const count = libc().recv(fd, buffer, buffer.length, 0);
       if (count > 0) {
         const data = Buffer.from(buffer.subarray(1, count));
-        if (buffer[0] === STDOUT) remote.stdout.write(data);
-        else if (buffer[0] === STDERR) remote.stderr.write(data);
-        continue;
+        const output = buffer[0] === STDOUT ? remote.stdout : buffer[0] === STDERR ? remote.stderr : null;
+        if (!output || output.write(data)) continue;
+        // A client that does not read: the rest waits in the socket.
+        poll?.close();
+        poll = null;
+        output.once('drain', resume);
+        return;
       }
       if (count === 0 || systemError('read').code !== 'EAGAIN') gone.resolve();
       return;
     }
-  });
+  };
+  const resume = () => {
+    if (!isOver) poll = libc().poll(fd, read);
+  };
+  resume();
   const input = async () => {
     for await (const chunk of remote.stdin) {
       for (let at = 0; at < chunk.length; at += PACKET_BYTES - 1) {
@@ -59,7 +69,9 @@ export async function runAttachSession(
   sizes().catch(() => {});
   remote.closed.addEventListener('abort', () => gone.resolve());
   await gone.promise;
-  poll.close();
+  isOver = true;
+  // Closed by another step of this function, which the compiler does not see.
+  (poll as Poll | null)?.close();
   closeSync(fd);
   if (remote.closed.aborted) return;
   await remote.finish({ code: (await ended()) ?? 0 });

@@ -1,4 +1,4 @@
-import { existsSync, type FSWatcher, mkdirSync, readdirSync, readFileSync, rmSync, watch } from 'node:fs';
+import { existsSync, type FSWatcher, mkdirSync, readdirSync, readFileSync, watch } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { spreadFolders } from '../kernel/spread-folders.ts';
@@ -10,6 +10,7 @@ import { hasCode, messageOf } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
 import { boundingCapabilities } from './capabilities.ts';
 import { readControlGroups } from './control-groups.ts';
+import { removeTree } from './files/file-tree.ts';
 import { makeHostLayers } from './host-root.ts';
 import { createImageSource } from './images/image-source.ts';
 import { openImageStore } from './images/image-store.ts';
@@ -104,7 +105,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     if (pod) workers.set(uid, new PodWorker(context, pod));
     else {
       removePodLogs(options.stateDir, uid);
-      rmSync(join(podsDir, uid), { recursive: true, force: true });
+      await removeTree(join(podsDir, uid));
     }
   }
   await options.network.collect(new Set(workers.keys()));

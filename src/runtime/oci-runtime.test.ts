@@ -14,7 +14,13 @@ interface Row {
 }
 
 const ROWS: readonly Row[] = [
-  { what: 'its outputs and exit code', script: 'echo a; echo b >&2; exit 3', code: 3, stdout: 'a\n', stderr: 'b\n' },
+  {
+    what: 'its outputs and exit code',
+    script: 'echo a; echo b >&2; exit 3',
+    code: 3,
+    stdout: 'a\n',
+    stderr: 'b\n',
+  },
   {
     what: 'the first 10 KiB of a long output',
     script: 'head -c 100000000 /dev/zero | tr "\\0" x; head -c 20000 /dev/zero | tr "\\0" y >&2',

@@ -52,6 +52,7 @@ export class PodWorker {
   #dirty = false;
   #running: Promise<void> | null = null;
   #retryMs = FIRST_RETRY_MS;
+  #isRetryDue = false;
   readonly #grace: GracePeriod;
   /** When the pod is looked at because of its deadline; null: no timer is set. */
   #deadlineLook: number | null = null;
@@ -164,8 +165,7 @@ export class PodWorker {
           this.#reject('NodePorts', messageOf(error));
           await this.#removeSandbox();
         } else {
-          this.#later(this.#retryMs);
-          this.#retryMs = Math.min(this.#retryMs * 2, MAX_RETRY_MS);
+          this.#retryLater();
         }
       }
       this.#publish();
@@ -380,6 +380,7 @@ export class PodWorker {
     this.#shortenGrace();
     if (first) {
       this.#timers.cancelAll();
+      this.#isRetryDue = false;
       for (const runner of this.#containers.values()) {
         if (runner.isRunning)
           events.event(this.#pod, 'Normal', 'Killing', `Stopping container ${runner.name}`);
@@ -477,7 +478,14 @@ export class PodWorker {
     return new Map([...this.#containers].map(([name, runner]) => [name, runner.view]));
   }
 
-  #later(ms: number): void {
-    this.#timers.after(ms, () => this.wake());
+  /** Retries a failed step; events that wake the pod meanwhile do not add further retries. */
+  #retryLater(): void {
+    if (this.#isRetryDue) return;
+    this.#isRetryDue = true;
+    this.#timers.after(this.#retryMs, () => {
+      this.#isRetryDue = false;
+      this.wake();
+    });
+    this.#retryMs = Math.min(this.#retryMs * 2, MAX_RETRY_MS);
   }
 }

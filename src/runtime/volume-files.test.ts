@@ -94,8 +94,10 @@ describe('files of a volume', () => {
       assert.deepEqual(listed(), []);
     });
 
-  test('10,000 of them are written, and compared, while the event loop serves others', async () => {
-    const files = filesOf(Object.fromEntries(Array.from({ length: 10_000 }, (_, i) => [`key-${i}`, `value ${i}`])));
+  test('2,000 of them are written, and compared, while the event loop serves others', async () => {
+    const files = filesOf(
+      Object.fromEntries(Array.from({ length: 2000 }, (_, i) => [`key-${i}`, `value ${i}`])),
+    );
     for (const isReplaced of [true, false]) {
       const before = isReplaced ? '' : current();
       let turns = 0;
@@ -110,8 +112,8 @@ describe('files of a volume', () => {
       assert.ok(turns > 100, `${turns} turns`);
       assert.equal(current() !== before, isReplaced);
     }
-    assert.equal(listed().length, 10_002);
-    assert.equal(read('key-9999'), 'value 9999');
+    assert.equal(listed().length, 2002);
+    assert.equal(read('key-1999'), 'value 1999');
   });
 
   const planted: readonly (readonly [what: string, plant: (file: string) => void])[] = [

@@ -109,7 +109,11 @@ async function hasFiles(folder: string, wanted: ReadonlyMap<string, VolumeFile>)
 }
 
 /** Reports whether a folder has a file that is not wanted, or is missing. */
-async function hasOthers(folder: string, wanted: ReadonlyMap<string, VolumeFile>, inside = ''): Promise<boolean> {
+async function hasOthers(
+  folder: string,
+  wanted: ReadonlyMap<string, VolumeFile>,
+  inside = '',
+): Promise<boolean> {
   let entries: Dir;
   try {
     entries = await opendir(join(folder, inside));
@@ -132,7 +136,12 @@ async function hasContent(path: string, content: Uint8Array): Promise<boolean> {
     const handle = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
       if (!(await handle.stat()).isFile()) return false;
-      const { bytesRead, buffer } = await handle.read(Buffer.alloc(content.length + 1), 0, content.length + 1, 0);
+      const { bytesRead, buffer } = await handle.read(
+        Buffer.alloc(content.length + 1),
+        0,
+        content.length + 1,
+        0,
+      );
       return buffer.subarray(0, bytesRead).equals(content);
     } finally {
       await handle.close();

@@ -72,7 +72,11 @@ export async function prepareVolumes(
         chmodSync(path, 0o2777);
       }
     } else
-      await writeVolumeFiles(path, await volumeFiles(pod, volume, sources), pod.spec?.securityContext?.fsGroup);
+      await writeVolumeFiles(
+        path,
+        await volumeFiles(pod, volume, sources),
+        pod.spec?.securityContext?.fsGroup,
+      );
   }
   return paths;
 }
@@ -155,11 +159,7 @@ export function volumeMounts(
       destination: mount.mountPath,
       type: 'bind',
       source,
-      options: [
-        'rbind',
-        propagation,
-        ...(isImage ? ['ro', 'noexec'] : [isReadOnly ? 'ro' : access(mount)]),
-      ],
+      options: ['rbind', propagation, ...(isImage ? ['ro', 'noexec'] : [isReadOnly ? 'ro' : access(mount)])],
     };
   });
 }

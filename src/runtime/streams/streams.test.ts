@@ -213,11 +213,14 @@ test('SPDY frames are parsed from any chunks', () => {
 
 /** Joins the parts of data frames. */
 function joined(frames: readonly SpdyFrame[]): SpdyFrame[] {
-  return frames.reduce<SpdyFrame[]>((all, frame) => {
+  const all: SpdyFrame[] = [];
+  for (const frame of frames) {
     const last = all.at(-1);
-    if (last?.type !== 'data' || frame.type !== 'data' || last.stream !== frame.stream) return [...all, frame];
-    return [...all.slice(0, -1), { ...frame, payload: Buffer.concat([last.payload, frame.payload]) }];
-  }, []);
+    const isPart = last?.type === 'data' && frame.type === 'data' && last.stream === frame.stream;
+    if (isPart) all.pop();
+    all.push(isPart ? { ...frame, payload: Buffer.concat([last.payload, frame.payload]) } : frame);
+  }
+  return all;
 }
 
 test('a SPDY frame of 8 MiB in small writes is not kept', () => {
@@ -302,7 +305,9 @@ test('a SPDY client that sends pings and reads nothing is no longer read', async
       sent += pings.length;
       if (!client.write(pings)) {
         const drained = new Promise<boolean>((resolve) => client.once('drain', () => resolve(false)));
-        const stuck = eventually(() => carrier.writableLength > 1 << 20 || client.writableNeedDrain === false);
+        const stuck = eventually(
+          () => carrier.writableLength > 1 << 20 || client.writableNeedDrain === false,
+        );
         blocked = await Promise.race([drained, stuck.then(() => carrier.writableLength > 1 << 20)]);
       }
     }
