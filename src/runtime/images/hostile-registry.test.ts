@@ -10,7 +10,7 @@ afterEach(() => close());
 
 type Answer = (response: ServerResponse, path: string, base: string) => void;
 
-async function repository(answer: Answer) {
+async function repository(answer: Answer, ms: number) {
   const server = createServer((request, response) => {
     const { port } = server.address() as AddressInfo;
     answer(response, request.url ?? '', `http://127.0.0.1:${port}`);
@@ -21,7 +21,7 @@ async function repository(answer: Answer) {
     server.close();
   };
   const { port } = server.address() as AddressInfo;
-  const patience = { answerMs: 300, documentMs: 300, idleMs: 300 };
+  const patience = { answerMs: ms, documentMs: ms, idleMs: ms };
   return openRegistry(parseReference(`127.0.0.1:${port}/hostile:1`), { patience });
 }
 
@@ -69,16 +69,17 @@ const ROWS: readonly (readonly [what: string, answer: Answer, message: RegExp])[
 describe('a pull ends when the registry sends', () => {
   for (const [what, answer, message] of ROWS) {
     test(what, async () => {
-      const registry = await repository(answer);
+      // Only the rows about slow answers wait; a busy machine may take long for the others.
+      const registry = await repository(answer, message.source.startsWith('no answer') ? 300 : 60_000);
       await assert.rejects(registry.manifest('1'), { message });
     });
   }
   test('a blob that stops', async () => {
-    const registry = await repository((response) => response.writeHead(200).write('x'));
+    const registry = await repository((response) => response.writeHead(200).write('x'), 1000);
     const { body } = await registry.blob(`sha256:${'a'.repeat(64)}`, 0);
     const read = async () => {
       for await (const chunk of body) assert.ok(chunk);
     };
-    await assert.rejects(read(), /no answer within 0.3 s/);
+    await assert.rejects(read(), /no answer within 1 s/);
   });
 });
