@@ -127,7 +127,8 @@ export async function startDns(
   replaceFile(join(configuration.stateDir, DNS_ADDRESSES_FILE), dns.addresses.join('\n'));
   if (dns.refuseAtOnce) refuseAtOnce(logger);
   const own = [...dns.addresses, ...gateways];
-  const { common, known } = prepareAnswers(context, dns, { services, slices, own });
+  const { common: answers, known } = prepareAnswers(context, dns, { services, slices, own });
+  const common = { ...answers, podName: (address: string) => podOfEndpoint(slices, address) };
   await Promise.race([known, pause(clock, SILENCE_MS, signal)]);
   const server = await startDnsServer({
     ...common,
@@ -151,6 +152,17 @@ export async function startDns(
   void lateGateways?.then(serve).catch(() => {});
   await known;
   return server;
+}
+
+/** Returns the name of the pod with an address, if it is an endpoint of a Service. */
+function podOfEndpoint(slices: Informer<EndpointSlice>, address: string): string | null {
+  for (const { endpoints } of slices.list()) {
+    for (const { addresses, targetRef } of endpoints ?? []) {
+      if (!addresses?.includes(address) || targetRef?.kind !== 'Pod') continue;
+      return `${targetRef.namespace ?? ''}/${targetRef.name ?? ''}`;
+    }
+  }
+  return null;
 }
 
 /** Returns the passed sockets of an address, or the address to open. */

@@ -26,6 +26,8 @@ export interface DnsMetrics {
   served(query: ServedQuery): void;
   /** Counts an internal error, after which SERVFAIL was sent. */
   panicked(): void;
+  /** Counts a query of a client that has used up its share. */
+  dropped(): void;
   programmed(seconds: number): void;
   cacheHit(kind: CacheKind): void;
   cacheMiss(): void;
@@ -88,6 +90,11 @@ export function createDnsMetrics(registry: Registry): DnsMetrics {
     sizes,
   );
   const panics = counter('coredns_panics_total', 'A metrics that counts the number of panics.', []);
+  const dropped = counter(
+    'fairlead_dns_dropped_queries_total',
+    'Queries over UDP that were dropped because their client had used up its share.',
+    [],
+  );
   const programming = histogram(
     'coredns_kubernetes_dns_programming_duration_seconds',
     'Histogram of the time (in seconds) it took to program a dns instance.',
@@ -158,6 +165,7 @@ export function createDnsMetrics(registry: Registry): DnsMetrics {
       responseSize.observe(key, overTransport, responseBytes);
     },
     panicked: () => panics.inc(),
+    dropped: () => dropped.inc(),
     programmed: (seconds) => programming.observe({ service_kind: 'headless_with_selector' }, seconds),
     cacheHit(kind) {
       cacheRequests.inc(cacheLabels);

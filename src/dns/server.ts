@@ -1,3 +1,4 @@
+import { sourceAddress } from '../kernel/datagram-server.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -5,6 +6,7 @@ import type { Forwarder } from './forwarder.ts';
 import type { DnsMetrics } from './metrics.ts';
 import { createResolver } from './resolver.ts';
 import { createResponder, type Responder } from './responder.ts';
+import { createSourceShare, DEFAULT_SHARE, type ShareLimits, type SourceShare } from './source-share.ts';
 import { DEFAULT_TCP_LIMITS, listenTcp, type TcpLimits, type TcpListener } from './tcp-listener.ts';
 import { listenUdp, type UdpListener } from './udp-listener.ts';
 import type { Zone } from './zone.ts';
@@ -32,6 +34,9 @@ export interface DnsServerOptions {
   readonly logger: Logger;
   readonly metrics?: DnsMetrics;
   readonly tcp?: Partial<TcpLimits>;
+  readonly share?: Partial<ShareLimits>;
+  /** Returns the name of the pod with an address, for a log line; null: unknown. */
+  readonly podName?: (address: string) => string | null;
   /** Closes the server. */
   readonly signal?: AbortSignal;
 }
@@ -65,6 +70,7 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
     metrics: options.metrics ?? null,
     logger,
   });
+  const share = createShare(options);
   const opened: Opened[] = [];
   let closing: Promise<void> | null = null;
   const close = () => {
@@ -73,7 +79,7 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
   };
   for (const listener of options.listeners) {
     try {
-      opened.push(await open(listener, respond, logger, limits));
+      opened.push(await open(listener, respond, share, logger, limits));
     } catch (error) {
       await close();
       throw bindError(listener, error);
@@ -83,6 +89,29 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
   if (signal?.aborted) await close();
   else signal?.addEventListener('abort', () => void close(), { once: true });
   return { addresses, close };
+}
+
+/** The clients that are named in the log; more may be counted. */
+const MAX_LOGGED = 100;
+
+function createShare({ share, logger, metrics, podName }: DnsServerOptions): SourceShare {
+  const limits = { ...DEFAULT_SHARE, ...share };
+  const logged = new Set<string | number>();
+  return createSourceShare(
+    limits,
+    () => performance.now(),
+    (source) => {
+      metrics?.dropped();
+      if (logged.has(source) || logged.size >= MAX_LOGGED) return;
+      logged.add(source);
+      const address = sourceAddress(source);
+      const pod = podName?.(address) ?? null;
+      logger.warn(
+        { address, ...(pod === null ? {} : { pod }) },
+        `${pod === null ? `the client ${address}` : `pod ${pod} (${address})`} sends more DNS queries than its share of ${limits.perSecond} a second and ${limits.maxWaiting} that wait for an upstream: the others are dropped`,
+      );
+    },
+  );
 }
 
 const notKept = () => false;
@@ -99,12 +128,13 @@ async function closeOne({ udp, tcp, isKept }: Opened): Promise<void> {
 async function open(
   listener: DnsListener,
   respond: Responder,
+  share: SourceShare,
   logger: Logger,
   limits: TcpLimits,
 ): Promise<Opened> {
   if ('udpFd' in listener) {
     const { family } = listener;
-    const udp = listenUdp({ fd: listener.udpFd, family }, respond, logger);
+    const udp = listenUdp({ fd: listener.udpFd, family }, respond, logger, share);
     const tcp = await listenTcp({ fd: listener.tcpFd, family }, respond, logger, limits);
     return { udp, tcp, address: tcp.address, port: tcp.port, isKept: listener.isKept ?? notKept };
   }
@@ -112,7 +142,7 @@ async function open(
   const family = familyOf(address);
   if (!family) throw new TypeError(`"${address}" is not an address`);
   for (let attempt = 1; ; attempt++) {
-    const udp = listenUdp({ address, port, family }, respond, logger);
+    const udp = listenUdp({ address, port, family }, respond, logger, share);
     const chosen = udp.port;
     try {
       const tcp = await listenTcp({ address, port: chosen, family }, respond, logger, limits);

@@ -3,6 +3,7 @@ import { bindUdpIn, localPort } from '../kernel/netns.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Logger } from '../lib/log.ts';
 import { MAX_UDP_BYTES, type Responder } from './responder.ts';
+import type { SourceShare } from './source-share.ts';
 
 /** Receive buffer for a burst: the kernel's default holds about 200 queries. */
 const RECEIVE_BUFFER_BYTES = 4 << 20;
@@ -20,8 +21,13 @@ export interface UdpListener {
   close(): void;
 }
 
-/** Answers queries over UDP. Throws the system's error if it cannot bind. */
-export function listenUdp(binding: UdpBinding, respond: Responder, logger: Logger): UdpListener {
+/** Answers queries over UDP. `share`: bounds each client; null: unbounded. Throws the system's error if it cannot bind. */
+export function listenUdp(
+  binding: UdpBinding,
+  respond: Responder,
+  logger: Logger,
+  share: SourceShare | null = null,
+): UdpListener {
   const fd = 'fd' in binding ? binding.fd : bindUdpIn(null, binding.address, binding.port);
   const port = localPort(fd);
   const server = startDatagramServer({
@@ -29,7 +35,13 @@ export function listenUdp(binding: UdpBinding, respond: Responder, logger: Logge
     maxRequestBytes: MAX_QUERY_BYTES,
     maxAnswerBytes: MAX_UDP_BYTES,
     receiveBufferBytes: RECEIVE_BUFFER_BYTES,
-    answer: (bytes) => respond(bytes, 'udp', binding.family),
+    admit: share ? (source) => share.admit(source) : undefined,
+    answer: (bytes, source) => {
+      const answer = respond(bytes, 'udp', binding.family);
+      if (!share || !(answer instanceof Promise)) return answer;
+      share.wait(source, 1);
+      return answer.finally(() => share.wait(source, -1));
+    },
     // Errors of a client that has exited (ICMP) or is unreachable affect only its own answer.
     onError: (error) => logger.debug({ error: error.message }, 'UDP socket'),
   });

@@ -1,3 +1,4 @@
+import { formatAddress } from '../lib/address.ts';
 import type { FairleadError } from '../lib/errors.ts';
 import { pointer } from './bpf/syscall.ts';
 import { libc, systemError } from './libc.ts';
@@ -6,6 +7,7 @@ import { setSocketOption } from './socket-option.ts';
 import { pauseReception } from './udp-reception.ts';
 
 // asm-generic/socket.h, linux/socket.h
+const AF_INET = 2;
 const SO_RCVBUF = 8;
 const SO_RCVBUFFORCE = 33;
 const MSG_TRUNC = 0x20;
@@ -31,10 +33,16 @@ export interface DatagramServerOptions {
   readonly maxAnswerBytes: number;
   /** Receive buffer in bytes. Without CAP_NET_ADMIN the kernel limits it to net.core.rmem_max. */
   readonly receiveBufferBytes: number;
+  /** Decides before anything else whether a datagram is answered; default: all are. `source`: see `answer`. */
+  readonly admit?: ((source: string | number) => boolean) | undefined;
   /**
-   * Returns the answer; null: none. `request` is reused after the call. Must not throw or reject.
+   * Returns the answer; null: none. `request` is reused after the call. `source`: the client's address, see
+   * `sourceAddress`. Must not throw or reject.
    */
-  readonly answer: (request: Buffer) => Uint8Array | null | Promise<Uint8Array | null>;
+  readonly answer: (
+    request: Buffer,
+    source: string | number,
+  ) => Uint8Array | null | Promise<Uint8Array | null>;
   /** Reports that reading or sending failed; the server continues. */
   readonly onError: (error: FairleadError) => void;
 }
@@ -113,7 +121,12 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
       // A datagram from port 0 cannot be answered.
       if (truncated || !slot || (received.addresses[at + 2] === 0 && received.addresses[at + 3] === 0))
         continue;
-      const reply = answer(slot.subarray(0, received.headers.getUint32(header + MESSAGE.length, true)));
+      const source = sourceOf(received.addresses, at);
+      if (options.admit && !options.admit(source)) continue;
+      const reply = answer(
+        slot.subarray(0, received.headers.getUint32(header + MESSAGE.length, true)),
+        source,
+      );
       if (reply === null) continue;
       if (!(reply instanceof Promise)) {
         queue(reply, received.addresses, at, length);
@@ -167,6 +180,20 @@ export function startDatagramServer(options: DatagramServerOptions): DatagramSer
     close,
   };
 }
+
+/** Returns the address of a struct sockaddr as a key that costs little: a number for IPv4, bytes as a string for IPv6. */
+const sourceOf = (addresses: Buffer, at: number): string | number =>
+  addresses.readUInt16LE(at) === AF_INET
+    ? addresses.readUInt32BE(at + 4)
+    : addresses.toString('latin1', at + 8, at + 24);
+
+/** Returns the text of a source. */
+export const sourceAddress = (source: string | number): string => {
+  if (typeof source === 'string') return formatAddress(Buffer.from(source, 'latin1'));
+  return formatAddress(
+    Uint8Array.of(source >>> 24, (source >>> 16) & 255, (source >>> 8) & 255, source & 255),
+  );
+};
 
 /** An array of struct mmsghdr, each with room for an address and one buffer. */
 function createMessages(dataBytes: number) {
