@@ -5,7 +5,7 @@ import { type Clock, pause } from '../lib/clock.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import type { PolicyPacket, PolicyVerdict } from '../policy/allows.ts';
 import { clusterPolicyRows } from '../policy/cluster-policy-rows.ts';
-import { clusterPolicyResource } from '../policy/follow-cluster-policies.ts';
+import { inServedVersion } from '../policy/follow-cluster-policies.ts';
 import { policyText } from '../policy/model.ts';
 import {
   type PolicyRow,
@@ -128,7 +128,9 @@ export async function runPolicyFlows(
     try {
       for (const policy of row.policies) await client.create(RESOURCES.networkPolicies, policy);
       for (const { kind, object } of row.clusterPolicies ?? [])
-        await client.create(clusterPolicyResource(kind), object);
+        await inServedVersion(kind, (resource) =>
+          client.create(resource, { ...object, apiVersion: `${resource.group}/${resource.version}` }),
+        );
       const decided = await settle(oracle, clock, nodes, flows);
       const ofRow = await Promise.all(
         flows.map((flow, index) => runFlow({ oracle, probe }, flow, decided.get(flow.to.node)?.[index])),
@@ -139,15 +141,21 @@ export async function runPolicyFlows(
       for (const { metadata } of row.policies)
         await remove(client, RESOURCES.networkPolicies, metadata?.name, metadata?.namespace);
       for (const { kind, object } of row.clusterPolicies ?? [])
-        await remove(client, clusterPolicyResource(kind), object.metadata?.name);
+        await ignoreMissing(
+          inServedVersion(kind, (resource) => client.delete(resource, object.metadata?.name ?? '')),
+        );
     }
   }
   return results;
 }
 
 async function remove(client: Client, resource: Resource, name = '', namespace?: string): Promise<void> {
+  await ignoreMissing(client.delete(resource, name, namespace === undefined ? {} : { namespace }));
+}
+
+async function ignoreMissing(deletion: Promise<unknown>): Promise<void> {
   try {
-    await client.delete(resource, name, namespace === undefined ? {} : { namespace });
+    await deletion;
   } catch (error) {
     // A policy after the one whose creation failed.
     if (!hasReason(error, 'NotFound')) throw error;

@@ -8,7 +8,7 @@ import {
   readClusterPolicy,
   splitClusterPolicyKey,
 } from '../policy/cluster-policy-reader.ts';
-import { clusterPolicyResource } from '../policy/follow-cluster-policies.ts';
+import { inServedVersion } from '../policy/follow-cluster-policies.ts';
 import { type ContextWith, controllerQueue } from './context.ts';
 
 /**
@@ -64,12 +64,13 @@ export interface ClusterPolicyStatus {
 export function startClusterPolicyStatus(context: ContextWith<never>): ClusterPolicyStatus {
   const queue = controllerQueue(context, 'cluster-network-policy-status', async (key) => {
     const { kind, name } = splitClusterPolicyKey(key);
-    const resource = clusterPolicyResource(kind);
     try {
-      const object = await context.client.get(resource, name);
-      const conditions = clusterPolicyConditions(kind, object, context.clock.now());
-      if (!conditions) return;
-      await context.client.updateStatus(resource, { ...object, status: { ...object.status, conditions } });
+      await inServedVersion(kind, async (resource) => {
+        const object = await context.client.get(resource, name);
+        const conditions = clusterPolicyConditions(kind, object, context.clock.now());
+        if (!conditions) return;
+        await context.client.updateStatus(resource, { ...object, status: { ...object.status, conditions } });
+      });
     } catch (error) {
       // The policy or its definition was deleted, or the definition has no status.
       if (!hasReason(error, 'NotFound')) throw error;

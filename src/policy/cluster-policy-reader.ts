@@ -11,11 +11,14 @@ import type {
 } from './model.ts';
 import { hashOf, podGroup } from './policy-reader.ts';
 
-/** The kinds of policies of the whole cluster, in policy.networking.k8s.io, and the version of each that is read. */
+/**
+ * The kinds of policies of the whole cluster, in policy.networking.k8s.io, and the versions of each that are read: of those that
+ * are served, the first. The fields of v1beta1 and v1alpha2 are the same.
+ */
 export const CLUSTER_POLICY_KINDS = {
-  ClusterNetworkPolicy: { plural: 'clusternetworkpolicies', version: 'v1alpha2' },
-  AdminNetworkPolicy: { plural: 'adminnetworkpolicies', version: 'v1alpha1' },
-  BaselineAdminNetworkPolicy: { plural: 'baselineadminnetworkpolicies', version: 'v1alpha1' },
+  ClusterNetworkPolicy: { plural: 'clusternetworkpolicies', versions: ['v1beta1', 'v1alpha2'] },
+  AdminNetworkPolicy: { plural: 'adminnetworkpolicies', versions: ['v1alpha1'] },
+  BaselineAdminNetworkPolicy: { plural: 'baselineadminnetworkpolicies', versions: ['v1alpha1'] },
 } as const;
 export type ClusterPolicyKind = keyof typeof CLUSTER_POLICY_KINDS;
 
@@ -34,7 +37,7 @@ interface ApiPeer extends Subject {
 interface ProtocolPorts {
   destinationPort?: { number?: number; range?: { start?: number; end?: number } };
 }
-/** Those of v1alpha1 are below `ports`, those of v1alpha2 below `protocols`. */
+/** Those of v1alpha1 are below `ports`, those of later versions below `protocols`. */
 interface ApiPort {
   portNumber?: { protocol?: string; port?: number };
   portRange?: { protocol?: string; start?: number; end?: number };

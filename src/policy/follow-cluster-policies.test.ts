@@ -16,7 +16,7 @@ const DEFINITION = {
 const POLICY = { metadata: { name: 'one', uid: 'u', resourceVersion: '4' }, spec: {} };
 
 /** An API server with the definition and one policy, which refuses lists of definitions as a test says. */
-function scene(refused: (path: string) => number | null) {
+function scene(refused: (path: string) => number | null, versions = DEFINITION.spec.versions) {
   const state = { refused, requests: [] as string[] };
   const transport: Transport = async ({ path, signal }) => {
     state.requests.push(path);
@@ -29,7 +29,7 @@ function scene(refused: (path: string) => number | null) {
     const named = decodeURIComponent(path);
     const items = named.includes('/customresourcedefinitions')
       ? named.includes(`=${DEFINITION.metadata.name}`)
-        ? [DEFINITION]
+        ? [{ ...DEFINITION, spec: { versions } }]
         : []
       : [POLICY];
     return jsonAnswer(200, { metadata: { resourceVersion: '5' }, items });
@@ -89,3 +89,24 @@ test('an end before the definitions are known is an error', async () => {
   stop.abort(new Error('the end'));
   await assert.rejects(followed, /the end/);
 });
+
+for (const [served, version] of [
+  [['v1beta1', 'v1alpha2'], 'v1beta1'],
+  [['v1beta1'], 'v1beta1'],
+  [['v1alpha2'], 'v1alpha2'],
+  [['v2'], null],
+] as const) {
+  test(`of a definition that serves ${served.join(' and ')}, ${version ?? 'no version'} is followed`, async () => {
+    const { state, warnings, stop, set, followed } = scene(
+      () => null,
+      served.map((name) => ({ name, served: true })),
+    );
+    await followed;
+    assert.deepEqual(set, version === null ? [] : ['ClusterNetworkPolicy one']);
+    assert.equal(warnings.length, version === null ? 1 : 0);
+    const lists = state.requests.filter((path) => path.includes('/clusternetworkpolicies'));
+    for (const path of lists) assert.match(path, new RegExp(`/${version}/`));
+    assert.equal(lists.length > 0, version !== null);
+    stop.abort(new Error('the end'));
+  });
+}

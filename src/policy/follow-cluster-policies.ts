@@ -31,8 +31,31 @@ const DEFINITIONS: Resource<Definition> = {
 const KINDS = Object.keys(CLUSTER_POLICY_KINDS) as ClusterPolicyKind[];
 
 /** Returns the resource of a kind of policies of the whole cluster. */
-export function clusterPolicyResource(kind: ClusterPolicyKind): Resource<ClusterPolicyObject> {
-  return { group: GROUP, kind, namespaced: false, ...CLUSTER_POLICY_KINDS[kind] };
+export function clusterPolicyResource(
+  kind: ClusterPolicyKind,
+  version: string = CLUSTER_POLICY_KINDS[kind].versions[0],
+): Resource<ClusterPolicyObject> {
+  return { group: GROUP, kind, version, namespaced: false, plural: CLUSTER_POLICY_KINDS[kind].plural };
+}
+
+/**
+ * Calls `use` with the resource of the first version that the cluster serves, or in which it has the object. Rejects with
+ * reason NotFound if there is none.
+ */
+export async function inServedVersion<T>(
+  kind: ClusterPolicyKind,
+  use: (resource: Resource<ClusterPolicyObject>) => Promise<T>,
+): Promise<T> {
+  const [first, ...others] = CLUSTER_POLICY_KINDS[kind].versions;
+  const last = others.pop();
+  for (const version of last === undefined ? [] : [first, ...others]) {
+    try {
+      return await use(clusterPolicyResource(kind, version));
+    } catch (error) {
+      if (!hasReason(error, 'NotFound')) throw error;
+    }
+  }
+  return use(clusterPolicyResource(kind, last ?? first));
 }
 
 export interface FollowOptions {
@@ -79,12 +102,12 @@ export async function followClusterPolicies(
   });
 }
 
-/** Returns the kinds of which the cluster serves the version that is read, and has no policies. */
+/** Returns the kinds of which the cluster serves a version that is read, and has no policies. */
 export async function unusedClusterPolicyKinds(client: Client): Promise<ClusterPolicyKind[]> {
   const found = await Promise.all(
     KINDS.map(async (kind) => {
       try {
-        const { items } = await client.list(clusterPolicyResource(kind), { limit: 1 });
+        const { items } = await inServedVersion(kind, (resource) => client.list(resource, { limit: 1 }));
         return items.length === 0 ? [kind] : [];
       } catch (error) {
         if (hasReason(error, 'NotFound')) return [];
@@ -100,7 +123,7 @@ export async function listClusterPolicies(client: Client): Promise<Policy[]> {
   const lists = await Promise.all(
     KINDS.map(async (kind) => {
       try {
-        const { items } = await client.list(clusterPolicyResource(kind));
+        const { items } = await inServedVersion(kind, (resource) => client.list(resource));
         return items.map((one) => readClusterPolicy(kind, one).policy);
       } catch (error) {
         if (hasReason(error, 'NotFound')) return [];
@@ -111,6 +134,9 @@ export async function listClusterPolicies(client: Client): Promise<Policy[]> {
   return lists.flat();
 }
 
+/** An informer rejects only when its signal aborts. */
+const ignoreAborted = () => {};
+
 const definitionOf = (kind: ClusterPolicyKind): string => `${CLUSTER_POLICY_KINDS[kind].plural}.${GROUP}`;
 
 async function followKind(
@@ -120,13 +146,13 @@ async function followKind(
   onRefused: (error: ApiError) => void,
 ): Promise<void> {
   const { logger, signal } = options;
-  const { version } = CLUSTER_POLICY_KINDS[kind];
-  let current: AbortController | null = null;
+  const { versions } = CLUSTER_POLICY_KINDS[kind];
+  let current: { readonly stop: AbortController; readonly version: string } | null = null;
   let synced: Promise<unknown> = Promise.resolve();
   let isUnknownVersionLogged = false;
   const known = new Set<string>();
   const end = () => {
-    current?.abort(
+    current?.stop.abort(
       new FairleadError(`${kind} is no longer served`, { op: 'watch policies', code: 'NotFound' }),
     );
     current = null;
@@ -134,27 +160,32 @@ async function followKind(
     known.clear();
   };
   const update = (definition: Definition) => {
-    const isServed =
-      definition.spec?.versions?.some(({ name, served }) => name === version && served) ?? false;
+    const served = versions.find((version) =>
+      definition.spec?.versions?.some(({ name, served }) => name === version && served),
+    );
     const isEstablished =
       definition.status?.conditions?.some((one) => one.type === 'Established' && one.status === 'True') ??
       false;
-    if (isEstablished && !isServed && !isUnknownVersionLogged) {
+    if (isEstablished && served === undefined && !isUnknownVersionLogged) {
       isUnknownVersionLogged = true;
       logger.warn(
         {},
-        `policies of kind ${kind} are not enforced: the cluster does not serve their version ${version}`,
+        `policies of kind ${kind} are not enforced: the cluster does not serve their version ${versions.join(' or ')}`,
       );
     }
-    if (!isServed || !isEstablished) {
+    if (served === undefined || !isEstablished) {
       if (current) end();
       return;
     }
-    if (current) return;
+    if (current?.version === served) return;
+    // The policies are the same in the other version: they stay enforced until they are listed in it.
+    current?.stop.abort(
+      new FairleadError(`${kind} is served in ${served}`, { op: 'watch policies', code: 'NotFound' }),
+    );
     const stop = new AbortController();
     const informer = startInformer({
       ...options,
-      resource: clusterPolicyResource(kind),
+      resource: clusterPolicyResource(kind, served),
       signal: AbortSignal.any([signal, stop.signal]),
       transform: ({ metadata, spec }) => ({
         metadata: {
@@ -182,8 +213,13 @@ async function followKind(
       informer.synced,
       new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve(), { once: true })),
     ]);
+    // Those that were deleted while the version changed.
+    informer.synced.then(() => {
+      const listed = new Set(informer.list().map((one) => clusterPolicyKey(kind, keyOf(one))));
+      for (const key of known) if (!listed.has(key) && known.delete(key)) onDelete(key);
+    }, ignoreAborted);
     synced.catch(() => {});
-    current = stop;
+    current = { stop, version: served };
   };
   const definitions = startInformer({
     ...options,

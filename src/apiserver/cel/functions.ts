@@ -29,10 +29,13 @@ class Ip {
     this.text = text;
   }
 }
+/** A network, and the address with which it was written: "10.0.0.1/8". */
 class CidrValue {
   readonly cidr: Cidr;
-  constructor(cidr: Cidr) {
+  readonly address: string;
+  constructor(cidr: Cidr, address: string) {
     this.cidr = cidr;
+    this.address = address;
   }
 }
 class Sets {}
@@ -55,7 +58,7 @@ export function registerKubernetesFunctions(environment: Environment): Environme
     .registerOperator('Quantity == Quantity', (a: Quantity, b: Quantity) => a.nano === b.nano)
     .registerOperator('URL == URL', (a: Url, b: Url) => a.text === b.text)
     .registerOperator('IP == IP', (a: Ip, b: Ip) => a.text === b.text)
-    .registerOperator('CIDR == CIDR', (a: CidrValue, b: CidrValue) => a.cidr.text === b.cidr.text);
+    .registerOperator('CIDR == CIDR', (a: CidrValue, b: CidrValue) => cidrText(a) === cidrText(b));
   return environment;
 }
 
@@ -207,8 +210,12 @@ function address(text: string): Ip {
 function network(text: string): CidrValue {
   const cidr = parseCidr(text);
   if (!cidr) throw new Error(`network address parse error: ${JSON.stringify(text)}`);
-  return new CidrValue(cidr);
+  const written = text.slice(0, text.indexOf('/'));
+  return new CidrValue(cidr, canonicalAddress(written) ?? written);
 }
+
+const cidrText = ({ cidr, address: written }: CidrValue): string => `${written}/${cidr.prefix}`;
+const baseOf = ({ text }: Cidr): string => text.slice(0, text.indexOf('/'));
 
 const bytesOf = ({ text }: Ip) => text;
 const ADDRESSES: readonly (readonly [string, Handler])[] = [
@@ -227,7 +234,9 @@ const ADDRESSES: readonly (readonly [string, Handler])[] = [
   ],
   ['cidr(string): CIDR', network],
   ['isCIDR(string): bool', (text: string) => parseCidr(text) !== null],
-  ['string(CIDR): string', ({ cidr }: CidrValue) => cidr.text],
+  ['string(CIDR): string', cidrText],
+  ['CIDR.ip(): IP', ({ address: written }: CidrValue) => new Ip(written)],
+  ['CIDR.masked(): CIDR', ({ cidr }: CidrValue) => new CidrValue(cidr, baseOf(cidr))],
   [
     'CIDR.containsIP(string): bool',
     ({ cidr }: CidrValue, text: string) => cidrContains(cidr, address(text).text),
