@@ -186,3 +186,15 @@ test('access reviews work for other users', async () => {
     '.authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified',
   );
 });
+
+test('extra fields with the names of properties of objects are impersonated, and need the right', async (t) => {
+  const api = startApi();
+  t.after(() => api.server.close());
+  for (const key of ['__proto__', 'constructor', 'tostring']) {
+    const headers = { 'impersonate-user': 'jane', [`impersonate-extra-${key}`]: 'deep' };
+    const review = '/apis/authentication.k8s.io/v1/selfsubjectreviews';
+    const { status, body } = await api.request('POST', review, {}, headers);
+    assert.equal(status, 201, key);
+    assert.deepEqual(Object.entries(body.status.userInfo.extra), [[key, ['deep']]]);
+  }
+});

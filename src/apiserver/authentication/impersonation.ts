@@ -46,7 +46,8 @@ export function createImpersonator(authorizer: Authorizer): Impersonator {
  * user.
  */
 function readHeaders(headers: Headers): ImpersonatedUser | null {
-  const extra: Record<string, string[]> = {};
+  // The client names the keys: with a prototype, "__proto__" would be lost.
+  const extra: Record<string, string[]> = Object.create(null);
   for (const [header, value] of Object.entries(headers)) {
     if (!header.startsWith(EXTRA_PREFIX) || value === undefined) continue;
     extra[decoded(header.slice(EXTRA_PREFIX.length))] = values(value);
