@@ -93,7 +93,7 @@ export function createSecurity(parts: ServerParts, options: SecurityOptions): Ru
     createNamespaceLifecycle(view),
     taintNewNodes,
     createServiceAccountPlugin(view, parts.clock, () => parts.resources.suffix(), options),
-    createNodeRestriction(view),
+    createNodeRestriction(view, authorizer),
     createPriorityPlugin(view),
     defaultTolerationSeconds,
     createRuntimeClassPlugin(view),

@@ -217,3 +217,67 @@ test('Leases of announced addresses are written by announcers, not by nodes, whi
     }
   }
 });
+
+test('a node gets tokens only for audiences that the volumes of the pod name, or that a role allows', async (t) => {
+  const api = startApi();
+  t.after(() => api.server.close());
+  const core = '/api/v1/namespaces/default';
+  const rbac = '/apis/rbac.authorization.k8s.io/v1';
+  await api.request('POST', `${core}/serviceaccounts`, { metadata: { name: 'default' } });
+  await api.request('POST', '/api/v1/nodes', { metadata: { name: 'n1' } });
+  await api.request('POST', '/apis/storage.k8s.io/v1/csidrivers', {
+    metadata: { name: 'csi.example.com' },
+    spec: { tokenRequests: [{ audience: 'csi' }] },
+  });
+  const { body: pod } = await api.request('POST', `${core}/pods`, {
+    metadata: { name: 'web' },
+    spec: {
+      nodeName: 'n1',
+      serviceAccountName: 'default',
+      volumes: [
+        { name: 'a', projected: { sources: [{ serviceAccountToken: { path: 't', audience: 'vault' } }] } },
+        { name: 'b', csi: { driver: 'csi.example.com' } },
+      ],
+      containers: [{ name: 'c', image: 'i' }],
+    },
+  });
+  const ask = async (audiences: readonly string[]) => {
+    const { status, body } = await api.request(
+      'POST',
+      `${core}/serviceaccounts/default/token`,
+      {
+        spec: {
+          audiences,
+          boundObjectRef: { apiVersion: 'v1', kind: 'Pod', name: 'web', uid: pod.metadata.uid },
+        },
+      },
+      { 'impersonate-user': 'system:node:n1', 'impersonate-group': 'system:nodes' },
+    );
+    return [status, body.message];
+  };
+  const refused = (audience: string) => [
+    403,
+    `serviceaccounts "default" is forbidden: audience "${audience}" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience`,
+  ];
+  for (const audiences of [[], ['vault'], ['csi']])
+    assert.deepEqual(await ask(audiences), [201, undefined], audiences.join());
+  assert.deepEqual(await ask(['bank']), refused('bank'));
+  assert.deepEqual(
+    await ask(['https://kubernetes.default.svc.cluster.local']),
+    refused('https://kubernetes.default.svc.cluster.local'),
+  );
+  assert.deepEqual(await ask(['vault', 'csi']), [
+    403,
+    'serviceaccounts "default" is forbidden: node may only request 0 or 1 audiences',
+  ]);
+  await api.request('POST', `${rbac}/clusterroles`, {
+    metadata: { name: 'bank' },
+    rules: [{ apiGroups: [''], resources: ['bank'], verbs: ['request-serviceaccounts-token-audience'] }],
+  });
+  await api.request('POST', `${rbac}/clusterrolebindings`, {
+    metadata: { name: 'bank' },
+    roleRef: { apiGroup: 'rbac.authorization.k8s.io', kind: 'ClusterRole', name: 'bank' },
+    subjects: [{ apiGroup: 'rbac.authorization.k8s.io', kind: 'Group', name: 'system:nodes' }],
+  });
+  assert.deepEqual(await ask(['bank']), [201, undefined]);
+});

@@ -1,3 +1,4 @@
+import type { Authorizer } from '../authorization/authorizer.ts';
 import { nodeOf } from '../authorization/node-authorizer.ts';
 import { podReferences } from '../authorization/node-graph.ts';
 import { type ApiObject, at, equal, isObject, listAt, textAt } from '../object.ts';
@@ -12,8 +13,8 @@ const LEASES = 'kube-node-lease';
  * Restricts the writes of a node's agent to its own Node (without taints and reserved labels), the pods bound to it,
  * its lease and tokens of its pods (upstream's plugin/pkg/admission/noderestriction).
  */
-export function createNodeRestriction(view: ObjectView): AdmissionPlugin {
-  const check = (attributes: AdmissionAttributes) => {
+export function createNodeRestriction(view: ObjectView, authorizer: Authorizer): AdmissionPlugin {
+  const check = async (attributes: AdmissionAttributes) => {
     const node = nodeOf(attributes.user) ?? '';
     const { group, resource } = attributes.resource;
     const refuse = (why: string) => admissionForbidden(attributes, why);
@@ -23,7 +24,7 @@ export function createNodeRestriction(view: ObjectView): AdmissionPlugin {
       case 'nodes':
         return checkNode(node, attributes, refuse);
       case 'serviceaccounts':
-        return checkToken(view, node, attributes, refuse);
+        return checkToken(view, authorizer, node, attributes, refuse);
       case 'persistentvolumeclaims':
         if (attributes.subresource !== 'status' || attributes.operation !== 'UPDATE')
           throw refuse(`may only update PVC status`);
@@ -150,7 +151,13 @@ function mayLabel(key: string): boolean {
   return false;
 }
 
-function checkToken(view: ObjectView, node: string, attributes: AdmissionAttributes, refuse: Refuse): void {
+async function checkToken(
+  view: ObjectView,
+  authorizer: Authorizer,
+  node: string,
+  attributes: AdmissionAttributes,
+  refuse: Refuse,
+): Promise<void> {
   const { subresource, object, namespace } = attributes;
   if (subresource !== 'token') return;
   const bound = at(object, 'spec', 'boundObjectRef');
@@ -160,6 +167,52 @@ function checkToken(view: ObjectView, node: string, attributes: AdmissionAttribu
   const pod = view.get('pods', `${namespace}/${textAt(bound, 'name')}`);
   if (!pod || pod.metadata.uid !== textAt(bound, 'uid') || textAt(pod, 'spec', 'nodeName') !== node)
     throw refuse('node requested token bound to a pod scheduled on a different node');
+  const given = at(object, 'spec', 'audiences');
+  const audiences = Array.isArray(given) ? given.map(String) : [];
+  if (audiences.length > 1) throw refuse('node may only request 0 or 1 audiences');
+  const [audience = ''] = audiences;
+  if (audience === '' || audiencesOf(view, pod).has(audience)) return;
+  const { verdict } = await authorizer.authorize({
+    user: attributes.user,
+    verb: 'request-serviceaccounts-token-audience',
+    isResourceRequest: true,
+    apiGroup: '',
+    apiVersion: '',
+    resource: audience,
+    subresource: '',
+    namespace,
+    name: attributes.name,
+    path: '',
+  });
+  if (verdict !== 'allow')
+    throw refuse(
+      `audience ${JSON.stringify(audience)} not found in pod spec volume, ${attributes.user.name} is not authorized to request tokens for this audience`,
+    );
+}
+
+/** Returns the audiences of the tokens that a pod's volumes need: projected ones, and those of their CSI drivers. */
+function audiencesOf(view: ObjectView, pod: ApiObject): ReadonlySet<string> {
+  const audiences = new Set<string>();
+  const ofDriver = (driver: string) => {
+    const requests = listAt(view.get('csidrivers.storage.k8s.io', `/${driver}`), 'spec', 'tokenRequests');
+    for (const request of requests) audiences.add(textAt(request, 'audience'));
+  };
+  const ofClaim = (claimName: string) => {
+    const claim = view.get('persistentvolumeclaims', `${pod.metadata.namespace}/${claimName}`);
+    const volume = view.get('persistentvolumes', `/${textAt(claim, 'spec', 'volumeName')}`);
+    ofDriver(textAt(volume, 'spec', 'csi', 'driver'));
+  };
+  for (const volume of listAt(pod, 'spec', 'volumes')) {
+    for (const source of listAt(volume, 'projected', 'sources')) {
+      if (isObject(source['serviceAccountToken']))
+        audiences.add(textAt(source['serviceAccountToken'], 'audience'));
+    }
+    ofDriver(textAt(volume, 'csi', 'driver'));
+    if (isObject(volume['persistentVolumeClaim']))
+      ofClaim(textAt(volume, 'persistentVolumeClaim', 'claimName'));
+    else if (isObject(volume['ephemeral'])) ofClaim(`${pod.metadata.name}-${String(volume['name'])}`);
+  }
+  return audiences;
 }
 
 function checkLease(node: string, attributes: AdmissionAttributes, refuse: Refuse): void {
