@@ -3,10 +3,10 @@ import { test } from 'node:test';
 import { createConnectionTable } from './connection-table.ts';
 
 const LIMITS = {
-  maxStrangersPerSource: 2,
-  maxStrangers: 3,
+  maxUnknownPerSource: 2,
+  maxUnknown: 3,
   maxResets: 2,
-  strangerIdleMs: 30,
+  unknownIdleMs: 30,
   idleMs: 90,
 };
 
@@ -59,30 +59,30 @@ for (const [first, second, isSame] of SOURCES) {
 
 test('a client without credentials may reset a few streams', () => {
   const { table, ended, open } = opener();
-  const stranger = open('stranger');
+  const unknown = open('unknown');
   const known = open('known');
   table.know(known);
   assert.deepEqual(
-    [1, 2, 3].map(() => table.reset(stranger)),
+    [1, 2, 3].map(() => table.reset(unknown)),
     [false, false, true],
   );
   assert.deepEqual(
     [1, 2, 3].map(() => table.reset(known)),
     [false, false, false],
   );
-  assert.deepEqual(ended, ['stranger']);
+  assert.deepEqual(ended, ['unknown']);
 });
 
 test('connections without a request are ended, later those with credentials; those with an open request stay', () => {
   const { table, ended, open } = opener();
-  open('stranger');
+  open('unknown');
   table.know(open('known'));
   const busy = open('busy', '10.0.0.2');
   busy.requests = 1;
   table.sweep(30);
   assert.deepEqual(ended, []);
   table.sweep(31);
-  assert.deepEqual(ended, ['stranger']);
+  assert.deepEqual(ended, ['unknown']);
   table.sweep(91);
-  assert.deepEqual(ended, ['stranger', 'stranger', 'known']);
+  assert.deepEqual(ended, ['unknown', 'unknown', 'known']);
 });

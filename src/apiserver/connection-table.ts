@@ -1,22 +1,22 @@
 /** The limits of connections, most of all of those without credentials. Durations in milliseconds. */
 export interface ConnectionLimits {
   /** Connections without credentials of one source: an IPv4 address, or an IPv6 network of 64 bits. */
-  readonly maxStrangersPerSource: number;
+  readonly maxUnknownPerSource: number;
   /** Connections without credentials of all sources. */
-  readonly maxStrangers: number;
+  readonly maxUnknown: number;
   /** Streams that a connection without credentials may reset. */
   readonly maxResets: number;
   /** Without a request, a connection without credentials is closed after this: also one whose headers never end. */
-  readonly strangerIdleMs: number;
+  readonly unknownIdleMs: number;
   /** The same, with credentials (upstream: 90 s). */
   readonly idleMs: number;
 }
 
 export const DEFAULT_CONNECTION_LIMITS: ConnectionLimits = {
-  maxStrangersPerSource: 200,
-  maxStrangers: 2000,
+  maxUnknownPerSource: 200,
+  maxUnknown: 2000,
   maxResets: 50,
-  strangerIdleMs: 30_000,
+  unknownIdleMs: 30_000,
   idleMs: 90_000,
 };
 
@@ -53,10 +53,10 @@ export interface ConnectionTable {
 export function createConnectionTable(limits: ConnectionLimits): ConnectionTable {
   const all = new Set<Connection>();
   /** In the order of their opening. */
-  const strangers = new Set<Connection>();
+  const unknown = new Set<Connection>();
   const bySource = new Map<string, Set<Connection>>();
   const forget = (connection: Connection) => {
-    if (!strangers.delete(connection)) return;
+    if (!unknown.delete(connection)) return;
     const own = bySource.get(connection.source);
     own?.delete(connection);
     if (own?.size === 0) bySource.delete(connection.source);
@@ -71,11 +71,11 @@ export function createConnectionTable(limits: ConnectionLimits): ConnectionTable
     open(address, now, end) {
       const source = sourceOf(address);
       const own = bySource.get(source) ?? new Set();
-      if (own.size >= limits.maxStrangersPerSource) evictOldest(own);
-      if (strangers.size >= limits.maxStrangers) evictOldest(strangers);
+      if (own.size >= limits.maxUnknownPerSource) evictOldest(own);
+      if (unknown.size >= limits.maxUnknown) evictOldest(unknown);
       const connection = { isKnown: false, requests: 0, idleSince: now, resets: 0, source, end };
       all.add(connection);
-      strangers.add(connection);
+      unknown.add(connection);
       own.add(connection);
       bySource.set(source, own);
       return connection;
@@ -96,7 +96,7 @@ export function createConnectionTable(limits: ConnectionLimits): ConnectionTable
     },
     sweep(now) {
       for (const connection of all) {
-        const most = connection.isKnown ? limits.idleMs : limits.strangerIdleMs;
+        const most = connection.isKnown ? limits.idleMs : limits.unknownIdleMs;
         if (connection.requests === 0 && now - connection.idleSince > most) connection.end();
       }
     },

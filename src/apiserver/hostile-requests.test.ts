@@ -245,7 +245,7 @@ test('HTTP/2: streams that are reset, and a connection that is closed', async ()
 });
 
 /** Opens a connection without credentials. */
-async function stranger(protocol: 'h2' | 'http/1.1'): Promise<TLSSocket> {
+async function openUnknown(protocol: 'h2' | 'http/1.1'): Promise<TLSSocket> {
   const socket = connect({ host: '127.0.0.1', port, ca: api.authority.cert, ALPNProtocols: [protocol] });
   socket.on('error', () => {});
   socket.resume();
@@ -282,7 +282,7 @@ const floods: readonly [what: string, count: number, frames: (i: number) => Buff
 ];
 for (const [what, count, frames] of floods) {
   test(`HTTP/2 without credentials, ${what}: the connection is ended`, { timeout: 60_000 }, async () => {
-    const socket = await stranger('h2');
+    const socket = await openUnknown('h2');
     // A server that reads on would end it only when the process ends.
     const closed = once(socket, 'close');
     socket.write(Buffer.concat([PREFACE, ...Array.from({ length: count }, (_, i) => frames(i))]));
@@ -298,7 +298,7 @@ for (const [what, protocol, bytes] of [
   ['HTTP/2 headers that never end', 'h2', Buffer.concat([PREFACE, frame(1, 0, 1, GET)])],
 ] as const) {
   test(`a connection without credentials that sends ${what} is closed`, { timeout: 60_000 }, async () => {
-    const socket = await stranger(protocol);
+    const socket = await openUnknown(protocol);
     const closed = once(socket, 'close');
     socket.write(bytes);
     const ticking = setInterval(() => clock.advance(5000), 20);
@@ -308,7 +308,7 @@ for (const [what, protocol, bytes] of [
 }
 
 test('300 connections without credentials of one source: 200 stay, and a client with credentials is served', async () => {
-  const sockets = await Promise.all(Array.from({ length: 300 }, () => stranger('http/1.1')));
+  const sockets = await Promise.all(Array.from({ length: 300 }, () => openUnknown('http/1.1')));
   await eventually(() => sockets.filter((socket) => socket.closed).length === 100);
   await serves();
   for (const socket of sockets) socket.destroy();
