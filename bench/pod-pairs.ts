@@ -19,13 +19,13 @@ const PORT = 80;
 /** Measurements that are not counted: the first ones are slower. */
 const WARM_UP = 300;
 
-/** Connects pods to a node's network; the result attaches pairs of them. */
+/** Connects pods to a node's network; the result attaches pairs of them, which stay attached after `closePods`. */
 export function startNode(
   undo: Undo,
   number: number,
   netns: string,
   masquerade: boolean,
-): () => Promise<Pair> {
+): (() => Promise<Pair>) & { closePods(): void } {
   const podCidrs = [`10.100.${number}.0/24`];
   const network = new NodeNetwork({
     ...testNode(number),
@@ -40,13 +40,18 @@ export function startNode(
   const stateDir = mkdtempSync(join(tmpdir(), 'flb-'));
   undo.add(() => rmSync(stateDir, { recursive: true }));
   const pods = openPodNetwork({ network, stateDir });
-  undo.add(() => pods.close());
+  let isOpen = true;
+  const closePods = () => {
+    if (isOpen) pods.close();
+    isOpen = false;
+  };
+  undo.add(closePods);
   let count = 0;
   const attach = async (inside: string) => {
     const name = `pod-${number}-${count++}`;
     return (await pods.attach({ uid: name, namespace: 'bench', name }, inside)).ips[0] ?? '';
   };
-  return async () => {
+  const pair = async () => {
     const [serverNetns, clientNetns] = [sandbox(undo), sandbox(undo)];
     const [server, client] = [await attach(serverNetns), await attach(clientNetns)];
     const listener = createServer((socket) => {
@@ -58,6 +63,7 @@ export function startNode(
     undo.add(() => listener.close());
     return { server, client, clientNetns };
   };
+  return Object.assign(pair, { closePods });
 }
 
 /** Measures milliseconds from connect to connected, of each pair. */

@@ -49,6 +49,7 @@ for (const overlay of ['routes', 'vxlan'] as const) {
         const netns = sandbox(undo);
         return {
           netns,
+          pods,
           ...(await pods.attach({ uid: `p${i}`, namespace: 'default', name: `p${i}` }, netns)),
         };
       }),
@@ -76,6 +77,8 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     first?.syncRoutes([testPeer(1)]);
     assert.ok(await echoBytes(await connectFrom(undo, a.netns, former, server.port), 10));
     assert.deepEqual(server.peers, [testNode(1).addresses[0]]);
+    // The table of its pods belongs to what uses it.
+    a.pods.close();
     first?.remove();
     const tables = execFileSync('ip', ['netns', 'exec', netnsOf(topology, 1), 'nft', 'list', 'tables'], {
       encoding: 'utf8',

@@ -51,7 +51,12 @@ function open(number: number, folder: string): PodNetwork {
   network.syncRoutes([1, 2].map(testPeer));
   const opened = openPodNetwork({ network, stateDir: folder });
   undo.add(() => opened.close());
-  return opened;
+  // As an agent that ends: the next one could not change the tables of one that runs.
+  const close = () => {
+    opened.close();
+    network.close();
+  };
+  return { ...opened, close };
 }
 
 const port = (hostPort: number, containerPort: number, more: Partial<HostPort> = {}): HostPort => ({

@@ -204,13 +204,12 @@ for (const overlay of ['routes', 'vxlan'] as const) {
 }
 
 test('a node switches from routes to VXLAN and back', async () => {
-  const { topology, a, b, ...rest } = await twoNodes('routes');
+  const { topology, a, b, first, second } = await twoNodes('routes');
+  let open = [first, second];
   for (const overlay of ['vxlan', 'routes'] as const) {
-    rest.first.close();
-    rest.second.close();
-    for (const number of [1, 2]) {
-      assert.deepEqual(openNode(topology, number, overlay).syncRoutes([1, 2].map(testPeer)), []);
-    }
+    for (const network of open) network.close();
+    open = [1, 2].map((number) => openNode(topology, number, overlay));
+    for (const network of open) assert.deepEqual(network.syncRoutes([1, 2].map(testPeer)), []);
     for (const family of ['ipv4', 'ipv6'] as const) {
       const server = await echoServer(undo, b.netns, b.ip(family));
       assert.ok(
