@@ -20,7 +20,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   runtime: ['lib', 'kernel', 'kube'],
   dns: ['lib', 'kernel', 'kube'],
   loadbalancer: ['lib', 'kernel', 'kube'],
-  flows: ['lib', 'kernel', 'service', 'policy', 'dataplane', 'dns'],
+  flows: ['lib', 'kernel', 'service', 'policy', 'dataplane', 'network', 'dns'],
   modes: ['lib', 'kernel', 'nft', 'service', 'dataplane'],
   observe: ['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'network', 'dns', 'loadbalancer'],
   trace: ['lib', 'kernel', 'nft', 'policy', 'dns', 'observe'],

@@ -5,6 +5,7 @@ import type { Logger } from '../lib/log.ts';
 import { watchDevices } from './device-watch.ts';
 import type { FlowsEntry } from './flow-line.ts';
 import { createFlowMerge } from './flow-merge.ts';
+import { watchForgers } from './forger-watch.ts';
 import type { ReasonTables } from './reason.ts';
 import { watchTrackedFlows } from './tracked-flows.ts';
 
@@ -40,6 +41,7 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
   const watchers = new Set<(entry: FlowsEntry) => void>();
   let modeSources: { close(): void }[] = [];
   let devices: { close(): void } | null = null;
+  let forgers: { close(): void } | null = null;
   let entries: FlowsEntry[] = [];
   let since: number | null = null;
   let closedAt: number | null = null;
@@ -92,6 +94,7 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
     }
     since ??= clock.now();
     openMode();
+    forgers = watchForgers({ clock, logger, onNotice: notice });
     devices = watchDevices({
       domain,
       sleep,
@@ -105,6 +108,8 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
     closeMode();
     devices?.close();
     devices = null;
+    forgers?.close();
+    forgers = null;
   };
 
   return {

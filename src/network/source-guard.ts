@@ -88,6 +88,20 @@ export function openSourceGuard({ gatewayMac, ports, ...options }: SourceGuardOp
   };
 }
 
+/** Reads the forged packets of each pod ("namespace/name") from the kernel; empty without a guard. */
+export function readForgers(netns?: NetnsRef): Map<string, number> {
+  const connection = new NftConnection(netns);
+  try {
+    const elements = connection.elements(NFPROTO.netdev, GUARD_TABLE, FORGERS);
+    return new Map(elements.map(({ comment, packets }) => [comment ?? '', packets]));
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'EOPNOTSUPP', 'EAFNOSUPPORT')) return new Map();
+    throw error;
+  } finally {
+    connection.close();
+  }
+}
+
 /** Removes the guard from a node. */
 export function removeSourceGuard(netns?: NetnsRef): void {
   if (!canGuard(netns)) return;

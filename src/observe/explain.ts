@@ -17,6 +17,7 @@ import { findCauses, serviceAt, serviceOf } from './explain-causes.ts';
 import { findDestination } from './explain-destination.ts';
 import { type Entered, enter } from './explain-entry.ts';
 import { linkFault, podFault } from './explain-faults.ts';
+import { forgedSource, splitSource } from './explain-forgery.ts';
 import {
   endpointOwner,
   endpointStep,
@@ -52,7 +53,10 @@ type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & { readonl
  * ("not-found").
  */
 export function explain(view: ExplainView, { from, to, family, entry = null }: ExplainRequest): Explanation {
-  const origin = findOrigin(view, parseTarget(from));
+  const asked = splitSource(from);
+  const found = findOrigin(view, parseTarget(asked.from));
+  const forgery = asked.source === null ? null : forgedSource(found, asked.source);
+  const origin = asked.source === null ? found : { ...found, addresses: [asked.source] };
   const destination = findDestination(view, origin, parseTarget(to), family);
   const finish = ({ askNode = null, ...body }: Body): Explanation => {
     const { missing, failures } = view.facts;
@@ -69,6 +73,20 @@ export function explain(view: ExplainView, { from, to, family, entry = null }: E
     const steps = [...destination.steps, ...ways.flatMap((way) => way.steps)];
     const causes = [...ways.flatMap((way) => way.causes), ...destination.causes];
     return finish({ ...NOTHING, steps, verdict: 'unresolved', reason: 'no packet is sent', causes });
+  }
+  if (forgery) {
+    const { address, port, protocol } = destination;
+    const sent = { source: asked.source ?? '', destination: address, port, protocol };
+    const packet = { ...sent, sourceClass: 'external' as const, node: origin.node };
+    const reason = 'the source is not an address of the pod: dropped without an answer';
+    return finish({
+      ...NOTHING,
+      packet,
+      steps: destination.steps,
+      verdict: 'dropped',
+      reason,
+      causes: [forgery],
+    });
   }
   const body = explainPacket(view, origin, destination, entry);
   return finish({ ...body, steps: [...destination.steps, ...body.steps] });

@@ -1,0 +1,15 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { forgeryTexts } from './forger-watch.ts';
+
+const rows: [name: string, before: number, now: number, texts: string[]][] = [
+  ['nothing is said without packets', 3, 3, []],
+  ['one packet', 0, 1, ['dropped a packet of pod x/y: the source is not an address of the pod']],
+  ['several packets', 2, 5, ['dropped 3 packets of pod x/y: the source is not an address of the pod']],
+  ['a rewritten table', 9, 2, ['dropped 2 packets of pod x/y: the source is not an address of the pod']],
+];
+for (const [name, before, now, texts] of rows) {
+  test(`forged packets: ${name}`, () => {
+    assert.deepEqual(forgeryTexts(new Map([['x/y', before]]), new Map([['x/y', now]])), texts);
+  });
+}
