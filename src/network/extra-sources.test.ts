@@ -17,8 +17,8 @@ describe('additional sources of a pod', () => {
     ['refused without permission of the namespace', '192.0.2.7', undefined, [], ['192.0.2.7']],
     ['refused outside the permitted network', '198.51.100.1', '192.0.2.0/24', [], ['198.51.100.1']],
     ['refused if larger than the permitted network', '192.0.2.0/23', '192.0.2.0/24', [], ['192.0.2.0/23']],
-    ['refused if it is no address', 'vip', '0.0.0.0/0', [], ['vip']],
-    ['a permission that is no network permits nothing', '192.0.2.7', 'everything', [], ['192.0.2.7']],
+    ['refused if it is not an address', 'vip', '0.0.0.0/0', [], ['vip']],
+    ['a permission that is not a network permits nothing', '192.0.2.7', 'everything', [], ['192.0.2.7']],
   ];
   for (const [name, pod, namespace, allowed, refused] of rows) {
     test(name, () => {

@@ -23,7 +23,7 @@ export function extraSources(requested: string | undefined, permitted: string | 
   for (const [i, text] of split(requested).entries()) {
     const cidr = networkOf(text);
     if (i >= MAX_REQUESTS) refused.push({ text, reason: `at most ${MAX_REQUESTS} are read` });
-    else if (!cidr) refused.push({ text, reason: 'it is no address or network' });
+    else if (!cidr) refused.push({ text, reason: 'it is not an address or a network' });
     else if (!networks.some((one) => covers(one, cidr)))
       refused.push({ text, reason: `the namespace's annotation ${ALLOWED_SOURCES} does not contain it` });
     else allowed.push(cidr);

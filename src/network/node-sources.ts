@@ -99,7 +99,7 @@ const openTables = (options: Omit<NodeSourcesOptions, 'bridge'>): KeptTables =>
  * Renders one family's table; null for a node without pods and tunnel of the family.
  *
  * - A packet from a port of the bridge itself was not switched: the kernel hands it to the node if its MAC is a reserved group.
- * - The source of a packet from elsewhere is no pod of this node.
+ * - The source of a packet from elsewhere is not a pod of this node.
  * - Of the tunnel's packets, the outer source is a node, the outer destination this node's address, and the inner source
  *   a pod or an address of that node. Pods send none, to no node.
  */

@@ -3,7 +3,7 @@ import type { NetnsRef } from '../kernel/netns.ts';
 import { NFPROTO, type TableFamily } from '../kernel/nftables/constants.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
-import { messageOf } from '../lib/errors.ts';
+import { FairleadError, messageOf } from '../lib/errors.ts';
 import { type Logger, silentLogger } from '../lib/log.ts';
 import type { ElementGroup, TableSpec } from './spec.ts';
 import type { Table } from './table.ts';
@@ -98,9 +98,13 @@ export function keepTables<F extends TableFamily = IPFamily>(options: KeptTables
       written.set(family, spec);
     },
     async change(family, owner, group) {
-      const spec = written.get(family);
-      // Invariant: a table is written before it is changed. Its map of groups is the table's own, which changes with it.
-      if (!spec) throw new Error(`table ${name} was changed before it was written`);
+      // A written table's map of groups is its own, which changes with it.
+      if (!written.get(family))
+        throw new FairleadError(`the nf_tables table ${name} does not exist`, {
+          op: 'change nf_tables table',
+          code: 'ENOENT',
+          object: name,
+        });
       await tables.get(family)?.change(new Map([[owner, group]]));
     },
     get: (family) => tables.get(family),
