@@ -5,6 +5,8 @@ import { printTable } from '../nft/print.ts';
 import { nameServerOfNode, renderDnsFallback } from './dns-fallback.ts';
 import { renderEgress } from './egress.ts';
 import { renderHostPorts } from './host-ports.ts';
+import { renderSources } from './node-sources.ts';
+import { renderGuard } from './source-guard-rules.ts';
 
 /** `node --test --test-update-snapshots FILE` updates the files. */
 const file = (name: string) => join(import.meta.dirname, 'golden', `${name}.nft`);
@@ -58,4 +60,26 @@ test('a family without another name server has no DNS fallback', (t) => {
   const servers = { cluster: ['10.96.0.10'], own: ['10.244.1.1'], others, next: [] };
   t.assert.equal(renderDnsFallback('ipv4', servers), null);
   t.assert.equal(renderDnsFallback('ipv6', servers), null);
+});
+
+test('the source guard equals golden/source-guard.nft', (t) => {
+  const spec = renderGuard('02:00:00:00:00:01', [
+    {
+      port: 'flp0123456789',
+      pod: 'shop/web-0',
+      mac: '02:00:00:00:00:05',
+      ips: ['10.244.1.5', 'fd00:244::5'],
+      extra: ['192.0.2.7/32'].flatMap((text) => parseCidr(text) ?? []),
+    },
+  ]);
+  t.assert.fileSnapshot(printTable(spec), file('source-guard'), { serializers: [String] });
+});
+
+test('the sources of a node with a tunnel equal golden/node-sources.nft', (t) => {
+  const spec = renderSources('ipv4', 'fl0', {
+    podCidrs: ['10.244.1.0/24'].flatMap((text) => parseCidr(text) ?? []),
+    nodes: [{ name: 'node-2', podCidrs: ['10.244.2.0/24', 'fd00:244:2::/64'], addresses: ['192.0.2.11'] }],
+    tunnel: { port: 4789, device: 'fl.vxlan', local: '192.0.2.10' },
+  });
+  t.assert.fileSnapshot(spec && printTable(spec), file('node-sources'), { serializers: [String] });
 });

@@ -126,7 +126,14 @@ function printStatement(statement: Statement): string {
       const { field, operation, value, mask } = statement;
       const { text, type } = FIELDS[field];
       const sign = operation === '==' ? '' : '!= ';
-      const prefix = mask && ADDRESS_TYPES.has(type) ? prefixOf(mask) : null;
+      const isPart = value.length < type.length;
+      const prefix = !ADDRESS_TYPES.has(type)
+        ? null
+        : mask
+          ? prefixOf(mask)
+          : isPart
+            ? value.length * 8
+            : null;
       if (prefix !== null) return `${text} ${sign}${formatField(type, value)}/${prefix}`;
       if (statement === destinationIsLocal || statement === sourceIsLocal) return `${text} local`;
       if (field === 'ip.dscp' || field === 'ip6.dscp') return `${text} ${sign}${readDscp(value, field)}`;
@@ -230,8 +237,12 @@ function fieldsOf(types: readonly DataType[], bytes: Uint8Array): string[] {
 function formatField(type: DataType, bytes: Uint8Array): string {
   switch (type) {
     case DATA_TYPE.ipv4Address:
-    case DATA_TYPE.ipv6Address:
-      return formatAddress(bytes);
+    case DATA_TYPE.ipv6Address: {
+      // Of a network, only the leading bytes may be given.
+      const whole = new Uint8Array(type.length);
+      whole.set(bytes);
+      return formatAddress(whole);
+    }
     case DATA_TYPE.protocol:
       return PROTOCOL_NAMES.get(bytes[0] ?? 0) ?? String(bytes[0]);
     case DATA_TYPE.port:
