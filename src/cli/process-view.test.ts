@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ClusterState } from '../cluster/state.ts';
-import { CONTROL_PLANE, NEW_RECORD, type ProcessRecord, type Supervision } from '../cluster/supervision.ts';
+import { CONTROL_PLANE, type Supervision } from '../cluster/supervision.ts';
 import type { ProcessIdentity } from '../kernel/process-identity.ts';
+import { NEW_RECORD, type ProcessRecord } from '../kernel/process-record.ts';
 import { processProblems, processTable, viewsOf } from './process-view.ts';
 
 const NOW = Date.parse('2026-01-01T12:00:00Z');

@@ -1,14 +1,9 @@
 import { API_SERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER } from '../cluster/control-plane-programs.ts';
 import { processNames } from '../cluster/processes.ts';
 import type { ClusterState } from '../cluster/state.ts';
-import {
-  CONTROL_PLANE,
-  EGRESS,
-  NEW_RECORD,
-  PUBLISHED_PORTS,
-  type Supervision,
-} from '../cluster/supervision.ts';
+import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
 import type { isRunning } from '../kernel/process-identity.ts';
+import { NEW_RECORD } from '../kernel/process-record.ts';
 import { formatTable } from './table.ts';
 
 /** One process of a cluster in the output of `status`. */

@@ -13,8 +13,8 @@ import {
 } from '../cluster/state.ts';
 import { CONTROL_PLANE, type Supervision } from '../cluster/supervision.ts';
 import { createSupervisionRecord, type RecordState } from '../cluster/supervision-record.ts';
-import { createSupervisor } from '../cluster/supervisor.ts';
 import { identify, isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
+import { createSupervisor } from '../kernel/process-supervisor.ts';
 import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';

@@ -5,6 +5,7 @@ import { once } from 'node:events';
 import { afterEach, beforeEach, test } from 'node:test';
 import { libc } from '../kernel/libc.ts';
 import { bindUdpIn, createNetns, localPort, removeNetns } from '../kernel/netns.ts';
+import { NEW_RECORD, type ProcessRecord } from '../kernel/process-record.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import { type ManualClock, manualClock } from '../lib/clock.ts';
@@ -12,7 +13,6 @@ import { silentLogger } from '../lib/log.ts';
 import { nodeNetns } from '../network/topology.ts';
 import { createHeldSockets, type HeldSockets } from './held-sockets.ts';
 import type { ClusterState, NodeState } from './state.ts';
-import { NEW_RECORD, type ProcessRecord } from './supervision.ts';
 
 const ADDRESS = '10.96.0.10';
 const NODE = { name: 'node-1' } as NodeState;

@@ -1,12 +1,12 @@
 import { closeSync } from 'node:fs';
 import { bindUdpIn, listenTcpIn } from '../kernel/netns.ts';
+import type { ProcessRecord } from '../kernel/process-record.ts';
 import { oldestDatagram, pauseReception, resumeReception } from '../kernel/udp-reception.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { nodeNetns } from '../network/topology.ts';
 import type { ClusterState, NodeState } from './state.ts';
-import type { ProcessRecord } from './supervision.ts';
 
 const DNS_PORT = 53;
 /**

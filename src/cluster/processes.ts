@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { API_VERSION } from '../agent/configuration.ts';
 import { listenTcpIn, type NetnsRef, netnsPath, spawnInNetns } from '../kernel/netns.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
+import type { StartedProcess } from '../kernel/process-supervisor.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { PROXY_VARIABLES } from '../kube/proxy-environment.ts';
 import { withoutAuthorities } from '../kube/public-authorities.ts';
@@ -18,7 +19,6 @@ import { maxPodsOf } from './plan.ts';
 import { programArguments } from './program-arguments.ts';
 import { type ClusterState, clusterPaths, isReady, type NodeState } from './state.ts';
 import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
-import type { StartedProcess } from './supervisor.ts';
 
 /** The environment variable that marks every process of a cluster, so that `down` finds them after a crash. */
 const MARK = 'FAIRLEAD_PROCESS_OF';

@@ -4,10 +4,11 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
+import { NEW_RECORD } from '../kernel/process-record.ts';
 import { hasCode } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import { clusterPaths, writeSupervision } from './state.ts';
-import { NEW_RECORD, NO_SUPERVISION, type Supervision } from './supervision.ts';
+import { NO_SUPERVISION, type Supervision } from './supervision.ts';
 import { createSupervisionRecord, type RecordState } from './supervision-record.ts';
 
 const NAME = 'small';

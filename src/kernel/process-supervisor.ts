@@ -1,8 +1,8 @@
-import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import { ended, NEW_RECORD, type ProcessRecord, started } from './supervision.ts';
+import type { ProcessIdentity } from './process-identity.ts';
+import { ended, NEW_RECORD, type ProcessRecord, started } from './process-record.ts';
 
 /** A process that was started. */
 export interface StartedProcess {
@@ -28,7 +28,7 @@ export interface SupervisorOptions {
   readonly logger: Logger;
 }
 
-/** Restarts a cluster's processes when they exit. */
+/** Restarts processes when they exit. */
 export interface Supervisor {
   /** Detects exits and starts due processes. Called periodically, and after each change of the wanted processes. */
   reconcile(): void;

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, test } from 'node:test';
-import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import { type ManualClock, manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
-import { MAX_PAUSE_MS, type ProcessRecord, STABLE_MS } from './supervision.ts';
-import { createSupervisor, POLL_MS, type Supervisor } from './supervisor.ts';
+import type { ProcessIdentity } from './process-identity.ts';
+import { MAX_PAUSE_MS, type ProcessRecord, STABLE_MS } from './process-record.ts';
+import { createSupervisor, POLL_MS, type Supervisor } from './process-supervisor.ts';
 
 let clock: ManualClock;
 let wanted: string[];
