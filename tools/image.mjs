@@ -113,7 +113,7 @@ function foreignIndex() {
 }
 
 /** Whole commands in one file, for a faster start, that no container of the image runs. */
-const OF_LOCAL_CLUSTERS = ['control-plane.cjs', 'supervise.cjs', 'up.cjs'];
+const OF_LOCAL_CLUSTERS = ['control-plane.cjs', 'pod-runtime.cjs', 'supervise.cjs', 'up.cjs'];
 
 function buildProgram() {
   run(process.execPath, [join(root, 'tools/build.mjs')]);

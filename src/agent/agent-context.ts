@@ -6,12 +6,12 @@ import type { MissingRule } from '../kube/missing-rule.ts';
 import type { KubeObject, Node, Pod, Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
-import type { BuiltinImage } from '../runtime/options.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import type { MissingRules } from './missing-rules.ts';
+import type { RuntimeProgram } from './pod-runtime/runtime-process.ts';
 
 export interface AgentOptions {
-  readonly builtinImages: Readonly<Record<string, BuiltinImage>>;
+  readonly runtimeProgram: RuntimeProgram;
   readonly version: string;
   /** The command line's flags by name, for /flagz. */
   readonly flags: Readonly<Record<string, string>>;

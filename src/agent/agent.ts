@@ -36,7 +36,8 @@ import {
   podNetworkProblem,
   reportNodeProblems,
 } from './own-node.ts';
-import { startPods } from './pods-part.ts';
+import { type RuntimeProcess, startRuntimeProcess } from './pod-runtime/runtime-process.ts';
+import { configureRuntime, startPods } from './pods-part.ts';
 import { type PolicyPart, policyAccess, removeLeftPolicies, startPolicies } from './policy-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
 
@@ -59,8 +60,24 @@ export interface Agent {
 
 /** Starts the enabled parts for the node whose network namespace this process is in. */
 export async function startAgent(configuration: AgentConfiguration, options: AgentOptions): Promise<Agent> {
+  // Before anything else, since it takes as long to load as this process has taken.
+  const runtime = startRuntime(configuration, options);
+  try {
+    return await startParts(configuration, options, runtime);
+  } catch (error) {
+    await runtime?.close();
+    throw error;
+  }
+}
+
+async function startParts(
+  configuration: AgentConfiguration,
+  options: AgentOptions,
+  runtime: RuntimeProcess | null,
+): Promise<Agent> {
   const { clock, random, logger, signal } = options;
   const startedAt = clock.now();
+  const closers: (() => Promise<void> | void)[] = [];
   const startsUntracked = Number(readSysctl('net.netfilter.nf_conntrack_count') ?? 0) === 0;
   for (const warning of configuration.warnings) logger.warn({}, warning);
   const registry = new Registry();
@@ -70,7 +87,6 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   const apiServers = openKnownApiServers(configuration.stateDir, logger);
   const identity = identityOptions(configuration, options, apiServers, userAgent);
   if (identity?.bootstrapKubeconfig) await joinCluster(identity);
-  const closers: (() => Promise<void> | void)[] = [];
   const connect = (kubeconfig: string | null): Client => {
     const transport = connectToApi(
       { ...configuration, kubeconfig },
@@ -137,6 +153,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     },
     onClose: (close) => closers.push(close),
   };
+  if (runtime) configureRuntime(runtime, context);
   const followed = followNodes(context);
   const { nodes, own } = followed;
   let certificateProblem: string | null = null;
@@ -201,6 +218,11 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
           stateDir: configuration.stateDir,
         })
       : null;
+    runtime?.onProblems((problems) => registration?.setRuntimeProblems(problems));
+    runtime?.onEnd((reason) => {
+      if (!signal.aborted)
+        context.nodeEvent('Warning', 'PodRuntimeEnded', `the pod runtime is started again: ${reason}`);
+    });
     const ownOf = { nodes: own, name: nodeName, signal };
     const lacks = (one: Node | undefined) => (network ? podNetworkProblem(one, nodeName) : null);
     const isComplete = (one: Node) => addressesOf(one).length > 0 && lacks(one) === null;
@@ -274,7 +296,10 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
         ),
       );
     }
-    if (pods && podNetwork) parts.push(startPods(context, podNetwork, nodes, own, slices));
+    if (runtime && podNetwork) {
+      const { urls } = apiServers;
+      parts.push(startPods(context, runtime, { network: podNetwork, nodes, own, slices, apiServers: urls }));
+    }
     await Promise.all(parts);
     if (loadBalancer && services && slices)
       await startLoadBalancer(context, loadBalancer, { nodes, services, slices });
@@ -335,9 +360,20 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     },
     drain: async () => await proxy?.drain(),
     async close() {
+      // First, since it asks the parts.
+      await runtime?.close();
       for (const close of closers.reverse()) await close();
     },
   };
+}
+
+/** Starts the process that runs the node's pods; null: the agent runs none. */
+function startRuntime(
+  { pods, network, stateDir }: AgentConfiguration,
+  { runtimeProgram: program, clock, logger }: AgentOptions,
+): RuntimeProcess | null {
+  if (!pods || !network) return null;
+  return startRuntimeProcess({ program, stateDir, pods, clock, logger: logger.child({ part: 'pods' }) });
 }
 
 /** Returns what a node with an identity of its own needs to join and to renew it; null: it runs no pods, or has no kubeconfig. */

@@ -82,6 +82,11 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
     "Name servers of pods, usually the cluster IP of the cluster's DNS. Empty: dns.addresses, else the node's name servers.",
   'pods.imagesDir':
     'The folder of images; nodes on one machine may share it. Absent: a folder below stateDir.',
+  'pods.runtime': 'The bounds of the process that runs the pods, which the agent starts and supervises.',
+  'pods.runtime.memoryMiB':
+    'The largest memory, in MiB, of that process and its helpers, without the pods: beyond it the process is killed, started again, and adopts the pods. Half of it is for JavaScript objects.',
+  'pods.runtime.answerMs':
+    'After this time, in milliseconds, without an answer the process is killed and started again; after twice this time the Node is not ready.',
   'pods.plainHttpRegistries':
     'Registries (HOST:PORT) that are contacted over plain HTTP; registries on loopback always are.',
   'pods.maxImageBytes': 'The bytes of an unpacked image; a larger one is refused.',

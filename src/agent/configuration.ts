@@ -138,6 +138,13 @@ export interface PodsConfiguration {
   /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
   readonly plainHttpRegistries: readonly string[];
   readonly imageLimits: Pick<LayerLimits, 'bytes' | 'entries' | 'seconds'>;
+  /** The bounds of the process that runs the pods. */
+  readonly runtime: {
+    /** The largest memory of that process and of its helpers, without the pods. */
+    readonly memoryMiB: number;
+    /** After this time without an answer it is killed and started again. */
+    readonly answerMs: number;
+  };
 }
 
 export interface DnsConfiguration {
@@ -375,6 +382,10 @@ function readPods(reader: FieldReader): PodsConfiguration {
       entries: reader.number('maxImageEntries', LAYER_LIMITS.entries, 1, 100_000_000),
       seconds: reader.number('maxImageSeconds', LAYER_LIMITS.seconds, 1, 86_400),
     },
+    runtime: reader.object('runtime', (bounds) => ({
+      memoryMiB: bounds.number('memoryMiB', 512, 16, 1_048_576),
+      answerMs: bounds.number('answerMs', 30_000, 500, 3_600_000),
+    })),
   };
 }
 

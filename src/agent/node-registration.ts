@@ -9,6 +9,7 @@ import type { Clock } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { nodeCapacity } from '../runtime/node-capacity.ts';
+import type { RuntimeProblems } from './pod-runtime/runtime-health.ts';
 
 export interface RegistrationOptions {
   readonly client: Client;
@@ -37,6 +38,16 @@ export interface Registration {
   setReady(): Promise<void>;
   /** Reports the problem of the node's network (condition NetworkUnavailable); null: none. */
   setNetworkProblem(problem: string | null): void;
+  /** Reports the problems of the pod runtime: a node that had been ready is not, while one lasts. */
+  setRuntimeProblems(problems: RuntimeProblems): void;
+}
+
+interface Readiness {
+  readonly isReady: boolean;
+  /** When it became so. */
+  readonly since: string;
+  /** Why it is not; null: it is. */
+  readonly problem: string | null;
 }
 
 interface NetworkState {
@@ -51,7 +62,9 @@ interface NetworkState {
  */
 export async function registerNode(options: RegistrationOptions): Promise<Registration> {
   const { client, nodeName, clock, signal, logger } = options;
-  let ready = false;
+  let isStarted = false;
+  let runtime: RuntimeProblems = { now: null, lasting: null };
+  const isReady = () => isStarted && runtime.lasting === null;
   let readySince = timestamp(clock);
   let network: NetworkState = { problem: null, since: readySince };
   const labels = {
@@ -61,7 +74,12 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     'beta.kubernetes.io/os': 'linux',
     'beta.kubernetes.io/arch': arch() === 'x64' ? 'amd64' : arch(),
   };
-  const status = () => nodeStatus(options, ready, readySince, network);
+  const readiness = (): Readiness => ({
+    isReady: isReady(),
+    since: readySince,
+    problem: isStarted ? runtime.lasting : startMessage(runtime.now ?? options.startProblem()),
+  });
+  const status = () => nodeStatus(options, readiness(), network);
   let uid = '';
   let isReported = false;
   try {
@@ -84,7 +102,7 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
     uid = adopted.metadata?.uid ?? '';
     // A restarting node stays ready, so that its pods stay in the Services while its agent starts.
     const before = adopted.status?.conditions?.find((condition) => condition.type === 'Ready');
-    ready = before?.status === 'True';
+    isStarted = before?.status === 'True';
     readySince = String(before?.lastTransitionTime ?? readySince);
   }
   const write = () => {
@@ -147,14 +165,20 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
   options.nodes.handle({ onAdd: look, onUpdate: look });
   return {
     async setReady() {
-      if (!ready) readySince = timestamp(clock);
-      ready = true;
+      if (!isReady()) readySince = timestamp(clock);
+      isStarted = true;
       await tryToWrite();
     },
     setNetworkProblem(problem) {
       const since = (problem === null) === (network.problem === null) ? network.since : timestamp(clock);
       network = { problem, since };
       writeLater();
+    },
+    setRuntimeProblems(problems) {
+      const before = readiness();
+      runtime = problems;
+      if (isReady() !== before.isReady) readySince = timestamp(clock);
+      if (readiness().problem !== before.problem) writeLater();
     },
   };
 }
@@ -164,7 +188,7 @@ function isServerFault(error: unknown): boolean {
   return error instanceof ApiError && error.status >= 500;
 }
 
-function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: string, network: NetworkState) {
+function nodeStatus(options: RegistrationOptions, readiness: Readiness, network: NetworkState) {
   const now = timestamp(options.clock);
   const healthy = (type: string, reason: string, message: string) => ({
     type,
@@ -172,7 +196,7 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
     reason,
     message,
     lastHeartbeatTime: now,
-    lastTransitionTime: readySince,
+    lastTransitionTime: readiness.since,
   });
   const capacity = nodeCapacity(options.stateDir, options.maxPods);
   return {
@@ -197,11 +221,11 @@ function nodeStatus(options: RegistrationOptions, ready: boolean, readySince: st
       healthy('PIDPressure', 'KubeletHasSufficientPID', 'there are enough process numbers'),
       {
         type: 'Ready',
-        status: ready ? 'True' : 'False',
-        reason: ready ? 'KubeletReady' : 'KubeletNotReady',
-        message: ready ? 'network, Services, DNS and pods work' : startMessage(options.startProblem()),
+        status: readiness.isReady ? 'True' : 'False',
+        reason: readiness.isReady ? 'KubeletReady' : 'KubeletNotReady',
+        message: readiness.problem ?? 'network, Services, DNS and pods work',
         lastHeartbeatTime: now,
-        lastTransitionTime: readySince,
+        lastTransitionTime: readiness.since,
       },
     ],
     nodeInfo: {

@@ -1,95 +1,69 @@
-import { join } from 'node:path';
 import type { Client } from '../kube/client.ts';
-import { extendedResources } from '../kube/extended-resources.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type Node, RESOURCES } from '../kube/types.ts';
-import { messageOf } from '../lib/errors.ts';
 import type { PodNetwork } from '../network/pod-network.ts';
-import { startKubelet } from '../runtime/kubelet.ts';
-import type { KubeletOptions } from '../runtime/options.ts';
 import type { Traffic } from '../runtime/traffic-end.ts';
 import type { AgentContext } from './agent-context.ts';
-import type { PodsConfiguration } from './configuration.ts';
 import { servingOptions } from './identity/serving-certificate.ts';
 import { fallbackNameServers } from './name-servers.ts';
+import { type RuntimeProcess, runtimeConfiguration } from './pod-runtime/runtime-process.ts';
+import type { RuntimeNeeds } from './pod-runtime/serve-runtime.ts';
 
-/** Runs the pods of this node; resolves after the first sync of all of them. `own` has this machine's Node. */
-export async function startPods(
-  context: AgentContext,
-  network: PodNetwork,
-  nodes: Informer<Node>,
-  own: Informer<Node>,
-  slices: Informer<EndpointSlice> | null,
-): Promise<void> {
-  const { configuration, client, clock, random, logger, signal } = context;
+/** Lets the pod runtime connect to the API server, once the node's credentials exist. */
+export function configureRuntime(runtime: RuntimeProcess, { configuration, flags }: AgentContext): void {
   const { pods, dns } = configuration;
   if (!pods) return;
-  const kubelet = await startKubelet({
-    client,
-    nodeName: configuration.nodeName,
-    nodeAddresses: pods.nodeAddresses,
-    stateDir: configuration.stateDir,
-    cgroupParent: pods.cgroupParent,
-    maxPods: pods.maxPods,
-    extendedResources: ownExtendedResources(client, own, configuration.nodeName),
+  const clusterDns = pods.clusterDNS.length > 0 ? pods.clusterDNS : (dns?.addresses ?? []);
+  runtime.configure({ configuration: runtimeConfiguration({ ...configuration, pods }, clusterDns), flags });
+}
+
+export interface PodsPartOptions {
+  readonly network: PodNetwork;
+  readonly nodes: Informer<Node>;
+  /** Has this machine's Node. */
+  readonly own: Informer<Node>;
+  readonly slices: Informer<EndpointSlice> | null;
+  /** Returns the addresses of the API servers that the agent has learned. */
+  readonly apiServers: () => readonly string[];
+}
+
+/** Lets the pod runtime run the pods of this node; resolves after its first sync of all of them. */
+export async function startPods(
+  context: AgentContext,
+  runtime: RuntimeProcess,
+  { network, nodes, own, slices, apiServers }: PodsPartOptions,
+): Promise<void> {
+  const { configuration } = context;
+  const { pods, dns, nodeName } = configuration;
+  if (!pods) return;
+  await runtime.serve({
     network,
-    clusterDns: pods.clusterDNS.length > 0 ? pods.clusterDNS : (dns?.addresses ?? []),
-    // A getter, since the set of nodes changes.
-    get fallbackDns() {
-      return fallbackNameServers(dns?.addresses ?? [], configuration.nodeName, nodes.list());
-    },
-    clusterDomain: configuration.clusterDomain,
-    apiService: await apiService(context, pods),
-    builtinImages: context.builtinImages,
-    images: {
-      folder: pods.imagesDir ?? join(configuration.stateDir, 'images'),
-      plainHttp: pods.plainHttpRegistries,
-      limits: pods.imageLimits,
-    },
-    server: servingOptions(context, pods, own),
+    // Attachments by container runtimes have a slash in their identifiers.
+    attached: () => network.uids().filter((uid) => !uid.includes('/')),
+    surroundings: () => ({
+      nameServers: fallbackNameServers(dns?.addresses ?? [], nodeName, nodes.list()),
+      apiServers: apiServers(),
+    }),
+    allocatable: ownAllocatable(context.client, own, nodeName),
+    serving: servingOptions(context, pods, own),
     ...(slices ? { trafficOf: (addresses) => trafficOf(slices.list(), addresses) } : {}),
-    logger: logger.child({ part: 'pods' }),
-    version: context.version,
-    flags: context.flags,
-    startedAt: context.startedAt,
-    clock,
-    random,
-    signal,
   });
-  context.onClose(() => kubelet.close());
-  await kubelet.ready;
 }
 
-/** Returns the address of the API server for pods: as configured, else the cluster IP of its Service, as upstream's kubelet. */
-async function apiService(
-  { client, logger }: AgentContext,
-  { apiServiceHost, apiServicePort }: PodsConfiguration,
-): Promise<KubeletOptions['apiService']> {
-  const configured = { host: apiServiceHost, port: apiServicePort };
-  if (apiServiceHost !== '') return configured;
-  try {
-    const { spec } = await client.get(RESOURCES.services, 'kubernetes', 'default');
-    const port = spec?.ports?.find(({ name }) => name === 'https')?.port ?? apiServicePort;
-    return { host: spec?.clusterIP ?? '', port };
-  } catch (error) {
-    logger.warn(
-      { part: 'pods' },
-      `pods get no KUBERNETES_SERVICE_HOST; set pods.apiServiceHost: ${messageOf(error)}`,
-    );
-    return configured;
-  }
-}
-
-/** Follows the extended resources of this node's object. */
-export function ownExtendedResources(client: Client, nodes: Informer<Node>, name: string) {
-  const of = (node: Node | undefined) => extendedResources(node?.status?.allocatable);
+/** Follows the allocatable resources of this node's object. */
+export function ownAllocatable(
+  client: Client,
+  nodes: Informer<Node>,
+  nodeName: string,
+): RuntimeNeeds['allocatable'] {
+  const of = (node: Node | undefined) => node?.status?.allocatable ?? {};
   return {
-    current: () => of(nodes.get(name)),
-    refresh: async () => nodes.record(await client.get(RESOURCES.nodes, name)),
-    onChange(listener: () => void) {
+    current: () => of(nodes.get(nodeName)),
+    refresh: async () => nodes.record(await client.get(RESOURCES.nodes, nodeName)),
+    onChange(listener) {
       nodes.handle({
         onUpdate(node, before) {
-          if (node.metadata?.name === name && JSON.stringify(of(node)) !== JSON.stringify(of(before)))
+          if (node.metadata?.name === nodeName && JSON.stringify(of(node)) !== JSON.stringify(of(before)))
             listener();
         },
       });

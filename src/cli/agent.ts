@@ -6,6 +6,7 @@ import { startAgent } from '../agent/agent.ts';
 import { removeAll } from '../agent/cleanup.ts';
 import { type AgentConfiguration, joining, readConfiguration } from '../agent/configuration.ts';
 import { DEBUG_VERBOSITY } from '../agent/kube-proxy-configuration.ts';
+import type { RuntimeProgram } from '../agent/pod-runtime/runtime-process.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { markReady } from '../cluster/state.ts';
 import { systemClock } from '../lib/clock.ts';
@@ -13,13 +14,15 @@ import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { readWrittenJson } from '../lib/written-json.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
-import { builtinImages } from './builtin-images.ts';
 import { printSteps } from './cleanup.ts';
 import { defineCommand } from './command.ts';
 import { hasKubeProxyFlag, KUBE_PROXY_OPTIONS, readKubeProxyFlags } from './kube-proxy-flags.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { choice, flag, text, usageError } from './options.ts';
 import { KUBERNETES_VERSION, version } from './version.ts';
+
+/** Flags of Node.js for the pod runtime: see NODE_FLAGS of src/cluster/processes.ts. */
+const RUNTIME_FLAGS = ['--max-semi-space-size=4', '--min-semi-space-size=4'];
 
 export const command = defineCommand({
   name: 'agent',
@@ -102,7 +105,7 @@ export const command = defineCommand({
     const end = () => ending.abort(stopping.reason);
     stopping.addEventListener('abort', end);
     const starting = startAgent(configuration, {
-      builtinImages: builtinImages(configuration.stateDir, process.argv[1] ?? ''),
+      runtimeProgram: runtimeProgram(configuration.verbose),
       version: KUBERNETES_VERSION,
       flags: Object.fromEntries(
         Object.entries(options)
@@ -166,6 +169,22 @@ function readCommandLine(
     ...(typeof options['master'] === 'string' ? { server: options['master'], servers: [] } : {}),
     verbose: configuration.verbose || Number(verbosity) >= DEBUG_VERBOSITY,
     warnings: [...flags.warnings, ...configuration.warnings],
+  };
+}
+
+/** Returns the command of the pod runtime: this program, with its own bounds of memory. */
+function runtimeProgram(isVerbose: boolean): RuntimeProgram {
+  const kept = process.execArgv.filter((flag) => !/^--(max|min)-(semi-space|old-space)-size/.test(flag));
+  return {
+    file: process.execPath,
+    words: (heapMiB) => [
+      ...kept,
+      `--max-old-space-size=${heapMiB}`,
+      ...RUNTIME_FLAGS,
+      process.argv[1] ?? '',
+      'pod-runtime',
+      ...(isVerbose ? ['--verbose'] : []),
+    ],
   };
 }
 

@@ -134,6 +134,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },
   { name: 'egress', summary: '', internal: true, load: () => import('./egress.ts') },
   { name: 'link-delay', summary: '', internal: true, load: () => import('./link-delay.ts') },
+  { name: 'pod-runtime', summary: '', internal: true, load: () => import('./pod-runtime.ts') },
   { name: 'published-ports', summary: '', internal: true, load: () => import('./published-ports.ts') },
   { name: 'supervise', summary: '', internal: true, load: () => import('./supervise.ts') },
 ];

@@ -7,6 +7,7 @@ export const IN_ONE_FILE: Readonly<Record<string, string>> = {
   'control-plane': './control-plane.cjs',
   echo: './echo.cjs',
   mode: './mode.cjs',
+  'pod-runtime': './pod-runtime.cjs',
   supervise: './supervise.cjs',
   up: './up.cjs',
 };

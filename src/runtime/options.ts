@@ -63,7 +63,7 @@ export interface KubeletOptions {
     readonly onChange?: (listener: (changed: Partial<ServerTls>) => void) => void;
   };
   /** Returns the traffic that Services send to these addresses of a pod; absent: unknown. */
-  readonly trafficOf?: (addresses: readonly string[]) => Traffic;
+  readonly trafficOf?: (addresses: readonly string[]) => Promise<Traffic>;
   readonly logger: Logger;
   /** Shown by /statusz and /flagz, as is `startedAt`, in the clock's milliseconds. */
   readonly version: string;

@@ -251,7 +251,7 @@ function openScene(spec: PodSpec): Scene {
   const { clock, world } = node;
   const context = {
     ...node.context,
-    options: { ...node.context.options, trafficOf: () => traffic },
+    options: { ...node.context.options, trafficOf: async () => traffic },
   };
   let pod: Pod = { metadata: { uid: 'p', namespace: 'default', name: 'web' }, spec };
   const create = () => new PodWorker(context, pod);

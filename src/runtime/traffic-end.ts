@@ -25,16 +25,16 @@ export async function untilTrafficEnds(options: {
   readonly pod: Pod;
   readonly graceMs: number;
   readonly clock: Clock;
-  readonly traffic: () => Traffic;
+  readonly traffic: () => Traffic | Promise<Traffic>;
   /** Reports whether the pod is to be stopped without further delay. */
   readonly isUrgent: () => boolean;
 }): Promise<void> {
   const { pod, clock, traffic, isUrgent } = options;
   const needsWait = (pod.spec?.containers ?? []).some(({ lifecycle }) => lifecycle?.preStop === undefined);
   const limit = Math.min(MAX_WAIT_MS, options.graceMs / 2);
-  if (!needsWait || limit <= 0 || traffic() === 'none') return;
+  if (!needsWait || limit <= 0 || (await traffic()) === 'none') return;
   const deadline = clock.now() + limit;
-  while (traffic() === 'new' && !isUrgent() && clock.now() < deadline) await pause(clock, POLL_MS);
+  while ((await traffic()) === 'new' && !isUrgent() && clock.now() < deadline) await pause(clock, POLL_MS);
   if (isUrgent()) return;
   const settleMs = Math.max(0, Math.min(SETTLE_MS, deadline - clock.now()));
   await new Promise<void>((resolve) => void afterRunning(clock, settleMs, resolve));

@@ -1,6 +1,7 @@
 import { join } from 'node:path';
-import { ownExtendedResources } from '../../src/agent/pods-part.ts';
+import { ownAllocatable } from '../../src/agent/pods-part.ts';
 import { createClient } from '../../src/kube/client.ts';
+import { extendedResources } from '../../src/kube/extended-resources.ts';
 import { startInformer } from '../../src/kube/informer.ts';
 import { httpTransport } from '../../src/kube/transport.ts';
 import { RESOURCES } from '../../src/kube/types.ts';
@@ -42,9 +43,10 @@ const client = createClient(httpTransport({ server: input.server, ca: input.ca, 
 const { signal } = new AbortController();
 const common = { client, logger, clock: systemClock, random: Math.random, signal };
 const nodes = startInformer({ resource: RESOURCES.nodes, ...common });
+const allocatable = ownAllocatable(client, nodes, input.nodeName);
 const kubelet = await startKubelet({
   ...common,
-  extendedResources: ownExtendedResources(client, nodes, input.nodeName),
+  extendedResources: { ...allocatable, current: () => extendedResources(allocatable.current()) },
   nodeName: input.nodeName,
   nodeAddresses: input.addresses,
   stateDir: input.stateDir,
