@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ClusterState } from '../cluster/state.ts';
-import { CONTROL_PLANE, type Supervision } from '../cluster/supervision.ts';
+import { CONTROL_PLANE, podRuntimeName, type Supervision } from '../cluster/supervision.ts';
 import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import { NEW_RECORD, type ProcessRecord } from '../kernel/process-record.ts';
 import { processProblems, processTable, viewsOf } from './process-view.ts';
@@ -30,7 +30,8 @@ const state = {
 } as unknown as ClusterState;
 
 function problems(supervision: Partial<Supervision>, of = state): string[] {
-  const all: Supervision = { supervisor: identity, standby: null, processes: {}, ...supervision };
+  const processes = { [podRuntimeName('node-1')]: running, ...supervision.processes };
+  const all: Supervision = { supervisor: identity, standby: null, ...supervision, processes };
   return processProblems(viewsOf(of, all, NOW, runs), of);
 }
 
@@ -54,6 +55,28 @@ describe('status names the processes that do not run', () => {
       mode: 'userspace',
       says: [
         'node-1: the agent is not running (killed by SIGKILL): new connections to Services fail, names are not resolved; restarts in 5 s',
+      ],
+    },
+    {
+      name: 'a pod runtime that waits for its restart',
+      supervision: {
+        processes: {
+          [CONTROL_PLANE]: running,
+          'node-1': running,
+          [podRuntimeName('node-1')]: { ...killed, lastExit: { at: NOW, reason: 'did not answer for 30 s' } },
+        },
+      },
+      says: [
+        'node-1: the pod runtime is not running (did not answer for 30 s): its pods run on, and none is started, probed or ended; restarts in 5 s',
+      ],
+    },
+    {
+      name: 'an agent, without its pod runtime, which it starts itself',
+      supervision: {
+        processes: { [CONTROL_PLANE]: running, 'node-1': killed, [podRuntimeName('node-1')]: killed },
+      },
+      says: [
+        'node-1: the agent is not running (killed by SIGKILL): connections to Services continue, names are not resolved; restarts in 5 s',
       ],
     },
     {
@@ -84,15 +107,20 @@ test('the table shows uptime, number of restarts and reason of each process', ()
   const supervision: Supervision = {
     supervisor: identity,
     standby: null,
-    processes: { [CONTROL_PLANE]: running, 'node-1': { ...killed, identity, startAt: null } },
+    processes: {
+      [CONTROL_PLANE]: running,
+      'node-1': { ...killed, identity, startAt: null },
+      [podRuntimeName('node-1')]: running,
+    },
   };
   assert.equal(
     processTable(viewsOf(state, supervision, NOW, runs), null),
     [
-      'PROCESS        STATUS   FOR  RESTARTS  LAST EXIT',
-      'supervisor     Running  -    -         -',
-      'control-plane  Running  90s  0         -',
-      'node-1         Running  90s  3         killed by SIGKILL at 2026-01-01T11:59:59Z',
+      'PROCESS             STATUS   FOR  RESTARTS  LAST EXIT',
+      'supervisor          Running  -    -         -',
+      'control-plane       Running  90s  0         -',
+      'node-1              Running  90s  3         killed by SIGKILL at 2026-01-01T11:59:59Z',
+      'node-1/pod-runtime  Running  90s  0         -',
       '',
     ].join('\n'),
   );

@@ -1,7 +1,13 @@
 import { API_SERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER } from '../cluster/control-plane-programs.ts';
 import { processNames } from '../cluster/processes.ts';
 import type { ClusterState } from '../cluster/state.ts';
-import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS, type Supervision } from '../cluster/supervision.ts';
+import {
+  CONTROL_PLANE,
+  EGRESS,
+  PUBLISHED_PORTS,
+  podRuntimeName,
+  type Supervision,
+} from '../cluster/supervision.ts';
 import type { isRunning } from '../kernel/process-identity.ts';
 import { NEW_RECORD } from '../kernel/process-record.ts';
 import { formatTable } from './table.ts';
@@ -37,7 +43,7 @@ export function viewsOf(
       lastExit: null,
       seconds: null,
     },
-    ...processNames(state).map((name): ProcessView => {
+    ...shownNames(state).map((name): ProcessView => {
       const { identity, startedAt, restarts, lastExit, startAt } = processes[name] ?? NEW_RECORD;
       const pid = runs(identity) ? identity.pid : null;
       const from = pid === null ? startAt : startedAt;
@@ -53,6 +59,12 @@ export function viewsOf(
   ];
 }
 
+/** Returns the names of the supervised processes, each agent's pod runtime after it. */
+function shownNames(state: ClusterState): readonly string[] {
+  const isNode = new Set(state.nodes.map(({ name }) => name));
+  return processNames(state).flatMap((name) => (isNode.has(name) ? [name, podRuntimeName(name)] : [name]));
+}
+
 /** What does not work while a program of a real control plane is not running. */
 const PROGRAM_EFFECTS: Readonly<Record<string, string>> = {
   [ETCD]: 'objects can be neither read nor changed',
@@ -65,23 +77,33 @@ const PROGRAM_EFFECTS: Readonly<Record<string, string>> = {
 export function processProblems(views: readonly ProcessView[], state: ClusterState): string[] {
   const isSupervised = views.some(({ name, pid }) => name === SUPERVISOR && pid !== null);
   const fix = `fairlead up --detach --name ${state.name}`;
-  return views
-    .filter(({ pid }) => pid === null)
-    .map((view) => {
-      if (view.name === SUPERVISOR)
-        return `the supervisor is not running: no process is restarted; start it: ${fix}`;
-      const why = view.lastExit ? ` (${view.lastExit.reason})` : '';
-      const next = isSupervised ? `restarts in ${view.seconds ?? 0} s` : `start it: ${fix}`;
-      if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
-      const program = PROGRAM_EFFECTS[view.name];
-      if (program !== undefined) return `${view.name} is not running${why}: ${program}; ${next}`;
-      if (view.name === PUBLISHED_PORTS) return `published ports are closed${why}; ${next}`;
-      if (view.name === EGRESS)
-        return `changes of the machine's network may cut pods off from external networks${why}; ${next}`;
-      const effect =
-        state.mode === 'userspace' ? 'new connections to Services fail' : 'connections to Services continue';
-      return `${view.name}: the agent is not running${why}: ${effect}, names are not resolved; ${next}`;
-    });
+  const stopped = new Set(views.filter(({ pid }) => pid === null).map(({ name }) => name));
+  const nodeOf = new Map(state.nodes.map(({ name }) => [podRuntimeName(name), name]));
+  return (
+    views
+      // Its agent starts a pod runtime.
+      .filter(({ name }) => stopped.has(name) && !stopped.has(nodeOf.get(name) ?? ''))
+      .map((view) => {
+        if (view.name === SUPERVISOR)
+          return `the supervisor is not running: no process is restarted; start it: ${fix}`;
+        const why = view.lastExit ? ` (${view.lastExit.reason})` : '';
+        const next = isSupervised ? `restarts in ${view.seconds ?? 0} s` : `start it: ${fix}`;
+        if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
+        const program = PROGRAM_EFFECTS[view.name];
+        if (program !== undefined) return `${view.name} is not running${why}: ${program}; ${next}`;
+        if (view.name === PUBLISHED_PORTS) return `published ports are closed${why}; ${next}`;
+        if (view.name === EGRESS)
+          return `changes of the machine's network may cut pods off from external networks${why}; ${next}`;
+        const node = nodeOf.get(view.name);
+        if (node !== undefined)
+          return `${node}: the pod runtime is not running${why}: its pods run on, and none is started, probed or ended; restarts in ${view.seconds ?? 0} s`;
+        const effect =
+          state.mode === 'userspace'
+            ? 'new connections to Services fail'
+            : 'connections to Services continue';
+        return `${view.name}: the agent is not running${why}: ${effect}, names are not resolved; ${next}`;
+      })
+  );
 }
 
 /** Renders the processes as a table for a terminal of this width; null: not a terminal. */

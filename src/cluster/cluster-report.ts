@@ -1,15 +1,17 @@
+import { readRuntimeRecord } from '../agent/pod-runtime/runtime-record.ts';
 import { isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
 import { messageOf } from '../lib/errors.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { connectToRole } from './name-lock.ts';
 import { type PortReport, readPortReports } from './published-ports.ts';
-import { type ClusterState, readSupervision } from './state.ts';
-import type { Supervision } from './supervision.ts';
+import { type ClusterState, clusterPaths, readSupervision } from './state.ts';
+import { podRuntimeName, type Supervision } from './supervision.ts';
 import type { RecordState } from './supervision-record.ts';
 
 /** What the files of a local cluster say about it now. */
 export interface ClusterReport {
   readonly state: ClusterState;
+  /** With the records of the agents about their pod runtimes. */
   readonly supervision: Supervision;
   /** Why the supervisor cannot write its record of the processes; null: it can. */
   readonly recordProblem: string | null;
@@ -24,7 +26,8 @@ export interface ClusterReport {
 
 /** Reads a cluster's report from its files and its supervisor. */
 export async function readReport(state: ClusterState): Promise<ClusterReport> {
-  const { supervision, problem } = await readRecord(state.name);
+  const { supervision: own, problem } = await readRecord(state.name);
+  const supervision = { ...own, processes: { ...own.processes, ...podRuntimes(state) } };
   const { supervisor, standby, processes } = supervision;
   const recorded = [supervisor, standby, ...Object.values(processes).map(({ identity }) => identity)];
   return {
@@ -37,6 +40,14 @@ export async function readReport(state: ClusterState): Promise<ClusterReport> {
     nameProblem: state.egress ? readNameProblem(state.name) : null,
   };
 }
+
+const podRuntimes = (state: ClusterState): Supervision['processes'] =>
+  Object.fromEntries(
+    state.nodes.map(({ name }) => [
+      podRuntimeName(name),
+      readRuntimeRecord(clusterPaths(state.name).nodeState(name)),
+    ]),
+  );
 
 const PATIENCE_MS = 5000;
 /** More than the record of the largest cluster; any user of the machine could have taken the supervisor's address. */

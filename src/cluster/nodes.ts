@@ -1,5 +1,6 @@
 import { existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { runningRuntime } from '../agent/pod-runtime/runtime-record.ts';
 import { pinPathOf, removePins } from '../dataplane/ebpf/pins.ts';
 import { netnsExists } from '../kernel/netns.ts';
 import { isRunning } from '../kernel/process-identity.ts';
@@ -53,8 +54,13 @@ export async function removeNodes(
     leaving.flatMap(({ agent }) => (isRunning(agent) ? [agent] : [])),
     PATIENCE_MS,
   );
-  await Promise.all(leaving.map(({ name }) => ignoreMissing(client.delete(RESOURCES.nodes, name))));
   const paths = clusterPaths(state.name);
+  // Of an agent that had to be killed.
+  await endProcesses(
+    leaving.flatMap(({ name }) => runningRuntime(paths.nodeState(name)) ?? []),
+    0,
+  );
+  await Promise.all(leaving.map(({ name }) => ignoreMissing(client.delete(RESOURCES.nodes, name))));
   for (const { name } of leaving) {
     await removeRuntimeState(paths.nodeState(name), cgroupParent(state.name, name));
     removePins(pinPathOf(cgroupParent(state.name, name)));

@@ -34,7 +34,7 @@ export async function stopCluster(name: string): Promise<void> {
   // Each command restarts the processes of the next: supervisors the control plane and agents, agents the pods.
   for (const command of [
     ['supervise'],
-    ['agent', 'control-plane', 'published-ports', 'egress', 'link-delay'],
+    ['agent', 'pod-runtime', 'control-plane', 'published-ports', 'egress', 'link-delay'],
   ]) {
     const found = () => findProcesses(name, []).filter(({ pid }) => runsCommand(pid, command));
     // Repeated for processes that were started in the meantime.

@@ -8,6 +8,9 @@ export const PUBLISHED_PORTS = 'published-ports';
 /** The name of the process that connects pods with external networks; it runs only with `up --egress`. */
 export const EGRESS = 'egress';
 
+/** Returns the name of the process that runs a node's pods; the node's agent supervises it. */
+export const podRuntimeName = (node: string): string => `${node}/pod-runtime`;
+
 /** The contents of processes.json, which only the supervisor writes. */
 export interface Supervision {
   readonly supervisor: ProcessIdentity | null;

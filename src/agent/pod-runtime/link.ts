@@ -11,6 +11,8 @@ export const MAX_QUESTIONS = 4096;
 /** Bytes that wait for the other side; more only if it does not read. */
 export const MAX_UNREAD = 8 << 20;
 const MAX_ERROR = 4096;
+const CLOSED_HERE = 'this side closed it';
+const CLOSED_THERE = 'the other side closed it';
 const SHOWN = 80;
 
 /** One line of a link. `id`: a number that the asking side has chosen. */
@@ -168,8 +170,8 @@ export function openLink({ socket, answer, notice, clock, logger }: LinkOptions)
     }
   });
   socket.on('error', (error) => end(messageOf(error)));
-  socket.on('end', () => end('the other side closed it'));
-  socket.on('close', () => end('the other side closed it'));
+  socket.on('end', () => end(CLOSED_THERE));
+  socket.on('close', () => end(CLOSED_THERE));
 
   return {
     ask(name, body, timeoutMs) {
@@ -192,9 +194,12 @@ export function openLink({ socket, answer, notice, clock, logger }: LinkOptions)
     },
     notify: (name, body) => send({ kind: 'notice', name, body }),
     ended: ending.promise,
-    close: () => end('this side closed it'),
+    close: () => end(CLOSED_HERE),
   };
 }
+
+/** Reports whether a link ended for this reason without a fault. */
+export const isClosed = (reason: string): boolean => reason === CLOSED_HERE || reason === CLOSED_THERE;
 
 const endedError = (name: string, reason: string) =>
   new FairleadError(`${name}: ${reason}`, { op: name, code: 'ended' });

@@ -9,7 +9,7 @@ import { type Clock, pause } from '../../lib/clock.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { PodsConfiguration } from '../configuration.ts';
-import { type Link, openLink } from './link.ts';
+import { isClosed, type Link, openLink } from './link.ts';
 import { boundMemory, memoryKills, ownMemory } from './memory-bound.ts';
 import {
   type AgentNotices,
@@ -76,8 +76,8 @@ interface Run {
   /** Ticks since the question that has no answer yet; null: none is open. */
   waitedMs: number | null;
   sincePingMs: number;
-  /** Why the agent has killed it; null: it has not. */
-  killedFor: string | null;
+  /** Why the agent has ended it; null: it has not. */
+  cause: string | null;
   group: string | null;
 }
 
@@ -112,7 +112,7 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
     for (const listener of problemListeners) listener(problems);
   };
   const kill = (one: Run, reason: string) => {
-    one.killedFor ??= reason;
+    one.cause ??= reason;
     signalProcess(one.identity, 'SIGKILL');
   };
   const begin = ({ link }: Run) => {
@@ -161,13 +161,13 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
     });
     const one: Run = {
       ...{ identity, link, exited: ending.promise, isReady: false, hasAnswered: false },
-      ...{ waitedMs: null, sincePingMs: 0, killedFor: null, group: null },
+      ...{ waitedMs: null, sincePingMs: 0, cause: null, group: null },
     };
     run = one;
     void bound(one);
     void link.ended.then(async (reason) => {
-      if (!(await endsWithin(one.exited, END_MS, clock)))
-        kill(one, `killed, since its link to the agent has failed: ${reason}`);
+      if (!isClosed(reason)) one.cause ??= `its link to the agent has failed: ${reason}`;
+      if (!(await endsWithin(one.exited, END_MS, clock))) kill(one, 'killed: it had closed its link to the agent');
     });
     begin(one);
     void ping(one);
@@ -177,9 +177,9 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
         void ending.promise.then((reason) => {
           if (run === one) run = null;
           link.close();
-          const isOverLimit = one.killedFor === null && one.group !== null && memoryKills(one.group) > 0;
+          const isOverLimit = one.cause === null && one.group !== null && memoryKills(one.group) > 0;
           const why = isOverLimit ? `killed by the kernel: it used more than ${memoryMiB} MiB` : reason;
-          const known = one.killedFor ?? why;
+          const known = one.cause ?? why;
           call(known);
           for (const listener of endListeners) listener(known);
         });
