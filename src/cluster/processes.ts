@@ -24,7 +24,7 @@ import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
 const MARK = 'FAIRLEAD_PROCESS_OF';
 
 /**
- * Flags of Node.js by command. It would extend its young generation to 128 MB during the first lists of a large cluster, and
+ * Flags of Node.js by command; those of the pod runtime are in src/cli/agent.ts. It would extend its young generation to 128 MB during the first lists of a large cluster, and
  * never shrink it. The launcher does the same for an agent on a real cluster. It would also begin with a small one, and
  * collect garbage a dozen times during a start; an agent now collects twice, and no old objects. Most other flags of V8 cost
  * more: Node.js's own modules are compiled without its kept code if V8's flags differ.
