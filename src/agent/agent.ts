@@ -218,6 +218,7 @@ async function startParts(
           stateDir: configuration.stateDir,
         })
       : null;
+    if (runtime) registration?.setRuntimeProblems(runtime.problems());
     runtime?.onProblems((problems) => registration?.setRuntimeProblems(problems));
     runtime?.onEnd((reason) => {
       if (!signal.aborted)

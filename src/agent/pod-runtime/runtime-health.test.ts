@@ -49,10 +49,26 @@ describe('the problem of a node whose pod runtime', () => {
       { record: { ...running, failures: 8, lastExit, startedAt: NOW - 60_000 }, isReady: false },
       ...twice('the pod runtime has ended 8 times in a row: killed by SIGKILL'),
     ],
+    [
+      'was silent for long, and is ready again',
+      { record: { ...running, failures: 1, lastExit, startedAt: NOW }, wasLasting: true },
+      null,
+      null,
+    ],
+    [
+      'was silent for long, and answers without being ready',
+      { record: { ...running, failures: 1, lastExit, startedAt: NOW }, isReady: false, wasLasting: true },
+      ...twice('the pod runtime does not answer: killed by SIGKILL'),
+    ],
+    [
+      'has ended some times in a row for long, and is ready for a moment',
+      { record: { ...running, failures: 6, lastExit, startedAt: NOW - 2000 }, wasLasting: true },
+      ...twice('the pod runtime has ended 6 times in a row: killed by SIGKILL'),
+    ],
   ];
   for (const [name, change, now, lasting] of rows) {
     test(name, () => {
-      const state = { record: running, isReady: true, silentMs: 0, answerMs: 30_000, ...change };
+      const state = { record: running, isReady: true, wasLasting: false, silentMs: 0, answerMs: 30_000, ...change };
       assert.deepEqual(runtimeProblems(state, NOW), { now, lasting });
     });
   }

@@ -5,6 +5,8 @@ export interface RuntimeState {
   readonly record: ProcessRecord;
   /** Whether the present run is ready. */
   readonly isReady: boolean;
+  /** Whether the problem before lasted. */
+  readonly wasLasting: boolean;
   /** How long no run has answered. */
   readonly silentMs: number;
   /** How long a run may be silent. */
@@ -24,23 +26,26 @@ export interface RuntimeProblems {
 
 /** Short runs in a row after which the runtime does not work: with their pauses, about a minute. */
 const MANY_FAILURES = 8;
+/** After fewer short runs in a row, a run that is ready ends a lasting problem at once; after others, a long one does. */
+const SOME_FAILURES = 3;
 
 /** Returns the problems of the runtime. `now`: milliseconds since 1970. */
 export function runtimeProblems(
-  { record, isReady, silentMs, answerMs }: RuntimeState,
+  { record, isReady, wasLasting, silentMs, answerMs }: RuntimeState,
   now: number,
 ): RuntimeProblems {
   const why = record.lastExit ? `: ${record.lastExit.reason}` : '';
-  const isStable = isReady && record.startedAt !== null && now - record.startedAt >= STABLE_MS;
-  if (record.failures >= MANY_FAILURES && !isStable) {
-    const again = `the pod runtime has ended ${record.failures} times in a row${why}`;
-    return { now: again, lasting: again };
-  }
-  const isLong = silentMs >= 2 * answerMs;
-  if (record.identity !== null && !isLong) return { now: null, lasting: null };
-  const state =
-    record.identity === null
-      ? `the pod runtime is not running${why}`
-      : `the pod runtime does not answer${why}`;
-  return { now: state, lasting: isLong ? state : null };
+  const { failures, startedAt, identity } = record;
+  const isLong = isReady && startedAt !== null && now - startedAt >= STABLE_MS;
+  const isSilent = silentMs >= 2 * answerMs;
+  const isOver = !isSilent && (isLong || (isReady && failures < SOME_FAILURES));
+  const lasts = isSilent || (failures >= MANY_FAILURES && !isLong) || (wasLasting && !isOver);
+  if (identity !== null && !lasts) return { now: null, lasting: null };
+  const problem =
+    failures >= SOME_FAILURES
+      ? `the pod runtime has ended ${failures} times in a row${why}`
+      : identity === null
+        ? `the pod runtime is not running${why}`
+        : `the pod runtime does not answer${why}`;
+  return { now: problem, lasting: lasts ? problem : null };
 }

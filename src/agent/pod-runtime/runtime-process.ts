@@ -104,7 +104,11 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
   let shown: RuntimeProblems = { now: null, lasting: null };
   let unboundReason: string | null = null;
 
-  const state = () => ({ record, isReady: run?.isReady === true, silentMs, answerMs });
+  const state = () => ({
+    ...{ record, silentMs, answerMs },
+    isReady: run?.isReady === true,
+    wasLasting: shown.lasting !== null,
+  });
   const look = () => {
     const problems = runtimeProblems(state(), clock.now());
     if (problems.now === shown.now && problems.lasting === shown.lasting) return;
@@ -148,10 +152,11 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
       socket: socketOf(child),
       answer: async (name, body) => await answerRuntime(needs, readQuestion(name, body)),
       notice(name) {
-        if (name !== ('ready' satisfies keyof RuntimeNotices)) {
-          logger.warn({}, `dropped a notice of the pod runtime: ${JSON.stringify(name).slice(0, 40)}`);
-          return;
-        }
+        if (name !== ('ready' satisfies keyof RuntimeNotices))
+          throw new FairleadError(`notice of an unknown name ${JSON.stringify(name).slice(0, 40)}`, {
+            op: 'read the link',
+            code: 'bad-request',
+          });
         one.isReady = true;
         ready.resolve();
         look();
@@ -289,13 +294,13 @@ export function runtimeConfiguration(
 
 /**
  * Kills the run of an earlier agent if there still is one. It ends with its agent, unless it is stuck; two runs must not work on
- * the same pods.
+ * the same pods. The new agent may have other bounds: its first start does not wait for failures of the earlier one.
  */
 function withoutPredecessor(record: ProcessRecord, clock: Clock): ProcessRecord {
   const { identity } = record;
-  if (identity === null) return record;
+  if (identity === null) return { ...record, failures: 0, startAt: 0 };
   signalProcess(identity, 'SIGKILL');
-  return { ...ended(record, 'its agent has ended', clock.now()), failures: record.failures, startAt: 0 };
+  return { ...ended(record, 'its agent has ended', clock.now()), failures: 0, startAt: 0 };
 }
 
 async function endsWithin(exited: Promise<unknown>, ms: number, clock: Clock): Promise<boolean> {
