@@ -134,7 +134,8 @@ async function traffic(): Promise<Traffic> {
 }
 
 const shown = async () => {
-  const { out } = await cluster.fairlead('status', '-o', 'json');
+  const { out, error } = await cluster.fairlead('status', '-o', 'json');
+  assert.notEqual(out, '', error);
   const { processes } = JSON.parse(out) as {
     processes: { name: string; restarts: number; lastExit: { reason: string } | null }[];
   };
@@ -218,7 +219,7 @@ describe('with other bounds', () => {
 
   test('stuck (SIGSTOP): nothing is lost, and it is killed and started again', async () => {
     await startAgent({ answerMs: ANSWER_MS });
-    await eventually(() => runningRuntime(stateDir()) !== null, Boolean, 60_000);
+    await eventually(() => runningRuntime(stateDir()) !== null, Boolean, 120_000);
     await startsPod();
     const load = await traffic();
     const before = signal('SIGSTOP');

@@ -68,7 +68,14 @@ describe('the problem of a node whose pod runtime', () => {
   ];
   for (const [name, change, now, lasting] of rows) {
     test(name, () => {
-      const state = { record: running, isReady: true, wasLasting: false, silentMs: 0, answerMs: 30_000, ...change };
+      const state = {
+        record: running,
+        isReady: true,
+        wasLasting: false,
+        silentMs: 0,
+        answerMs: 30_000,
+        ...change,
+      };
       assert.deepEqual(runtimeProblems(state, NOW), { now, lasting });
     });
   }

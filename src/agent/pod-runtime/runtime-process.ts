@@ -172,7 +172,8 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
     void bound(one);
     void link.ended.then(async (reason) => {
       if (!isClosed(reason)) one.cause ??= `its link to the agent has failed: ${reason}`;
-      if (!(await endsWithin(one.exited, END_MS, clock))) kill(one, 'killed: it had closed its link to the agent');
+      if (!(await endsWithin(one.exited, END_MS, clock)))
+        kill(one, 'killed: it had closed its link to the agent');
     });
     begin(one);
     void ping(one);
