@@ -1,7 +1,7 @@
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../../lib/clock.ts';
 import { errorCode } from '../../lib/error-codes.ts';
-import { FairleadError, messageOf } from '../../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 
 /** The largest message, in characters: the addresses of 1,000 pods are 100 kB. */
@@ -169,7 +169,8 @@ export function openLink({ socket, answer, notice, clock, logger }: LinkOptions)
       end(`the other side sent a ${messageOf(error)}`);
     }
   });
-  socket.on('error', (error) => end(messageOf(error)));
+  // A process that is killed with unread messages resets its socket.
+  socket.on('error', (error) => end(hasCode(error, 'ECONNRESET', 'EPIPE') ? CLOSED_THERE : messageOf(error)));
   socket.on('end', () => end(CLOSED_THERE));
   socket.on('close', () => end(CLOSED_THERE));
 
