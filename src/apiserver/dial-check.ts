@@ -24,7 +24,7 @@ const EMBEDDED: readonly (readonly [network: Cidr | null, at: number])[] = [
 
 /**
  * Reports whether the API server may connect to the address of a pod, an endpoint or a node (as upstream's IsProxyableIP,
- * and no metadata service): whoever may write a status must not reach the loopback of a node or of the API server.
+ * and no metadata service): a client that may write a status must not reach the loopback of a node or of the API server.
  */
 export const isProxyable: MayDial = (address) => {
   const bytes = addressBytes(address);

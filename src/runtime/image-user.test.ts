@@ -42,7 +42,7 @@ const ROWS: readonly Row[] = [
   { what: 'a name and a group', user: 'app:staff', result: '1000:50 50' },
   { what: 'no user', result: '0:0' },
   { what: 'a number of the pod', user: 'app', pod: { runAsUser: 8 }, result: '8:0' },
-  { what: 'an unknown name', user: 'nobody', result: /"nobody" is not in its \/etc\/passwd/ },
+  { what: 'an unknown name', user: 'absent', result: /"absent" is not in its \/etc\/passwd/ },
   { what: 'a negative number', user: '-1', result: /"-1" is not in/ },
   { what: 'a number with a space', user: ' 0', result: /" 0" is not in/ },
   { what: 'a hexadecimal number', user: '0x0', result: /"0x0" is not in/ },

@@ -131,7 +131,7 @@ for (const [what, spec, query, status, message] of refusals) {
 const applied: readonly [what: string, body: string, query: string, status: number, message: RegExp][] = [
   [
     'an unknown member',
-    'spec: {size: 1, extra: 1}',
+    'metadata: {name: bad, namespace: default}\nspec: {size: 1, extra: 1}',
     '',
     500,
     /^failed to create typed patch object \(default\/bad; example\.com\/v1, Kind=Widget\): \.spec\.extra: field not declared in schema$/,
