@@ -23,21 +23,21 @@ export function changesOf(
   return [[path, after]];
 }
 
-/** Returns `before` with the changes; does not alter it. */
+/** Returns `before` with the changes; does not alter it, but shares with it the parts that do not change. */
 export function changedBy(before: unknown, changes: readonly Change[]): unknown {
-  let result: unknown = structuredClone(before);
-  for (const change of changes) {
-    const [path, value] = change;
-    const last = path.at(-1);
-    if (last === undefined) {
-      result = value;
-      continue;
-    }
-    const parent = path.slice(0, -1).reduce<unknown>((at, step) => (at as Json)[step], result) as Json;
-    if (change.length === 1) delete parent[last];
-    else parent[last] = value;
-  }
+  let result = before;
+  for (const change of changes) result = withChange(result, change, 0);
   return result;
+}
+
+function withChange(before: unknown, change: Change, depth: number): unknown {
+  const [path, value] = change;
+  const step = path[depth];
+  if (step === undefined) return value;
+  const copy = (Array.isArray(before) ? [...before] : { ...(before as Json) }) as Json;
+  if (depth === path.length - 1 && change.length === 1) delete copy[step];
+  else copy[step] = withChange(copy[step], change, depth + 1);
+  return copy;
 }
 
 /** Compares two values of JSON, whatever the order of members. */

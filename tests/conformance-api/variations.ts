@@ -84,7 +84,7 @@ const OTHER_TYPES: Readonly<Record<string, readonly Change[]>> = {
  * kinds share.
  */
 export function variationsOf(base: Record<string, unknown>): Variation[] {
-  const result: Variation[] = [{ name: 'unchanged', of: (object) => structuredClone(object) }];
+  const result: Variation[] = [{ name: 'unchanged', of: (object) => object }];
   const add = (path: readonly (string | number)[], label: string, value: unknown, query = '') => {
     result.push({ name: `${path.join('.')} ${label}`, query, of: (object) => changed(object, path, value) });
   };
@@ -123,7 +123,7 @@ export function variationsOf(base: Record<string, unknown>): Variation[] {
   walk(base, []);
   for (const [label, change] of METADATA) {
     const of = (object: Record<string, unknown>) => ({
-      ...structuredClone(object),
+      ...object,
       metadata: { ...(object['metadata'] as object), ...change },
     });
     result.push({ name: `metadata: ${label}`, of });
@@ -135,24 +135,31 @@ function typeName(value: unknown): string {
   return Array.isArray(value) ? 'list' : typeof value;
 }
 
+/** Returns `object` with another value at a path; shares with it the parts that do not change. */
 function changed(
   object: Record<string, unknown>,
   path: readonly (string | number)[],
   value: unknown,
 ): Record<string, unknown> {
-  const copy = structuredClone(object);
-  let parent: unknown = copy;
-  for (const step of path.slice(0, -1)) {
-    parent = (parent as Record<string | number, unknown>)[step];
+  const [step = '', ...rest] = path;
+  if (rest.length > 0) {
+    const child = object[step];
     // A server may store less than it received (a write-only field): then there is nothing to change.
-    if (typeof parent !== 'object' || parent === null) return copy;
+    if (typeof child !== 'object' || child === null) return object;
+    const copy = shallowCopy(object);
+    copy[step] = changed(child as Record<string, unknown>, rest, value);
+    return copy;
   }
-  const last = path.at(-1) ?? '';
-  const place = parent as Record<string | number, unknown>;
-  if (value !== MISSING) place[last] = value;
-  else if (Array.isArray(parent)) parent.splice(Number(last), 1);
-  else delete place[last];
+  const copy = shallowCopy(object);
+  if (value !== MISSING) copy[step] = value;
+  else if (Array.isArray(copy)) copy.splice(Number(step), 1);
+  else delete copy[step];
   return copy;
+}
+
+/** Copies an object or a list; the items of a list are members, too. */
+function shallowCopy(value: Record<string, unknown>): Record<string, unknown> {
+  return Array.isArray(value) ? ([...value] as unknown as Record<string, unknown>) : { ...value };
 }
 
 const owner = { apiVersion: 'v1', kind: 'Pod', name: 'p', uid: 'u' };

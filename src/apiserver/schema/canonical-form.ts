@@ -38,6 +38,8 @@ export function canonicalise(
       const zero = writtenZero(field);
       if (zero === undefined) {
         if (value === null && field.type.kind === 'list') continue;
+        // To delete even an absent member makes the engine keep the object as a slow hash table.
+        if (!Object.hasOwn(object, field.name)) continue;
         delete object[field.name];
         continue;
       }
