@@ -1,8 +1,9 @@
 import { strict as assert } from 'node:assert';
 import { test } from 'node:test';
-import { compareRows, findingText, isKnown, knownDifferences } from './comparison.ts';
+import { compareRows, findingText, isKnown, knownDifferences, knownRows } from './comparison.ts';
 import { quickRows } from './quick-rows.ts';
 import { readRecording } from './recording.ts';
+import { rowKey } from './rows.ts';
 import { startInProcess } from './tester.ts';
 
 test('objects and their variations are answered as kube-apiserver answered them', async (t) => {
@@ -18,6 +19,8 @@ test('objects and their variations are answered as kube-apiserver answered them'
     unknown.length === 0,
     `${unknown.length} of ${count} answers differ:\n${unknown.slice(0, MOST_SHOWN).map(findingText).join('\n')}`,
   );
+  const gone = knownRows(known).filter((key) => !findings.some(({ row }) => rowKey(row) === key));
+  assert.deepEqual(gone, [], 'known-differences.json lists rows that no longer differ');
 });
 
 const MOST_SHOWN = 100;

@@ -114,14 +114,20 @@ async function store(send: ApiClient, base: BaseObject): Promise<BaseObject | st
   for (let attempt = 0; ; attempt++) {
     const { body } = await send('GET', own);
     const object = body as BaseObject;
-    if (attempt === MOST_READS || !IS_FILLED_LATER(object)) return object;
+    if (attempt === MOST_READS || !isFilledLater(object)) return object;
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
 
 const MOST_READS = 20;
-const IS_FILLED_LATER = ({ type, data }: BaseObject) =>
-  type === 'kubernetes.io/service-account-token' && data === undefined;
+
+/** Only the embedded server runs a controller that checks the types of admission policies. */
+function isFilledLater({ kind, type, data, status }: BaseObject): boolean {
+  if (kind === 'ValidatingAdmissionPolicy') {
+    return (status as { observedGeneration?: number } | undefined)?.observedGeneration === undefined;
+  }
+  return type === 'kubernetes.io/service-account-token' && data === undefined;
+}
 
 async function remove(send: ApiClient, base: BaseObject): Promise<void> {
   const own = pathOf(base) + nameOf(base);

@@ -21,7 +21,7 @@ export function stable(object: Json, withOwners = false, kind = String(object['k
   const owners = metadata?.['managedFields'] as Json[] | undefined;
   for (const field of VOLATILE) delete metadata?.[field];
   if (metadata && withOwners)
-    metadata['managedFields'] = owners?.map(({ time: _time, ...entry }) => entry) ?? [];
+    metadata['managedFields'] = (owners ?? []).map(({ time: _time, ...entry }) => entry).sort(byOwner);
   const status = copy['status'] as Json | undefined;
   // Depends on the client's credential: a token there, a certificate here.
   if (kind === 'CertificateSigningRequest') delete (copy['spec'] as Json)['extra'];
@@ -47,6 +47,15 @@ export function stable(object: Json, withOwners = false, kind = String(object['k
   const text = JSON.stringify(copy).replace(/"kube-api-access-[a-z0-9]{5}"/g, '"kube-api-access-<suffix>"');
   return JSON.parse(typeof uid === 'string' ? text.replaceAll(uid, '<uid>') : text);
 }
+
+/** A server sorts the owners by the second in which each wrote first, then by name. */
+const byOwner = (a: Json, b: Json): number => {
+  const [one, other] = [ownerText(a), ownerText(b)];
+  return one < other ? -1 : one > other ? 1 : 0;
+};
+
+const ownerText = ({ manager, operation, subresource = '' }: Json) =>
+  [manager, operation, subresource].join('\0');
 
 /** Removes what the build of kube-apiserver under test adds to the volumes of service accounts for its own distribution. */
 function withoutDistributionSources(pod: Json): void {
