@@ -154,6 +154,10 @@ function printStatement(statement: Statement): string {
       return `meta mark set ${printKey(statement.key)} map @${statement.map}`;
     case 'update':
       return `update @${statement.map} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s : ${printKey(statement.data)} }`;
+    case 'over-rate': {
+      const { perSecond, burst } = statement.rate;
+      return `update @${statement.set} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s limit rate over ${perSecond}/second burst ${burst} packets }`;
+    }
     case 'zone':
       return `ct original zone set ${statement.zone}`;
     case 'counter':

@@ -11,12 +11,14 @@ import {
   ct,
   destinationType,
   dnat,
+  exceedsRate,
   fromMap,
   immediate,
   inSet as lookup,
   META,
   masquerade as masqueradeExpression,
   meta,
+  type PacketRate,
   payload,
   type QueueForm,
   queue as queueExpression,
@@ -140,6 +142,17 @@ export type Statement =
       readonly timeoutMs: number;
     }
   /**
+   * Matches the packets of a key above its rate. The rule adds an element for the key to the dynamic set, and does not match if
+   * the set is full.
+   */
+  | {
+      readonly kind: 'over-rate';
+      readonly set: string;
+      readonly key: readonly Field[];
+      readonly rate: PacketRate;
+      readonly timeoutMs: number;
+    }
+  /**
    * Assigns the flow's opening direction to a zone of connection tracking, before connection tracking; replies are found
    * in the default zone.
    */
@@ -205,6 +218,13 @@ export const markFrom = (map: string, ...key: readonly KeyPart[]): Statement => 
   key,
   map,
 });
+/** Matches the packets of a key above its rate; elements expire after `timeoutMs` without packets. */
+export const overRate = (
+  set: string,
+  key: readonly Field[],
+  rate: PacketRate,
+  timeoutMs: number,
+): Statement => ({ kind: 'over-rate', set, key, rate, timeoutMs });
 export const setZone = (zone: number): Statement => ({ kind: 'zone', zone });
 /** Counts packets; `Table.packets` reads it. */
 export const counter: Statement = { kind: 'counter' };
@@ -346,6 +366,8 @@ function compileStatement(statement: Statement, tableFamily: TableFamily): Expre
         updateMap(statement.map, 0, data, statement.timeoutMs),
       ];
     }
+    case 'over-rate':
+      return [...load(statement.key), exceedsRate(statement.set, 0, statement.rate, statement.timeoutMs)];
     case 'zone':
       return [immediate(hostOrder(statement.zone, 2), 0), setOriginalZone(0)];
     case 'counter':

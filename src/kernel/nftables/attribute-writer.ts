@@ -124,9 +124,9 @@ export class AttributeWriter {
     this.words[start] = ((this.words[start] ?? 0) | ((this.at - start) * 4)) >>> 0;
   }
 
-  /** Writes one expression of a rule. */
-  expression(name: string, write: () => void): void {
-    this.nest(NFTA.list.element);
+  /** Writes one expression of a rule; `type`: of the attribute, for an expression inside another one. */
+  expression(name: string, write: () => void, type: number = NFTA.list.element): void {
+    this.nest(type);
     this.text(NFTA.expression.name, name);
     this.nest(NFTA.expression.data);
     write();

@@ -84,7 +84,8 @@ export const NFTA = {
   numgen: { destination: 1, modulus: 2, type: 3, offset: 4 },
   queue: { number: 1, total: 2, flags: 3 },
   target: { name: 1, revision: 2, info: 3 },
-  dynset: { set: 1, operation: 3, key: 4, data: 5, timeout: 6 },
+  dynset: { set: 1, operation: 3, key: 4, data: 5, timeout: 6, expression: 7 },
+  limit: { rate: 1, unit: 2, burst: 3, type: 4, flags: 5 },
 } as const;
 
 /** NFNL_BATCH_GENID. */

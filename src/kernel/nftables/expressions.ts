@@ -305,3 +305,39 @@ export const updateMap =
       b.be32(NFTA.dynset.data, register(data));
       b.be64(NFTA.dynset.timeout, timeoutMs);
     });
+
+// enum nft_limit_type, enum nft_limit_flags
+const LIMIT_PACKETS = 0;
+const LIMIT_INVERTED = 1;
+const ONE_SECOND = 1;
+
+export interface PacketRate {
+  readonly perSecond: number;
+  /** Packets at once, above which `perSecond` applies. */
+  readonly burst: number;
+}
+
+/**
+ * Ends the rule unless the packets of this key exceed the rate: each element of the set has a token bucket of its own. Adds the
+ * element, or refreshes its timeout; ends the rule, too, if the set is full.
+ */
+export const exceedsRate =
+  (set: string, key: number, { perSecond, burst }: PacketRate, timeoutMs: number): Expression =>
+  (b) =>
+    b.expression('dynset', () => {
+      b.text(NFTA.dynset.set, set);
+      b.be32(NFTA.dynset.operation, DYNSET_UPDATE);
+      b.be32(NFTA.dynset.key, register(key));
+      b.be64(NFTA.dynset.timeout, timeoutMs);
+      b.expression(
+        'limit',
+        () => {
+          b.be64(NFTA.limit.rate, perSecond);
+          b.be64(NFTA.limit.unit, ONE_SECOND);
+          b.be32(NFTA.limit.burst, burst);
+          b.be32(NFTA.limit.type, LIMIT_PACKETS);
+          b.be32(NFTA.limit.flags, LIMIT_INVERTED);
+        },
+        NFTA.dynset.expression,
+      );
+    });
