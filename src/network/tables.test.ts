@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { parseCidr } from '../lib/address.ts';
 import { printTable } from '../nft/print.ts';
 import { nameServerOfNode, renderDnsFallback } from './dns-fallback.ts';
+import { renderDnsLimit } from './dns-limit.ts';
 import { renderEgress } from './egress.ts';
 import { renderHostPorts } from './host-ports.ts';
 import { renderSources } from './node-sources.ts';
@@ -82,4 +83,16 @@ test('the sources of a node with a tunnel equal golden/node-sources.nft', (t) =>
     tunnel: { port: 4789, device: 'fl.vxlan', local: '192.0.2.10' },
   });
   t.assert.fileSnapshot(spec && printTable(spec), file('node-sources'), { serializers: [String] });
+});
+
+test('the limit of DNS clients equals golden/dns-limit.nft', (t) => {
+  const limits = {
+    servers: ['10.96.0.10', '10.244.1.1', 'fd00:10:96::a'],
+    port: 53,
+    perClient: { perSecond: 8000, burst: 2000 },
+    maxClients: 4096,
+  };
+  const spec = renderDnsLimit('ipv4', limits);
+  t.assert.fileSnapshot(spec && printTable(spec), file('dns-limit'), { serializers: [String] });
+  t.assert.equal(renderDnsLimit('ipv6', { ...limits, servers: ['10.96.0.10'] }), null);
 });

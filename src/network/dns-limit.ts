@@ -1,0 +1,119 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import type { PacketRate } from '../kernel/nftables/expressions.ts';
+import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
+import { familyOf, type IPFamily } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Logger } from '../lib/log.ts';
+import { be16Port, wordsOfAddress } from '../nft/encoding.ts';
+import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
+import { addressFields, counter, drop, inSet, is, overRate, typesOf } from '../nft/rule.ts';
+import { elements, group, type TableSpec } from '../nft/spec.ts';
+
+/** The table of each family (`ip` and `ip6`). */
+const DNS_LIMIT_TABLE = 'fairlead-dns-limit';
+
+/** The name servers of a node, and the queries that one client may send them over UDP. */
+export interface DnsLimits {
+  /** Addresses of both families. */
+  readonly servers: readonly string[];
+  readonly port: number;
+  readonly perClient: PacketRate;
+  /** Clients that are remembered; the kernel does not limit further ones. */
+  readonly maxClients: number;
+}
+
+/**
+ * Drops the queries of a client that sends too many before they reach the name server's socket: the process would spend as
+ * much time on reading them as on a few answers, and a full socket drops the queries of all clients.
+ */
+export interface DnsLimit {
+  /** Programs the limit. Throws NftRefusal if the kernel has no expression `limit`. */
+  write(limits: DnsLimits): void;
+  /** Returns the packets dropped since the rules were opened. */
+  dropped(): number;
+  /** Reverts changes by other programs; returns a description of them. */
+  check(): Promise<string[]>;
+  close(): void;
+}
+
+export interface DnsLimitOptions {
+  readonly netns?: NetnsRef | undefined;
+  readonly clock?: Clock | undefined;
+  readonly logger?: Logger | undefined;
+}
+
+const FAMILIES = ['ipv4', 'ipv6'] as const;
+const DROPPING_CHAIN = 'prerouting';
+/** Before connection tracking (-200), so that dropped queries open no flows, and before the DNS fallback's zones (-300). */
+const PRIORITY = -310;
+/** A bucket is full again after a shorter time: to forget it does not give its client more. */
+const TIMEOUT_MS = 5000;
+
+export function openDnsLimit(options: DnsLimitOptions): DnsLimit {
+  const tables = openTables(options);
+  const counted = () =>
+    FAMILIES.reduce((sum, family) => sum + (tables.get(family)?.packets(DROPPING_CHAIN) ?? 0), 0);
+  /** Packets that were counted by rules that no longer exist. */
+  let before = 0;
+  let isWritten = false;
+  return {
+    write(limits) {
+      const known = isWritten ? counted() : 0;
+      for (const family of FAMILIES) tables.write(family, renderDnsLimit(family, limits));
+      isWritten = true;
+      before += known - counted();
+    },
+    dropped: () => before + (isWritten ? counted() : 0),
+    check: async () => (await tables.check()).map((family) => `${DNS_LIMIT_TABLE} (${family})`),
+    close: () => tables.close(),
+  };
+}
+
+/** Removes the rules from a node. */
+export function removeDnsLimit(netns?: NetnsRef): void {
+  const tables = openTables({ netns });
+  try {
+    for (const family of FAMILIES) tables.write(family, null);
+  } finally {
+    tables.close();
+  }
+}
+
+const openTables = (options: DnsLimitOptions): KeptTables =>
+  keepTables({ ...options, families: FAMILIES, name: DNS_LIMIT_TABLE });
+
+/** Renders one family's table; null: the family has no name server. */
+export function renderDnsLimit(
+  family: IPFamily,
+  { servers, port, perClient, maxClients }: DnsLimits,
+): TableSpec | null {
+  const own = servers.filter((one) => familyOf(one) === family);
+  if (own.length === 0) return null;
+  const { source, destination } = addressFields(family);
+  const words = Uint32Array.from(own.flatMap((address) => [...wordsOfAddress(address, family)]));
+  return {
+    family,
+    name: DNS_LIMIT_TABLE,
+    sets: [
+      { name: 'servers', key: typesOf(destination) },
+      { name: 'clients', key: typesOf(source), dynamic: true, size: maxClients },
+    ],
+    chains: [
+      {
+        name: DROPPING_CHAIN,
+        base: { type: 'filter', hook: 'prerouting', priority: PRIORITY },
+        rules: [
+          [
+            is('meta.l4proto', PROTOCOL_NUMBER.UDP),
+            is('th.dport', be16Port(port)),
+            inSet('servers', destination),
+            overRate('clients', [source], perClient, TIMEOUT_MS),
+            counter,
+            drop,
+          ],
+        ],
+      },
+    ],
+    groups: new Map([['servers', group([elements('servers', words, { count: own.length })])]]),
+  };
+}
