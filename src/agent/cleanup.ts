@@ -11,6 +11,7 @@ import type { Logger } from '../lib/log.ts';
 import { CNI_SOCKET, removeCniSocket } from '../network/cni/cni-server.ts';
 import { uninstallCni } from '../network/cni/installation.ts';
 import { removeDnsFallback } from '../network/dns-fallback.ts';
+import { removeDnsLimit } from '../network/dns-limit.ts';
 import { removeNodeNetwork } from '../network/node-network.ts';
 import { removePods } from '../network/pod-network.ts';
 import { removePolicies } from '../policy/enforcement.ts';
@@ -70,6 +71,7 @@ export async function removeAll(
   if (configuration === null || configuration.dns) {
     await step('DNS addresses', () => removeDnsAddresses(join(stateDir, DNS_ADDRESSES_FILE)));
     await step('DNS fallback', () => removeDnsFallback());
+    await step('DNS limit', () => removeDnsLimit());
   }
   if (configuration === null || configuration.network)
     await step('pod network', async () => {

@@ -18,6 +18,7 @@ import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { DnsConfiguration } from './configuration.ts';
+import { startDnsLimit } from './dns-limit-part.ts';
 
 /** Where name servers answer. */
 export const DNS_PORT = 53;
@@ -127,6 +128,8 @@ export async function startDns(
   replaceFile(join(configuration.stateDir, DNS_ADDRESSES_FILE), dns.addresses.join('\n'));
   if (dns.refuseAtOnce) refuseAtOnce(logger);
   const own = [...dns.addresses, ...gateways];
+  const limitClients = startDnsLimit(context, DNS_PORT);
+  limitClients(own);
   const { common: answers, known } = prepareAnswers(context, dns, { services, slices, own });
   const common = { ...answers, podName: (address: string) => podOfEndpoint(slices, address) };
   await Promise.race([known, pause(clock, SILENCE_MS, signal)]);
@@ -149,7 +152,12 @@ export async function startDns(
   };
   await serve(gateways);
   // Rejects only when the agent ends.
-  void lateGateways?.then(serve).catch(() => {});
+  void lateGateways
+    ?.then((late) => {
+      limitClients([...own, ...late]);
+      return serve(late);
+    })
+    .catch(() => {});
   await known;
   return server;
 }
