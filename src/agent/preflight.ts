@@ -4,6 +4,7 @@ import { controlGroupRoot } from '../kernel/control-group.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { messageOf } from '../lib/errors.ts';
+import { installedCrunWarning } from '../runtime/crun-version.ts';
 import { COMMAND_PORT } from './command-rights.ts';
 import { findKubeProxyState, isAnyLeft } from './kube-proxy-state.ts';
 import {
@@ -47,6 +48,7 @@ export async function preflight(root: string): Promise<Finding[]> {
   const left = await findKubeProxyState({ mode: null, families: [], excluded: [] });
   return [
     ...checkMechanisms(),
+    ...(await checkCrun(root)),
     ...checkSettings((path) => readOptionalFile(path)?.trim() ?? null),
     ...checkMtu(readMtuFacts(root, MTU_PLACES)),
     running === null
@@ -101,6 +103,14 @@ export function otherProxyFindings(state: OtherProxyState): Finding[] {
         ]
       : []),
   ];
+}
+
+/** Checks the node's container runtime, if it is crun. In a container the programs are those of the image. */
+async function checkCrun(root: string): Promise<Finding[]> {
+  const warning = root === '/' ? await installedCrunWarning() : null;
+  return warning === null
+    ? []
+    : [{ level: 'note', what: warning, fix: "update crun, or read your distribution's security advisories" }];
 }
 
 /** Checks the kernel features and programs that the modes need. */

@@ -51,6 +51,7 @@ const FACTS: StatusFacts = {
   problems: [
     `published port 8080 is closed: another process has it; stop it, or choose another port, for cluster ${NAME}`,
   ],
+  warnings: [`crun 1.8.1 is older than 1.31, which fixes vulnerabilities that images can use, in ${NAME}`],
 };
 
 test('everything that status prints fits a terminal of 80 columns', () => {
@@ -59,7 +60,15 @@ test('everything that status prints fits a terminal of 80 columns', () => {
     text.split('\n').filter(({ length }) => length > 80),
     [],
   );
-  for (const part of ['Running', 'Ready', '12 of 12 ready', 'fd00:2::100', '127.0.0.1:8080', 'unhealthy:'])
+  for (const part of [
+    'Running',
+    'Ready',
+    '12 of 12 ready',
+    'fd00:2::100',
+    '127.0.0.1:8080',
+    'unhealthy:',
+    'warning: crun 1.8.1',
+  ])
     assert.ok(text.includes(part), `${part} in\n${text}`);
 });
 

@@ -39,6 +39,8 @@ export interface StatusFacts {
   }[];
   readonly egress: readonly EgressReport[];
   readonly problems: readonly string[];
+  /** They do not make the cluster unhealthy. */
+  readonly warnings: readonly string[];
 }
 
 /** Renders the answer of `status` for people: tables, then the verdict with the problems. */
@@ -55,6 +57,9 @@ export function statusText(
     nodeTable(facts.nodes, columns),
     serviceTable(facts.services, columns),
     ...optionalTables(facts, columns),
+    ...(facts.warnings.length === 0
+      ? []
+      : [wrapLines(facts.warnings.map((text) => `warning: ${text}\n`).join(''), columns)]),
     facts.problems.length === 0
       ? `${paint(output, 'good', 'everything is healthy')}\n`
       : `${paint(output, 'bad', 'unhealthy')}:\n${wrapLines(facts.problems.map((text) => `  ${text}\n`).join(''), columns)}`,

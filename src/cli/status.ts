@@ -4,6 +4,7 @@ import { openCluster } from '../cluster/cluster-access.ts';
 import { runsIn } from '../cluster/cluster-report.ts';
 import { API_SERVER } from '../cluster/control-plane-programs.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
+import { programWarnings } from '../cluster/requirements.ts';
 import { CONTROL_PLANE } from '../cluster/supervision.ts';
 import { createClient, readBody } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
@@ -131,7 +132,10 @@ export const command = defineCommand({
       };
     });
     problems.push(...egressProblems(egress, nameProblem));
-    const facts: StatusFacts = { name: state.name, processes, nodes, services, ports, egress, problems };
+    const warnings = await programWarnings();
+    const facts: StatusFacts = {
+      ...{ name: state.name, processes, nodes, services, ports, egress, problems, warnings },
+    };
     output.out(renderFacts(facts, options) ?? statusText(facts, state, output));
     return problems.length === 0 ? 0 : 1;
   },

@@ -19,7 +19,7 @@ import { DEFAULT_MAX_PODS, MAX_MAX_PODS, MAX_NODES, maxPodsOf, planCluster } fro
 import type { Progress } from '../cluster/progress.ts';
 import { changePublishedPorts, checkPublishedPorts } from '../cluster/published-ports.ts';
 import { removeCluster } from '../cluster/removal.ts';
-import { requireKernel, requireRoot } from '../cluster/requirements.ts';
+import { programWarnings, requireKernel, requireRoot } from '../cluster/requirements.ts';
 import { restartTime } from '../cluster/restart-time.ts';
 import { type PublishedPort, parsePublishedPorts } from '../cluster/service-port.ts';
 import {
@@ -171,6 +171,9 @@ export const command = defineCommand({
     if (!options['no-kubeconfig']) addToUserKubeconfig(state, progress);
     lock.release();
     progress.done(advice(state, applied));
+    // Later, `status` shows them.
+    for (const warning of isNew ? await programWarnings() : [])
+      output.err(wrapLines(`fairlead: ${warning}\n`, output.columns));
     const missing = manifests.problems.length + manifests.objects.length - applied.length;
     if (missing > 0)
       output.err(

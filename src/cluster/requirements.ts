@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { createNetns, removeNetns } from '../kernel/netns.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { installedCrunWarning } from '../runtime/crun-version.ts';
 
 /** Throws unless the process runs as root. */
 export function requireRoot(command: string): void {
@@ -43,4 +44,10 @@ export function requireKernel(): void {
   } finally {
     removeNetns(name);
   }
+}
+
+/** Returns warnings about programs that a local cluster runs; they do not keep it from running. */
+export async function programWarnings(): Promise<string[]> {
+  const warning = await installedCrunWarning();
+  return warning === null ? [] : [warning];
 }
