@@ -63,6 +63,7 @@ function createWriter(conditions: Conditions) {
       terms.push(term(values));
       selected = selected.filter((one) => values.includes(one[dimension] ?? ''));
     }
+    // Invariant: the variants of a chart are those of its own options, which chart-files.ts lists.
     if (selected.length !== some.length)
       throw new Error(`no condition on each dimension selects ${JSON.stringify(some)}`);
     return terms.length === 1 ? (terms[0] ?? '') : `and ${terms.map((term) => `(${term})`).join(' ')}`;
