@@ -30,6 +30,17 @@ export function readAtMost(path: string, max: number): FileStart {
   }
 }
 
+/** Works like readAtMost, but reads the end of the file: a sparse file of any size costs one read of `max` bytes. */
+export function readEnd(path: string, max: number): Buffer {
+  const fd = openSync(path, FLAGS);
+  try {
+    const size = sizeOf(fd, path);
+    return readFrom(fd, Math.max(0, size - max), Math.min(max, size));
+  } finally {
+    closeSync(fd);
+  }
+}
+
 /**
  * Works like readAtMost for a path inside the folder `root`, in which symbolic links are followed as if `root` were "/":
  * links of an image never lead to files of the machine (openat2(2), Linux 5.6).
@@ -54,18 +65,28 @@ export function readInRoot(root: string, path: string, max: number): FileStart {
 }
 
 function readStart(fd: number, max: number, path: string): FileStart {
-  const stat = fstatSync(fd);
-  if (!stat.isFile()) {
-    throw new FairleadError(`${path} is not a regular file`, { op: 'read file', code: 'not-a-file' });
-  }
+  const size = sizeOf(fd, path);
   // One byte more shows whether the file is longer, even while it is written.
-  const buffer = Buffer.alloc(Math.min(max, stat.size) + 1);
+  const bytes = readFrom(fd, 0, Math.min(max, size) + 1);
+  const end = Math.min(bytes.length, max);
+  return { bytes: bytes.subarray(0, end), isCut: bytes.length > end || size > end };
+}
+
+/** Returns the size of an open regular file. */
+function sizeOf(fd: number, path: string): number {
+  const stat = fstatSync(fd);
+  if (stat.isFile()) return stat.size;
+  throw new FairleadError(`${path} is not a regular file`, { op: 'read file', code: 'not-a-file' });
+}
+
+/** Reads at most `max` bytes of an open file from `start` on. */
+function readFrom(fd: number, start: number, max: number): Buffer {
+  const buffer = Buffer.alloc(max);
   let length = 0;
-  while (length < buffer.length) {
-    const count = readSync(fd, buffer, length, buffer.length - length, length);
+  while (length < max) {
+    const count = readSync(fd, buffer, length, max - length, start + length);
     if (count === 0) break;
     length += count;
   }
-  const end = Math.min(length, max);
-  return { bytes: buffer.subarray(0, end), isCut: length > end || stat.size > end };
+  return buffer.subarray(0, length);
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, beforeEach, describe, test } from 'node:test';
@@ -31,16 +31,16 @@ const ROWS: readonly Row[] = [
   { what: 'the written text', write: () => writeFileSync(file, 'why'), message: 'why' },
   { what: 'nothing', write: () => {}, message: '' },
   {
-    what: 'the first 4,096 bytes of a file of 3 GiB',
+    what: 'the last 4,096 bytes of a file of 3 GiB',
     write: () => {
-      writeFileSync(file, 'why');
       truncateSync(file, 3 * 2 ** 30);
+      appendFileSync(file, 'why');
     },
-    message: `why${'\0'.repeat(4093)}`,
+    message: `${'\0'.repeat(4093)}why`,
   },
   {
     what: 'no part of a character at the limit',
-    write: () => writeFileSync(file, `${'a'.repeat(4095)}é`),
+    write: () => writeFileSync(file, `é${'a'.repeat(4095)}`),
     message: 'a'.repeat(4095),
   },
   {

@@ -1,9 +1,9 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { readAtMost } from '../kernel/bounded-file.ts';
+import { readEnd } from '../kernel/bounded-file.ts';
 import type { Container } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
-import { utf8End, utf8Start } from '../lib/utf8.ts';
+import { utf8End } from '../lib/utf8.ts';
 import { lastLines } from './container-logs.ts';
 
 /** The file for a container's terminationMessagePath, in its run's folder. */
@@ -23,8 +23,8 @@ export function makeTerminationLog(bundle: string): string {
 }
 
 /**
- * Returns the message of an ended run: the first 4,096 bytes that it wrote or, after a failure, the end of its log if its
- * policy requests that. Never throws: a message that cannot be read must not hide the end of the run.
+ * Returns the message of an ended run: the last 4,096 bytes that it wrote (upstream's tail.ReadAtMost) or, after a
+ * failure, the end of its log if its policy requests that. Never throws: a message that cannot be read must not hide the end of the run.
  */
 export function terminationMessage(
   bundle: string,
@@ -34,7 +34,7 @@ export function terminationMessage(
 ): string {
   const file = join(bundle, FILE);
   const written = readText(file, () =>
-    utf8Start(readAtMost(file, MAX_BYTES).bytes.toString('utf8'), MAX_BYTES),
+    utf8End(readEnd(file, MAX_BYTES).toString('utf8'), MAX_BYTES),
   );
   if (written !== '') return written;
   if (exitCode === 0 || terminationMessagePolicy !== 'FallbackToLogsOnError') return '';
