@@ -1,3 +1,4 @@
+import { ownMember } from '../lib/own-member.ts';
 import { type FieldPath, keyElement, type ListIdentity, listMerge } from './field-set.ts';
 import { equal, isObject, type Json, type JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
@@ -35,7 +36,8 @@ function compareMaps(
   for (const field of new Set([...Object.keys(before), ...Object.keys(after)])) {
     const place = [...path, `f:${field}`];
     if (place.length <= 2 && ignored(place)) continue;
-    compare(before[field], after[field], schema?.field(field) ?? null, place, result, ignored);
+    const [left, right] = [ownMember(before, field), ownMember(after, field)];
+    compare(left, right, schema?.field(field) ?? null, place, result, ignored);
   }
 }
 

@@ -1,3 +1,4 @@
+import { ownMember, setOwnMember } from '../lib/own-member.ts';
 import { isObject, type Json, type JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
 
@@ -53,7 +54,7 @@ export function listMerge(schema: FieldSchema | null): ListIdentity | null {
     const defaults: Record<string, Json> = {};
     for (const key of schema.listKeys) {
       const value = schema.items?.field(key)?.default;
-      if (value !== undefined) defaults[key] = value;
+      if (value !== undefined) setOwnMember(defaults, key, value);
     }
     identity = { keys: [...schema.listKeys].sort(), defaults };
     identities.set(schema, identity);
@@ -105,8 +106,8 @@ function subset(value: Json, schema: FieldSchema | null, path: FieldPath): Field
 export function keyElement(item: JsonObject, { keys, defaults }: Exclude<ListIdentity, 'set'>): string {
   const id: JsonObject = {};
   for (const key of keys) {
-    const value = item[key] ?? defaults[key];
-    if (value !== undefined) id[key] = value;
+    const value = ownMember(item, key) ?? ownMember(defaults, key);
+    if (value !== undefined) setOwnMember(id, key, value);
   }
   return `k:${JSON.stringify(id)}`;
 }
@@ -133,7 +134,7 @@ export function hasFieldAtOrBelow(set: FieldSet, path: FieldPath): boolean {
 
 function nodeAt(set: FieldSet, path: FieldPath): FieldSet | undefined {
   let node: FieldSet | undefined = set;
-  for (const element of path) node = node?.[element];
+  for (const element of path) node = ownMember(node, element);
   return node;
 }
 
@@ -161,21 +162,21 @@ export function editFieldSet(set: FieldSet): FieldSetEditor {
     return size;
   };
   const add = (node: FieldSet, element: string): FieldSet => {
-    const present = node[element];
+    const present = ownMember(node, element);
     if (present !== undefined) return present;
     const child: FieldSet = {};
     sizes.set(node, sizeOf(node) + 1);
-    node[element] = child;
+    setOwnMember(node, element, child);
     return child;
   };
   const drop = (node: FieldSet, element: string) => {
-    if (node[element] === undefined) return;
+    if (ownMember(node, element) === undefined) return;
     sizes.set(node, sizeOf(node) - 1);
     delete node[element];
   };
   const dropMember = (node: FieldSet, path: FieldPath, at: number) => {
     const element = path[at];
-    const child = element === undefined ? undefined : node[element];
+    const child = element === undefined ? undefined : ownMember(node, element);
     if (element === undefined || !child) return;
     if (at + 1 < path.length) {
       const wasLeaf = sizeOf(child) === 0;
@@ -188,7 +189,7 @@ export function editFieldSet(set: FieldSet): FieldSetEditor {
   };
   const remove = (node: FieldSet, path: FieldPath, at: number) => {
     const element = path[at];
-    const child = element === undefined ? undefined : node[element];
+    const child = element === undefined ? undefined : ownMember(node, element);
     if (element === undefined || !child) return;
     const isLast = at + 1 === path.length;
     if (!isLast) remove(child, path, at + 1);
@@ -201,7 +202,7 @@ export function editFieldSet(set: FieldSet): FieldSetEditor {
       for (const element of path) {
         // A member with nothing below it is stored as {}: adding fields below it must preserve its membership.
         if (node !== set && existed && sizeOf(node) === 0) add(node, '.');
-        existed = node[element] !== undefined;
+        existed = ownMember(node, element) !== undefined;
         node = add(node, element);
       }
       if (existed && sizeOf(node) > 0) add(node, '.');
@@ -237,7 +238,7 @@ export function createValueReader(schema: FieldSchema | null): ValueReader {
     return index;
   };
   const step = (value: Json | undefined, element: string, at: FieldSchema | null): Json | undefined => {
-    if (element.startsWith('f:')) return isObject(value) ? value[element.slice(2)] : undefined;
+    if (element.startsWith('f:')) return isObject(value) ? ownMember(value, element.slice(2)) : undefined;
     if (!Array.isArray(value)) return undefined;
     const id = JSON.parse(element.slice(2)) as Json;
     const own = listMerge(at);

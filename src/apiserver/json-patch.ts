@@ -1,3 +1,4 @@
+import { ownMember, setOwnMember } from '../lib/own-member.ts';
 import { equal, isObject, type Json, type JsonObject } from './object.ts';
 import { badRequest, StatusError } from './status-error.ts';
 
@@ -76,11 +77,15 @@ export function applyMergePatch(document: JsonObject, patch: unknown): JsonObjec
   const result: JsonObject = { ...document };
   for (const [field, value] of Object.entries(patch)) {
     if (value === null) delete result[field];
-    else if (isObject(value))
-      result[field] = applyMergePatch(isObject(result[field]) ? result[field] : {}, value);
-    else if (value !== undefined) result[field] = value;
+    else if (isObject(value)) setOwnMember(result, field, applyMergePatch(objectAt(result, field), value));
+    else if (value !== undefined) setOwnMember(result, field, value);
   }
   return result;
+}
+
+function objectAt(object: JsonObject, field: string): JsonObject {
+  const value = ownMember(object, field);
+  return isObject(value) ? value : {};
 }
 
 const REFUSAL = 'the server rejected our request due to an error in our request';
@@ -128,7 +133,7 @@ function add(document: Json, path: readonly string[], value: Json, text: string)
   const parent = read(document, path.slice(0, -1), text);
   if (Array.isArray(parent))
     parent.splice(last === '-' ? parent.length : index(last, parent.length, text), 0, value);
-  else if (isObject(parent)) parent[last] = value;
+  else if (isObject(parent)) setOwnMember(parent, last, value);
   else throw doesNotApply(`${text} is not inside an object or a list`);
   return document;
 }

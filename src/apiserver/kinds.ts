@@ -1,3 +1,4 @@
+import { setOwnMember } from '../lib/own-member.ts';
 import { autoscalerView } from './autoscaler-view.ts';
 import { eventView } from './event-view.ts';
 import { booleanFields, defineKind, type Kind, pathFields } from './kind.ts';
@@ -328,7 +329,8 @@ function mergeStringData(secret: ApiObject): void {
   const plain = secret['stringData'];
   if (!isObject(plain)) return;
   const data: Record<string, unknown> = isObject(secret['data']) ? { ...secret['data'] } : {};
-  for (const [key, value] of Object.entries(plain)) data[key] = Buffer.from(String(value)).toString('base64');
+  for (const [key, value] of Object.entries(plain))
+    setOwnMember(data, key, Buffer.from(String(value)).toString('base64'));
   secret['data'] = data;
   delete secret['stringData'];
 }

@@ -1,4 +1,5 @@
 import type { ObjectMeta } from '../kube/types.ts';
+import { ownMember } from '../lib/own-member.ts';
 
 export { at, isObject, type Json, type JsonObject, listAt, textAt } from '../kube/json.ts';
 
@@ -20,7 +21,7 @@ export function equal(a: unknown, b: unknown): boolean {
   const left = a as Record<string, unknown>;
   const right = b as Record<string, unknown>;
   const fields = new Set([...Object.keys(left), ...Object.keys(right)]);
-  for (const field of fields) if (!equal(left[field], right[field])) return false;
+  for (const field of fields) if (!equal(ownMember(left, field), ownMember(right, field))) return false;
   return true;
 }
 

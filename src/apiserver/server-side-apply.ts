@@ -1,4 +1,5 @@
 import { timestamp } from '../kube/timestamp.ts';
+import { ownMember, setOwnMember } from '../lib/own-member.ts';
 import { compareFields } from './field-comparison.ts';
 import {
   createValueReader,
@@ -231,9 +232,10 @@ export function mergeApplied(current: Json | undefined, applied: Json, schema: F
     if (schema?.atomic) return applied;
     const result: JsonObject = isObject(current) ? { ...current } : {};
     for (const [field, value] of Object.entries(applied)) {
-      if (value === null) result[field] = null;
-      else if (value !== undefined)
-        result[field] = mergeApplied(result[field], value, schema?.field(field) ?? null);
+      if (value === undefined) continue;
+      const member = schema?.field(field) ?? null;
+      const merged = value === null ? null : mergeApplied(ownMember(result, field), value, member);
+      setOwnMember(result, field, merged);
     }
     return result;
   }

@@ -1,6 +1,7 @@
 import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign, verify } from 'node:crypto';
 import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
+import { ownMember } from '../lib/own-member.ts';
 import type { User } from './authentication/authenticator.ts';
 import { type ApiObject, at, isObject, type JsonObject, textAt } from './object.ts';
 import { badRequest, conflict, invalid, invalidObject, notFound } from './status-error.ts';
@@ -161,7 +162,7 @@ function boundClaims({ get }: References, account: ApiObject, reference: unknown
   if (!isObject(reference)) return {};
   const kind = textAt(reference, 'kind');
   const name = textAt(reference, 'name');
-  const bound = BOUND_KINDS[kind];
+  const bound = ownMember(BOUND_KINDS, kind);
   const apiVersion = textAt(reference, 'apiVersion');
   if (!bound || apiVersion !== 'v1')
     throw badRequest(

@@ -1,3 +1,4 @@
+import { ownMember, setOwnMember } from '../lib/own-member.ts';
 import { equal, isObject, type Json, type JsonObject } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
 import { badRequest } from './status-error.ts';
@@ -38,21 +39,29 @@ function mergeObject(
     if (field.startsWith('$deleteFromPrimitiveList/')) {
       const list = field.slice('$deleteFromPrimitiveList/'.length);
       const gone = Array.isArray(value) ? value : [];
-      const current = result[list];
+      const current = ownMember(result, list);
       if (Array.isArray(current))
-        result[list] = current.filter((item) => !gone.some((other) => equal(item, other)));
+        setOwnMember(
+          result,
+          list,
+          current.filter((item) => !gone.some((other) => equal(item, other))),
+        );
     } else if (!field.startsWith('$setElementOrder/')) {
-      result[field] = mergeField(result[field], value, schema?.field(field) ?? null, `${path}.${field}`);
-      if (result[field] === undefined) delete result[field];
+      const current = ownMember(result, field);
+      const merged = mergeField(current, value, schema?.field(field) ?? null, `${path}.${field}`);
+      if (merged === undefined) delete result[field];
+      else setOwnMember(result, field, merged);
     }
   }
   for (const [field, value] of Object.entries(patch)) {
     if (!field.startsWith('$setElementOrder/') || !Array.isArray(value)) continue;
     const list = field.slice('$setElementOrder/'.length);
-    const current = result[list];
-    const original = Array.isArray(document[list]) ? document[list] : [];
+    const current = ownMember(result, list);
+    const before = ownMember(document, list);
+    const original = Array.isArray(before) ? before : [];
     if (Array.isArray(current)) {
-      result[list] = reorder(current, value, original, schema?.field(list)?.mergeKey ?? null);
+      const key = schema?.field(list)?.mergeKey ?? null;
+      setOwnMember(result, list, reorder(current, value, original, key));
     }
   }
   return result;

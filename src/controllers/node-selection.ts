@@ -1,6 +1,7 @@
 import { parseQuantity } from '../kube/quantity.ts';
 import { hasLabels, matchesExpression, selects } from '../kube/selector.ts';
 import type { LabelSelector, Node, NodeSelectorTerm, Pod, PodAffinityTerm } from '../kube/types.ts';
+import { ownMember } from '../lib/own-member.ts';
 import { isFinished } from './pods.ts';
 import { nodeTaints, untolerated } from './taints.ts';
 
@@ -108,7 +109,7 @@ export function matchesTerm(term: NodeSelectorTerm, node: Node): boolean {
   if (matchExpressions.length + matchFields.length === 0) return false;
   return (
     matchExpressions.every(({ key, operator, values = [] }) =>
-      matchesExpression(operator, node.metadata?.labels?.[key], values),
+      matchesExpression(operator, ownMember(node.metadata?.labels, key), values),
     ) &&
     matchFields.every(
       ({ key, operator, values = [] }) =>
@@ -194,7 +195,7 @@ function resourceRefusals(pod: Pod, { node, pods }: NodeLoad): string[] {
     for (const [name, value] of requestsOf(other)) used.set(name, (used.get(name) ?? 0) + value);
   for (const [name, value] of wanted) {
     // A tolerance of one thousandth for the rounding of decimal fractions.
-    if (value > 0 && (used.get(name) ?? 0) + value > amountOf(allocatable[name]) * (1 + 1e-9)) {
+    if (value > 0 && (used.get(name) ?? 0) + value > amountOf(ownMember(allocatable, name)) * (1 + 1e-9)) {
       reasons.push(`Insufficient ${name}`);
     }
   }
@@ -203,8 +204,10 @@ function resourceRefusals(pod: Pod, { node, pods }: NodeLoad): string[] {
 
 /** Returns the nodes with the same value of a label as this one. */
 function domain(key: string, node: Node, nodes: readonly NodeLoad[]): readonly NodeLoad[] {
-  const value = node.metadata?.labels?.[key];
-  return value === undefined ? [] : nodes.filter((other) => other.node.metadata?.labels?.[key] === value);
+  const value = ownMember(node.metadata?.labels, key);
+  return value === undefined
+    ? []
+    : nodes.filter((other) => ownMember(other.node.metadata?.labels, key) === value);
 }
 
 const isAll = (selector: LabelSelector | undefined) =>
@@ -225,7 +228,7 @@ export function withNamespaces(
     const { namespaceSelector, matchLabelKeys = [], mismatchLabelKeys = [], ...rest } = term;
     const expressions = (keys: readonly string[], operator: string) =>
       keys.flatMap((key) => {
-        const value = pod.metadata?.labels?.[key];
+        const value = ownMember(pod.metadata?.labels, key);
         return value === undefined ? [] : [{ key, operator, values: [value] }];
       });
     const more = [...expressions(matchLabelKeys, 'In'), ...expressions(mismatchLabelKeys, 'NotIn')];
@@ -302,8 +305,8 @@ function affinityRefusal(pod: Pod, { node }: NodeLoad, nodes: readonly NodeLoad[
       const terms =
         other.spec?.affinity?.podAntiAffinity?.requiredDuringSchedulingIgnoredDuringExecution ?? [];
       for (const term of terms) {
-        const theirs = load.node.metadata?.labels?.[term.topologyKey];
-        if (theirs === undefined || theirs !== node.metadata?.labels?.[term.topologyKey]) continue;
+        const theirs = ownMember(load.node.metadata?.labels, term.topologyKey);
+        if (theirs === undefined || theirs !== ownMember(node.metadata?.labels, term.topologyKey)) continue;
         if (isMeant(term, other, pod)) return "node(s) didn't satisfy existing pods anti-affinity rules";
       }
     }
@@ -327,7 +330,7 @@ function spreadCounts(pod: Pod, nodes: readonly NodeLoad[]): Spread[] {
     const counts = new Map<string, number>();
     const selector = withKeys(constraint.labelSelector, constraint.matchLabelKeys ?? [], pod);
     for (const { node, pods } of nodes) {
-      const value = node.metadata?.labels?.[constraint.topologyKey];
+      const value = ownMember(node.metadata?.labels, constraint.topologyKey);
       if (value === undefined) continue;
       if (constraint.nodeAffinityPolicy !== 'Ignore' && !matchesNode(pod, node)) continue;
       if (constraint.nodeTaintsPolicy === 'Honor' && nodeRefusal(pod, node)) continue;
@@ -353,7 +356,7 @@ function spreadCounts(pod: Pod, nodes: readonly NodeLoad[]): Spread[] {
 
 function withKeys(selector: LabelSelector | undefined, keys: readonly string[], pod: Pod): LabelSelector {
   const pairs = keys.flatMap((key) => {
-    const value = pod.metadata?.labels?.[key];
+    const value = ownMember(pod.metadata?.labels, key);
     return value === undefined ? [] : [[key, value] as const];
   });
   return { ...selector, matchLabels: { ...selector?.matchLabels, ...Object.fromEntries(pairs) } };
@@ -362,7 +365,7 @@ function withKeys(selector: LabelSelector | undefined, keys: readonly string[], 
 function spreadRefusal({ node }: NodeLoad, spreads: readonly Spread[]): string | null {
   for (const { key, maxSkew, hard, counts, least, own } of spreads) {
     if (!hard) continue;
-    const value = node.metadata?.labels?.[key];
+    const value = ownMember(node.metadata?.labels, key);
     if (value === undefined)
       return "node(s) didn't match pod topology spread constraints (missing required label)";
     if ((counts.get(value) ?? 0) + own - least > maxSkew) {
@@ -391,7 +394,7 @@ function score(pod: Pod, load: NodeLoad, nodes: readonly NodeLoad[], spreads: re
   near(affinity?.podAffinity?.preferredDuringSchedulingIgnoredDuringExecution ?? [], 1);
   near(affinity?.podAntiAffinity?.preferredDuringSchedulingIgnoredDuringExecution ?? [], -1);
   for (const { key, hard, counts } of spreads) {
-    const domainCount = counts.get(node.metadata?.labels?.[key] ?? '');
+    const domainCount = counts.get(ownMember(node.metadata?.labels, key) ?? '');
     value -= (domainCount ?? (hard ? 0 : 1000)) * 500;
   }
   if (untolerated(nodeTaints(node), pod.spec?.tolerations ?? [], ['PreferNoSchedule'])) value -= 10_000;

@@ -1,3 +1,4 @@
+import { ownMember } from '../lib/own-member.ts';
 import type { LabelSelector } from './types.ts';
 
 type Labels = Readonly<Record<string, string>> | undefined;
@@ -9,7 +10,7 @@ export function selects(selector: LabelSelector | null | undefined, labels: Labe
   if (matchLabels && !hasLabels(matchLabels, labels)) return false;
   if (!matchExpressions) return true;
   for (const { key, operator, values = [] } of matchExpressions)
-    if (!matchesExpression(operator, labels?.[key], values)) return false;
+    if (!matchesExpression(operator, ownMember(labels, key), values)) return false;
   return true;
 }
 

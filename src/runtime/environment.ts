@@ -1,5 +1,6 @@
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
+import { ownMember } from '../lib/own-member.ts';
 import { KubeletError } from './kubelet-error.ts';
 
 /** The objects to which variables may refer; lookups return null if an object does not exist. */
@@ -49,7 +50,7 @@ export function containerEnvironment(
       const kind = configMapKeyRef ? 'configmap' : 'secret';
       const from = reference?.name ?? '';
       const values = configMapKeyRef ? sources.configMap(from) : sources.secret(from);
-      const found = values?.[reference?.key ?? ''];
+      const found = ownMember(values, reference?.key ?? '');
       if (found !== undefined) result.set(name, found);
       else if (!reference?.optional) {
         throw missing(
@@ -80,7 +81,7 @@ export function podField(
   const keyed = /^metadata\.(labels|annotations)\['([^']+)'\]$/.exec(path);
   if (keyed) {
     const map = keyed[1] === 'labels' ? metadata.labels : metadata.annotations;
-    return (map as Record<string, string> | undefined)?.[keyed[2] ?? ''] ?? '';
+    return ownMember(map as Record<string, string> | undefined, keyed[2] ?? '') ?? '';
   }
   const asLines = (map: unknown) =>
     Object.entries((map ?? {}) as Record<string, string>)

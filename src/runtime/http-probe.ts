@@ -3,6 +3,7 @@ import { get as httpsGet } from 'node:https';
 import type { Probe } from '../kube/types.ts';
 import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
+import { setOwnMember } from '../lib/own-member.ts';
 import type { ProbeResult } from './probe.ts';
 
 /** As Go's client: the eleventh request is not sent. */
@@ -39,7 +40,7 @@ export async function probeHttp(
     accept: '*/*',
     connection: 'close',
   };
-  for (const { name, value } of action.httpHeaders ?? []) headers[name.toLowerCase()] = value;
+  for (const { name, value } of action.httpHeaders ?? []) setOwnMember(headers, name.toLowerCase(), value);
   const signal = AbortSignal.timeout(timeoutMs);
   let place: Place = {
     secure: action.scheme === 'HTTPS',

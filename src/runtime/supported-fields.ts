@@ -1,5 +1,6 @@
 import { isExtendedResource } from '../kube/extended-resources.ts';
 import type { Pod } from '../kube/types.ts';
+import { ownMember } from '../lib/own-member.ts';
 
 /** The supported part of a value: all of it, an object's fields, or a list's items. */
 type Shape = 'any' | { readonly [field: string]: Shape } | readonly [Shape];
@@ -171,7 +172,7 @@ function unknownFields(value: unknown, shape: Shape, path: string): string[] {
   }
   const fields = shape as { readonly [field: string]: Shape };
   return Object.entries(value).flatMap(([field, setting]) => {
-    const known = fields[field];
+    const known = ownMember(fields, field);
     if (known !== undefined) return unknownFields(setting, known, `${path}.${field}`);
     return isSet(setting) ? [`${path}.${field}`] : [];
   });

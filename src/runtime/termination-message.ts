@@ -33,9 +33,7 @@ export function terminationMessage(
   exitCode: number,
 ): string {
   const file = join(bundle, FILE);
-  const written = readText(file, () =>
-    utf8End(readEnd(file, MAX_BYTES).toString('utf8'), MAX_BYTES),
-  );
+  const written = readText(file, () => utf8End(readEnd(file, MAX_BYTES).toString('utf8'), MAX_BYTES));
   if (written !== '') return written;
   if (exitCode === 0 || terminationMessagePolicy !== 'FallbackToLogsOnError') return '';
   return readText(logFile, () => utf8End(lastLines(logFile, MAX_LOG_LINES, MAX_LOG_BYTES), MAX_LOG_BYTES));

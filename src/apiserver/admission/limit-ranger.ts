@@ -62,7 +62,7 @@ function setDefaults(pod: ApiObject, item: JsonObject): void {
       };
       for (const [field, before] of Object.entries(own)) {
         const after = merged[field as keyof typeof merged];
-        const added = Object.keys(after).filter((name) => before[name] === undefined);
+        const added = Object.keys(after).filter((name) => !Object.hasOwn(before, name));
         if (added.length === 0) continue;
         resources[field] = { ...after };
         const what = list === 'containers' ? 'container' : 'init container';
@@ -81,7 +81,7 @@ function setDefaults(pod: ApiObject, item: JsonObject): void {
 }
 
 const pick = (from: Amounts, names: Amounts): Amounts =>
-  Object.fromEntries(Object.entries(from).filter(([name]) => names[name] !== undefined));
+  Object.fromEntries(Object.entries(from).filter(([name]) => Object.hasOwn(names, name)));
 
 /** As SetDefaults_LimitRangeItem: the default limit defaults to the maximum. */
 function defaultLimits(item: JsonObject): Amounts {

@@ -59,7 +59,7 @@ function setScheduling(attributes: AdmissionAttributes, spec: JsonObject, runtim
   const wanted = isObject(scheduling['nodeSelector']) ? scheduling['nodeSelector'] : {};
   const own = isObject(spec['nodeSelector']) ? spec['nodeSelector'] : {};
   for (const [key, value] of Object.entries(wanted)) {
-    if (own[key] === undefined || own[key] === value) continue;
+    if (!Object.hasOwn(own, key) || own[key] === value) continue;
     throw admissionForbidden(
       attributes,
       `conflict: runtimeClass.scheduling.nodeSelector[${key}] = ${String(value)}; pod.spec.nodeSelector[${key}] = ${String(own[key])}`,

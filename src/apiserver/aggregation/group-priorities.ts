@@ -1,3 +1,5 @@
+import { ownMember } from '../../lib/own-member.ts';
+
 /** Priorities of upstream's own groups (pkg/controlplane/apiserver/aggregator.go): clients prefer higher ones. */
 const GROUPS: Readonly<Record<string, number>> = {
   '': 18_000,
@@ -26,6 +28,6 @@ const GROUPS: Readonly<Record<string, number>> = {
 const CUSTOM_GROUP = 1000;
 
 /** Returns upstream's priority of a group that this server serves. */
-export const groupPriority = (group: string): number => GROUPS[group] ?? CUSTOM_GROUP;
+export const groupPriority = (group: string): number => ownMember(GROUPS, group) ?? CUSTOM_GROUP;
 
 export const isBuiltinGroup = (group: string): boolean => Object.hasOwn(GROUPS, group);

@@ -1,4 +1,5 @@
 import { type Environment, Optional } from '@marcbachmann/cel-js';
+import { setOwnMember } from '../../lib/own-member.ts';
 import { CelError } from './cel-error.ts';
 import { unescapedName } from './values.ts';
 
@@ -82,9 +83,9 @@ function present(given: Readonly<Record<string, unknown>>): Record<string, unkno
   const entries = given instanceof Map ? [...given] : Object.entries(given);
   const fields: Record<string, unknown> = {};
   for (const [key, value] of entries) {
-    if (!key.startsWith('?')) fields[key] = value;
+    if (!key.startsWith('?')) setOwnMember(fields, key, value);
     else if (!(value instanceof Optional)) throw new Error(`the value of ${key} must be optional`);
-    else if (value.hasValue()) fields[key.slice(1)] = value.value();
+    else if (value.hasValue()) setOwnMember(fields, key.slice(1), value.value());
   }
   return fields;
 }

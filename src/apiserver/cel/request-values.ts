@@ -1,4 +1,6 @@
+import { setOwnMember } from '../../lib/own-member.ts';
 import type { Json } from '../object.ts';
+import { celMap } from './values.ts';
 
 /**
  * Converts decoded JSON to CEL values: whole numbers become integers (bigint). Values of other types are not changed.
@@ -7,14 +9,15 @@ export function toCel(value: unknown): unknown {
   if (typeof value === 'number') return Number.isSafeInteger(value) ? BigInt(value) : value;
   if (Array.isArray(value)) return value.map(toCel);
   if (typeof value !== 'object' || value === null) return value;
-  if (Object.getPrototypeOf(value) !== Object.prototype) return value;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) return value;
   const result: Record<string, unknown> = {};
   for (const [key, descriptor] of Object.entries(Object.getOwnPropertyDescriptors(value))) {
     // Getters are variables that are computed on access.
     if (descriptor.get) Object.defineProperty(result, key, descriptor);
-    else if (descriptor.value !== undefined) result[key] = toCel(descriptor.value);
+    else if (descriptor.value !== undefined) setOwnMember(result, key, toCel(descriptor.value));
   }
-  return result;
+  return celMap(result);
 }
 
 /** Converts a CEL value to JSON. Throws TypeError for values without a JSON form. */

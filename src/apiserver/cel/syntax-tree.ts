@@ -1,3 +1,6 @@
+import { setOwnMember } from '../../lib/own-member.ts';
+import { celMap } from './values.ts';
+
 /** The parts of the library's syntax tree that are used here. */
 export interface AstNode {
   readonly op: string;
@@ -51,7 +54,8 @@ export const MATCHES = 'matches_re2';
  *
  * `has()` takes any expression before its last field (cel-spec, "Macros"): `has(list[0].field)`; the library takes
  * names only, `has(a.b.field)`. `matches` has patterns of RE2's syntax. The library does not allow fields of what
- * `value()` gives, if the type of the optional value is not known.
+ * `value()` gives, if the type of the optional value is not known. It drops "constructor", "prototype" and "__proto__" from
+ * the keys of a map.
  */
 export function adaptTree(ast: unknown): void {
   visitNodes(ast, (node) => {
@@ -59,6 +63,7 @@ export function adaptTree(ast: unknown): void {
     if (macro && isCallOf(node, 'call', 'has')) widen(macro);
     if (isCallOf(node, 'rcall', 'matches')) (node.args as unknown[])[0] = MATCHES;
     if (isCallOf(node, 'rcall', 'value')) allowFields(node);
+    if (node.op === 'map') keepKeys(node);
   });
 }
 
@@ -69,6 +74,31 @@ function allowFields({ meta }: AstNode): void {
     return checker.getType('dyn');
   };
 }
+
+function keepKeys(node: AstNode): void {
+  const entries = node.args as readonly (readonly [key: AstNode, value: AstNode])[];
+  const isKept = ({ op, args: key }: AstNode) => op === 'value' && !DROPPED_KEYS.has(key);
+  if (entries.every(([key]) => isKept(key))) return;
+  const built = (parts: readonly (readonly [unknown, unknown])[]) => {
+    const members: Record<string, unknown> = {};
+    for (const [key, value] of parts) setOwnMember(members, String(key), value);
+    return celMap(members);
+  };
+  const evaluate: Evaluate = (evaluator, _node, context) => {
+    const parts = entries.map(([key, value]) => [
+      evaluator.run(key, context),
+      evaluator.run(value, context),
+    ]) as [unknown, unknown][];
+    return parts.flat().some((part) => part instanceof Promise)
+      ? Promise.all(parts.map((part) => Promise.all(part))).then(built)
+      : built(parts);
+  };
+  node.meta.evaluate = evaluate;
+  node.evaluate = evaluate;
+}
+
+/** The library's safeFromEntries. */
+const DROPPED_KEYS: ReadonlySet<unknown> = new Set(['constructor', 'prototype', '__proto__']);
 
 /** Calls `visit` for each node of a tree, also for those that macros were expanded to. */
 export function visitNodes(ast: unknown, visit: (node: AstNode) => void): void {

@@ -1,4 +1,5 @@
 import { UnsignedInt } from '@marcbachmann/cel-js/evaluator';
+import { ownMember } from '../../lib/own-member.ts';
 import { type Problem, positionOf } from './positions.ts';
 import type { Signatures } from './signatures.ts';
 import type { AstNode } from './syntax-tree.ts';
@@ -190,8 +191,8 @@ export function checkTypes(ast: AstNode, context: TypeContext): CheckedTypes {
       const qualified = `${String(receiver.args)}.${name}`;
       if (context.signatures.has(qualified)) return resolve(qualified, at, types(args, scope), false);
     }
-    const loop = LOOPS[name];
-    if (loop !== undefined && loop.includes(args.length))
+    const loop = ownMember(LOOPS, name);
+    if (loop?.includes(args.length))
       return comprehension(name, receiver, args, at, scope);
     // Macros that declare names; the library decides whether it knows them.
     if (DECLARING.has(name) || loop !== undefined) return DYN;

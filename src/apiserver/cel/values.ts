@@ -1,4 +1,5 @@
 import { Duration } from '@marcbachmann/cel-js/evaluator';
+import { setOwnMember } from '../../lib/own-member.ts';
 
 /** The parts of a schema that determine the CEL type of a JSON value. */
 export interface ValueSchema {
@@ -73,6 +74,13 @@ export function unescapedName(name: string): string {
 }
 
 /**
+ * Returns an object as the library reads maps. It recognises an object by its constructor, and refuses one with a member of
+ * that name: this becomes a Map.
+ */
+export const celMap = (members: Record<string, unknown>): unknown =>
+  Object.hasOwn(members, 'constructor') ? new Map(Object.entries(members)) : members;
+
+/**
  * Converts decoded JSON to CEL values: integers to bigint and, according to the schema, dates, durations and bytes.
  * Members of objects are renamed as rules access them; keys of maps are not changed.
  */
@@ -91,9 +99,9 @@ export function toCelValue(value: unknown, schema: ValueSchema | null): unknown 
     if (member === undefined) continue;
     const own = properties && Object.hasOwn(properties, name) ? properties[name] : undefined;
     const of = own ?? (typeof additionalProperties === 'object' ? additionalProperties : null);
-    converted[isMap ? name : escapedName(name)] = toCelValue(member, of);
+    setOwnMember(converted, isMap ? name : escapedName(name), toCelValue(member, of));
   }
-  return converted;
+  return celMap(converted);
 }
 
 function typed(text: string, format: string | undefined): unknown {

@@ -1,3 +1,4 @@
+import { ownMember, setOwnMember } from '../../lib/own-member.ts';
 import { present, storageKind } from '../conversion.ts';
 import { type ApiObject, at, isObject, type JsonObject } from '../object.ts';
 import { contentType, readBody } from '../requests/body.ts';
@@ -59,11 +60,12 @@ export function customScale(paths: ScalePaths): Subresource {
     const last = path.pop() ?? '';
     let place: JsonObject = changed as unknown as JsonObject;
     for (const field of path) {
-      const next = isObject(place[field]) ? place[field] : {};
-      place[field] = next;
+      const present = ownMember(place, field);
+      const next = isObject(present) ? present : {};
+      setOwnMember(place, field, next);
       place = next;
     }
-    place[last] = replicas;
+    setOwnMember(place, last, replicas);
     const version = at(scale, 'metadata', 'resourceVersion');
     if (typeof version === 'string' && version !== '') changed.metadata.resourceVersion = version;
     return changed;

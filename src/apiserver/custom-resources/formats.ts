@@ -1,4 +1,5 @@
 import { isIP } from 'node:net';
+import { ownMember } from '../../lib/own-member.ts';
 
 /** Formats that apiextensions-apiserver checks (kube-openapi/pkg/validation/strfmt); others are not checked. */
 const FORMATS: Readonly<Record<string, (text: string) => boolean>> = {
@@ -38,5 +39,5 @@ const FORMATS: Readonly<Record<string, (text: string) => boolean>> = {
 
 /** Reports whether a text has a format; formats that are not checked match every text. */
 export function isFormat(format: string, text: string): boolean {
-  return FORMATS[format]?.(text) ?? true;
+  return ownMember(FORMATS, format)?.(text) ?? true;
 }

@@ -1,3 +1,4 @@
+import { ownMember } from '../../lib/own-member.ts';
 import { equal, isObject } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, required } from '../status-error.ts';
 import { memberPath, memberSchema, type StructuralSchema, type ValidationRule } from './structural-schema.ts';
@@ -88,7 +89,7 @@ function checkRules(
   if (!isObject(value)) return true;
   return Object.entries(value).every(([name, member]) => {
     const known = memberSchema(schema, name);
-    const before = isObject(old) ? old[name] : undefined;
+    const before = isObject(old) ? ownMember(old, name) : undefined;
     return !known || below(known, member, before, memberPath(schema, path, name));
   });
 }
@@ -130,5 +131,7 @@ function outcomeError(
 export function oldItem(schema: StructuralSchema, item: unknown, old: unknown): unknown {
   const keys = schema['x-kubernetes-list-map-keys'] ?? [];
   if (schema['x-kubernetes-list-type'] !== 'map' || !Array.isArray(old) || !isObject(item)) return undefined;
-  return old.find((one) => isObject(one) && keys.every((key) => equal(one[key], item[key])));
+  return old.find(
+    (one) => isObject(one) && keys.every((key) => equal(ownMember(one, key), ownMember(item, key))),
+  );
 }

@@ -1,3 +1,4 @@
+import { ownMember, setOwnMember } from '../../lib/own-member.ts';
 import { isObject, type JsonObject } from '../object.ts';
 
 /** apiextensions.k8s.io/v1 JSONSchemaProps: the fields used for validation. */
@@ -137,11 +138,13 @@ export function applyDefaults(schema: StructuralSchema, value: unknown, isResour
   if (!isObject(value)) return;
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
     if (isResource && (TYPE_META as readonly string[]).includes(name)) continue;
-    const absent = value[name] === undefined || (value[name] === null && member.nullable !== true);
+    const given = ownMember(value, name);
+    const absent = given === undefined || (given === null && member.nullable !== true);
     if (absent && member.default !== undefined) {
-      value[name] = structuredClone(member.default) as JsonObject[string];
+      setOwnMember(value, name, structuredClone(member.default) as JsonObject[string]);
     }
-    if (value[name] !== undefined && value[name] !== null) applyDefaults(member, value[name], false);
+    const own = ownMember(value, name);
+    if (own !== undefined && own !== null) applyDefaults(member, own, false);
   }
   if (typeof schema.additionalProperties === 'object') {
     for (const [name, member] of Object.entries(value)) {

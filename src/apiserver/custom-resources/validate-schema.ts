@@ -1,3 +1,4 @@
+import { ownMember } from '../../lib/own-member.ts';
 import { re2 } from '../re2.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { applyDefaults, type StructuralSchema } from './structural-schema.ts';
@@ -115,7 +116,7 @@ function checkLists(schema: StructuralSchema, path: string): FieldError[] {
     ];
   }
   return keys.flatMap((key, index) => {
-    const member = schema.items?.properties?.[key];
+    const member = ownMember(schema.items?.properties, key);
     if (!member) {
       return [
         invalid(

@@ -1,3 +1,4 @@
+import { ownMember } from '../../lib/own-member.ts';
 import { equal, isObject } from '../object.ts';
 import { re2 } from '../re2.ts';
 import type { FieldError } from '../status-error.ts';
@@ -115,7 +116,7 @@ function checkNew(
       if (isResource && (TYPE_META as readonly string[]).includes(name)) continue;
       const known = memberSchema(schema, name);
       const embedded = known?.['x-kubernetes-embedded-resource'] === true;
-      const before = isObject(old) ? old[name] : undefined;
+      const before = isObject(old) ? ownMember(old, name) : undefined;
       if (known) check(known, member, before, path === '' ? name : `${path}.${name}`, embedded, errors);
     }
   }
@@ -143,7 +144,7 @@ function checkConstraints(
   else if (isObject(value)) {
     const count = Object.keys(value).length;
     for (const name of schema.required ?? []) {
-      if (value[name] === undefined) errors.push(required(path === '' ? name : `${path}.${name}`));
+      if (ownMember(value, name) === undefined) errors.push(required(path === '' ? name : `${path}.${name}`));
     }
     if (schema.minProperties !== undefined && count < schema.minProperties) {
       errors.push(inBody(path, value, `should have at least ${schema.minProperties} properties`));
@@ -251,7 +252,10 @@ function checkLists(schema: StructuralSchema, value: unknown, path: string, erro
         const identity =
           type === 'map' && isObject(item)
             ? Object.fromEntries(
-                keys.map((key) => [key, item[key] ?? schema.items?.properties?.[key]?.default]),
+                keys.map((key) => [
+                  key,
+                  ownMember(item, key) ?? ownMember(schema.items?.properties, key)?.default,
+                ]),
               )
             : item;
         const text = shown(identity);

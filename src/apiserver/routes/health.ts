@@ -1,3 +1,4 @@
+import { ownMember } from '../../lib/own-member.ts';
 import type { PlainResponse } from '../requests/request.ts';
 import type { RequestContext } from '../requests/request-context.ts';
 import type { ApiServices } from '../services.ts';
@@ -39,7 +40,7 @@ export function healthcheckMetrics(services: ApiServices): string {
  */
 export function healthResponse(services: ApiServices, context: RequestContext): PlainResponse | null {
   const [, group = '', name, ...rest] = context.info.path.split('/');
-  const checks = GROUPS[group];
+  const checks = ownMember(GROUPS, group);
   if (!checks || rest.length > 0) return null;
   const isOne = name !== undefined && name !== '';
   const asked = isOne ? checks.filter((check) => check.name === name) : checks;

@@ -1,3 +1,4 @@
+import { setOwnMember } from '../../lib/own-member.ts';
 import type { JsonObject } from '../object.ts';
 import { authorizationAttributes } from '../requests/authorization-attributes.ts';
 import { isTrue } from '../requests/request-info.ts';
@@ -31,7 +32,7 @@ function connectOptions(query: URLSearchParams): JsonObject {
     if (SWITCHES.has(name)) options[name] = isTrue(value);
     else if (name === 'command') options[name] = query.getAll(name);
     else if (name === 'ports') options[name] = query.getAll(name).map(Number);
-    else options[name] = value;
+    else setOwnMember(options, name, value);
   }
   return options;
 }

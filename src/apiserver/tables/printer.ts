@@ -1,3 +1,4 @@
+import { ownMember } from '../../lib/own-member.ts';
 import type { ApiObject } from '../object.ts';
 import { isObject } from '../object.ts';
 import { humanDuration } from './human-duration.ts';
@@ -40,7 +41,7 @@ export function columns(line: string): Column[] {
       name,
       type,
       format: name === 'Name' ? 'name' : '',
-      description: DESCRIPTIONS[name] ?? '',
+      description: ownMember(DESCRIPTIONS, name) ?? '',
       priority: wide ? 1 : 0,
     };
   });

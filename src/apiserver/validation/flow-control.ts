@@ -1,3 +1,4 @@
+import { ownMember } from '../../lib/own-member.ts';
 import { type ApiObject, isObject, type JsonObject, listAt } from '../object.ts';
 import { type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { nameProblems } from './names.ts';
@@ -104,7 +105,7 @@ function validateWords(rule: JsonObject, field: string, path: string, errors: Fi
 
 function validateSubject(subject: JsonObject, path: string, errors: FieldError[]): void {
   const kind = String(subject['kind'] ?? '');
-  const own = SUBJECTS[kind];
+  const own = ownMember(SUBJECTS, kind);
   if (!own) {
     errors.push(notSupported(`${path}.kind`, kind, Object.keys(SUBJECTS).sort()));
     return;

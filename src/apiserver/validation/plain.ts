@@ -1,3 +1,4 @@
+import { ownMember } from '../../lib/own-member.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, listAt } from '../object.ts';
 import {
   duplicate,
@@ -58,7 +59,7 @@ export function validateConfigMap(map: ApiObject, before: ApiObject | null): Fie
   const binary = mapAt(map, 'binaryData');
   for (const key of Object.keys(data)) {
     for (const problem of nameProblems(key, 'configKey')) errors.push(invalid(`data[${key}]`, key, problem));
-    if (binary[key] !== undefined)
+    if (Object.hasOwn(binary, key))
       errors.push(invalid(`data[${key}]`, key, 'duplicate of key present in binaryData'));
   }
   checkKeys(binary, 'binaryData', errors);
@@ -93,7 +94,7 @@ export function validateSecret(secret: ApiObject, before: ApiObject | null): Fie
       errors.push(required('data[username]'), required('data[password]'));
     }
   } else {
-    for (const key of SECRET_KEYS[type] ?? []) {
+    for (const key of ownMember(SECRET_KEYS, type) ?? []) {
       if (data[key] === undefined) errors.push(required(`data[${key}]`));
       else if (key.startsWith('.docker')) {
         try {

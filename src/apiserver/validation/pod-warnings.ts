@@ -65,7 +65,9 @@ function labelWarnings(spec: JsonObject, path: string): string[] {
     ]),
   ];
   return [
-    ...chosen.flatMap((key) => (OLD_LABELS[key] ? [`${path}.nodeSelector[${key}]: ${OLD_LABELS[key]}`] : [])),
+    ...chosen.flatMap((key) =>
+      Object.hasOwn(OLD_LABELS, key) ? [`${path}.nodeSelector[${key}]: ${OLD_LABELS[key]}`] : [],
+    ),
     ...terms.flatMap(([term, field]) => termWarnings(term, field)),
     ...listAt(spec, 'affinity', 'nodeAffinity', PREFERRED_TERMS).flatMap((one, i) =>
       valueWarnings(one['preference'], `${affinity}.${PREFERRED_TERMS}[${i}].preference`),

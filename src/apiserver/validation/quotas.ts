@@ -1,4 +1,5 @@
 import { quantityNano } from '../../kube/quantity-text.ts';
+import { ownMember } from '../../lib/own-member.ts';
 import { type ApiObject, equal, isObject, type JsonObject, listAt } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, required } from '../status-error.ts';
 import { nameProblems } from './names.ts';
@@ -42,7 +43,7 @@ export function validateResourceQuota(quota: ApiObject, before: ApiObject | null
   const scopes = listAt(spec, 'scopes').map(String);
   for (const scope of scopes) {
     if (!SCOPES.includes(scope)) errors.push(invalid('spec.scopes', scopes, 'unsupported scope'));
-    const allowed = POD_SCOPES[scope] ?? COMPUTE;
+    const allowed = ownMember(POD_SCOPES, scope) ?? COMPUTE;
     const checked = [
       'BestEffort',
       'NotBestEffort',

@@ -1,5 +1,6 @@
 import { isExtendedResource } from '../../kube/extended-resources.ts';
 import { quantityNano } from '../../kube/quantity-text.ts';
+import { ownMember } from '../../lib/own-member.ts';
 import { isObject, type JsonObject } from '../object.ts';
 import { type FieldError, forbidden, invalid, required } from '../status-error.ts';
 import { nameProblems } from './names.ts';
@@ -101,7 +102,7 @@ export function validateResources(
   for (const [name, value] of Object.entries(requests)) {
     checkContainerResourceName(name, `${path}.requests[${name}]`, errors);
     checkResourceAmount(name, value, `${path}.requests[${name}]`, errors);
-    const limit = limits[name];
+    const limit = ownMember(limits, name);
     if (limit !== undefined) {
       const [asked, most] = [quantityNano(value) ?? 0n, quantityNano(limit) ?? 0n];
       if (isExtendedResource(name) || isHugePages(name)) {

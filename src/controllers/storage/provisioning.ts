@@ -1,4 +1,5 @@
 import type { Node, PersistentVolume, PersistentVolumeClaim, StorageClass } from '../../kube/types.ts';
+import { ownMember } from '../../lib/own-member.ts';
 import { PROVISIONED_BY } from './claims.ts';
 
 /** The provisioner of the default StorageClass: folders on the machine that all nodes share. */
@@ -77,6 +78,8 @@ export function isAllowedTopology(storageClass: StorageClass, node: Node): boole
   const terms = storageClass.allowedTopologies;
   if (!terms || terms.length === 0) return true;
   return terms.some(({ matchLabelExpressions = [] }) =>
-    matchLabelExpressions.every(({ key, values }) => values.includes(node.metadata?.labels?.[key] ?? '')),
+    matchLabelExpressions.every(({ key, values }) =>
+      values.includes(ownMember(node.metadata?.labels, key) ?? ''),
+    ),
   );
 }

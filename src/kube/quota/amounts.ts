@@ -1,3 +1,4 @@
+import { ownMember, setOwnMember } from '../../lib/own-member.ts';
 import { canonicalQuantity } from '../quantity-text.ts';
 
 /** Amounts of resources by name ("requests.cpu"), as canonical quantities ("500m"). */
@@ -58,7 +59,8 @@ function quantityText(amount: bigint, ...like: readonly (string | undefined)[]):
 export function addAmounts(a: Amounts, b: Amounts): Amounts {
   const sum: Record<string, string> = { ...a };
   for (const [name, amount] of Object.entries(b)) {
-    sum[name] = quantityText(nano(sum[name]) + nano(amount), sum[name], amount);
+    const own = ownMember(sum, name);
+    setOwnMember(sum, name, quantityText(nano(own) + nano(amount), own, amount));
   }
   return sum;
 }
@@ -67,7 +69,8 @@ export function addAmounts(a: Amounts, b: Amounts): Amounts {
 export function subtractAmounts(a: Amounts, b: Amounts): Amounts {
   const rest: Record<string, string> = { ...a };
   for (const [name, amount] of Object.entries(b)) {
-    rest[name] = quantityText(nano(rest[name]) - nano(amount), rest[name], amount);
+    const own = ownMember(rest, name);
+    setOwnMember(rest, name, quantityText(nano(own) - nano(amount), own, amount));
   }
   return rest;
 }
@@ -76,8 +79,8 @@ export function subtractAmounts(a: Amounts, b: Amounts): Amounts {
 export function maxAmounts(a: Amounts, b: Amounts): Amounts {
   const larger: Record<string, string> = { ...a };
   for (const [name, amount] of Object.entries(b)) {
-    const own = larger[name];
-    if (own === undefined || nano(own) < nano(amount)) larger[name] = amount;
+    const own = ownMember(larger, name);
+    if (own === undefined || nano(own) < nano(amount)) setOwnMember(larger, name, amount);
   }
   return larger;
 }

@@ -32,6 +32,6 @@ export function podAmounts(pod: unknown, which: 'requests' | 'limits'): Amounts 
   const overhead = amountsAt(spec, 'overhead');
   if (which === 'requests') return addAmounts(all, overhead);
   // Overhead adds to limits that are set, but sets none.
-  const limited = Object.entries(overhead).filter(([name]) => all[name] !== undefined);
+  const limited = Object.entries(overhead).filter(([name]) => Object.hasOwn(all, name));
   return addAmounts(all, Object.fromEntries(limited));
 }

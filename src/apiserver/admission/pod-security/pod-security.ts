@@ -64,7 +64,7 @@ function levelOf(labels: Labels, mode: 'enforce' | 'warn'): { level: string; ver
   const level = labels[PREFIX + mode] ?? 'privileged';
   return {
     // An invalid label counts as the strictest level, so that nothing bypasses the check.
-    level: level in CHECKS ? level : 'restricted',
+    level: Object.hasOwn(CHECKS, level) ? level : 'restricted',
     version: labels[`${PREFIX}${mode}-version`] ?? 'latest',
   };
 }
@@ -126,7 +126,7 @@ function checkLabels(attributes: AdmissionAttributes, namespace: ApiObject): voi
     const level = labels[PREFIX + mode];
     const version = labels[`${PREFIX}${mode}-version`];
     const field = (key: string) => `metadata.labels[${key}]`;
-    if (level !== undefined && !(level in CHECKS))
+    if (level !== undefined && !Object.hasOwn(CHECKS, level))
       errors.push(invalid(field(PREFIX + mode), level, 'must be one of privileged, baseline, restricted'));
     if (version !== undefined && !VERSION.test(version))
       errors.push(invalid(field(`${PREFIX}${mode}-version`), version, 'must be "latest" or "v1.x"'));

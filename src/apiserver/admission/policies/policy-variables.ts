@@ -1,3 +1,4 @@
+import { setOwnMember } from '../../../lib/own-member.ts';
 import type { Authorizer } from '../../authorization/authorizer.ts';
 import { CelError } from '../../cel/cel-error.ts';
 import type { RequestPrograms } from '../../cel/request-program.ts';
@@ -33,7 +34,8 @@ export async function policyVariables(
   for (const variable of own) {
     const name = textAt(variable, 'name');
     try {
-      computed[name] = await programs.compile(textAt(variable, 'expression')).evaluate(variables);
+      const value = await programs.compile(textAt(variable, 'expression')).evaluate(variables);
+      setOwnMember(computed, name, value);
     } catch (error) {
       if (!(error instanceof CelError)) throw error;
       // Only an expression that reads the variable fails.
