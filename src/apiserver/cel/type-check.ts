@@ -192,8 +192,7 @@ export function checkTypes(ast: AstNode, context: TypeContext): CheckedTypes {
       if (context.signatures.has(qualified)) return resolve(qualified, at, types(args, scope), false);
     }
     const loop = ownMember(LOOPS, name);
-    if (loop?.includes(args.length))
-      return comprehension(name, receiver, args, at, scope);
+    if (loop?.includes(args.length)) return comprehension(name, receiver, args, at, scope);
     // Macros that declare names; the library decides whether it knows them.
     if (DECLARING.has(name) || loop !== undefined) return DYN;
     return resolve(name, at, [check(receiver, scope), ...types(args, scope)], true);
