@@ -13,7 +13,7 @@ export function isObject(value: unknown): value is JsonObject {
 export function at(object: unknown, ...path: (string | number)[]): unknown {
   let value = object;
   for (const field of path) {
-    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, field)) return undefined;
+    if (typeof value !== 'object' || value === null) return undefined;
     value = (value as Record<string | number, unknown>)[field];
   }
   return value;

@@ -22,12 +22,19 @@ export interface ScalePaths {
 /** Splits a path such as ".spec.replicas" into its members. */
 const members = (path: string): string[] => path.split('.').slice(1);
 
+/** Returns the value at a path of the definition; undefined if a member is absent. */
+const valueAt = (object: ApiObject, path: string): unknown =>
+  members(path).reduce<unknown>(
+    (value, field) => (isObject(value) ? ownMember(value, field) : undefined),
+    object,
+  );
+
 /** Builds the scale subresource of a custom resource. */
 export function customScale(paths: ScalePaths): Subresource {
   const scaleOf = (object: ApiObject): JsonObject => {
     const { name = '', namespace, uid = '', resourceVersion = '', creationTimestamp = '' } = object.metadata;
-    const selector = paths.labelSelectorPath ? at(object, ...members(paths.labelSelectorPath)) : undefined;
-    const replicas = at(object, ...members(paths.specReplicasPath));
+    const selector = paths.labelSelectorPath ? valueAt(object, paths.labelSelectorPath) : undefined;
+    const replicas = valueAt(object, paths.specReplicasPath);
     if (replicas === undefined) {
       throw new StatusError(
         500,
@@ -42,7 +49,7 @@ export function customScale(paths: ScalePaths): Subresource {
       metadata: { name, ...(namespace ? { namespace } : {}), uid, resourceVersion, creationTimestamp },
       spec: { replicas: replicas as number },
       status: {
-        replicas: Number(at(object, ...members(paths.statusReplicasPath)) ?? 0),
+        replicas: Number(valueAt(object, paths.statusReplicasPath) ?? 0),
         ...(typeof selector === 'string' ? { selector } : {}),
       },
     };
