@@ -17,10 +17,10 @@ test('objects and their variations are answered as kube-apiserver answered them'
   const unknown = findings.filter(({ row }) => !isKnown(known, row));
   assert.ok(
     unknown.length === 0,
-    `${unknown.length} of ${count} answers differ:\n${unknown.slice(0, MOST_SHOWN).map(findingText).join('\n')}`,
+    `${unknown.length} of ${count} answers differ:\n${unknown.slice(0, MAX_SHOWN).map(findingText).join('\n')}`,
   );
   const gone = knownRows(known).filter((key) => !findings.some(({ row }) => rowKey(row) === key));
   assert.deepEqual(gone, [], 'known-differences.json lists rows that no longer differ');
 });
 
-const MOST_SHOWN = 100;
+const MAX_SHOWN = 100;

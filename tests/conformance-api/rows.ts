@@ -114,12 +114,12 @@ async function store(send: ApiClient, base: BaseObject): Promise<BaseObject | st
   for (let attempt = 0; ; attempt++) {
     const { body } = await send('GET', own);
     const object = body as BaseObject;
-    if (attempt === MOST_READS || !isFilledLater(object)) return object;
+    if (attempt === MAX_READS || !isFilledLater(object)) return object;
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }
 
-const MOST_READS = 20;
+const MAX_READS = 20;
 
 /** Only the embedded server runs a controller that checks the types of admission policies. */
 function isFilledLater({ kind, type, data, status }: BaseObject): boolean {
