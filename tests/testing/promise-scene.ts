@@ -72,7 +72,7 @@ spec:
           image: fairlead
           command: [sh, -c, 'fairlead echo --port=8080 & echo $! > /tmp/server; sleep infinity']
           securityContext: {capabilities: {add: [NET_ADMIN]}}
-          readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 60}
+          readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 600}
 ---
 apiVersion: v1
 kind: Service
