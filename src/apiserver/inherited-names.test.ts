@@ -160,7 +160,7 @@ const ROWS: readonly Row[] = [
     },
   },
   {
-    what: 'managedFields with names that are no fields',
+    what: 'managedFields with names that are not fields',
     names: NAMES,
     async run(api, name) {
       await ok(api, 'POST', MAPS, configMap({ a: 'b' }));
