@@ -275,7 +275,7 @@ test('up -f - reports each document of standard input that cannot be applied, an
     );
     assert.match(
       up.error,
-      /document 3: Service web: .*\.spec\.ports\[0\]\.nodeport: field not declared in schema/,
+      /document 3: Service web: .*\.spec\.ports\[port=80,protocol="TCP"\]\.nodeport: field not declared in schema/,
     );
     assert.match(up.error, /2 of 4 objects of the manifests were not applied/);
     const env = { KUBECONFIG: join(stateRoot, name, 'kubeconfig') };

@@ -66,7 +66,9 @@ for (const step of steps) {
       lines = await outputOf(step);
     if (step.command.startsWith('export ')) exported.push(step.command);
     outputs.set(step.command, lines);
-    if (!isRecording) assert.equal(shapeProblem(step, lines), null, lines.join('\n'));
+    // Machines with a newer crun do not print it.
+    const shown = lines.filter((line) => !line.startsWith('fairlead: crun '));
+    if (!isRecording) assert.equal(shapeProblem(step, shown), null, shown.join('\n'));
   });
 }
 

@@ -117,6 +117,9 @@ export function freeLocalPort(): number {
 /** How long an answer may take on a machine that is slow, or that pauses, before the request counts as failed. */
 const PATIENCE_MS = '15000';
 
+/** How long a command may take, such as a check of all flows beside other tests. */
+const COMMAND_MS = 600_000;
+
 /** The requests of one process of a load: at most for three seconds, and not all that the machine can carry. */
 const LOAD = { '--count': '300', '--concurrency': '4', '--rate': '100' };
 
@@ -328,12 +331,16 @@ function isSupervisor(pid: number): boolean {
   }
 }
 
+const CHECKS_WITHOUT_SUPERVISOR = 10;
+
 async function stopSupervisor(name: string): Promise<void> {
-  // Repeated until none remains: one may have been started meanwhile.
+  // Repeated until none remains: one may have been started meanwhile, and is not recognised before it has run its program.
+  let empty = 0;
   await eventually(() => {
     const left = findProcesses(name, []).filter(({ pid }) => isSupervisor(pid));
     for (const identity of left) signalProcess(identity, 'SIGTERM');
-    return left.length === 0;
+    empty = left.length === 0 ? empty + 1 : 0;
+    return empty >= CHECKS_WITHOUT_SUPERVISOR;
   });
 }
 
@@ -347,7 +354,7 @@ function run(
     const child = execFile(
       file,
       [...args],
-      { env: { ...process.env, ...env }, maxBuffer: 1 << 26, timeout: 240_000, killSignal: 'SIGKILL' },
+      { env: { ...process.env, ...env }, maxBuffer: 1 << 26, timeout: COMMAND_MS, killSignal: 'SIGKILL' },
       (error, out, text) => {
         const status = error ? (typeof error.code === 'number' ? error.code : 128) : 0;
         resolve({

@@ -17,7 +17,7 @@ const FILES = [
   'tests/f.matrix.vm.test.ts',
   'tests/g.real.test.ts',
   'tests/chaos/h.chaos.ts',
-  'tests/promise/ipvs.vm.test.ts',
+  'tests/ipvs-cluster.vm.test.ts',
   'tests/promise/nftables.netns.test.ts',
 ];
 
@@ -32,7 +32,7 @@ const parts: readonly (readonly [file: string, part: string | null])[] = [
   ['tests/f.matrix.vm.test.ts', 'vm-matrix'],
   ['tests/g.real.test.ts', 'real'],
   ['tests/chaos/h.chaos.ts', 'chaos'],
-  ['tests/promise/ipvs.vm.test.ts', 'vm'],
+  ['tests/ipvs-cluster.vm.test.ts', 'vm'],
   ['tests/promise/nftables.netns.test.ts', 'promise'],
 ];
 
@@ -79,11 +79,7 @@ test('./test all runs each test file once, but chaos', () => {
 
 test('./test runs unit files and the main promise, and says what it leaves out', () => {
   const chosen = defaultFiles(FILES);
-  assert.deepEqual(chosen.toSorted(), [
-    'src/a.test.ts',
-    'tests/promise/ipvs.vm.test.ts',
-    'tests/promise/nftables.netns.test.ts',
-  ]);
+  assert.deepEqual(chosen.toSorted(), ['src/a.test.ts', 'tests/promise/nftables.netns.test.ts']);
   assert.deepEqual(
     leftOutLines(chosen, FILES).map((line) =>
       line

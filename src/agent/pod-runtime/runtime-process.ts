@@ -103,6 +103,7 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
   let silentMs = 0;
   let shown: RuntimeProblems = { now: null, lasting: null };
   let unboundReason: string | null = null;
+  let isKept = true;
 
   const state = () => ({
     ...{ record, silentMs, answerMs },
@@ -221,8 +222,19 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
     if (one.waitedMs >= answerMs * (one.hasAnswered ? 1 : FIRST_ANSWER_FACTOR))
       kill(one, `killed: it did not answer for ${Math.round(one.waitedMs / 1000)} s`);
   };
+  /** Writes the record; a full disk is tried again with each tick. */
+  const keep = () => {
+    try {
+      writeRuntimeRecord(stateDir, record);
+      isKept = true;
+    } catch (error) {
+      if (isKept) logger.warn({}, `failed to record the pod runtime: ${messageOf(error)}`);
+      isKept = false;
+    }
+  };
   const tick = () => {
     cancelTick = clock.after(tickMs, tick);
+    if (!isKept) keep();
     silentMs += tickMs;
     if (run) check(run);
     look();
@@ -239,11 +251,7 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
     save({ [NAME]: changed = NEW_RECORD }) {
       record = changed;
       look();
-      try {
-        writeRuntimeRecord(stateDir, record);
-      } catch (error) {
-        logger.warn({}, `failed to record the pod runtime: ${messageOf(error)}`);
-      }
+      keep();
     },
     clock,
     logger,
