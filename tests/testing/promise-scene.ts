@@ -60,7 +60,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: fragile}
 spec:
-  replicas: 3
+  replicas: 4
   selector: {matchLabels: {app: fragile}}
   template:
     metadata: {labels: {app: fragile}}
