@@ -131,10 +131,7 @@ export function testRestart(scene: PromiseScene): void {
   });
 }
 
-export function testModeSwitch(
-  scene: PromiseScene,
-  afterSwitch: ((scene: PromiseScene) => Promise<void>) | undefined,
-): void {
+export function testModeSwitch(scene: PromiseScene): void {
   test(`switching to ${scene.next} mode under load fails no request and breaks no connection`, async () => {
     const { cluster } = scene;
     const [node = ''] = cluster.state().nodes[0]?.addresses ?? [];
@@ -155,7 +152,6 @@ export function testModeSwitch(
       assert.equal((await connection.stop()).answers.size, 1);
     }
     for (const { url, load } of loads) assert.deepEqual([url, (await load.stop()).failures], [url, {}]);
-    await afterSwitch?.(scene);
   });
 }
 

@@ -24,10 +24,6 @@ export interface PromiseOptions {
   /** On a machine where requests of one place delay those of others. */
   readonly isSlow?: boolean;
   readonly state?: ModeState;
-  /** Tests of this mode alone, before the switch to another one. */
-  readonly also?: (scene: PromiseScene) => void;
-  /** Checks after the switch. */
-  readonly afterSwitch?: (scene: PromiseScene) => Promise<void>;
 }
 
 /** Short processes, so that each one's failures are known before it counts as hanging. */
@@ -42,7 +38,7 @@ const SLOW_PATIENCE_MS = 300_000;
 export function testPromise(
   mode: Mode,
   next: Mode,
-  { isSlow = false, state = NO_STATE, also, afterSwitch }: PromiseOptions = {},
+  { isSlow = false, state = NO_STATE }: PromiseOptions = {},
 ): void {
   const skip = availableModes().includes(mode) ? false : `this machine has no ${mode} mode`;
   describe(`the promise in ${mode} mode`, { skip }, () => {
@@ -101,8 +97,7 @@ export function testPromise(
     testAgentKilled(scene);
     testCleanup(scene);
     testRestart(scene);
-    also?.(scene);
-    testModeSwitch(scene, afterSwitch);
+    testModeSwitch(scene);
     testTakeDown(scene);
   });
 }
