@@ -9,6 +9,7 @@ import { openObjectCache } from '../kube/object-cache.ts';
 import { contactOf } from '../kube/server-contact.ts';
 import { type KubeObject, type Node, RESOURCES, type Resource } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
+import { shareCalls } from '../lib/shared-call.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/status-servers.ts';
 import { type AgentContext, type AgentOptions, addressesOf, type FollowOptions } from './agent-context.ts';
@@ -18,6 +19,7 @@ import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
+import { listObjectsToExplain } from './explain-part.ts';
 import { type FollowedNodes, followNodes, needsProxierRights } from './followed-nodes.ts';
 import { type IdentityOptions, joinCluster, keepClientCertificate } from './identity/node-identity.ts';
 import { createSliceTransform, PROXIED, trimService } from './informer-transforms.ts';
@@ -287,7 +289,8 @@ async function startParts(
         startProxyPart(context, proxied, { node, followed, services, slices, serviceCidrs, policies }).then(
           (started) => {
             proxy = started;
-            const sources = { part: started, followed, services, slices, policies };
+            const listToExplain = shareCalls(() => listObjectsToExplain(context.client, context.announcer));
+            const sources = { part: started, followed, services, slices, policies, listToExplain };
             const socket = startControlSocket(context, sources);
             context.onClose(() => socket.close());
             const port = startCommands(context, sources);

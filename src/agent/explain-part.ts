@@ -24,10 +24,7 @@ export interface ListedObjects {
   readonly leases: readonly Lease[];
 }
 
-/**
- * Lists the objects that an explanation needs and agents do not watch; listing them for each question is cheap
- * enough. `announcer`: may list the Leases of announced addresses.
- */
+/** Lists the objects that an explanation needs and agents do not watch. `announcer`: may list the Leases of announced addresses. */
 export async function listObjectsToExplain(client: Client, announcer = client): Promise<ListedObjects> {
   const [{ items: pods }, { items: leases }] = await Promise.all([
     client.list(RESOURCES.pods),
@@ -51,7 +48,7 @@ export async function answerExplain(
   if (!from || !to) {
     throw new FairleadError('from and to are needed', { op: 'ask the agent', code: 'bad-request' });
   }
-  const listed = objects ?? (await listObjectsToExplain(context.client, context.announcer));
+  const listed = objects ?? (await sources.listToExplain());
   const [nodes, others] = await Promise.all([sources.followed.list(), listOtherSlices(context)]);
   const slices = [...sources.slices.list(), ...others];
   const view = explainView(context, sources, { ...listed, nodes, slices }, { hosts, facts });

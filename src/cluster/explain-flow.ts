@@ -22,8 +22,15 @@ export function createFlowExplainer(
   machine: NetnsRef = OWN_NETNS,
   listObjects: () => Promise<ListedObjects> = () => listByFiles(state),
 ): FlowExplainer {
-  const isCut = (node: string) =>
-    state.nodes.some(({ name }) => name === node) && hasFaultTable(nodeNetns(state.name, node));
+  const cut = new Map<string, boolean>();
+  // Read once, as all facts of an explainer are.
+  const isCut = (node: string): boolean => {
+    const known = cut.get(node);
+    if (known !== undefined) return known;
+    const found = state.nodes.some(({ name }) => name === node) && hasFaultTable(nodeNetns(state.name, node));
+    cut.set(node, found);
+    return found;
+  };
   const hosts = linkHosts(state);
   const names = state.nodes.map(({ name }) => name);
   return createExplainer({

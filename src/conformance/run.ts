@@ -56,7 +56,9 @@ export async function runFlows<P extends Place>(
 ): Promise<FlowResult[]> {
   const results: FlowResult[] = [];
   const unheard: number[] = [];
-  const run = (flow: Flow<P>, index: number) => runFlow(fixture, flow, oracle, probe, index % PACES);
+  const decided = await decideAll(flows, oracle);
+  const run = (flow: Flow<P>, index: number) =>
+    runFlow(fixture, flow, decided.get(flow), oracle, probe, index % PACES);
   let next = 0;
   const worker = async () => {
     for (;;) {
@@ -80,6 +82,19 @@ export async function runFlows<P extends Place>(
   return results;
 }
 
+/** Asks each node once what it decides about all flows that enter there. */
+async function decideAll(flows: readonly Flow[], oracle: Oracle): Promise<ReadonlyMap<Flow, Verdict>> {
+  const decided = new Map<Flow, Verdict>();
+  for (const [node, entering] of Map.groupBy(flows, ({ from }) => from.node)) {
+    const verdicts = await oracle.decide(node, entering.map(packetOf));
+    for (const [index, verdict] of verdicts.entries()) {
+      const flow = entering[index];
+      if (flow) decided.set(flow, verdict);
+    }
+  }
+  return decided;
+}
+
 /**
  * The kernel sends one ICMP error a second to each host (net.ipv4.icmp_ratelimit), which all flows of the host share:
  * flows that got none are repeated one by one.
@@ -91,6 +106,7 @@ function isUnheardRefusal({ protocol, expected }: Flow, { seen }: FlowResult): b
 async function runFlow<P extends Place>(
   fixture: Fixture,
   flow: Flow<P>,
+  verdict: Verdict | undefined,
   oracle: Oracle,
   probe: Prober<P>,
   paceMs: number,
@@ -99,7 +115,6 @@ async function runFlow<P extends Place>(
   const mode = oracle.mode(node);
   const expectation = expectationIn(mode, flow);
   const { expected, difference } = expectation;
-  const [verdict] = await oracle.decide(node, [packetOf(flow)]);
   // Before the first packet, so that the outcome cannot influence it.
   const explanation = await oracle.explain(flow.from.name, targetText(flow));
   const sightings: Sighting[] = [];
