@@ -56,7 +56,18 @@ test('the first mode has all rows, and each mode has those that it decides', () 
     assert.deepEqual(chooseRows(ALL, choice, 1, 2, false), ALL.filter(isDecidedByMode));
 });
 
+test('a sample has every row whose outcome differs in a mode, and a third of the others that a mode decides', () => {
+  const sample = chooseRows(ALL, 'sampled', 0, 1, false);
+  const decided = ALL.filter(isDecidedByMode);
+  const differing = decided.filter((one) => one.in !== undefined);
+  assert.ok(differing.length > 0);
+  assert.ok(differing.every((one) => sample.includes(one)));
+  const others = decided.length - differing.length;
+  const count = sample.length - differing.length;
+  assert.ok(count >= others / 4 && count <= others / 2, `${count} of ${others}`);
+});
+
 test('every mode has every row of the full product', () => {
-  for (const choice of ['first has all', 'decided by the mode', 'shared'] as const)
+  for (const choice of ['first has all', 'decided by the mode', 'sampled', 'shared'] as const)
     assert.deepEqual(chooseRows(ALL, choice, 1, 3, true), ALL);
 });
