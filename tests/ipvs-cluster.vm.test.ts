@@ -8,6 +8,7 @@ import { HELLO, startCluster } from './testing/cluster.ts';
 import { CLUSTER_POLICY_DEFINITIONS } from './testing/cluster-policy-definitions.ts';
 import { SLOW_MACHINE_LOAD } from './testing/mode-walk.ts';
 import { createPolicyTraffic, MANIFEST, POLICIES, ROWS } from './testing/policy-traffic.ts';
+import { createAskers } from './testing/question-asker.ts';
 
 interface Report {
   readonly modes: Readonly<Record<string, string>>;
@@ -91,8 +92,10 @@ describe('a cluster in IPVS mode', () => {
     await annotate('-');
   });
 
-  test('network policies allow and deny, both families', async () => {
-    const traffic = createPolicyTraffic(cluster, { isSlow: true });
+  test('network policies allow and deny, both families', async (t) => {
+    const askers = createAskers(() => cluster);
+    t.after(() => askers.stop());
+    const traffic = createPolicyTraffic(() => cluster, askers, { isSlow: true });
     await cluster.apply(MANIFEST);
     await cluster.ask('wait', '--for=condition=Ready', 'pod', '--all', '--timeout=300s');
     await cluster.apply(POLICIES);

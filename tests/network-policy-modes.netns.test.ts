@@ -5,16 +5,8 @@ import { eventually } from '../src/lib/testing/eventually.ts';
 import type { Reach } from '../src/policy/who-can.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
 import { CLUSTER_POLICY_DEFINITIONS } from './testing/cluster-policy-definitions.ts';
-import {
-  createPolicyTraffic,
-  MANIFEST,
-  POLICIES,
-  type PolicyTraffic,
-  pod,
-  ROWS,
-  type Row,
-} from './testing/policy-traffic.ts';
-import { type Asker, startAsker } from './testing/question-asker.ts';
+import { createPolicyTraffic, MANIFEST, POLICIES, pod, ROWS, type Row } from './testing/policy-traffic.ts';
+import { createAskers } from './testing/question-asker.ts';
 
 /**
  * NetworkPolicies stay in force when agents die, and are explained and counted; those of the whole cluster apply in every mode.
@@ -47,16 +39,15 @@ const FAMILIES = [4, 6] as const;
 const PATIENCE_MS = 2500;
 
 let cluster: Cluster;
-const askers = new Map<string, Asker>();
-let traffic: PolicyTraffic;
+const askers = createAskers(() => cluster);
+const traffic = createPolicyTraffic(() => cluster, askers);
 before(async () => {
   cluster = await startCluster(['--nodes', '2', '--ip-family', 'dual']);
-  traffic = createPolicyTraffic(cluster);
   await cluster.apply(MANIFEST);
   await cluster.ask('wait', '--for=condition=Ready', 'pod', '--all', '--timeout=120s');
 });
 after(() => {
-  for (const asker of askers.values()) asker.stop();
+  askers.stop();
   return cluster?.down();
 });
 
@@ -71,9 +62,8 @@ async function connected(from: string, family: 4 | 6): Promise<Readonly<Record<s
 
 async function meet(from: string, host: string, port: number): Promise<string> {
   const family = host.includes(':') ? 6 : 4;
-  const asker = askers.get(from) ?? startAsker(cluster, from, askers.size);
-  askers.set(from, asker);
-  const [met] = await asker.ask({ host, port, protocol: 'tcp', family, count: 1, patienceMs: PATIENCE_MS });
+  const question = { host, port, protocol: 'tcp', family, count: 1, patienceMs: PATIENCE_MS } as const;
+  const [met] = await askers.in(from).ask(question);
   return met?.kind ?? '';
 }
 
@@ -86,7 +76,7 @@ async function addressOf(service: string, family: 4 | 6): Promise<string> {
 
 test('without policies all requests are answered', async () => {
   const rows = ROWS.map((row) => ({ ...row, isAllowed: true }));
-  assert.deepEqual(await traffic.wrongRows(rows, ['4']), []);
+  assert.deepEqual(await traffic.wrongRows(rows, [4]), []);
   await cluster.apply(POLICIES);
 });
 
@@ -200,16 +190,18 @@ test('kill -9 of the agents: policies stay in force', async () => {
   await cluster.stopSupervisor();
   for (const { agent } of cluster.state().nodes) if (agent) process.kill(agent.pid, 'SIGKILL');
   const toPods = ROWS.filter(({ to }) => to.startsWith('pod '));
-  assert.deepEqual(await traffic.wrongRows(toPods, ['4']), []);
+  assert.deepEqual(await traffic.wrongRows(toPods, [4]), []);
   assert.equal((await cluster.fairlead('up', '--detach')).status, 0);
 });
 
 test('policies apply to the first packets of a starting pod', async () => {
-  const near = await traffic.urlOf('pod near', '4');
+  const { host, port } = await traffic.targetOf('pod near', 4);
   const names = [1, 2, 3, 4].map((number) => `first-${number}`);
   await cluster.apply(
     names
-      .map((name) => pod(name, 'node-2', 'role: foe', `fairlead, request, "${near}", --count=20`))
+      .map((name) =>
+        pod(name, 'node-2', 'role: foe', `fairlead, request, "http://${host}:${port}", --count=20`),
+      )
       .join('\n---'),
   );
   for (const name of names) {

@@ -1,4 +1,5 @@
 import type { Cluster } from './cluster.ts';
+import type { Askers, Question } from './question-asker.ts';
 
 /** Pods, Services and NetworkPolicies, and the expected reachability between them. */
 
@@ -92,87 +93,75 @@ export const ROWS: readonly Row[] = [
   { from: 'outside', to: 'node port near', isAllowed: false },
 ];
 
-type Family = '4' | '6';
-const FAMILIES: readonly Family[] = ['4', '6'];
+type Family = Question['family'];
+const FAMILIES: readonly Family[] = [4, 6];
 
 /** Sends requests between the places of the rows. */
 export interface PolicyTraffic {
-  /** The URL of a row's `to`. */
-  urlOf(to: string, family: Family): Promise<string>;
+  /** The place that a row's `to` names. */
+  targetOf(to: string, family: Family): Promise<Target>;
   /** Sends a request for each row in each family (default: both); returns those with an unexpected outcome. */
   wrongRows(rows: readonly Row[], families?: readonly Family[]): Promise<string[]>;
 }
+
+type Target = Pick<Question, 'host' | 'port' | 'protocol'>;
 
 /** A denied packet needs a shorter timeout than one that must arrive. */
 const TIMEOUT_MS = { allowed: 5000, denied: 1000 };
 
 /** `isSlow`: on a machine where the requests of one place delay those of others. */
-export function createPolicyTraffic(cluster: Cluster, { isSlow = false } = {}): PolicyTraffic {
-  async function urlOf(to: string, family: Family): Promise<string> {
+export function createPolicyTraffic(
+  cluster: () => Cluster,
+  askers: Askers,
+  { isSlow = false } = {},
+): PolicyTraffic {
+  async function targetOf(to: string, family: Family): Promise<Target> {
     const [, what = '', name = ''] = /^(?:(pod|udp|node port) )?(\S+)$/.exec(to) ?? [];
-    const isOf = (address: string) => address.includes(':') === (family === '6');
-    const host = (address = '') => (address.includes(':') ? `[${address}]` : address);
-    if (what === 'pod') {
-      const [found] = await cluster.pods(`name=${name}`);
-      return `http://${host(found?.ips.find(isOf))}:8080`;
+    const addressOf = (addresses: readonly string[] = []) =>
+      addresses.find((one) => one.includes(':') === (family === 6)) ?? '';
+    switch (what) {
+      case 'pod': {
+        const [found] = await cluster().pods(`name=${name}`);
+        return { host: addressOf(found?.ips), port: 8080, protocol: 'tcp' };
+      }
+      case 'node port': {
+        const path = 'jsonpath={.spec.ports[0].nodePort}';
+        const port = Number(await cluster().ask('get', 'service', name, '-o', path));
+        return { host: addressOf(cluster().state().nodes[0]?.addresses), port, protocol: 'tcp' };
+      }
+      default:
+        // Not the name alone: the hosts file of the pod itself contains it.
+        return { host: `${name}.default`, port: 80, protocol: what === 'udp' ? 'udp' : 'tcp' };
     }
-    if (what === 'node port') {
-      const port = await cluster.ask('get', 'service', name, '-o', 'jsonpath={.spec.ports[0].nodePort}');
-      return `http://${host(cluster.state().nodes[0]?.addresses.find(isOf))}:${port}`;
-    }
-    // Not the name alone: the hosts file of the pod itself contains it.
-    return what === 'udp' ? `udp://${name}.default:80` : `http://${name}.default`;
   }
 
-  const urls = new Map<string, Promise<string>>();
+  const targets = new Map<string, Promise<Target>>();
   /** The pods and Services of the rows are not replaced, so that their addresses are looked up once. */
-  function knownUrlOf(to: string, family: Family): Promise<string> {
+  function knownTargetOf(to: string, family: Family): Promise<Target> {
     const key = `${to} ${family}`;
-    const url = urls.get(key) ?? urlOf(to, family);
-    urls.set(key, url);
-    return url;
+    const target = targets.get(key) ?? targetOf(to, family);
+    targets.set(key, target);
+    return target;
   }
 
-  async function commandOf({ to, isAllowed }: Row, family: Family): Promise<string> {
-    const url = await knownUrlOf(to, family);
-    const options = /^(?:http|udp):\/\/[a-z]/.test(url) ? `-${family}` : '';
-    const timeout = isAllowed ? (isSlow ? 4 : 1) * TIMEOUT_MS.allowed : TIMEOUT_MS.denied;
-    // One line, as each request of a place prints into the same output.
-    return `fairlead request '${url}' -o json --timeout=${timeout} ${options} | tr -d '\\n'`;
-  }
-
-  /** Sends requests from one place, all at once, with one command: to start one in a pod takes longer than a request. */
-  async function wrongRowsFrom(
-    place: string,
-    requests: readonly { readonly row: Row; readonly family: Family }[],
-  ): Promise<string[]> {
-    const commands = await Promise.all(requests.map(({ row, family }) => commandOf(row, family)));
-    const script = [...commands.map((command, index) => `echo ${index} "$(${command})" &`), 'wait'].join(
-      '\n',
-    );
-    const { out, error } = await cluster.fairlead('exec', place, '--', 'sh', '-c', script);
-    const outputs = new Map(
-      out.split('\n').map((line) => [Number.parseInt(line, 10), line.replace(/^\d+ /, '')]),
-    );
-    return requests.flatMap(({ row, family }, index) => {
-      const output = outputs.get(index) ?? '';
-      if (output === '') throw new Error(`${commands[index]} from ${place}: ${out}${error}`);
-      const { answers } = JSON.parse(output) as { readonly answers: Readonly<Record<string, number>> };
-      const isAnswered = Object.keys(answers).length > 0;
-      return isAnswered === row.isAllowed ? [] : [`${row.from} → ${row.to}, IPv${family}: ${isAnswered}`];
-    });
+  async function wrongRow({ from, to, isAllowed }: Row, family: Family): Promise<string[]> {
+    const target = await knownTargetOf(to, family);
+    const patienceMs = isAllowed ? (isSlow ? 4 : 1) * TIMEOUT_MS.allowed : TIMEOUT_MS.denied;
+    const [met] = await askers.in(from).ask({ ...target, family, count: 1, patienceMs });
+    const isAnswered = met?.kind === 'answer';
+    return isAnswered === isAllowed ? [] : [`${from} → ${to}, IPv${family}: ${JSON.stringify(met)}`];
   }
 
   async function wrongRows(rows: readonly Row[], families = FAMILIES): Promise<string[]> {
     const requests = families.flatMap((family) => rows.map((row) => ({ row, family })));
-    const places = [...Map.groupBy(requests, ({ row }) => row.from)];
-    if (!isSlow) {
-      return (await Promise.all(places.map(([place, ofPlace]) => wrongRowsFrom(place, ofPlace)))).flat();
-    }
+    const places = [...Map.groupBy(requests, ({ row }) => row.from).values()];
+    const wrongFrom = async (ofPlace: typeof requests) =>
+      (await Promise.all(ofPlace.map(({ row, family }) => wrongRow(row, family)))).flat();
+    if (!isSlow) return (await Promise.all(places.map(wrongFrom))).flat();
     const wrong: string[] = [];
-    for (const [place, ofPlace] of places) wrong.push(...(await wrongRowsFrom(place, ofPlace)));
+    for (const ofPlace of places) wrong.push(...(await wrongFrom(ofPlace)));
     return wrong;
   }
 
-  return { urlOf, wrongRows };
+  return { targetOf, wrongRows };
 }

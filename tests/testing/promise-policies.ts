@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { eventually } from '../../src/lib/testing/eventually.ts';
 import { createPolicyTraffic, POLICIES, ROWS } from './policy-traffic.ts';
 import type { PromiseScene } from './promise-scene.ts';
-import { type Asker, startAsker } from './question-asker.ts';
+import { createAskers } from './question-asker.ts';
 
 /** Longer than an answer takes, and than the second after which TCP repeats a packet. */
 const PATIENCE_MS = 2500;
@@ -15,17 +15,13 @@ const DENIED = { near: 'silence', far: 'silence' };
 const ALLOWED = { near: 'answer', far: 'answer' };
 
 export function testPolicies(scene: PromiseScene): void {
-  const askers = new Map<string, Asker>();
-  after(() => {
-    for (const asker of askers.values()) asker.stop();
-  });
+  const askers = createAskers(() => scene.cluster);
+  after(() => askers.stop());
 
   async function meet(from: string, host: string, port: number): Promise<string> {
     const family = host.includes(':') ? 6 : 4;
-    const asker = askers.get(from) ?? startAsker(scene.cluster, from, askers.size);
-    askers.set(from, asker);
-    const patienceMs = scene.isSlow ? 4 * PATIENCE_MS : PATIENCE_MS;
-    const [met] = await asker.ask({ host, port, protocol: 'tcp', family, count: 1, patienceMs });
+    const question = { host, port, protocol: 'tcp', family, count: 1, patienceMs: PATIENCE_MS } as const;
+    const [met] = await askers.in(from).ask(question);
     return met?.kind ?? '';
   }
 
@@ -60,7 +56,7 @@ export function testPolicies(scene: PromiseScene): void {
     );
 
   test('policies allow and deny, both families', async () => {
-    const traffic = createPolicyTraffic(scene.cluster, { isSlow: scene.isSlow });
+    const traffic = createPolicyTraffic(() => scene.cluster, askers);
     await scene.cluster.apply(POLICIES);
     // A busy machine may need longer than a client waits.
     await eventually(

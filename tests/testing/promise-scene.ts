@@ -107,25 +107,15 @@ export const FOREIGN: readonly ForeignState[] = [
   },
 ];
 
-/** State of a mode in the kernel of a node. */
-export interface ModeState {
-  /** State of other programs where the mode writes its own. */
-  readonly foreign: readonly ForeignState[];
-  /** What the mode has programmed, as text that is equal while Services do not change. */
-  programmed(onNode: (...words: string[]) => string): readonly string[];
-}
-
 /** The cluster of a mode, which all its tests share. */
 export interface PromiseScene {
   readonly mode: Mode;
   /** The mode of the switch. */
   readonly next: Mode;
   readonly cluster: Cluster;
-  readonly state: ModeState;
   /** Options of a load, and the time that an answer and a change may take. */
   readonly load: readonly string[];
   readonly patienceMs: number;
-  readonly isSlow: boolean;
   /** The machine before `up`. */
   readonly earlier: readonly string[];
   /** Runs a program in the network of node-1. */
@@ -133,6 +123,3 @@ export interface PromiseScene {
   /** The cluster IPs of a Service: of IPv4 and of IPv6. */
   clusterIPs(service: string): Promise<readonly [string, string]>;
 }
-
-/** The state of a mode that is not compared further. */
-export const NO_STATE: ModeState = { foreign: [], programmed: () => [] };

@@ -7,7 +7,6 @@ import { type Cluster, HELLO, reserveCluster, startCluster } from './cluster.ts'
 import { CLUSTER_POLICY_DEFINITIONS } from './cluster-policy-definitions.ts';
 import { assertConforms } from './flow-report.ts';
 import { machineState } from './machine.ts';
-import { SLOW_MACHINE_LOAD } from './mode-walk.ts';
 import { MANIFEST } from './policy-traffic.ts';
 import {
   testAgentKilled,
@@ -17,29 +16,18 @@ import {
   testTakeDown,
 } from './promise-lifecycle.ts';
 import { testPolicies } from './promise-policies.ts';
-import { type ModeState, NO_STATE, PROMISE_SCENE, type PromiseScene } from './promise-scene.ts';
+import { PROMISE_SCENE, type PromiseScene } from './promise-scene.ts';
 import { testFailover, testLoadBalancer, testNames, testRollOut, testTrace } from './promise-traffic.ts';
-
-export interface PromiseOptions {
-  /** On a machine where requests of one place delay those of others. */
-  readonly isSlow?: boolean;
-  readonly state?: ModeState;
-}
 
 /** Short processes, so that each one's failures are known before it counts as hanging. */
 const LOAD = ['--timeout', '15000', '--concurrency', '4', '--rate', '50', '--count', '100'];
 const PATIENCE_MS = 90_000;
-const SLOW_PATIENCE_MS = 300_000;
 
 /**
  * Proves the main promise in a mode on one cluster of two nodes and both families, from `up` to `down`. The tests depend on
  * their order: each leaves the cluster as the next one needs it.
  */
-export function testPromise(
-  mode: Mode,
-  next: Mode,
-  { isSlow = false, state = NO_STATE }: PromiseOptions = {},
-): void {
+export function testPromise(mode: Mode, next: Mode): void {
   const skip = availableModes().includes(mode) ? false : `this machine has no ${mode} mode`;
   describe(`the promise in ${mode} mode`, { skip }, () => {
     const reserved = reserveCluster();
@@ -52,10 +40,8 @@ export function testPromise(
     const scene: PromiseScene = {
       mode,
       next,
-      state,
-      isSlow,
-      load: isSlow ? SLOW_MACHINE_LOAD : LOAD,
-      patienceMs: isSlow ? SLOW_PATIENCE_MS : PATIENCE_MS,
+      load: LOAD,
+      patienceMs: PATIENCE_MS,
       get cluster() {
         return running();
       },
@@ -89,7 +75,7 @@ export function testPromise(
     testTrace(scene);
     testLoadBalancer(scene);
     // They mostly wait, each for objects of its own.
-    describe('at the same time', { concurrency: isSlow ? 1 : 3 }, () => {
+    describe('at the same time', { concurrency: 3 }, () => {
       describe('policies', { concurrency: 1 }, () => testPolicies(scene));
       testRollOut(scene);
       testFailover(scene);

@@ -165,7 +165,7 @@ export function testFailover(scene: PromiseScene): void {
     const ask = (place: string, url: string, count: number) =>
       cluster.request(
         ...([place, url, '-4', '--count', String(count), '--timeout', '20000'] as const),
-        ...['--concurrency', scene.isSlow ? '1' : '8'],
+        ...['--concurrency', '8'],
       );
     const inPod = async (pod: RunningPod, ...command: string[]) => {
       const { status, error } = await cluster.fairlead('exec', pod.name, '--', ...command);

@@ -139,3 +139,23 @@ export function startAsker(
     stop: () => child.stdin?.end(),
   };
 }
+
+/** One asker for each place that is asked from, started when it is first needed. */
+export interface Askers {
+  in(place: string): Asker;
+  stop(): void;
+}
+
+export function createAskers(cluster: () => { name: string; stateRoot: string }): Askers {
+  const started = new Map<string, Asker>();
+  return {
+    in(place) {
+      const asker = started.get(place) ?? startAsker(cluster(), place, started.size);
+      started.set(place, asker);
+      return asker;
+    },
+    stop() {
+      for (const asker of started.values()) asker.stop();
+    },
+  };
+}
