@@ -13,6 +13,12 @@ export function poolsOf({ routes }: Pick<Frontend, 'routes'>): Pool[] {
 /** Returns "10.244.1.2 8080". */
 export const endpointPlace = ({ ip, port }: Pick<Endpoint, 'ip' | 'port'>): string => `${ip} ${port}`;
 
+/** Returns the places of the endpoints that flows through a frontend may lead to; `spared` ones get no new flows. */
+export function servingPlaces(frontend: Pick<Frontend, 'routes'>): Set<string> {
+  const served = poolsOf(frontend).flatMap(({ endpoints, spared = [] }) => [...endpoints, ...spared]);
+  return new Set(served.map(endpointPlace));
+}
+
 /** Returns the keys of the endpoints that no longer serve a source class; null `after`: all. */
 export function lostEndpoints(before: Frontend, after: Frontend | null): Set<string> {
   const lost = new Set<string>();

@@ -9,7 +9,7 @@ import { systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
-import { endpointPlace, lostEndpoints } from '../../service/pools.ts';
+import { endpointPlace, servingPlaces } from '../../service/pools.ts';
 import type { DataplaneOptions } from '../dataplane.ts';
 import { createServingIndex } from './serving-index.ts';
 
@@ -234,7 +234,8 @@ function delayOf({ before, after }: Change['frontends'][number]): number | null 
   if (!before) return GATHER_MS.new;
   if (before.protocol !== 'UDP') return null;
   if (!after) return GATHER_MS.lost;
-  if (lostEndpoints(before, after).size > 0) return GATHER_MS.lost;
+  // Spared endpoints count: most endpoints are spared before they leave.
+  if (!servingPlaces(before).isSubsetOf(servingPlaces(after))) return GATHER_MS.lost;
   // In the userspace mode another pool has another listener.
   const isOther = SOURCE_CLASSES.some((source) => {
     const [old, now] = [before.routes[source], after.routes[source]];

@@ -2,7 +2,7 @@ import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import type { Change, Frontend, Protocol, ServiceMap } from '../../service/model.ts';
-import { endpointPlace, poolsOf } from '../../service/pools.ts';
+import { servingPlaces } from '../../service/pools.ts';
 
 /** "address port" of the endpoints that flows may lead to; only of UDP, whose flows are compared. */
 type Serving = ReadonlySet<string>;
@@ -33,8 +33,7 @@ export function createServingIndex(): ServingIndex {
       serving.set(key, NOT_COMPARED);
       return;
     }
-    const served = poolsOf(frontend).flatMap(({ endpoints, spared = [] }) => [...endpoints, ...spared]);
-    serving.set(key, new Set(served.map(endpointPlace)));
+    serving.set(key, servingPlaces(frontend));
   }
 
   function find(flow: Flow, isNodeAddress: (address: string) => boolean): Serving | 'gone' | null {
