@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { CILIUM } from './testing/bpf-origin.ts';
+import { LAUNCHER } from './testing/cluster.ts';
+import { startHeldKubeProxy } from './testing/held-kube-proxy.ts';
 import { kubeProxyIn, NO_KUBE_PROXY } from './testing/kube-proxy-origin.ts';
 import { startTakeOverScene, type TakeOverScene, takeOverFrom } from './testing/take-over.ts';
 
@@ -39,6 +43,42 @@ describe('a node with another proxy', () => {
 
   test('like Cilium → nftables mode: no request fails, and nothing else translates Services', () =>
     takeOverFrom(scene, CILIUM, 'nftables'));
+
+  for (const [ours, theirs] of [
+    ['nftables', 'iptables'],
+    ['iptables', 'iptables'],
+    ['nftables', 'nftables'],
+    ['ebpf', 'nftables'],
+  ] as const) {
+    test(`back from ${ours} mode to kube-proxy in ${theirs} mode: cleanup waits for its rules, no request fails`, {
+      skip: NO_KUBE_PROXY,
+    }, async () => {
+      const { cluster, service, namespace, onNode } = scene;
+      assert.equal((await cluster.fairlead('mode', ours, '--node', 'node-1')).status, 0);
+      await scene.killAgent();
+      const kubeProxy = await startHeldKubeProxy(scene, theirs);
+      const load = cluster.load('node/node-1', `http://${service}`);
+      try {
+        const words = ['netns', 'exec', namespace, LAUNCHER, 'cleanup', '--config', scene.proxyOnly];
+        const cleanup = spawn('ip', words, { stdio: ['ignore', 'ignore', 'pipe'] });
+        const ended = once(cleanup, 'exit');
+        let printed = '';
+        cleanup.stderr.setEncoding('utf8').on('data', (text: string) => {
+          printed += text;
+        });
+        await eventually(() => printed.includes('waiting for kube-proxy') || cleanup.exitCode !== null);
+        assert.match(printed, /waiting for kube-proxy \(process [0-9]+\)/);
+        kubeProxy.release();
+        assert.deepEqual(await ended, [0, null], printed);
+        assert.doesNotMatch(onNode('nft', 'list', 'ruleset'), /table ip6? fairlead(-fallback)? |KUBE-IP-ALL/);
+      } finally {
+        const { failures } = await load.stop();
+        await kubeProxy.stop();
+        await scene.startAgent();
+        assert.deepEqual(failures, {});
+      }
+    });
+  }
 
   test('an agent with only policies enforces them alongside kube-proxy, and its cleanup removes only them', {
     skip: NO_KUBE_PROXY,

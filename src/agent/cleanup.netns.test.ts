@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
 import { removeAll } from './cleanup.ts';
 import { API_VERSION, readConfiguration } from './configuration.ts';
@@ -60,5 +61,45 @@ test('a cleanup beside a running agent tells what to do, and succeeds when the a
   } finally {
     await agent.end();
     rmSync(stateDir, { recursive: true, force: true });
+  }
+});
+
+test('a cleanup beside a kube-proxy that programs no Services removes nothing, and names kube-proxy', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'flt-'));
+  const program = join(folder, 'kube-proxy');
+  copyFileSync('/bin/sleep', program);
+  const kubeProxy = spawn(program, ['600'], { stdio: 'ignore' });
+  const table = 'ip fairlead';
+  execFileSync('nft', ['add', 'table', table]);
+  try {
+    await once(kubeProxy, 'spawn');
+    const clock = manualClock();
+    const waits: string[] = [];
+    let isOver = false;
+    const steps = removeAll(null, silentLogger, { clock, onWait: (found) => waits.push(found) }).finally(
+      () => {
+        isOver = true;
+      },
+    );
+    while (!isOver) {
+      clock.advance(1000);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const found = `process ${kubeProxy.pid}`;
+    assert.deepEqual(waits, [found]);
+    assert.deepEqual(
+      (await steps).map(({ what, error }) => [what, error]),
+      [
+        [
+          'nothing was removed',
+          `kube-proxy is running (${found}), but has not programmed the Services in IPv4`,
+        ],
+      ],
+    );
+    assert.match(tables(), /table ip fairlead\n/);
+  } finally {
+    if (kubeProxy.kill('SIGKILL')) await once(kubeProxy, 'exit');
+    execFileSync('nft', ['delete', 'table', ...table.split(' ')]);
+    rmSync(folder, { recursive: true, force: true });
   }
 });

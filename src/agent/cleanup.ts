@@ -5,7 +5,8 @@ import { NftRefusal } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { deleteAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import type { IPFamily } from '../lib/address.ts';
+import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { CNI_SOCKET, removeCniSocket } from '../network/cni/cni-server.ts';
@@ -18,12 +19,22 @@ import { removePolicies } from '../policy/enforcement.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
 import { DNS_ADDRESSES_FILE } from './dns-part.ts';
+import { familiesWithoutKubeProxy, untilKubeProxyForwards } from './kube-proxy-readiness.ts';
 import { MODE_FILE } from './mode-switch.ts';
 import { findRunningKubeProxy } from './running-kube-proxy.ts';
 
 const DEFAULT_STATE_DIR = '/var/lib/fairlead/agent';
 const CNI_FOLDERS = { binDir: '/opt/cni/bin', confDir: '/etc/cni/net.d' };
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
+
+/** A kube-proxy that has just started reads all objects of the cluster first. */
+const KUBE_PROXY_MS = 60_000;
+
+export interface CleanupOptions {
+  readonly clock?: Clock;
+  /** Called before kube-proxy is waited for; `evidence`: by what it was found. */
+  readonly onWait?: (evidence: string) => void;
+}
 
 /** The result of one step of a clean-up; `error`: the reason of its failure; `hint`: what to do. */
 export interface CleanupStep {
@@ -37,11 +48,12 @@ export interface CleanupStep {
  * devices of every mode, the rules of network policies, the pod network's devices and routes, the CNI plugin and DNS
  * addresses. A failing step does not stop the others. `configuration` of the agent that ran here: disabled parts, the
  * devices of pods and the state files are not removed; null: removes everything, in the default folders. Chains with the
- * names of a running kube-proxy are kept.
+ * names of a running kube-proxy are kept; nothing is removed before it forwards the Services, so that no request is lost.
  */
 export async function removeAll(
   configuration: AgentConfiguration | null,
   logger: Logger,
+  { clock = systemClock, onWait }: CleanupOptions = {},
 ): Promise<CleanupStep[]> {
   const steps: CleanupStep[] = [];
   const step = async (what: string, work: () => void | Promise<void>) => {
@@ -54,6 +66,10 @@ export async function removeAll(
   };
   const cgroupParent = configuration?.pods?.cgroupParent ?? null;
   const evidence = await findRunningKubeProxy();
+  if (evidence !== null) {
+    const refusal = await awaitKubeProxy(evidence, clock, onWait);
+    if (refusal !== null) return [refusal];
+  }
   const beside = evidence === null ? '' : `, except the chains of the running kube-proxy (${evidence})`;
   for (const mode of availableModes()) {
     await step(`mode ${mode}${mode === 'iptables' ? beside : ''}`, () =>
@@ -83,6 +99,24 @@ export async function removeAll(
   const isComplete = configuration === null && steps.every(({ error }) => error === null);
   await step('state', () => (isComplete ? removeFolder(stateDir) : removeModeFile(stateDir)));
   return steps;
+}
+
+/** Waits until a running kube-proxy forwards the Services. Returns the failed step if it does not. */
+async function awaitKubeProxy(
+  evidence: string,
+  clock: Clock,
+  onWait: CleanupOptions['onWait'],
+): Promise<CleanupStep | null> {
+  if ((await familiesWithoutKubeProxy()).length === 0) return null;
+  onWait?.(evidence);
+  const missing = await untilKubeProxyForwards(clock, KUBE_PROXY_MS);
+  if (missing.length === 0) return null;
+  const families = missing.map((family) => FAMILY_NAMES[family]).join(' and ');
+  return {
+    what: 'nothing was removed',
+    error: `kube-proxy is running (${evidence}), but has not programmed the Services in ${families}`,
+    hint: 'look for errors in the log of kube-proxy; without a running kube-proxy, cleanup removes the rules at once',
+  };
 }
 
 const removeModeFile = (stateDir: string) => rmSync(join(stateDir, MODE_FILE), { force: true });

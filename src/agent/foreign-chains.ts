@@ -74,7 +74,8 @@ function hasTable(variant: Variant, command: Command, table: string): boolean {
   }
 }
 
-const protocolOf = (command: Command): number => (command === 'iptables' ? NFPROTO_IPV4 : NFPROTO_IPV6);
+export const protocolOf = (command: Command): number =>
+  command === 'iptables' ? NFPROTO_IPV4 : NFPROTO_IPV6;
 
 /** Renders the input of iptables-restore that removes chains, from the table's text as iptables-save prints it. */
 export function removalOf(saved: string, table: string, chains: ReadonlySet<string>): string {
@@ -108,6 +109,31 @@ export async function chainsOf(variant: Variant, command: Command, table: string
   }
   if (!existsCommand(`${command}-legacy`) || !legacyTables(command).includes(table)) return [];
   return [...(await save(variant, command, table)).matchAll(/^:(\S+) -/gm)].map(([, chain = '']) => chain);
+}
+
+/**
+ * Returns the rules of a chain as texts that contain the chains that they jump to: of the legacy variant as iptables-save
+ * prints them, of the nft variant as the kernel's messages, since its tools would create the table. Empty: there is no such
+ * chain, or it has no rules.
+ */
+export async function rulesOf(
+  variant: Variant,
+  command: Command,
+  table: string,
+  chain: string,
+): Promise<string[]> {
+  if (variant === 'nft') {
+    const connection = new NftConnection();
+    try {
+      if (!connection.chains(protocolOf(command), table).includes(chain)) return [];
+      const rules = connection.rules(protocolOf(command), table, chain).get(chain) ?? [];
+      return rules.map((message) => Buffer.from(message).toString('latin1'));
+    } finally {
+      connection.close();
+    }
+  }
+  if (!existsCommand(`${command}-legacy`) || !legacyTables(command).includes(table)) return [];
+  return (await save(variant, command, table)).split('\n').filter((line) => line.startsWith(`-A ${chain} `));
 }
 
 async function save(variant: Variant, command: Command, table: string): Promise<string> {

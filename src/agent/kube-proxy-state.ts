@@ -51,7 +51,8 @@ export interface Programmed {
   readonly excluded: readonly Cidr[];
 }
 
-const NFT_TABLE = 'kube-proxy';
+/** Its table in nftables mode. */
+export const KUBE_PROXY_TABLE = 'kube-proxy';
 const CANARY = 'KUBE-PROXY-CANARY';
 /** Chains of kube-proxy's IPVS mode, besides those that it shares with the iptables mode. */
 const IPVS_CHAINS = {
@@ -119,7 +120,7 @@ async function removeKubeProxyState(
     try {
       for (const family of state.nftables) {
         const batch = connection.batch(family);
-        batch.deleteTable(NFT_TABLE);
+        batch.deleteTable(KUBE_PROXY_TABLE);
         connection.commitSync(batch);
       }
     } finally {
@@ -153,7 +154,7 @@ function ownTables(): number[] {
   const connection = new NftConnection();
   try {
     return [NFPROTO_IPV4, NFPROTO_IPV6].filter((family) =>
-      connection.tables(family).some(({ name }) => name === NFT_TABLE),
+      connection.tables(family).some(({ name }) => name === KUBE_PROXY_TABLE),
     );
   } finally {
     connection.close();

@@ -11,7 +11,7 @@ export const command = defineCommand({
   name: 'cleanup',
   summary: 'remove everything that an agent wrote on this node',
   description: [
-    "Removes from this node everything that Fairlead's agent wrote, in any mode: rules, maps, sets, virtual servers, BPF programs and their pins, devices, routes, the CNI plugin. Changes nothing else. Stop the agent first: a running agent would write it again. Services and pods of this node have no network afterwards.",
+    "Removes from this node everything that Fairlead's agent wrote, in any mode: rules, maps, sets, virtual servers, BPF programs and their pins, devices, routes, the CNI plugin. Changes nothing else. Stop the agent first: a running agent would write it again. If kube-proxy is running, the command first waits until it has programmed the Services, and keeps its rules. Services and pods of this node have no network afterwards.",
   ],
   arguments: [],
   options: {
@@ -24,7 +24,10 @@ export const command = defineCommand({
   async run({ options }, output) {
     requireRoot('cleanup');
     const configuration = options.config === null ? null : readConfigurationFile(options.config);
-    const steps = await removeAll(configuration, silentLogger);
+    const steps = await removeAll(configuration, silentLogger, {
+      onWait: (evidence) =>
+        output.err(`waiting for kube-proxy (${evidence}): it has not programmed the Services yet\n`),
+    });
     const facts = renderFacts({ steps }, options);
     if (facts === null) return printSteps(steps, output);
     output.out(facts);

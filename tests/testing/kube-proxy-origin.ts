@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { eventually } from '../../src/lib/testing/eventually.ts';
 import type { Origin } from './take-over.ts';
 
-const PROGRAM = join(process.env['KUBEBUILDER_ASSETS'] ?? '', 'kube-proxy');
+export const KUBE_PROXY = join(process.env['KUBEBUILDER_ASSETS'] ?? '', 'kube-proxy');
 /** The reason to skip tests with the real kube-proxy, or false. */
-export const NO_KUBE_PROXY = existsSync(PROGRAM)
+export const NO_KUBE_PROXY = existsSync(KUBE_PROXY)
   ? false
   : 'KUBEBUILDER_ASSETS names no folder with kube-proxy';
 
@@ -31,7 +31,7 @@ export const kubeProxyIn = (mode: 'iptables' | 'nftables' | 'ipvs'): Origin => (
     const child = spawn(
       'ip',
       [
-        ...['netns', 'exec', namespace, PROGRAM, '--kubeconfig', kubeconfig],
+        ...['netns', 'exec', namespace, KUBE_PROXY, '--kubeconfig', kubeconfig],
         ...['--hostname-override', 'node-1', '--proxy-mode', mode, '--cluster-cidr', '10.244.0.0/16'],
         ...['--conntrack-max-per-core', '0'],
       ],
