@@ -161,6 +161,45 @@ spec:
   }
 });
 
+test('a pod is stopped only when the proxy of every node has left it, however late that one is', async () => {
+  await cluster.apply(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: patient}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: patient}}
+  template:
+    metadata: {labels: {app: patient}}
+    spec:
+      containers: [{name: echo, image: fairlead, command: [fairlead, echo, --port=8080]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: patient}
+spec:
+  selector: {app: patient}
+  ports: [{port: 80, targetPort: 8080}]
+`);
+  await cluster.ask('rollout', 'status', 'deployment/patient', '--timeout=120s');
+  const address = await cluster.ask('get', 'service', 'patient', '-o', 'jsonpath={.spec.clusterIP}');
+  const from = await cluster.ask('get', 'pod', 'client', '-o', 'jsonpath={.spec.nodeName}');
+  const agent = cluster.state().nodes.find(({ name }) => name === from)?.agent;
+  const leaving = (await cluster.pods('app=patient')).find(({ node }) => node !== from);
+  assert.ok(agent && leaving);
+  process.kill(agent.pid, 'SIGSTOP');
+  try {
+    await cluster.ask('delete', 'pod', leaving.name, '--wait=false');
+    const words = ['--count', '150', '--rate', '50', '--timeout', '15000'];
+    const { failures, answers } = await cluster.request('client', `http://${address}`, ...words);
+    assert.deepEqual(failures, {});
+    assert.ok(leaving.name in answers, 'the rules of the node still lead to the pod');
+  } finally {
+    process.kill(agent.pid, 'SIGCONT');
+  }
+  await cluster.ask('wait', '--for=delete', `pod/${leaving.name}`, '--timeout=120s');
+});
+
 test('kill -9 of a node agent: traffic continues; a restarted agent adopts its pods without flushing rules', async () => {
   const [node] = cluster.state().nodes;
   assert.ok(node?.agent);

@@ -302,7 +302,9 @@ async function startParts(
     }
     if (runtime && podNetwork) {
       const { urls } = apiServers;
-      parts.push(startPods(context, runtime, { network: podNetwork, nodes, own, slices, apiServers: urls }));
+      const programmedSlices = () => proxy?.programmedSlices ?? null;
+      const sources = { network: podNetwork, nodes, own, slices, programmedSlices, apiServers: urls };
+      parts.push(startPods(context, runtime, sources));
     }
     await Promise.all(parts);
     if (loadBalancer && services && slices)
@@ -343,6 +345,7 @@ async function startParts(
       logger,
       health,
       node: () => own.get(configuration.nodeName),
+      programmedSlices: () => proxy?.programmedSlices ?? null,
       mode: () => proxy?.mode ?? configuration.proxy?.mode ?? '',
       configz: configuration.configz,
       flags: options.flags,

@@ -125,7 +125,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'loadBalancer.pools.NAME.serviceAllocation.serviceSelectors':
     'Label selectors of Services; one of them must match.',
   ...selectorDescriptions('loadBalancer.pools.NAME.serviceAllocation.serviceSelectors'),
-  healthzBindAddress: 'ADDRESS:PORT of /healthz and /livez. Absent: not served.',
+  healthzBindAddress: 'ADDRESS:PORT of /healthz, /livez and /programmed. Absent: not served.',
   metricsBindAddress:
     'ADDRESS:PORT of /metrics, /metrics/slis, /proxyMode, /configz, /statusz and /flagz. Absent: not served.',
   commandsBindAddress:

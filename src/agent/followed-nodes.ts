@@ -111,6 +111,6 @@ export async function isNodeReady(client: Client, name: string): Promise<boolean
   return isReady(items[0]);
 }
 
-function isReady(node: Node | undefined): boolean {
+export function isReady(node: Node | undefined): boolean {
   return node?.status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True') === true;
 }

@@ -2,12 +2,15 @@ import type { Client } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, type Node, RESOURCES } from '../kube/types.ts';
 import type { PodNetwork } from '../network/pod-network.ts';
-import type { Traffic } from '../runtime/traffic-end.ts';
+import { parseBindAddress } from '../proxy/status-servers.ts';
 import type { AgentContext } from './agent-context.ts';
+import { askProgrammed } from './ask-programmed.ts';
+import { createEndpointTraffic } from './endpoint-traffic.ts';
 import { servingOptions } from './identity/serving-certificate.ts';
 import { fallbackNameServers } from './name-servers.ts';
 import { type RuntimeProcess, runtimeConfiguration } from './pod-runtime/runtime-process.ts';
 import type { RuntimeNeeds } from './pod-runtime/serve-runtime.ts';
+import { type AskedNode, askedNodes, createProgrammedNodes } from './programmed-nodes.ts';
 
 /** Lets the pod runtime connect to the API server, once the node's credentials exist. */
 export function configureRuntime(runtime: RuntimeProcess, { configuration, flags }: AgentContext): void {
@@ -23,6 +26,8 @@ export interface PodsPartOptions {
   /** Has this machine's Node. */
   readonly own: Informer<Node>;
   readonly slices: Informer<EndpointSlice> | null;
+  /** Returns the version of the slices by which this node forwards; null: none. */
+  readonly programmedSlices: () => string | null;
   /** Returns the addresses of the API servers that the agent has learned. */
   readonly apiServers: () => readonly string[];
 }
@@ -31,7 +36,7 @@ export interface PodsPartOptions {
 export async function startPods(
   context: AgentContext,
   runtime: RuntimeProcess,
-  { network, nodes, own, slices, apiServers }: PodsPartOptions,
+  { network, nodes, own, slices, programmedSlices, apiServers }: PodsPartOptions,
 ): Promise<void> {
   const { configuration } = context;
   const { pods, dns, nodeName } = configuration;
@@ -46,8 +51,26 @@ export async function startPods(
     }),
     allocatable: ownAllocatable(context.client, own, nodeName),
     serving: servingOptions(context, pods, own),
-    ...(slices ? { trafficOf: (addresses) => trafficOf(slices.list(), addresses) } : {}),
+    ...(slices ? { trafficOf: trafficFrom(context, slices, nodes, programmedSlices) } : {}),
   });
+}
+
+function trafficFrom(
+  { configuration, clock }: AgentContext,
+  slices: Informer<EndpointSlice>,
+  nodes: Informer<Node>,
+  own: () => string | null,
+): NonNullable<RuntimeNeeds['trafficOf']> {
+  const { nodeName, healthzBindAddress } = configuration;
+  const port =
+    healthzBindAddress === null ? null : parseBindAddress('healthzBindAddress', healthzBindAddress).port;
+  const others = (): AskedNode[] => (port === null ? [] : askedNodes(nodes.list(), nodeName));
+  const ask = (address: string) => askProgrammed(address, port ?? 0);
+  const programmed = createProgrammedNodes({ own, others, ask, clock });
+  // Which nodes answer is learned before it matters: a busy one may be late then.
+  const meet = () => void programmed.have('');
+  nodes.handle({ onAdd: meet, onUpdate: meet });
+  return createEndpointTraffic({ slices, nodes: programmed, clock });
 }
 
 /** Follows the allocatable resources of this node's object. */
@@ -69,17 +92,4 @@ export function ownAllocatable(
       });
     },
   };
-}
-
-/** Returns whether slices list one of the addresses, and as an endpoint for new connections. */
-function trafficOf(slices: readonly EndpointSlice[], addresses: readonly string[]): Traffic {
-  let found: Traffic = 'none';
-  for (const { endpoints } of slices) {
-    for (const { addresses: listed, conditions } of endpoints ?? []) {
-      if (!listed.some((address) => addresses.includes(address))) continue;
-      if (conditions?.ready !== false && conditions?.terminating !== true) return 'new';
-      found = 'ending';
-    }
-  }
-  return found;
 }

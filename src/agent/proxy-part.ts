@@ -8,6 +8,7 @@ import { EJECTION_RULES } from '../failover/ejection-rules.ts';
 import { createFlowWatch, type FlowWatch } from '../flows/flow-watch.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
+import { isLater } from '../kube/resource-version.ts';
 import { type EndpointSlice, type Node, RESOURCES, type Service, type ServiceCidr } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { peerNode, sourceAddresses } from '../network/peer-node.ts';
@@ -51,6 +52,8 @@ export interface ProxyPart {
   readonly mode: Mode;
   /** Returns the node as the forwarding table has it in a mode. */
   nodeIn(mode: Mode): NodeView;
+  /** The version of the EndpointSlices that the kernel has, and by which no stale flow is left; null: none. */
+  readonly programmedSlices: string | null;
   /** What `fairlead flows` shows. */
   readonly flows: FlowWatch;
   health(): ProxyHealth;
@@ -214,6 +217,9 @@ export async function startProxyPart(
     await adoptOtherServers(others);
   }
   const dataplane = await open(firstMode);
+  let programmedSlices: string | null = null;
+  const versions = followVersions(slices);
+  context.onClose(versions.close);
   const proxy = startProxy({
     table,
     dataplane,
@@ -221,11 +227,17 @@ export async function startProxyPart(
     logger,
     minSyncPeriodMs: proxied.minSyncPeriodMs,
     syncPeriodMs: proxied.syncPeriodMs,
+    version: versions.latest,
     onApplied(applied) {
       metrics.programmed(applied.report, applied.whole, applied.seconds);
       if (applied.whole) conntrack.sync(applied.map);
       else conntrack.apply(applied.change);
       checks.update(applied.map.healthChecks, applied.map.node);
+      const { version } = applied;
+      void conntrack.passed().then(() => {
+        const isNewer = programmedSlices === null || isLater(version, programmedSlices);
+        if (version !== '' && isNewer) programmedSlices = version;
+      });
     },
     onDrained() {
       if (proxy.map) conntrack.sync(proxy.map);
@@ -339,11 +351,25 @@ export async function startProxyPart(
       return modes.mode;
     },
     nodeIn: (mode) => readView(mode).view,
+    get programmedSlices() {
+      return programmedSlices;
+    },
     flows,
     health,
     switchMode: modes.switchMode,
     drain: () => drainProxy({ modes, isProxy: isProxy(modes.mode), proxy, relays, clock, logger }),
   };
+}
+
+/** Follows the latest version of a kind's objects that its informer has reported. */
+function followVersions(slices: Informer<EndpointSlice>): { latest(): string; close(): void } {
+  let latest = '';
+  const note = ({ metadata }: EndpointSlice) => {
+    const version = metadata?.resourceVersion ?? '';
+    if (latest === '' || isLater(version, latest)) latest = version;
+  };
+  const close = slices.handle({ onAdd: note, onUpdate: note, onDelete: note });
+  return { latest: () => latest, close };
 }
 
 /** Ends connections that the mode tracks outside of conntrack; null: there are none. */

@@ -8,21 +8,22 @@ export interface StatusAnswer {
   readonly body: string;
 }
 
+/** How long an answer may take as a whole. */
 const ANSWER_MS = 1000;
 const MAX_BODY = 4096;
 
-/** Asks a server on this node's loopback. Null: no process listens on the port, or it uses another protocol. */
-export function askStatus(port: number, path: string): Promise<StatusAnswer | null> {
+/** Asks a node proxy's server, by default on this node's loopback. Null: none listens there, or it uses another protocol. */
+export function askStatus(port: number, path: string, host = '127.0.0.1'): Promise<StatusAnswer | null> {
   return new Promise((resolve) => {
-    const request = get({ host: '127.0.0.1', port, path, timeout: ANSWER_MS, agent: false }, (response) => {
+    const signal = AbortSignal.timeout(ANSWER_MS);
+    const request = get({ host, port, path, signal, agent: false }, (response) => {
       let body = '';
       response.on('data', (chunk) => {
-        body += String(chunk).slice(0, MAX_BODY);
+        body += String(chunk).slice(0, MAX_BODY - body.length);
       });
       response.on('end', () => resolve({ isAgents: response.headers.server === SERVER_HEADER, body }));
       response.on('error', () => resolve(null));
     });
-    request.on('timeout', () => request.destroy());
     request.on('error', () => resolve(null));
   });
 }

@@ -135,7 +135,10 @@ function suite(mode: TestedMode): void {
         assert.equal(await ask(), 'pod1', 'a flow keeps an endpoint that terminates and still serves');
         assert.equal(await (await client(from, address, port)).ask(), 'pod2', 'a new flow avoids it');
         const other = serviceMap(dns('pod2'));
-        await turnInto(terminating, other);
+        const gone = changeBetween(terminating, other);
+        await dataplane.apply(gone, other);
+        reconciler.apply(gone);
+        await reconciler.passed();
         assert.equal(await ask(), 'pod2');
         const none = serviceMap(dns());
         await turnInto(other, none);

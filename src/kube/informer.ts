@@ -3,6 +3,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { ApiError, type Client, hasReason } from './client.ts';
 import { type MissingRule, missingRule } from './missing-rule.ts';
+import { isLater } from './resource-version.ts';
 import { contactOf, type ServerContact } from './server-contact.ts';
 import { type KubeObject, keyOf, type Resource } from './types.ts';
 
@@ -424,12 +425,6 @@ function isRefusal(error: unknown): boolean {
 
 function versionOf(object: KubeObject): string {
   return object.metadata?.resourceVersion ?? '';
-}
-
-/** Compares versions as numbers (KEP-5504); a version that is not a number is never later. */
-function isLater(version: string, than: string): boolean {
-  if (version.length === 0 || !/^[0-9]+$/.test(version) || !/^[0-9]+$/.test(than)) return false;
-  return version.length === than.length ? version > than : version.length > than.length;
 }
 
 function scope(options: { namespace?: string; labelSelector?: string; fieldSelector?: string }) {

@@ -16,6 +16,8 @@ export interface ProxyOptions {
   readonly minSyncPeriodMs: number;
   /** After this time without an update the kernel is compared with the programmed map, and repaired. */
   readonly syncPeriodMs: number;
+  /** Returns the version of the objects in the table; read when their changes are taken. Default: "". */
+  readonly version?: () => string;
   /** Called after each programming; its change and map are valid during the call only. */
   readonly onApplied?: (applied: Applied) => void;
   /** Called after a failed update, and after a full sync in which frontends were rejected. */
@@ -31,6 +33,8 @@ export interface ProxyOptions {
 export interface Applied {
   readonly change: Change;
   readonly map: ServiceMap;
+  /** `ProxyOptions.version` of the programmed objects. */
+  readonly version: string;
   /** A full sync, not only `change`. */
   readonly whole: boolean;
   readonly report: ApplyReport;
@@ -89,6 +93,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   let failure: string | null = null;
   /** Views of the table: valid until the next commit. */
   let map: ServiceMap | null = null;
+  let version = '';
   /** The rejected frontends, with their reported errors. */
   let refused: ReadonlyMap<FrontendKey, Error> = new Map();
 
@@ -163,6 +168,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
   function takeCommit(): Commit {
     const commit = table.commit();
     map = commit.map;
+    version = options.version?.() ?? '';
     return commit;
   }
   function settle({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number): void {
@@ -174,7 +180,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     send({ kind: 'programmed', whole, refused: isRetryWorthwhile, dirty: table.dirty });
     first.resolve();
     const seconds = (clock.now() - started) / 1000;
-    options.onApplied?.({ change, map, whole, report, seconds });
+    options.onApplied?.({ change, map, version, whole, report, seconds });
   }
   function reportRefused({ failed }: ApplyReport, whole: boolean, map: ServiceMap): void {
     const fresh = failed.filter(({ key, error }) => refused.get(key)?.message !== error.message);

@@ -20,6 +20,8 @@ export interface StatusOptions {
   readonly logger: Logger;
   readonly health: () => ProxyHealth;
   readonly node: () => Node | undefined;
+  /** Returns the version of the EndpointSlices that the kernel has; null: none. Absent: this process does not proxy. */
+  readonly programmedSlices?: () => string | null;
   readonly mode: () => string;
   /** The response of /configz: the configuration with its defaults, by API group. */
   readonly configz: Readonly<Record<string, unknown>>;
@@ -54,10 +56,12 @@ export function withProblems(health: ProxyHealth, ...more: readonly (string | nu
 const RETRY_MS = 5000;
 /** The header that distinguishes these servers from kube-proxy's. */
 export const SERVER_HEADER = 'fairlead';
+/** The path of the version of the EndpointSlices by which a node forwards, which other nodes ask for. */
+export const PROGRAMMED_PATH = '/programmed';
 const DELETION_TAINT = 'ToBeDeletedByClusterAutoscaler';
 
 /**
- * Serves load balancers, probes and Prometheus: /healthz and /livez on one address, /metrics, /metrics/slis,
+ * Serves load balancers, probes, other nodes and Prometheus: /healthz, /livez and /programmed on one address, /metrics, /metrics/slis,
  * /proxyMode, /configz, /statusz and /flagz on another, like kube-proxy. An address that is in use is retried.
  */
 export function startStatusServers(options: StatusOptions): { close(): void } {
@@ -93,9 +97,11 @@ const text = (code: number, body: string): Answer => ({ code, type: 'text/plain;
 
 /** Returns the answer of the health server for a path. */
 export function healthAnswer(
-  options: Pick<StatusOptions, 'clock' | 'health' | 'node' | 'count'>,
+  options: Pick<StatusOptions, 'clock' | 'health' | 'node' | 'count' | 'programmedSlices'>,
   path: string,
 ): Answer {
+  if (path === PROGRAMMED_PATH && options.programmedSlices)
+    return json(200, { endpointSlices: options.programmedSlices() });
   const now = options.clock.now();
   const { live, lastUpdated, families, problem, ...health } = options.health();
   const healthy = path === '/livez' ? live : health.healthy;

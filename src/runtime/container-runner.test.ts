@@ -359,6 +359,7 @@ async function carryOut(row: Row): Promise<{ actions: string[]; state: string }>
       {
         ...node.context,
         ...{ pod, address: () => '10.244.0.5', changed: () => {}, grace: new GracePeriod(clock) },
+        quiet: () => Promise.resolve(),
       },
       container,
       `${node.context.options.stateDir}/pods/p`,

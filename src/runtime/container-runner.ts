@@ -421,6 +421,7 @@ export class ContainerRunner {
       hook: preStop ? (ms, signal) => this.#hook(preStop, ms, { address, signal }) : null,
       hookFailed: (message) =>
         events.event(this.#context.pod(), 'Warning', 'FailedPreStopHook', `PreStopHook failed: ${message}`),
+      quiet: this.#context.quiet(),
       isRunning: () => this.isRunning,
       terminate: () => this.#signal(this.#run.stopSignal),
       kill: () => this.#signal('SIGKILL'),

@@ -17,7 +17,7 @@ import type { ServedPod } from './server/served-pod.ts';
 import { hasStorageLimits, watchStorage } from './storage-usage.ts';
 import { unsupportedFields, unsupportedInContainer } from './supported-fields.ts';
 import { Timers } from './timers.ts';
-import { untilTrafficEnds } from './traffic-end.ts';
+import { hasUnguarded, untilTrafficEnds } from './traffic-end.ts';
 import type { RunnerContext, WorkerContext } from './worker-context.ts';
 
 const FIRST_RETRY_MS = 100;
@@ -57,6 +57,7 @@ export class PodWorker {
   /** When the pod is looked at because of its deadline; null: no timer is set. */
   #deadlineLook: number | null = null;
   readonly #timers: Timers;
+  #quiet: Promise<void> = Promise.resolve();
 
   constructor(context: WorkerContext, pod: Pod) {
     this.#context = context;
@@ -387,13 +388,14 @@ export class PodWorker {
       }
       this.#publish();
       const { endsAt } = this.#grace;
-      await untilTrafficEnds({
-        pod: this.#pod,
+      this.#quiet = untilTrafficEnds({
         graceMs: endsAt - clock.now(),
         clock,
         traffic: () => options.trafficOf?.(this.#sandbox.ips) ?? 'none',
         isUrgent: () => this.#goneFromApi || this.#done || this.#grace.endsAt < endsAt,
-      });
+      }).catch((error: unknown) => this.#report(error));
+      // A preStop hook runs meanwhile.
+      if (hasUnguarded(this.#pod)) await this.#quiet;
       // Released concurrently: the next agent stops the pod.
       if (this.#done) return;
     }
@@ -438,6 +440,7 @@ export class PodWorker {
       address: () => this.#sandbox.address,
       changed: () => this.wake(),
       grace: this.#grace,
+      quiet: () => this.#quiet,
     };
   }
 

@@ -12,6 +12,8 @@ interface Case {
   readonly stopMs?: number;
   readonly deadline?: number;
   readonly graceMs: number;
+  /** When Services no longer send the pod new connections; absent: from the beginning. */
+  readonly quietAt?: number;
   /** Second deletions: at a time, with a grace period. */
   readonly deletions?: readonly (readonly [at: number, graceMs: number])[];
 }
@@ -40,6 +42,7 @@ async function eventsOf(one: Case): Promise<string[]> {
             events.push(`hook ${signal.aborted ? 'aborted' : 'done'} ${clock.now()}`);
             return { ok: true, message: '' };
           },
+    quiet: one.quietAt === undefined ? Promise.resolve() : pause(clock, one.quietAt),
     hookFailed: () => events.push('hook failed'),
     isRunning,
     terminate: () => {
@@ -89,6 +92,17 @@ const ROWS: readonly [what: string, one: Case, events: readonly string[]][] = [
     ['TERM 0', 'KILL 5000'],
   ],
   ['the hook runs before TERM', { graceMs: 9000, hookMs: 500, stopMs: 100 }, ['hook done 500', 'TERM 500']],
+  ['TERM waits for the end of traffic', { graceMs: 9000, quietAt: 700, stopMs: 100 }, ['TERM 700']],
+  [
+    'which the hook does not wait for',
+    { graceMs: 9000, hookMs: 500, quietAt: 700, stopMs: 100 },
+    ['hook done 500', 'TERM 700'],
+  ],
+  [
+    'traffic that does not end before the deadline',
+    { graceMs: 9000, deadline: 1000, quietAt: 60_000 },
+    ['KILL 1000'],
+  ],
   [
     'the time of the hook counts',
     { graceMs: 9000, hookMs: 5000 },

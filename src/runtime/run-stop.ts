@@ -15,13 +15,18 @@ export interface RunStop {
   /** Runs the preStop hook, for at most `ms` milliseconds or until `signal`; null: there is none. */
   readonly hook: ((ms: number, signal: AbortSignal) => Promise<ProbeResult>) | null;
   readonly hookFailed: (message: string) => void;
+  /** Resolves when Services send no new connections to the pod, or it must be stopped nevertheless. */
+  readonly quiet: Promise<void>;
   readonly isRunning: () => boolean;
   /** Asks the process to end. */
   readonly terminate: () => void;
   readonly kill: () => void;
 }
 
-/** Stops a run: preStop hook, termination signal, and SIGKILL at the deadline. The hook's time counts. */
+/**
+ * Stops a run: preStop hook, termination signal when the pod is quiet, and SIGKILL at the deadline. The time of the hook and
+ * of the traffic's end counts.
+ */
 export async function stopRun(stop: RunStop): Promise<void> {
   const { clock, deadline, grace, exit } = stop;
   const left = () => Math.min(deadline, grace.endsAt) - clock.now();
@@ -30,6 +35,7 @@ export async function stopRun(stop: RunStop): Promise<void> {
     await runPreStop(stop, stop.hook, Math.min(left(), MAX_TIMER_MS));
     notBefore = clock.now() + MIN_AFTER_HOOK_MS;
   }
+  if (stop.isRunning() && left() > 0) await exit.during(stop.quiet, Math.min(left(), MAX_TIMER_MS));
   const killAt = () => Math.max(notBefore, Math.min(deadline, grace.endsAt));
   if (stop.isRunning() && killAt() > clock.now()) {
     stop.terminate();

@@ -34,4 +34,6 @@ export interface RunnerContext extends WorkerContext {
   /** Called when the container has changed: the pod is processed again. */
   readonly changed: () => void;
   readonly grace: GracePeriod;
+  /** Resolves when Services send no new connections to the pod; at once while it is not being deleted. */
+  readonly quiet: () => Promise<void>;
 }

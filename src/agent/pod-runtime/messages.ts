@@ -6,7 +6,7 @@ import type { Traffic } from '../../runtime/traffic-end.ts';
 import type { AgentConfiguration, PodsConfiguration } from '../configuration.ts';
 
 /** The version of these messages: raise it with each change that the other side must know. */
-export const LINK_VERSION = 1;
+export const LINK_VERSION = 2;
 
 /** The parts of an agent's configuration that its pod runtime uses. */
 export interface RuntimeConfiguration

@@ -48,6 +48,8 @@ export interface ConntrackReconciler {
   endConnections(endpoints: readonly SocketAddress[]): Promise<number>;
   /** Returns the endpoints that clients of Services have TCP or SCTP connections to. */
   connected<T extends SocketAddress>(endpoints: readonly T[]): T[];
+  /** Resolves when no flow leads to endpoints that changes until now have removed, except flows that are being opened. */
+  passed(): Promise<void>;
   /** Resolves when all requested passes are done. */
   settled(): Promise<void>;
   close(): Promise<void>;
@@ -76,6 +78,10 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   let running: Promise<void> | null = null;
   let closed = false;
   let waiting: (() => void)[] = [];
+  /** The number of changes that needed a pass, and for how many of them it is done. */
+  let needed = 0;
+  let done = 0;
+  let passing: { readonly change: number; readonly resolve: () => void }[] = [];
 
   function schedule(ms: number, again: boolean): void {
     if (closed) return;
@@ -93,15 +99,19 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
         running = null;
         const resolve = waiting;
         waiting = [];
-        for (const done of resolve) done();
+        for (const settle of resolve) settle();
       });
     });
     due = { ...next, cancel };
   }
 
   async function pass(again: boolean): Promise<void> {
+    const covered = needed;
     try {
       for (const family of families) await passFamily(family);
+      done = Math.max(done, covered);
+      for (const { change, resolve } of passing) if (change <= done) resolve();
+      passing = passing.filter(({ change }) => change > done);
     } catch (error) {
       logger.warn(
         { error: messageOf(error) },
@@ -184,6 +194,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   return {
     sync(map) {
       index.reset(map);
+      needed++;
       // Each pass walks the table of all namespaces. The moments until the first programming are for the second pass.
       if (isEmpty) schedule(AGAIN_MS, false);
       else schedule(0, true);
@@ -193,7 +204,10 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     apply(change) {
       index.apply(change);
       const delays = change.frontends.flatMap((one) => delayOf(one) ?? []);
-      if (delays.length > 0) schedule(Math.min(...delays), true);
+      if (delays.length === 0) return;
+      const delay = Math.min(...delays);
+      if (delay === GATHER_MS.lost) needed++;
+      schedule(delay, true);
     },
 
     async endConnections(endpoints) {
@@ -210,6 +224,11 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
       return endpoints.filter((endpoint) => found.has(endpointPlace(endpoint)));
     },
 
+    passed() {
+      if (done >= needed || closed) return Promise.resolve();
+      return new Promise((resolve) => passing.push({ change: needed, resolve }));
+    },
+
     settled() {
       if (due === null && running === null) return Promise.resolve();
       return new Promise((resolve) => waiting.push(resolve));
@@ -220,7 +239,8 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
       due?.cancel();
       due = null;
       await running;
-      for (const done of waiting) done();
+      for (const settle of waiting) settle();
+      for (const { resolve } of passing) resolve();
       connection.close();
     },
   };
