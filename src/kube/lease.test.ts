@@ -2,62 +2,17 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
-import { type Client, createClient } from './client.ts';
 import { createEventRecorder } from './events.ts';
 import { holdLease, renewLease } from './lease.ts';
-import { jsonAnswer } from './testing/json-answer.ts';
-import type { Transport } from './transport.ts';
+import { miniatureServer } from './testing/miniature-server.ts';
 import { RESOURCES } from './types.ts';
-
-interface Stored {
-  metadata: { name: string; resourceVersion: string };
-  [field: string]: unknown;
-}
-
-/** An API server in miniature: objects by path, with versions and conflicts. `down` refuses a client's requests. */
-function miniature() {
-  const objects = new Map<string, Stored>();
-  let version = 0;
-  const down = new Set<string>();
-  const refuse = (status: number, reason: string) =>
-    jsonAnswer(status, { kind: 'Status', code: status, reason });
-  const transport: Transport = async (request) => {
-    if (down.has(request.headers['user-agent'] ?? '')) throw new Error('unreachable');
-    const path = request.path.split('?')[0] ?? '';
-    const body = request.body === undefined ? null : (JSON.parse(String(request.body)) as Stored);
-    const key = request.method === 'POST' ? `${path}/${body?.metadata.name}` : path;
-    const before = objects.get(key);
-    switch (request.method) {
-      case 'GET':
-        return before ? jsonAnswer(200, before) : refuse(404, 'NotFound');
-      case 'POST':
-        if (before) return refuse(409, 'AlreadyExists');
-        break;
-      case 'PUT':
-        if (!before) return refuse(404, 'NotFound');
-        if (body?.metadata.resourceVersion !== before.metadata.resourceVersion)
-          return refuse(409, 'Conflict');
-        break;
-      default:
-        if (!before) return refuse(404, 'NotFound');
-    }
-    const stored = {
-      ...before,
-      ...body,
-      metadata: { ...before?.metadata, ...body?.metadata, resourceVersion: String(++version) },
-    } as Stored;
-    objects.set(key, stored);
-    return jsonAnswer(200, stored);
-  };
-  return { objects, down, client: (name: string): Client => createClient(transport, name) };
-}
 
 const turns = async (count = 20) => {
   for (let i = 0; i < count; i++) await new Promise((resolve) => setImmediate(resolve));
 };
 
 function electionBench() {
-  const server = miniature();
+  const server = miniatureServer();
   const clock = manualClock();
   const holders: string[] = [];
   const most = { at: 0 };
@@ -139,7 +94,7 @@ test('a holder that stops releases the lease immediately', async () => {
 });
 
 test("a node's lease is renewed, also after the server was unreachable", async () => {
-  const server = miniature();
+  const server = miniatureServer();
   const clock = manualClock(1_000_000);
   const ending = new AbortController();
   const done = renewLease({
@@ -177,7 +132,7 @@ test("a node's lease is renewed, also after the server was unreachable", async (
 });
 
 test('equal events increment a count, and an object with too many events is limited', async () => {
-  const server = miniature();
+  const server = miniatureServer();
   const clock = manualClock(1_000_000);
   const recorder = createEventRecorder({
     client: server.client('controller'),

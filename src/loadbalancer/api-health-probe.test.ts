@@ -13,7 +13,7 @@ beforeEach(() => {
     asked.push(question);
     return question.promise;
   };
-  apiHealth = createApiHealthProbe({ ask, steady: () => now, slowMs: 100, onResult: () => {} });
+  apiHealth = createApiHealthProbe({ ask, steady: () => now, slowMs: () => 100, onResult: () => {} });
 });
 
 /** Sends a probe, and answers after this time. */

@@ -13,8 +13,8 @@ export interface ApiHealthProbeOptions {
   readonly ask: () => Promise<unknown>;
   /** Milliseconds of a monotonic clock. */
   readonly steady: () => number;
-  /** A slower answer counts as a failure. */
-  readonly slowMs: number;
+  /** Returns the time after which an answer counts as a failure. */
+  readonly slowMs: () => number;
   /** Called after each answer or failure. */
   readonly onResult: () => void;
 }
@@ -33,7 +33,7 @@ export function createApiHealthProbe({
   let isAsking = false;
   const settle = (answered: boolean) => {
     isAsking = false;
-    if (!answered || steady() - lastSent > slowMs) healthySince = null;
+    if (!answered || steady() - lastSent > slowMs()) healthySince = null;
     else healthySince ??= lastSent;
     onResult();
   };
@@ -42,7 +42,7 @@ export function createApiHealthProbe({
       const now = steady();
       if (isAsking || now - lastSent < MIN_GAP_MS) return;
       // The time between two requests far apart is unknown, as after a suspended process resumes.
-      if (now - lastSent > MIN_GAP_MS + slowMs) healthySince = null;
+      if (now - lastSent > MIN_GAP_MS + slowMs()) healthySince = null;
       lastSent = now;
       isAsking = true;
       ask().then(
@@ -52,7 +52,7 @@ export function createApiHealthProbe({
     },
     healthyMs() {
       const now = steady();
-      return healthySince === null || now - lastSent > MIN_GAP_MS + slowMs ? 0 : now - healthySince;
+      return healthySince === null || now - lastSent > MIN_GAP_MS + slowMs() ? 0 : now - healthySince;
     },
   };
 }

@@ -2,16 +2,17 @@ import { type Client, hasReason } from '../kube/client.ts';
 import { releasedLease } from '../kube/lease.ts';
 import { ANNOUNCEMENT_NAMESPACE, leaseDurationMs, sessionLeaseMetadata } from '../kube/load-balancer.ts';
 import { type Lease, RESOURCES } from '../kube/types.ts';
-import { type Clock, pause } from '../lib/clock.ts';
-import { messageOf } from '../lib/errors.ts';
+import { afterRunning, type Clock, pause } from '../lib/clock.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { createRenewalPace } from './renewal-pace.ts';
 
 export interface SessionOptions {
   readonly client: Client;
   readonly node: string;
   /**
-   * The duration of the session without a renewal: while the node owns an address (ownerMs) and while it
-   * owns none.
+   * The duration of the session without a renewal: while the node owns an address (ownerMs, and longer after renewals
+   * were late), and while it owns none.
    */
   readonly ownerMs: number;
   readonly idleMs: number;
@@ -40,7 +41,7 @@ export interface Session {
   mayAct(): boolean;
   /** Sets whether the node owns addresses: its failure is then detected sooner, at the cost of more writes. */
   setBusy(busy: boolean): void;
-  /** Whether the Lease has the shorter duration of a busy node. */
+  /** Whether the Lease has the duration of a node that owns addresses. */
   readonly isBusy: boolean;
   /** Ends the session: other nodes can take over at once. */
   close(): Promise<void>;
@@ -57,12 +58,19 @@ interface Held {
   readonly identity: string;
   lease: Lease;
   durationMs: number;
+  isBusy: boolean;
   /**
    * The time until which the node may act, by both clocks: the monotonic one may stop while the machine is
    * suspended.
    */
   until: { readonly steady: number; readonly wall: number };
 }
+
+/** Returns the earlier of two times by each clock. */
+const earlier = (a: Held['until'], b: Held['until']): Held['until'] => ({
+  steady: Math.min(a.steady, b.steady),
+  wall: Math.min(a.wall, b.wall),
+});
 
 export function startSession(options: SessionOptions): Session {
   const { client, node, clock, steady, logger, signal } = options;
@@ -71,16 +79,35 @@ export function startSession(options: SessionOptions): Session {
   let busy = false;
   let closed = false;
   let wake = () => {};
+  /** When the next renewal is due, by the monotonic clock. */
+  let due = steady();
   /** Another session of this node, as first seen: it may be live until its duration has passed without a renewal. */
   let other: { version: string; since: number } | null = null;
 
-  const durationMs = () => (busy ? options.ownerMs : options.idleMs);
-  const limited = (ms: number) => AbortSignal.any([signal, AbortSignal.timeout(Math.ceil(ms))]);
+  const pace = createRenewalPace(options.ownerMs, steady);
+  const durationMs = () =>
+    busy ? Math.min(options.ownerMs * 2 ** pace.doublings(), options.idleMs) : options.idleMs;
+  /** Sends a request, which fails with ETIMEDOUT after `ms`. */
+  const within = async (ms: number, request: (signal: AbortSignal) => Promise<Lease>): Promise<Lease> => {
+    const late = new AbortController();
+    const cancel = afterRunning(clock, ms, () =>
+      late.abort(
+        new FairleadError(`no answer within ${Math.round(ms)} ms`, { op: 'renew Lease', code: 'ETIMEDOUT' }),
+      ),
+    );
+    try {
+      return await request(AbortSignal.any([signal, late.signal]));
+    } catch (error) {
+      throw late.signal.aborted ? late.signal.reason : error;
+    } finally {
+      cancel();
+    }
+  };
   const read = async (): Promise<Lease | null> => {
     try {
-      return await client.get(RESOURCES.leases, name, ANNOUNCEMENT_NAMESPACE, {
-        signal: limited(durationMs()),
-      });
+      return await within(durationMs(), (signal) =>
+        client.get(RESOURCES.leases, name, ANNOUNCEMENT_NAMESPACE, { signal }),
+      );
     } catch (error) {
       if (hasReason(error, 'NotFound')) return null;
       throw error;
@@ -90,6 +117,7 @@ export function startSession(options: SessionOptions): Session {
   const write = async (identity: string, current: Lease | null, timeoutMs: number): Promise<Held> => {
     const asked = { steady: steady(), wall: clock.now() };
     const duration = durationMs();
+    const isBusy = busy;
     const now = `${new Date(asked.wall).toISOString().slice(0, 23)}000Z`;
     const begins = current?.spec?.holderIdentity !== identity;
     const lease: Lease = {
@@ -104,13 +132,16 @@ export function startSession(options: SessionOptions): Session {
           : {}),
       },
     };
-    const request = { signal: limited(timeoutMs) };
-    const written = current
-      ? await client.update(RESOURCES.leases, lease, request)
-      : await client.create(RESOURCES.leases, lease, request);
     const left = duration * FENCE;
     const until = { steady: asked.steady + left, wall: asked.wall + left };
-    return { identity, lease: written, durationMs: duration, until };
+    // Others know of a shorter duration from the write on, even if its answer gets lost.
+    if (held?.identity === identity && duration < held.durationMs) held.until = earlier(held.until, until);
+    const written = await within(timeoutMs, (signal) =>
+      current
+        ? client.update(RESOURCES.leases, lease, { signal })
+        : client.create(RESOURCES.leases, lease, { signal }),
+    );
+    return { identity, lease: written, durationMs: duration, isBusy, until };
   };
   const lose = (why: string) => {
     if (!held) return;
@@ -141,31 +172,40 @@ export function startSession(options: SessionOptions): Session {
   /** Renews the session. False: retry at once, or the session was lost. */
   const renew = async (session: Held): Promise<boolean> => {
     const wasSilent = !mayAct();
+    // Sooner than it was due: the duration has to change.
+    const since = Math.min(due, steady());
+    const timeoutMs = Math.max(200, durationMs() / 2);
     try {
       const {
         lease,
         durationMs: duration,
+        isBusy,
         until,
-      } = await write(session.identity, session.lease, Math.max(200, durationMs() / 2));
-      const paceChanged = session.durationMs !== duration;
-      Object.assign(session, { lease, durationMs: duration, until });
+      } = await write(session.identity, session.lease, timeoutMs);
+      pace.record(steady() - since);
+      const hasChanged = session.durationMs !== duration || session.isBusy !== isBusy;
+      Object.assign(session, { lease, durationMs: duration, isBusy, until });
       if (wasSilent && mayAct()) {
         logger.warn({ session: session.identity }, 'resumed announcing: the Lease was renewed late');
       }
-      if (wasSilent || paceChanged) options.onChange();
+      if (wasSilent || hasChanged) options.onChange();
       return true;
     } catch (error) {
+      if (hasCode(error, 'ETIMEDOUT')) pace.record(steady() - since);
       if (!hasReason(error, 'Conflict', 'NotFound')) throw error;
       const lease = await read();
       // The answer to a renewal was lost, or a user edited the labels.
       if (lease?.spec?.holderIdentity === session.identity) session.lease = lease;
       else if (held === session) lose(`another node ended the session, or the Lease ${name} was changed`);
       return false;
+    } finally {
+      due = steady();
     }
   };
   const mayAct = () =>
     held !== null && !closed && steady() < held.until.steady && clock.now() < held.until.wall;
   const sleep = async (ms: number) => {
+    due = steady() + ms;
     const awake = new AbortController();
     wake = () => awake.abort();
     await pause(clock, ms, AbortSignal.any([signal, awake.signal]));
@@ -178,7 +218,7 @@ export function startSession(options: SessionOptions): Session {
           const session: Held = held;
           const started = steady();
           const renewed = await renew(session);
-          if (!renewed || session.durationMs !== durationMs()) continue;
+          if (!renewed || session.durationMs !== durationMs() || session.isBusy !== busy) continue;
           await sleep(Math.max(0, started + durationMs() / RENEWALS - steady()));
         } else {
           const wait = await begin();
@@ -199,7 +239,7 @@ export function startSession(options: SessionOptions): Session {
     },
     mayAct,
     get isBusy() {
-      return held?.durationMs === options.ownerMs;
+      return held?.isBusy === true;
     },
     setBusy(wanted) {
       if (busy === wanted) return;

@@ -116,11 +116,12 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       scheduleEvaluation();
     },
   });
-  let suspect = '';
+  /** The silent node whose Lease is read, and the duration of its session. */
+  let suspect = { name: '', durationMs: options.leaseDurationMs };
   const apiHealth = createApiHealthProbe({
     ask: readSuspect,
     steady,
-    slowMs: options.leaseDurationMs / 4,
+    slowMs: () => suspect.durationMs / 4,
     onResult: scheduleEvaluation,
   });
   const queue = createWorkQueue({
@@ -342,9 +343,9 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
         soonest = Math.min(soonest, suspectMs - ageMs);
         continue;
       }
-      suspect = name;
+      suspect = { name, durationMs };
       apiHealth.probe();
-      const isHealthy = apiHealth.healthyMs() >= Math.min(durationMs, options.leaseDurationMs) / 4;
+      const isHealthy = apiHealth.healthyMs() >= durationMs / 4;
       if (ageMs >= durationMs + turn && isHealthy && session.mayAct()) queue.add(END + name);
       // 2 ms more, so that the deadline has passed when the timer fires.
       soonest = Math.min(soonest, PROBE_MS, Math.max(END_RANK_DELAY_MS, durationMs + turn - ageMs + 2));
@@ -354,7 +355,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
 
   /** Reads the Lease of the silent node, since the watch may lag behind. */
   async function readSuspect(): Promise<void> {
-    const name = sessionLeaseMetadata(suspect, 1).name;
+    const name = sessionLeaseMetadata(suspect.name, 1).name;
     try {
       const lease = await client.get(RESOURCES.leases, name, ANNOUNCEMENT_NAMESPACE, limited());
       const known = leases.get(`${ANNOUNCEMENT_NAMESPACE}/${name}`);
