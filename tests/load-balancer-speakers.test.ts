@@ -7,6 +7,7 @@ import type { ApiRequest, Transport } from '../src/kube/transport.ts';
 import { type KubeObject, RESOURCES, type Resource } from '../src/kube/types.ts';
 import { systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
+import { followCandidates } from '../src/loadbalancer/candidates.ts';
 import { type Speaker, startSpeaker } from '../src/loadbalancer/speaker.ts';
 import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
 
@@ -76,9 +77,6 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     const speaker = startSpeaker({
       ...common,
       node: name,
-      nodes: follow(RESOURCES.nodes),
-      services: follow(RESOURCES.services),
-      slices: follow(RESOURCES.endpointSlices),
       leases: follow(RESOURCES.leases, {
         namespace: ANNOUNCEMENT_NAMESPACE,
         labelSelector: ANNOUNCEMENT_LABEL,
@@ -86,6 +84,12 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
       leaseDurationMs: LEASE_MS,
       steady: () => performance.now(),
     });
+    const sources = {
+      nodes: follow(RESOURCES.nodes),
+      services: follow(RESOURCES.services),
+      slices: follow(RESOURCES.endpointSlices),
+    };
+    followCandidates(sources, speaker.setCandidates);
     speaker.setAnnouncer({ announce: (one) => told.add(one), withdraw: (one) => told.delete(one) });
     return { name, line, speaker, told, stop: () => ending.abort() };
   };

@@ -223,6 +223,31 @@ describe('with externalTrafficPolicy Local', () => {
   });
 });
 
+/** Far above the time that a Lease lasts, also after renewals were late. */
+const BUSY_MS = 8000;
+/** Keeps the event loop of the process busy that is debugged here; prints when, in milliseconds since 1970. */
+const OCCUPY = `
+const look = async () => {
+  for (;;) {
+    try {
+      return (await (await fetch('http://127.0.0.1:9229/json')).json())[0].webSocketDebuggerUrl;
+    } catch (error) {
+      if (error.cause?.code !== 'ECONNREFUSED') throw error;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+};
+look().then((url) => {
+  const expression = 'const begun = Date.now(); while (Date.now() < begun + ' + process.argv[1] + '); JSON.stringify([begun, Date.now()])';
+  const socket = new WebSocket(url);
+  socket.onopen = () => socket.send(JSON.stringify({ id: 1, method: 'Runtime.evaluate', params: { expression } }));
+  socket.onmessage = ({ data }) => {
+    console.log(JSON.parse(data).result.result.value);
+    process.exit(0);
+  };
+});
+`;
+
 /** Far above the time that a Lease lasts, and below that after which clients give up. */
 const UNPLUGGED_MAX_MS = 15_000;
 
@@ -385,6 +410,35 @@ describe('the announcing node fails under load from outside', () => {
     };
     await cluster.stopSupervisor();
     await breakOwner(t, end, startAgain);
+  });
+
+  test('busy agent: it keeps its addresses, and answers hosts on the link meanwhile', async () => {
+    const { node, addresses } = await victimOf();
+    const earlier = await Promise.all(addresses.map(transitions));
+    const watcher = await watching(addresses);
+    try {
+      await eventually(() => addresses.every((address) => watcher.turns(address).length > 0));
+      // Starts Node.js's debugger.
+      process.kill(agentOf(node), 'SIGUSR1');
+      const { status, out, error } = await cluster.fairlead(
+        ...['exec', `node/${node}`, '--', process.execPath, '-e', OCCUPY, String(BUSY_MS)],
+      );
+      assert.equal(status, 0, error);
+      const [begun = 0, ended = 0] = JSON.parse(out) as number[];
+      assert.ok(ended - begun >= BUSY_MS);
+      for (const [i, address] of addresses.entries()) {
+        const answers = watcher.said(address).filter(({ at }) => at > begun && at < ended);
+        // The first half of the time could be that of the Lease.
+        assert.ok(
+          answers.some(({ at }) => at > (begun + ended) / 2),
+          `${address}: ${answers.length} answers`,
+        );
+        assert.deepEqual(watcher.turns(address), [node]);
+        assert.equal(await transitions(address), earlier[i]);
+      }
+    } finally {
+      watcher.close();
+    }
   });
 
   test('an event names the node that announces an address, and the previous one', async () => {

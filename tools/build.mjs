@@ -134,6 +134,7 @@ const built = await Promise.all([
     entryPoints: {
       main: join(root, 'src/cli/main.ts'),
       'yaml-worker': join(root, 'src/apiserver/yaml/yaml-worker.ts'),
+      'announcer-worker': join(root, 'src/agent/announcer-worker.ts'),
       'file-worker': join(root, 'src/runtime/files/file-worker.ts'),
     },
     splitting: true,

@@ -3,6 +3,7 @@ import type { Client } from '../kube/client.ts';
 import type { EventType } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { MissingRule } from '../kube/missing-rule.ts';
+import type { TransportOptions } from '../kube/transport.ts';
 import type { KubeObject, Node, Pod, Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
@@ -31,8 +32,6 @@ export interface FollowOptions<T> {
   readonly fieldSelector?: string;
   readonly transform?: (object: T) => T;
   readonly optional?: boolean;
-  /** Whose rights are used; absent: those of `client`. */
-  readonly as?: Client;
   /** Called in addition to `missingRules`, see InformerOptions. */
   readonly onMissingRule?: (rule: MissingRule | null) => void;
   /** The name under which the objects are kept in a file, for a start without the API server; absent: they are not. */
@@ -49,6 +48,9 @@ export interface AgentContext extends AgentOptions {
   readonly client: Client;
   /** The client with the right to the Leases of announced addresses, which a node's identity does not have. */
   readonly announcer: Client;
+  readonly userAgent: string;
+  /** Counts requests to the API server. */
+  readonly requests: Required<Pick<TransportOptions, 'onAnswer' | 'onBody'>>;
   /** The metrics of /metrics. */
   readonly registry: Registry;
   follow<T extends KubeObject>(resource: Resource<T>, options?: FollowOptions<T>): Informer<T>;

@@ -130,15 +130,17 @@ async function startParts(
     startsUntracked,
     client,
     announcer: announcer === null ? client : connect(announcer),
+    userAgent,
+    requests,
     registry,
     missingRules,
     nodeEvent: (type, reason, message) => events.event(ownNode(), type, reason, message, RESOURCES.nodes),
     podEvent: (pod, type, reason, message) => events.event(pod, type, reason, message, RESOURCES.pods),
     follow<T extends KubeObject>(
       resource: Resource<T>,
-      { cacheAs, onMissingRule, as = client, ...settings }: FollowOptions<T> = {},
+      { cacheAs, onMissingRule, ...settings }: FollowOptions<T> = {},
     ) {
-      const informer = follow({ client: as, clock, random, logger, signal }, resource, {
+      const informer = follow({ client, clock, random, logger, signal }, resource, {
         contact: contactOf(client, { clock, logger }),
         onMissingRule(rule) {
           missingRules.set(resource, rule);
@@ -308,7 +310,10 @@ async function startParts(
     }
     await Promise.all(parts);
     if (loadBalancer && services && slices)
-      await startLoadBalancer(context, loadBalancer, { nodes, services, slices });
+      await startLoadBalancer(context, loadBalancer, {
+        ...{ nodes, services, slices },
+        servers: apiServers.urls,
+      });
     await late;
     await registration?.setReady();
     isStarted = true;

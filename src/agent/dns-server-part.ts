@@ -63,7 +63,7 @@ export async function startDnsInPod(
     ...options,
     follow<T extends KubeObject>(
       resource: Resource<T>,
-      { cacheAs: _, onMissingRule: __, as: ___, ...settings }: FollowOptions<T> = {},
+      { cacheAs: _, onMissingRule: __, ...settings }: FollowOptions<T> = {},
     ) {
       return follow({ client, ...options }, resource, {
         ...settings,

@@ -1,21 +1,25 @@
+import { Worker } from 'node:worker_threads';
 import { Gauge } from 'prom-client';
-import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
-import { watchNetwork } from '../kernel/rtnetlink/events.ts';
-import { findLink, type Link, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { createEventRecorder } from '../kube/events.ts';
-import type { Informer } from '../kube/informer.ts';
-import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, wantsAddress } from '../kube/load-balancer.ts';
-import { type EndpointSlice, type Node, RESOURCES, type Service } from '../kube/types.ts';
-import { messageOf } from '../lib/errors.ts';
-import { type LinkAnnouncer, openLinkAnnouncer } from '../loadbalancer/link-announcer.ts';
-import { type Speaker, startSpeaker } from '../loadbalancer/speaker.ts';
+import { wantsAddress } from '../kube/load-balancer.ts';
+import { RESOURCES, type Service } from '../kube/types.ts';
+import { pause } from '../lib/clock.ts';
+import { type CandidateSources, followCandidates } from '../loadbalancer/candidates.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
+import type { AnnouncerSettings, FromAnnouncer, ToAnnouncer } from './announcer-messages.ts';
 import type { LoadBalancerConfiguration } from './configuration.ts';
 
-export interface LoadBalancerSources {
-  readonly nodes: Informer<Node>;
-  readonly services: Informer<Service>;
-  readonly slices: Informer<EndpointSlice>;
+export interface LoadBalancerSources extends CandidateSources {
+  /** Returns the addresses of API servers that the agent has learned. */
+  readonly servers: () => readonly string[];
+}
+
+/** The thread that announces this node's share of the addresses. */
+interface Announcer {
+  /** Resolves when this node can own addresses; rejects when the agent ends first. */
+  readonly ready: Promise<void>;
+  /** Returns the number of addresses that this node announces. */
+  count(): number;
 }
 
 /**
@@ -28,146 +32,115 @@ export async function startLoadBalancer(
   sources: LoadBalancerSources,
 ): Promise<void> {
   const { services } = sources;
-  let speaker: Speaker | null = null;
+  let announcer: Announcer | null = null;
   new Gauge({
     name: 'fairlead_load_balancer_announced_addresses',
     help: 'Load-balancer addresses that this node announces',
     registers: [context.registry],
     collect() {
-      this.set(speaker?.announced.size ?? 0);
+      this.set(announcer?.count() ?? 0);
     },
   });
   await services.synced;
   const look = (service: Service) => {
-    if (speaker || context.signal.aborted || !wantsAddress(service)) return;
-    speaker = openSpeaker(context, settings, sources);
+    if (announcer || context.signal.aborted || !wantsAddress(service)) return;
+    announcer = startAnnouncer(context, settings, sources);
   };
   const stopLooking = services.handle({ onAdd: look, onUpdate: look });
   context.onClose(stopLooking);
   // The type checker does not see the calls of the handler.
-  await (speaker as Speaker | null)?.ready;
+  await (announcer as Announcer | null)?.ready;
 }
 
-function openSpeaker(
+/** The agent tells the thread this often that it is alive. */
+const ALIVE_MS = 1000;
+/** The thread ends within this time: it waits for an answer to its last Lease for a second. */
+const CLOSE_MS = 3000;
+/** The heap of the thread: Leases of thousands of addresses. */
+const MAX_HEAP_MB = 128;
+const MAX_YOUNG_MB = 4;
+
+/** See announcer-worker.ts for why it is a thread. Started once, and not again: an error in it is one of the agent. */
+function startAnnouncer(
   context: AgentContext,
   settings: LoadBalancerConfiguration,
-  { nodes, services, slices }: LoadBalancerSources,
-): Speaker {
-  const { client, announcer: owner, clock, random, signal, configuration } = context;
-  const { nodeName } = configuration;
+  sources: LoadBalancerSources,
+): Announcer {
+  const { configuration, clock, signal } = context;
+  const { nodeName, kubeconfig, server, servers } = configuration;
   const logger = context.logger.child({ part: 'load-balancer' });
   const events = createEventRecorder({
-    client,
+    client: context.client,
     component: 'fairlead-load-balancer',
     host: nodeName,
     clock,
     logger,
     signal,
   });
-  let link: Link | null = null;
-  let announcer: LinkAnnouncer | null = null;
-  const report = (keys: readonly string[], type: 'Normal' | 'Warning', reason: string, message: string) => {
-    for (const key of keys) {
-      const service = services.get(key);
-      if (service) events.event(service, type, reason, message, RESOURCES.services);
-    }
-  };
-  const speaker = startSpeaker({
-    client: owner,
-    node: nodeName,
-    nodes,
-    services,
-    slices,
-    leases: context.follow(RESOURCES.leases, {
-      as: owner,
-      namespace: ANNOUNCEMENT_NAMESPACE,
-      labelSelector: ANNOUNCEMENT_LABEL,
-    }),
+  // In the bundle, this code and the thread's are files of one folder.
+  const entry = import.meta.url.endsWith('.ts') ? './announcer-worker.ts' : './announcer-worker.mjs';
+  const workerData: AnnouncerSettings = {
+    ...{ node: nodeName, server, servers },
+    kubeconfig: settings.kubeconfig ?? kubeconfig,
+    interface: settings.interface,
     leaseDurationMs: settings.leaseDurationMs,
-    clock,
-    steady: () => performance.now(),
-    random,
-    logger,
-    signal,
-    onStarted(address, keys, before) {
-      const how = `${address.includes(':') ? 'neighbour discovery' : 'ARP'} on ${link?.name}`;
-      const from = before === '' ? '' : `; ${before} announced it before`;
-      report(keys, 'Normal', 'AddressAnnounced', `${nodeName} announces ${address} by ${how}${from}`);
-    },
+    userAgent: context.userAgent,
+    logsContact: settings.kubeconfig !== null,
+  };
+  const worker = new Worker(new URL(entry, import.meta.url), {
+    workerData,
+    resourceLimits: { maxOldGenerationSizeMb: MAX_HEAP_MB, maxYoungGenerationSizeMb: MAX_YOUNG_MB },
   });
-  const conflicts = new Set<string>();
-  const openOn = (next: Link): LinkAnnouncer =>
-    openLinkAnnouncer({
-      device: next,
-      clock,
-      mayAnnounce: speaker.mayAnnounce,
-      onConflict(address, mac) {
-        const known = `${address} ${mac}`;
-        if (conflicts.has(known)) return;
-        conflicts.add(known);
-        clock.after(CONFLICT_MS, () => conflicts.delete(known));
-        const message = `${mac} on ${next.name} also uses ${address}`;
-        logger.warn({ address, mac }, message);
-        report(speaker.servicesOf(address), 'Warning', 'AddressConflict', message);
-      },
-      onError: (error) => logger.warn({ err: error }, error.message),
-    });
-  /** Watches the device: reopens the announcer when its MAC or index changes; closes it while it is down or has no carrier. */
-  const follow = () => {
-    const found = findDevice(settings.interface, nodes.get(nodeName));
-    const usable = found?.up && found.carrier ? found : null;
-    if (link && usable && link.index === usable.index && link.mac === usable.mac) return;
-    if (!link && !usable && announcer === null && isReported) return;
-    isReported = true;
-    announcer?.close();
-    announcer = null;
-    link = usable;
-    try {
-      if (usable) announcer = openOn(usable);
-      else
-        logger.warn(
-          { interface: settings.interface ?? '(of the node address)' },
-          'no interface to announce addresses on',
-        );
-    } catch (error) {
-      logger.error({ err: error }, `cannot announce addresses on ${usable?.name}: ${messageOf(error)}`);
+  const tell = (message: ToAnnouncer) => worker.postMessage(message);
+  const ready = Promise.withResolvers<void>();
+  const closed = Promise.withResolvers<void>();
+  ready.promise.catch(() => {});
+  let announced = 0;
+  worker.on('message', (message: FromAnnouncer) => {
+    switch (message.kind) {
+      case 'ready':
+        return ready.resolve();
+      case 'announced':
+        announced = message.count;
+        return;
+      case 'event':
+        for (const key of message.services) {
+          const service = sources.services.get(key);
+          if (service)
+            events.event(service, message.type, message.reason, message.message, RESOURCES.services);
+        }
+        return;
+      case 'log':
+        return logger[message.level](message.fields, message.message);
+      case 'missing-rule':
+        return context.missingRules.set(RESOURCES.leases, message.rule);
+      case 'answer':
+        return context.requests.onAnswer(message.answer);
+      case 'body':
+        return context.requests.onBody(...message.body);
+      case 'closed':
+        return closed.resolve();
     }
-    speaker.setAnnouncer(announcer);
-  };
-  let isReported = false;
-  follow();
-  const watch = watchNetwork(['link', 'address'], (event) => {
-    // Events of pods' devices are frequent.
-    if (event.kind === 'link' && link && event.link.index !== link.index) return;
-    if (event.kind === 'address' && (link || settings.interface !== null)) return;
-    follow();
   });
-  // The address of a Node that was incomplete at the start selects the interface later.
-  const look = ({ metadata }: Node) => {
-    if (metadata?.name === nodeName && link === null && settings.interface === null) follow();
+  // As for the agent's own thread: it ends with an error that nothing catches, and is started again.
+  worker.on('error', (error) => {
+    throw error;
+  });
+  const stopFollowing = followCandidates(sources, (candidates) => tell({ kind: 'candidates', candidates }));
+  let cancel = () => {};
+  const stayAlive = () => {
+    const node = sources.nodes.get(nodeName);
+    tell({ kind: 'alive', addresses: node ? addressesOf(node) : [], servers: sources.servers() });
+    cancel = clock.after(ALIVE_MS, stayAlive);
   };
-  const stopLooking = nodes.handle({ onAdd: look, onUpdate: look });
+  stayAlive();
+  signal.addEventListener('abort', () => ready.reject(signal.reason));
   context.onClose(async () => {
-    watch.close();
-    stopLooking();
-    await speaker.close();
-    announcer?.close();
+    cancel();
+    stopFollowing();
+    tell({ kind: 'close' });
+    await Promise.race([closed.promise, pause(clock, CLOSE_MS)]);
+    await worker.terminate();
   });
-  return speaker;
-}
-
-/** The same conflict is reported at most once in this time. */
-const CONFLICT_MS = 60_000;
-
-/** Returns the interface of this name; without a name, the interface with the node's address. */
-function findDevice(name: string | null, node: Node | undefined): Link | null {
-  const socket = openRouteSocket();
-  try {
-    if (name !== null) return findLink(socket, name);
-    const own = new Set(node ? addressesOf(node) : []);
-    const address = listAddresses(socket).find((one) => own.has(one.address));
-    return address ? findLink(socket, address.device) : null;
-  } finally {
-    socket.close();
-  }
+  return { ready: ready.promise, count: () => announced };
 }

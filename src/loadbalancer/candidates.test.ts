@@ -1,8 +1,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { Handlers, Informer } from '../kube/informer.ts';
 import { ADDRESS_ALLOCATED } from '../kube/load-balancer.ts';
 import type { EndpointSlice, Node, Service } from '../kube/types.ts';
-import { mayAnnounce, serviceOfSlice, wantedAddresses } from './candidates.ts';
+import {
+  type Candidates,
+  followCandidates,
+  mayAnnounce,
+  serviceOfSlice,
+  wantedAddresses,
+} from './candidates.ts';
 
 type Spec = NonNullable<Service['spec']>;
 
@@ -140,3 +147,75 @@ const nodes: { name: string; node: Node | undefined; may: boolean }[] = [
 for (const { name, node: one, may } of nodes) {
   test(`${name} ${may ? 'may announce' : 'announces nothing'}`, () => assert.equal(mayAnnounce(one), may));
 }
+
+test('an election is told of changes alone, not of every report of a node', async () => {
+  const told: Candidates[] = [];
+  const held = { nodes: [] as Node[], services: [] as Service[] };
+  const handlers: { nodes?: Handlers<Node>; services?: Handlers<Service> } = {};
+  const informer = <T>(list: () => T[], handle: (given: Handlers<T>) => void): Informer<T> => ({
+    get: () => undefined,
+    list,
+    byIndex: () => [],
+    addIndex: () => {},
+    handle(given) {
+      handle(given);
+      return () => {};
+    },
+    synced: Promise.resolve(),
+    hasSynced: true,
+    record: () => {},
+    lastContact: 0,
+    cachedAt: null,
+  });
+  const end = followCandidates(
+    {
+      nodes: informer(
+        () => held.nodes,
+        (given) => {
+          handlers.nodes = given;
+        },
+      ),
+      services: informer(
+        () => held.services,
+        (given) => {
+          handlers.services = given;
+        },
+      ),
+      slices: informer<EndpointSlice>(
+        () => [],
+        () => {},
+      ),
+    },
+    (candidates) => told.push(candidates),
+  );
+  const turn = async () => {
+    await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) => setImmediate(resolve));
+    return told.splice(0);
+  };
+  const [first] = await turn();
+  assert.deepEqual(first, { wanted: new Map(), nodes: new Set() });
+  handlers.nodes?.onAdd?.(node('True'));
+  assert.deepEqual(
+    (await turn()).map((one) => [...one.nodes]),
+    [['n1']],
+  );
+  handlers.nodes?.onUpdate?.(node('True', { other: 'label' }), node('True'));
+  assert.deepEqual(await turn(), []);
+  held.services = [service('web', ['192.0.2.1'])];
+  for (let i = 0; i < 3; i++) handlers.services?.onUpdate?.(service('web', []), service('web', []));
+  assert.deepEqual(
+    (await turn()).map((one) => [...one.wanted.keys()]),
+    [['192.0.2.1']],
+  );
+  handlers.services?.onUpdate?.(service('web', []), service('web', []));
+  assert.deepEqual(await turn(), []);
+  handlers.nodes?.onUpdate?.(node('False'), node('True'));
+  assert.deepEqual(
+    (await turn()).map((one) => [...one.nodes]),
+    [[]],
+  );
+  end();
+  handlers.nodes?.onUpdate?.(node('True'), node('False'));
+  assert.deepEqual(await turn(), []);
+});

@@ -1,3 +1,4 @@
+import type { Informer } from '../kube/informer.ts';
 import { allocatedAddresses } from '../kube/load-balancer.ts';
 import { type EndpointSlice, keyOf, type Node, type Service } from '../kube/types.ts';
 
@@ -7,6 +8,84 @@ export interface WantedAddress {
   readonly services: readonly string[];
   /** The nodes that may announce it; null: every node that may announce addresses. */
   readonly nodes: ReadonlySet<string> | null;
+}
+
+/** What an election needs to know of Services and Nodes. */
+export interface Candidates {
+  readonly wanted: ReadonlyMap<string, WantedAddress>;
+  /** The names of the nodes that may announce addresses. */
+  readonly nodes: ReadonlySet<string>;
+}
+
+export interface CandidateSources {
+  readonly nodes: Informer<Node>;
+  readonly services: Informer<Service>;
+  readonly slices: Informer<EndpointSlice>;
+}
+
+/**
+ * Calls `onChange` with the candidates once all objects are known, and after each change of them. Returns a function that
+ * ends it.
+ */
+export function followCandidates(
+  { nodes, services, slices }: CandidateSources,
+  onChange: (candidates: Candidates) => void,
+): () => void {
+  const able = new Set<string>();
+  let wanted: ReadonlyMap<string, WantedAddress> | null = null;
+  let told: Candidates | null = null;
+  let hasSynced = false;
+  let isScheduled = false;
+  let hasEnded = false;
+  const tell = () => {
+    isScheduled = false;
+    if (!hasSynced || hasEnded) return;
+    wanted ??= wantedAddresses(services.list(), (namespace, name) =>
+      slices.byIndex('service', `${namespace}/${name}`),
+    );
+    const next = { wanted, nodes: new Set(able) };
+    if (told !== null && areSame(told, next)) return;
+    told = next;
+    onChange(next);
+  };
+  // The rest of a burst of events comes first.
+  const schedule = () => {
+    if (isScheduled || hasEnded) return;
+    isScheduled = true;
+    setImmediate(tell);
+  };
+  const recompute = () => {
+    wanted = null;
+    schedule();
+  };
+  // Nodes report their state every few seconds: almost always the same one.
+  const look = (node: Node) => {
+    const name = node.metadata?.name ?? '';
+    if (mayAnnounce(node) === able.has(name)) return;
+    if (!able.delete(name)) able.add(name);
+    schedule();
+  };
+  const forget = (node: Node) => {
+    if (able.delete(node.metadata?.name ?? '')) schedule();
+  };
+  slices.addIndex('service', serviceOfSlice);
+  const stops = [
+    services.handle({ onAdd: recompute, onUpdate: recompute, onDelete: recompute }),
+    slices.handle({ onAdd: recompute, onUpdate: recompute, onDelete: recompute }),
+    nodes.handle({ onAdd: look, onUpdate: look, onDelete: forget }),
+  ];
+  Promise.all([services, slices, nodes].map(({ synced }) => synced)).then(
+    () => {
+      hasSynced = true;
+      schedule();
+    },
+    // The agent ends.
+    () => {},
+  );
+  return () => {
+    hasEnded = true;
+    for (const stop of stops) stop();
+  };
 }
 
 /** Nodes with this label are excluded from load balancing (KEP-1143). */
@@ -72,6 +151,26 @@ function nodesWithEndpoints(slices: Iterable<EndpointSlice>): Set<string> {
     }
   }
   return ready.size > 0 ? ready : serving;
+}
+
+function areSame(a: Candidates, b: Candidates): boolean {
+  if (!haveSame(a.nodes, b.nodes)) return false;
+  if (a.wanted === b.wanted) return true;
+  if (a.wanted.size !== b.wanted.size) return false;
+  return [...a.wanted].every(([address, one]) => {
+    const other = b.wanted.get(address);
+    return (
+      other !== undefined &&
+      one.services.join() === other.services.join() &&
+      (one.nodes === null || other.nodes === null
+        ? one.nodes === other.nodes
+        : haveSame(one.nodes, other.nodes))
+    );
+  });
+}
+
+function haveSame(a: ReadonlySet<string>, b: ReadonlySet<string>): boolean {
+  return a.size === b.size && a.isSubsetOf(b);
 }
 
 function intersection(

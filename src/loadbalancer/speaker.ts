@@ -9,13 +9,13 @@ import {
   nodeOfSession,
   sessionLeaseMetadata,
 } from '../kube/load-balancer.ts';
-import { type EndpointSlice, type Lease, type Node, RESOURCES, type Service } from '../kube/types.ts';
+import { type Lease, RESOURCES } from '../kube/types.ts';
 import { type Clock, pause } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createWorkQueue } from '../lib/work-queue.ts';
 import { createApiHealthProbe } from './api-health-probe.ts';
-import { mayAnnounce, serviceOfSlice, type WantedAddress, wantedAddresses } from './candidates.ts';
+import type { Candidates } from './candidates.ts';
 import { byPreference, elect } from './election.ts';
 import { startSession } from './session.ts';
 import { createSessionTable } from './session-table.ts';
@@ -29,9 +29,6 @@ export interface Announcer {
 export interface SpeakerOptions {
   readonly client: Client;
   readonly node: string;
-  readonly nodes: Informer<Node>;
-  readonly services: Informer<Service>;
-  readonly slices: Informer<EndpointSlice>;
   /** Leases with the label of ANNOUNCEMENT_LABEL. */
   readonly leases: Informer<Lease>;
   /** How long other nodes wait for a silent node before they take over its addresses. */
@@ -51,6 +48,8 @@ export interface SpeakerOptions {
 export interface Speaker {
   /** Resolves when this node can own addresses; rejects when the signal aborts first. */
   readonly ready: Promise<void>;
+  /** Sets the addresses to announce and the nodes that may announce them: nothing happens before the first call. */
+  setCandidates(candidates: Candidates): void;
   /** Sets the announcer; null while there is no device: the node then releases its addresses. */
   setAnnouncer(announcer: Announcer | null): void;
   /** Returns true if this node owns an address and may answer for it at this moment. */
@@ -96,16 +95,17 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   const freeSince = new Map<string, number>();
   /** The previous owners of addresses that this node has just claimed. */
   const previous = new Map<string, string>();
-  let wanted: ReadonlyMap<string, WantedAddress> | null = null;
+  let candidates: Candidates | null = null;
   let announcer: Announcer | null = null;
   let plan = new Map<string, 'claim' | 'release' | 'remove'>();
-  let synced = false;
+  let hasSynced = false;
   let startedAt = 0;
   let closed = false;
   let scheduled = false;
   let cancelTimer = () => {};
 
   const started = Promise.withResolvers<void>();
+  const informed = Promise.withResolvers<void>();
 
   const session = startSession({
     ...options,
@@ -132,24 +132,10 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     onError: (key, error, attempt) =>
       logger[attempt > 3 ? 'warn' : 'debug']({ key }, `load balancer: ${messageOf(error)}`),
   });
-  const wantedChanged = () => {
-    wanted = null;
-    scheduleEvaluation();
-  };
-  options.slices.addIndex('service', serviceOfSlice);
-  const stops = [
-    options.services.handle({ onAdd: wantedChanged, onUpdate: wantedChanged, onDelete: wantedChanged }),
-    options.slices.handle({ onAdd: wantedChanged, onUpdate: wantedChanged, onDelete: wantedChanged }),
-    options.nodes.handle({
-      onAdd: scheduleEvaluation,
-      onUpdate: scheduleEvaluation,
-      onDelete: scheduleEvaluation,
-    }),
-    leases.handle({ onAdd: setLease, onUpdate: setLease, onDelete: deleteLease }),
-  ];
+  const stopFollowing = leases.handle({ onAdd: setLease, onUpdate: setLease, onDelete: deleteLease });
   const start = async () => {
-    await Promise.all([options.services, options.slices, options.nodes, leases].map((one) => one.synced));
-    synced = true;
+    await Promise.all([leases.synced, informed.promise]);
+    hasSynced = true;
     startedAt = steady();
     scheduleEvaluation();
     // A session left by a crashed process of this node may last for a while: do not wait for it.
@@ -188,7 +174,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     scheduled = true;
     setImmediate(() => {
       scheduled = false;
-      if (synced && !closed && !signal.aborted) evaluate();
+      if (hasSynced && candidates && !closed && !signal.aborted) evaluate(candidates);
     });
   }
 
@@ -196,17 +182,14 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     return session.identity !== null && owners.get(address) === session.identity;
   }
 
-  function evaluate(): void {
-    wanted ??= wantedAddresses(options.services.list(), (namespace, name) =>
-      options.slices.byIndex('service', `${namespace}/${name}`),
-    );
+  function evaluate({ wanted, nodes }: Candidates): void {
     const lasting = sessions.lasting();
     const { identity } = session;
     if (identity === null) lasting.delete(node);
     else lasting.set(node, identity);
     const eligible = new Set<string>();
     for (const name of lasting.keys()) {
-      if (mayAnnounce(options.nodes.get(name)) && (name !== node || announcer !== null)) eligible.add(name);
+      if (nodes.has(name) && (name !== node || announcer !== null)) eligible.add(name);
     }
     const result = elect({
       node,
@@ -218,7 +201,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       isOver: (one) => one !== identity && sessions.isOver(one),
     });
     const now = steady();
-    const areOthersStarting = othersAreStarting(lasting);
+    const areOthersStarting = [...nodes].some((name) => !lasting.has(name));
     let soonest = Number.POSITIVE_INFINITY;
     const next: typeof plan = new Map();
     for (const address of result.release) next.set(address, 'release');
@@ -273,7 +256,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     const metadata = addressLeaseMetadata(key);
     const current = leases.get(`${metadata.namespace}/${metadata.name}`);
     if (what === 'release' && announced.has(key)) return;
-    if (what === 'remove' || (what === 'release' && !wanted?.has(key))) {
+    if (what === 'remove' || (what === 'release' && !candidates?.wanted.has(key))) {
       if (current) await remove(current);
     } else if (what === 'release') {
       if (current) leases.record(await client.update(RESOURCES.leases, releasedLease(current), limited()));
@@ -287,11 +270,6 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     }
     if (plan.get(key) === what) plan.delete(key);
     scheduleEvaluation();
-  }
-
-  /** Returns true if nodes that may announce have no session yet. */
-  function othersAreStarting(lasting: ReadonlyMap<string, string>): boolean {
-    return options.nodes.list().some((one) => mayAnnounce(one) && !lasting.has(one.metadata?.name ?? ''));
   }
 
   function limited(): { signal: AbortSignal } {
@@ -386,11 +364,16 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   }
 
   function servicesOf(address: string): readonly string[] {
-    return wanted?.get(address)?.services ?? [];
+    return candidates?.wanted.get(address)?.services ?? [];
   }
 
   return {
     ready,
+    setCandidates(next) {
+      candidates = next;
+      informed.resolve();
+      scheduleEvaluation();
+    },
     setAnnouncer(next) {
       if (next === announcer) return;
       for (const address of announced) announcer?.withdraw(address);
@@ -406,7 +389,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     async close() {
       closed = true;
       cancelTimer();
-      for (const stop of stops) stop();
+      stopFollowing();
       for (const address of announced) announcer?.withdraw(address);
       announced.clear();
       await session.close();
