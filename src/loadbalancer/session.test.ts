@@ -91,6 +91,15 @@ test('a slow API server counts as well', async () => {
   assert.equal(gaps, 0);
 });
 
+test('after a pause, the node counts again since when it may act', async () => {
+  await pass(1000);
+  assert.ok(session.actingMs() >= 1000);
+  await stall(5000);
+  assert.equal(session.actingMs(), 0);
+  await pass(300);
+  assert.equal(session.actingMs(), 300);
+});
+
 test('the usual duration returns after renewals in time', async () => {
   await stall(2000);
   await pass(100);

@@ -39,6 +39,8 @@ export interface Session {
   readonly identity: string | null;
   /** Returns false if the last renewal is so old that another node may soon end the session. */
   mayAct(): boolean;
+  /** Returns the milliseconds for which `mayAct` has been true without interruption; 0: it is not. */
+  actingMs(): number;
   /** Sets whether the node owns addresses: its failure is then detected sooner, at the cost of more writes. */
   setBusy(busy: boolean): void;
   /** Whether the Lease has the duration of a node that owns addresses. */
@@ -59,6 +61,8 @@ interface Held {
   lease: Lease;
   durationMs: number;
   isBusy: boolean;
+  /** The monotonic time since which the node may act without interruption. */
+  since: number;
   /**
    * The time until which the node may act, by both clocks: the monotonic one may stop while the machine is
    * suspended.
@@ -141,7 +145,7 @@ export function startSession(options: SessionOptions): Session {
         ? client.update(RESOURCES.leases, lease, { signal })
         : client.create(RESOURCES.leases, lease, { signal }),
     );
-    return { identity, lease: written, durationMs: duration, isBusy, until };
+    return { identity, lease: written, durationMs: duration, isBusy, until, since: steady() };
   };
   const lose = (why: string) => {
     if (!held) return;
@@ -171,27 +175,23 @@ export function startSession(options: SessionOptions): Session {
   };
   /** Renews the session. False: retry at once, or the session was lost. */
   const renew = async (session: Held): Promise<boolean> => {
-    const wasSilent = !mayAct();
     // Sooner than it was due: the duration has to change.
-    const since = Math.min(due, steady());
+    const expected = Math.min(due, steady());
     const timeoutMs = Math.max(200, durationMs() / 2);
     try {
-      const {
-        lease,
-        durationMs: duration,
-        isBusy,
-        until,
-      } = await write(session.identity, session.lease, timeoutMs);
-      pace.record(steady() - since);
-      const hasChanged = session.durationMs !== duration || session.isBusy !== isBusy;
-      Object.assign(session, { lease, durationMs: duration, isBusy, until });
+      const renewed = await write(session.identity, session.lease, timeoutMs);
+      pace.record(steady() - expected);
+      const wasSilent = !mayAct();
+      const hasChanged = session.durationMs !== renewed.durationMs || session.isBusy !== renewed.isBusy;
+      const since = wasSilent ? renewed.since : session.since;
+      Object.assign(session, { ...renewed, since });
       if (wasSilent && mayAct()) {
         logger.warn({ session: session.identity }, 'resumed announcing: the Lease was renewed late');
       }
       if (wasSilent || hasChanged) options.onChange();
       return true;
     } catch (error) {
-      if (hasCode(error, 'ETIMEDOUT')) pace.record(steady() - since);
+      if (hasCode(error, 'ETIMEDOUT')) pace.record(steady() - expected);
       if (!hasReason(error, 'Conflict', 'NotFound')) throw error;
       const lease = await read();
       // The answer to a renewal was lost, or a user edited the labels.
@@ -238,6 +238,7 @@ export function startSession(options: SessionOptions): Session {
       return held?.identity ?? null;
     },
     mayAct,
+    actingMs: () => (held !== null && mayAct() ? steady() - held.since : 0),
     get isBusy() {
       return held?.isBusy === true;
     },

@@ -303,7 +303,8 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   /**
    * Finds sessions that were not renewed and ends them. A node that cannot reach the API server cannot renew its session.
    * A session therefore counts as expired only if the API server answered this node for the whole time: otherwise an API
-   * server that pauses would make every address move. Returns the milliseconds until the next evaluation.
+   * server that pauses would make every address move. A node that was late itself first gives the others, which may have
+   * been so too, a quarter of the duration to renew. Returns the milliseconds until the next evaluation.
    */
   function findSilentNodes(lasting: ReadonlyMap<string, string>): number {
     let soonest = Number.POSITIVE_INFINITY;
@@ -323,8 +324,8 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       }
       suspect = { name, durationMs };
       apiHealth.probe();
-      const isHealthy = apiHealth.healthyMs() >= durationMs / 4;
-      if (ageMs >= durationMs + turn && isHealthy && session.mayAct()) queue.add(END + name);
+      const isHealthy = Math.min(apiHealth.healthyMs(), session.actingMs()) >= durationMs / 4;
+      if (ageMs >= durationMs + turn && isHealthy) queue.add(END + name);
       // 2 ms more, so that the deadline has passed when the timer fires.
       soonest = Math.min(soonest, PROBE_MS, Math.max(END_RANK_DELAY_MS, durationMs + turn - ageMs + 2));
     }
