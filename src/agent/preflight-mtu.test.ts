@@ -119,6 +119,21 @@ const ROWS: {
     found: [[/MTU 1500 of eth0/, null]],
   },
   {
+    what: 'the uplink of a node in a container is a veth: not a device of a pod',
+    links: [link(2, 'eth0', 1500, { kind: 'veth' }), vxlan('flannel.1', 1450), pod('veth1', 1450)],
+    found: [[/MTU 1500 of eth0: packets of 1450 bytes fit between nodes$/, null]],
+  },
+  {
+    what: 'both uplinks of a node in a container, and a pod that is too large',
+    links: [
+      link(2, 'eth0', 1500, { kind: 'veth' }),
+      link(5, 'eth1', 9000, { kind: 'veth' }),
+      pod('veth1', 1600),
+    ],
+    routes: [...DEFAULT, { destination: '0.0.0.0/0', device: 5, metric: 100 }],
+    found: [[/^1 devices of pods .*\(1500\): veth1 \(1600\)$/, /1500, and recreate/]],
+  },
+  {
     what: 'no default route',
     links: [uplink()],
     routes: [],

@@ -57,7 +57,7 @@ export function checkMtu({ links, routes, configured }: MtuFacts): Finding[] {
   const findings: Finding[] = [
     ...tooLarge,
     ...configured.flatMap(({ file, mtu }) => configurationFindings(file, mtu, limit)),
-    ...podFindings(links, limit),
+    ...podFindings(links, routes, limit),
     ...(limit < IPV6_MINIMUM ? [tooSmallForIPv6(limit, path)] : []),
   ];
   if (findings.length > 0) return findings;
@@ -111,9 +111,12 @@ function configurationFindings(file: string, mtu: number, limit: number): Findin
   ];
 }
 
-function podFindings(links: MtuFacts['links'], limit: number): Finding[] {
+function podFindings(links: MtuFacts['links'], routes: MtuFacts['routes'], limit: number): Finding[] {
+  // In a container (kind, LXC), the devices of the node itself are veths.
+  const ofNode = new Set([...routes.map(({ device }) => device), ...links.map(({ vxlan }) => vxlan?.device)]);
   const large = links.filter(
-    ({ name, kind, mtu }) => kind === 'veth' && mtu > limit && !CILIUM_DEVICE.test(name),
+    ({ index, name, kind, mtu }) =>
+      kind === 'veth' && mtu > limit && !ofNode.has(index) && !CILIUM_DEVICE.test(name),
   );
   if (large.length === 0) return [];
   const names = large.slice(0, MAX_NAMES).map(({ name, mtu }) => `${name} (${mtu})`);
