@@ -116,6 +116,20 @@ test('a silent watch is ended and restarted; lastContact shows the silence', asy
   });
 });
 
+test('attempts to reach a server that does not answer are no contact', async () => {
+  await bench([map('a', 5)], async ({ server, clock, informer }) => {
+    const contact = informer.lastContact;
+    const before = server.requests.length;
+    server.refuse = 503;
+    server.watch?.end();
+    await until(() => {
+      clock.advance(1000);
+      return server.requests.length > before + 3;
+    });
+    assert.equal(informer.lastContact, contact);
+  });
+});
+
 test('an optional resource is requested every 5 s from a server that starts, then every ten minutes', async () => {
   await bench(
     [map('a', 5)],

@@ -255,14 +255,18 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     isOpen = false;
     const silent = new AbortController();
     let cancelSilence = () => {};
-    const heard = () => {
-      lastContact = clock.now();
+    const awaitMessage = () => {
       cancelSilence();
       cancelSilence = clock.after(SILENCE_MS, () =>
         silent.abort(tooSlow('watch objects', 'the watch timed out')),
       );
     };
-    heard();
+    const heard = () => {
+      lastContact = clock.now();
+      awaitMessage();
+    };
+    // A request alone proves no contact.
+    awaitMessage();
     try {
       const events = client.watch(resource, {
         ...scope(options),
@@ -272,6 +276,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         signal: AbortSignal.any([signal, silent.signal]),
         onOpen() {
           isOpen = true;
+          heard();
           allowed();
           follower.answered();
         },

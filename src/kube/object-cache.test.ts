@@ -34,6 +34,8 @@ function informer(cachedAt: number | null = null) {
   let handlers: Handlers<ConfigMap> = {};
   return {
     cachedAt,
+    hasSynced: true,
+    lastContact: clock.now(),
     list: () => objects,
     handle(given: Handlers<ConfigMap>) {
       handlers = given;
@@ -85,6 +87,78 @@ test('objects of an earlier run do not replace the file', async () => {
   assert.equal(readFileSync(join(folder, 'objects', 'maps.ndjson'), 'utf8'), before);
 });
 
+/** Reads as a later process does. */
+const readAgain = () =>
+  openObjectCache({ folder: join(folder, 'objects'), clock, logger: silentLogger }).read<ConfigMap>('maps');
+
+test('objects that do not change are as old as the last contact with the server, not as the last change', async () => {
+  const maps = informer();
+  cache.keep('maps', maps);
+  maps.add(object('a'));
+  clock.advance(10_000);
+  await eventually(() => cache.read('maps') !== null);
+  for (const minute of [1, 2]) {
+    clock.advance(30_000);
+    maps.lastContact = clock.now();
+    clock.advance(30_000);
+    await eventually(() => readAgain()?.at === maps.lastContact);
+    assert.equal(cache.read('maps')?.at, maps.lastContact, `minute ${minute}`);
+  }
+});
+
+for (const [what, fields] of [
+  ['objects of an earlier run', { cachedAt: 1, hasSynced: true }],
+  ['objects of which no list has arrived', { cachedAt: null, hasSynced: false }],
+] as const) {
+  test(`${what} do not become younger while the server cannot be reached`, async () => {
+    const maps = informer();
+    cache.keep('maps', maps);
+    maps.add(object('a'));
+    await cache.close();
+    const before = readAgain();
+    assert.ok(before);
+    const next = openObjectCache({ folder: join(folder, 'objects'), clock, logger: silentLogger });
+    clock.advance(60_000);
+    next.keep('maps', { ...informer(), ...fields });
+    clock.advance(60_000);
+    await next.close();
+    assert.equal(readAgain()?.at, before.at);
+  });
+}
+
+test('a change that could not be written does not make the file younger', async () => {
+  const maps = informer();
+  cache.keep('maps', maps);
+  maps.add(object('a'));
+  await cache.close();
+  const at = readAgain()?.at;
+  assert.ok(at !== undefined);
+  const next = openObjectCache({ folder: join(folder, 'objects'), clock, logger: silentLogger });
+  const later = informer();
+  next.keep('maps', later);
+  // A folder of this name cannot be replaced by a file.
+  mkdirSync(join(folder, 'objects', 'maps.ndjson.new'));
+  clock.advance(60_000);
+  later.lastContact = clock.now();
+  later.add(object('b'));
+  await next.close();
+  assert.equal(readAgain()?.at, at);
+  rmSync(join(folder, 'objects', 'maps.ndjson.new'), { recursive: true });
+});
+
+test('damaged times of contacts are reported, and the time of the file is used', async () => {
+  const maps = informer();
+  cache.keep('maps', maps);
+  maps.add(object('a'));
+  await cache.close();
+  writeFileSync(join(folder, 'objects', 'contacts.json'), '{"maps":');
+  const logger = { ...silentLogger, warn: (_: object, text: string) => void warnings.push(text) };
+  const next = openObjectCache({ folder: join(folder, 'objects'), clock, logger });
+  assert.equal(next.read('maps')?.at, clock.now());
+  assert.match(warnings.join(), /the time of the last contact cannot be used/);
+  await next.close();
+});
+
 test('many objects are written without a break in their lines', async () => {
   const maps = informer();
   cache.keep('maps', maps);
@@ -101,7 +175,8 @@ test('only the owner may read the files', async () => {
   await cache.close();
   assert.equal(statSync(join(folder, 'objects')).mode & 0o777, 0o700);
   assert.equal(statSync(join(folder, 'objects', 'maps.ndjson')).mode & 0o777, 0o600);
-  assert.deepEqual(readdirSync(join(folder, 'objects')), ['maps.ndjson']);
+  assert.equal(statSync(join(folder, 'objects', 'contacts.json')).mode & 0o777, 0o600);
+  assert.deepEqual(readdirSync(join(folder, 'objects')).sort(), ['contacts.json', 'maps.ndjson']);
 });
 
 for (const [what, text, warned] of [

@@ -1,5 +1,5 @@
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
-import { open, rename, rm } from 'node:fs/promises';
+import { open, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -24,12 +24,19 @@ export interface ObjectCache {
   close(): Promise<void>;
 }
 
-type KeptInformer<T> = Pick<Informer<T>, 'list' | 'handle' | 'cachedAt'>;
+type CurrentInformer<T> = Pick<Informer<T>, 'list' | 'cachedAt' | 'hasSynced' | 'lastContact'>;
+type KeptInformer<T> = CurrentInformer<T> & Pick<Informer<T>, 'handle'>;
 
 /** A change is written after this time, with those that follow it. */
 const WRITE_MS = 10_000;
 /** The processor time of writing is at most this share of all time, at any rate of changes. */
 const MAX_SHARE = 0.01;
+/**
+ * How often the times of the last contact are written. A server sends bookmarks every minute: objects that do not change
+ * are as current as the last one.
+ */
+const CONTACT_MS = 60_000;
+const CONTACTS_FILE = 'contacts.json';
 /** The length of text that is made and written without a break for other work. */
 const CHUNK = 1 << 16;
 const FORMAT = 1;
@@ -42,18 +49,50 @@ interface Header {
 
 /** Opens the cache. A file that cannot be written is reported, and tried again after the next change. */
 export function openObjectCache({ folder, clock, logger }: ObjectCacheOptions): ObjectCache {
-  const kept = new Map<string, Pick<Informer<KubeObject>, 'list' | 'cachedAt'>>();
+  const kept = new Map<string, CurrentInformer<KubeObject>>();
   const changed = new Set<string>();
   let cancel: (() => void) | null = null;
   let writing: Promise<void> = Promise.resolve();
   let isClosed = false;
   let nextAt = 0;
+  /** By the names of files: when the server last confirmed their objects, in milliseconds of the clock. */
+  const contacts = new Map(Object.entries(readContacts(folder, logger)));
+  let cancelContacts: (() => void) | null = null;
+
+  const confirmLater = () => {
+    if (isClosed) return;
+    cancelContacts ??= clock.after(CONTACT_MS, () => {
+      cancelContacts = null;
+      writing = writing.then(writeConfirmed).finally(confirmLater);
+    });
+  };
+
+  /** Writes the times up to which the files hold the objects of the server. */
+  async function writeConfirmed(): Promise<void> {
+    let isNew = false;
+    for (const [name, { hasSynced, cachedAt, lastContact }] of kept) {
+      // A file lacks changes that are not written yet.
+      if (!hasSynced || cachedAt !== null || changed.has(name) || contacts.get(name) === lastContact)
+        continue;
+      contacts.set(name, lastContact);
+      isNew = true;
+    }
+    if (!isNew) return;
+    const file = join(folder, CONTACTS_FILE);
+    try {
+      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      await writeFile(`${file}.new`, JSON.stringify(Object.fromEntries(contacts)), { mode: 0o600 });
+      await rename(`${file}.new`, file);
+    } catch (error) {
+      logger.warn({ folder }, `failed to write the time of the last contact: ${messageOf(error)}`);
+    }
+  }
 
   const schedule = () => {
     if (isClosed) return;
     cancel ??= clock.after(Math.max(WRITE_MS, nextAt - clock.now()), () => {
       cancel = null;
-      writing = writeChanged();
+      writing = writing.then(writeChanged);
     });
   };
 
@@ -79,8 +118,12 @@ export function openObjectCache({ folder, clock, logger }: ObjectCacheOptions): 
   }
 
   return {
-    read: (name) => readObjects(fileOf(folder, name), logger),
+    read<T extends KubeObject>(name: string) {
+      const found = readObjects<T>(fileOf(folder, name), logger);
+      return found && { ...found, at: Math.max(found.at, contacts.get(name) ?? found.at) };
+    },
     keep(name, informer) {
+      confirmLater();
       kept.set(name, informer);
       const change = () => {
         changed.add(name);
@@ -91,8 +134,10 @@ export function openObjectCache({ folder, clock, logger }: ObjectCacheOptions): 
     async close() {
       isClosed = true;
       cancel?.();
+      cancelContacts?.();
       await writing;
       await writeChanged();
+      await writeConfirmed();
     },
   };
 }
@@ -129,6 +174,20 @@ async function writeObjects(file: string, objects: readonly KubeObject[], at: nu
   await out.close();
   await rename(fresh, file);
   return busy;
+}
+
+function readContacts(folder: string, logger: Logger): Record<string, number> {
+  const file = join(folder, CONTACTS_FILE);
+  if (!existsSync(file)) return {};
+  try {
+    const entries = Object.entries(JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>);
+    return Object.fromEntries(
+      entries.flatMap(([name, at]) => (Number.isFinite(at) ? [[name, Number(at)]] : [])),
+    );
+  } catch (error) {
+    logger.warn({ file }, `the time of the last contact cannot be used: ${messageOf(error)}`);
+    return {};
+  }
 }
 
 function readObjects<T extends KubeObject>(file: string, logger: Logger): CachedObjects<T> | null {
