@@ -5,6 +5,8 @@ import { copyFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { createLoopbackAccess } from '../dataplane/rules/loopback-access.ts';
+import { readSysctl, writeSysctl } from '../kernel/sysctl.ts';
 import { manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
 import { removeAll } from './cleanup.ts';
@@ -63,6 +65,44 @@ test('a cleanup beside a running agent tells what to do, and succeeds when the a
     rmSync(stateDir, { recursive: true, force: true });
   }
 });
+
+const ROUTE_LOCALNET = 'net.ipv4.conf.all.route_localnet';
+
+for (const { what, found, since, left } of [
+  { what: 'of the agent alone is disabled', found: '0', since: null, left: '0' },
+  { what: 'that a kube-proxy has set since stays', found: '0', since: '1', left: '1' },
+  { what: 'that was there before the agent stays', found: '1', since: null, left: '1' },
+] as const) {
+  test(`a cleanup gives route_localnet back: a setting ${what}`, async () => {
+    const loopback = createLoopbackAccess(['ipv4'], undefined);
+    const table = 'ip fairlead';
+    writeSysctl(ROUTE_LOCALNET, found);
+    try {
+      execFileSync('nft', ['add', 'table', table]);
+      execFileSync('nft', ['add', 'chain', `${table} guard-loopback`]);
+      loopback.allow(true);
+      assert.notEqual(readSysctl(ROUTE_LOCALNET), '0');
+      if (since !== null) writeSysctl(ROUTE_LOCALNET, since);
+      const stateDir = mkdtempSync(join(tmpdir(), 'flt-'));
+      const configuration = readConfiguration({
+        ...{ apiVersion: API_VERSION, kind: 'AgentConfiguration', nodeName: 'node-1', stateDir },
+        proxy: {},
+      });
+      const steps = await removeAll(configuration, silentLogger);
+      rmSync(stateDir, { recursive: true, force: true });
+      assert.deepEqual(
+        steps.filter(({ error }) => error !== null),
+        [],
+      );
+      assert.equal(readSysctl(ROUTE_LOCALNET), left);
+      assert.equal(tables(), '');
+    } finally {
+      loopback.close();
+      writeSysctl(ROUTE_LOCALNET, 0);
+      execFileSync('nft', ['flush', 'ruleset']);
+    }
+  });
+}
 
 test('a cleanup beside a kube-proxy that programs no Services removes nothing, and names kube-proxy', async () => {
   const folder = mkdtempSync(join(tmpdir(), 'flt-'));

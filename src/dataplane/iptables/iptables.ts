@@ -342,14 +342,12 @@ export function createIptables(options: IptablesOptions): Dataplane {
     },
     remove({ succeeded } = { succeeded: false }) {
       return changing(async () => {
-        let guarded = false;
         undeletable.clear();
         for (const tool of tools.values()) {
           for (;;) {
             const tables = tablesOf(tool);
             const live = await tables.read();
             if (isKubeProxyRunning) for (const table of TABLES) keepUnique(live[table]);
-            guarded ||= [...live.filter.chains.values()].flat().some((line) => line.includes('127.0.0.0/8'));
             const staged = (table: Table) => divided(keeping(removal(live[table]), live[table]), () => true);
             try {
               await tables.write(recordOf(TABLES, staged));
@@ -360,7 +358,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
           }
         }
         if (openSets()) await destroySets(ownSets());
-        loopback.remove({ succeeded: succeeded || isKubeProxyRunning, guarded });
+        loopback.remove({ succeeded });
         rulesets.clear();
       });
     },

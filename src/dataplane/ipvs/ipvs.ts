@@ -188,7 +188,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
           await prepareDrain(removal, plans, node);
           drain({ families, netns, scheme, foreign, clock, logger, drainMs });
         } else await removeAll(removal);
-        loopback.remove({ succeeded, guarded: false });
+        loopback.remove({ succeeded });
       }),
   };
 }

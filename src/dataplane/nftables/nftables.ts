@@ -126,8 +126,7 @@ export function createNftables(options: NftablesOptions): Dataplane {
       calls.run(async () => {
         current = null;
         layouts.clear();
-        const guarded = tables.get('ipv4')?.readChains().includes('guard-loopback') ?? false;
-        loopback.remove({ succeeded, guarded });
+        loopback.remove({ succeeded });
         await tables.remove();
       }),
   };

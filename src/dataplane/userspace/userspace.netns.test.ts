@@ -257,7 +257,7 @@ describe('userspace mode', () => {
   test('removing the mode removes all of its state and keeps that of other programs', async () => {
     const { topology } = scene;
     // As a mode leaves it that this one succeeds.
-    topology.run('node', 'sysctl', '-qw', 'net.ipv4.conf.all.route_localnet=1');
+    topology.run('node', 'sysctl', '-qw', 'net.ipv4.conf.all.route_localnet=2');
     await scene.sync(service(89, ALL));
     assert.equal(scene.dataplane.listeners().length, 4);
     topology.run('node', 'nft', 'add', 'table', 'ip', 'theirs');

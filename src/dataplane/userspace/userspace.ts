@@ -356,8 +356,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       calls.run(async () => {
         succeeded = options.succeeded;
         const earlier = tables.areWritten ? [] : [...earlierListeners().values()];
-        const guarded = tables.get('ipv4')?.readChains().includes('guard-loopback') ?? false;
-        loopback.remove({ succeeded, guarded });
+        loopback.remove({ succeeded });
         await tables.remove(() => gate?.idle() ?? Promise.resolve());
         programmed.clear();
         current = null;
