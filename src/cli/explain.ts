@@ -13,7 +13,7 @@ import { flag, text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { openRemote, REMOTE_OPTIONS, type RemoteValues } from './remote-option.ts';
 import { paint } from './terminal.ts';
-import { answerWhoCan, renderReach } from './who-can.ts';
+import { answerWhoCan, renderReaches } from './who-can.ts';
 
 export const command = defineCommand({
   name: 'explain',
@@ -35,7 +35,7 @@ export const command = defineCommand({
       help: 'svc/NAME, pod/NAME, deploy/NAME, NAMESPACE/NAME, node/NAME, outside, a DNS name, a URL, or an address; then :PORT (default: the only TCP port) and /PROTOCOL',
     },
   ],
-  synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--who-can POD:PORT[/PROTOCOL]', 'SERVICE --modes'],
+  synopsis: ['FROM TO[:PORT][/PROTOCOL]', '--who-can TARGET[:PORT][/PROTOCOL]', 'SERVICE --modes'],
   options: {
     name: NAME_OPTION,
     ...REMOTE_OPTIONS,
@@ -50,8 +50,8 @@ export const command = defineCommand({
       'with --modes: ask the agent of this machine, whose stateDir is DIR; for nodes of real clusters',
     ),
     'who-can': text(
-      'POD:PORT',
-      'list the clients that network policies allow to reach a port of a pod, by selector',
+      'TARGET',
+      'list the clients that network policies allow to reach a port of a pod, or of each pod behind a Service, by selector',
     ),
   },
   examples: [
@@ -59,6 +59,7 @@ export const command = defineCommand({
     'explain client http://hello/ -6',
     'explain outside node/node-1:30080/UDP --verbose',
     'explain --who-can shop/web-0:8080',
+    'explain --who-can svc/shop/web:80',
     'explain svc/hello --modes',
   ],
   async run(parsed, output) {
@@ -77,7 +78,7 @@ export const command = defineCommand({
           return await answerWhoCan(client, target).finally(() => transport.close());
         },
       });
-      output.out(renderFacts(reach, options) ?? wrapLines(renderReach(reach), output.columns));
+      output.out(renderFacts(reach, options) ?? wrapLines(renderReaches(reach), output.columns));
       return 0;
     }
     if (options.modes) {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -18,6 +18,23 @@ after(() => {
 
 const options = { name: 'default', kubeconfig: null, context: null, 'agent-namespace': null };
 const absent = join(folder, 'absent');
+
+const kubeconfig = (context: string): string => {
+  const file = join(folder, `${context}.yaml`);
+  const cluster = { server: 'https://127.0.0.1:1', 'insecure-skip-tls-verify': true };
+  writeFileSync(
+    file,
+    JSON.stringify({
+      apiVersion: 'v1',
+      kind: 'Config',
+      'current-context': context,
+      contexts: [{ name: context, context: { cluster: 'c', user: 'u' } }],
+      clusters: [{ name: 'c', cluster }],
+      users: [{ name: 'u', user: { token: 't' } }],
+    }),
+  );
+  return file;
+};
 
 describe('the cluster of a command', () => {
   const rows: readonly {
@@ -63,4 +80,68 @@ test('--node names a node with an agent', () => {
   assert.deepEqual(selectRemoteNodes('mode', null, { agents }), ['n1', 'n2']);
   assert.deepEqual(selectRemoteNodes('mode', 'n2', { agents }), ['n2']);
   assert.throws(() => selectRemoteNodes('mode', 'n3', { agents }), { hint: 'use one of n1, n2' });
+});
+
+describe('the cluster of a command on a machine with a local cluster', () => {
+  before(() => {
+    mkdirSync(join(folder, 'state', 'default'), { recursive: true });
+    writeFileSync(join(folder, 'state', 'default', 'cluster.json'), '{}');
+  });
+  const rows: readonly {
+    readonly name: string;
+    readonly environment: () => Readonly<Record<string, string>>;
+    readonly given?: readonly string[];
+    readonly refused: RegExp | null;
+    readonly hint?: RegExp;
+  }[] = [
+    { name: 'nothing is named: the local one', environment: () => ({}), refused: null },
+    {
+      name: 'KUBECONFIG: that one, and the error names it',
+      environment: () => ({ KUBECONFIG: kubeconfig('prod') }),
+      refused: /^FairleadError: the cluster of context prod \(.*prod\.yaml\): .*127\.0\.0\.1:1/,
+      hint: /for a local cluster, use --name NAME/,
+    },
+    {
+      name: 'KUBECONFIG and --name: the local one',
+      environment: () => ({ KUBECONFIG: kubeconfig('prod') }),
+      given: ['name'],
+      refused: null,
+    },
+    {
+      name: 'KUBECONFIG and FAIRLEAD_CLUSTER: the local one',
+      environment: () => ({ KUBECONFIG: kubeconfig('prod'), FAIRLEAD_CLUSTER: 'default' }),
+      refused: null,
+    },
+    {
+      name: 'KUBECONFIG of the local one: the local one',
+      environment: () => ({ KUBECONFIG: kubeconfig('fairlead-default') }),
+      refused: null,
+    },
+    {
+      name: 'KUBECONFIG of another local one: refused, not guessed',
+      environment: () => ({ KUBECONFIG: kubeconfig('fairlead-test') }),
+      refused: /the context of KUBECONFIG is the local cluster test, not default/,
+      hint: /--name test, --name default, or --context fairlead-test/,
+    },
+    {
+      name: 'KUBECONFIG names no file that exists: the local one',
+      environment: () => ({ KUBECONFIG: absent }),
+      refused: null,
+    },
+  ];
+  for (const { name, environment, given, refused, hint } of rows) {
+    test(name, async () => {
+      const opened = openRemote(
+        'status',
+        { options, given: new Set(given) },
+        { HOME: absent, ...environment() },
+      );
+      if (refused === null) return assert.equal(await opened, null);
+      await assert.rejects(opened, (error) => {
+        assert.match(String(error), refused);
+        assert.match((error as { hint?: string }).hint ?? '', hint ?? /./);
+        return true;
+      });
+    });
+  }
 });

@@ -1,10 +1,11 @@
 import { existsSync } from 'node:fs';
 import { authorityName } from '../cluster/authority-name.ts';
-import { findKubeconfigContext } from '../cluster/kubeconfig-contexts.ts';
+import { type ContextPlace, findKubeconfigContext } from '../cluster/kubeconfig-contexts.ts';
 import { openRemoteCluster, type RemoteCluster } from '../cluster/remote-cluster.ts';
 import { listClusters, stateRoot } from '../cluster/state.ts';
 import { userContexts } from '../cluster/user-contexts.ts';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { errorCode } from '../lib/error-codes.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { suggestion, text, usageError } from './options.ts';
 
 /** The options of commands that also work on clusters whose agents run in pods. */
@@ -25,7 +26,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
  * Opens the cluster that a command is for, if it is not a local one (null): with --kubeconfig or --context the one named so;
- * without options the one of kubectl's current context, unless this machine has clusters of its own. Throws FairleadError.
+ * without options the current one of the files in KUBECONFIG; else the one of kubectl's current context, unless this machine
+ * has clusters of its own. Throws FairleadError.
  */
 export async function openRemote(
   command: string,
@@ -37,7 +39,8 @@ export async function openRemote(
   if (isRemote && given.has('name'))
     throw usageError(command, `use one of --name and --${kubeconfig === null ? 'context' : 'kubeconfig'}`);
   const isLocal = given.has('name') || Boolean(environment['FAIRLEAD_CLUSTER']);
-  if (!isRemote && (isLocal || hasLocalClusters(environment))) {
+  const chosen = isRemote || isLocal ? null : chosenByEnvironment(command, options.name, environment);
+  if (!isRemote && chosen === null && (isLocal || hasLocalClusters(environment))) {
     if (namespace !== null)
       throw usageError(
         command,
@@ -45,10 +48,14 @@ export async function openRemote(
       );
     return null;
   }
-  const place = findKubeconfigContext({ file: kubeconfig, context }, environment);
+  const place = chosen ?? findKubeconfigContext({ file: kubeconfig, context }, environment);
   if (place !== null)
     return await openRemoteCluster(place, namespace).catch((error: unknown) => {
-      throw localInstead(error, place.context);
+      throw ofCluster(
+        localInstead(error, place.context),
+        place,
+        chosen !== null && hasLocalClusters(environment),
+      );
     });
   // Clusters of root: the error for them says how to use one.
   if (process.getuid?.() !== 0 && existsSync(stateRoot())) return null;
@@ -56,6 +63,44 @@ export async function openRemote(
     op: `fairlead ${command}`,
     code: 'no-cluster',
     hint: 'start a local cluster: fairlead up; or name a cluster: --kubeconfig FILE',
+  });
+}
+
+/**
+ * Returns the current context of the files in KUBECONFIG; null: the variable is not set, or the context is that of the
+ * local cluster `name`. Throws FairleadError if it is that of another local cluster.
+ */
+function chosenByEnvironment(command: string, name: string, environment: Environment): ContextPlace | null {
+  if (!environment['KUBECONFIG']) return null;
+  const place = findKubeconfigContext({ file: null, context: null }, environment);
+  const prefix = authorityName({ name: '' });
+  if (!place?.context.startsWith(prefix)) return place;
+  const other = place.context.slice(prefix.length);
+  if (other === name) return null;
+  throw new FairleadError(`the context of KUBECONFIG is the local cluster ${other}, not ${name}`, {
+    op: `fairlead ${command}`,
+    code: 'bad-argument',
+    hint: `use --name ${other}, --name ${name}, or --context ${place.context} if its agents run in pods`,
+  });
+}
+
+/** Names the cluster that was meant in an error of opening it. `hasOther`: a local one could have been meant, too. */
+function ofCluster(error: unknown, { context, file }: ContextPlace, hasOther: boolean): unknown {
+  const message = messageOf(error);
+  if (message.includes(context) && !hasOther) return error;
+  const {
+    op,
+    code,
+    hint: first,
+  } = error instanceof FairleadError
+    ? error
+    : { op: 'open cluster', code: errorCode((error as NodeJS.ErrnoException).code ?? 'EIO'), hint: null };
+  const instead = hasOther ? 'for a local cluster, use --name NAME (KUBECONFIG is set)' : null;
+  const hint = [first, instead].filter(Boolean).join('; ');
+  return new FairleadError(`the cluster of context ${context} (${file}): ${message}`, {
+    ...{ op, code },
+    ...(hint === '' ? {} : { hint }),
+    cause: error,
   });
 }
 
