@@ -38,19 +38,28 @@ const answers = (host: string, path: string, content: RegExp) =>
   );
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-function startAgent(mode: string): void {
+/** Runs the words after it with a read-only /proc/sys, as in a container that is not privileged. */
+const READ_ONLY = [
+  ...['unshare', '--mount', 'sh', '-c'],
+  'mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"',
+  'sh',
+];
+
+function startAgent(mode: string, { readOnly = false } = {}): void {
   const own = JSON.parse(
     readFileSync(join(cluster.stateRoot, cluster.name, 'nodes', 'node-1', 'agent.json'), 'utf8'),
-  ) as { proxy: object; dns: object };
+  ) as { proxy: object; dns: object; network: object };
   const config = join(folder, 'agent.json');
-  const parts = { network: null, policy: null, pods: null, loadBalancer: null };
+  const network = readOnly ? own.network : null;
+  const parts = { network, policy: null, pods: null, loadBalancer: null };
   writeFileSync(
     config,
     JSON.stringify({ ...own, ...parts, proxy: { ...own.proxy, mode }, stateDir: join(folder, 'state') }),
   );
   // ip-netns(8) would hide the control groups from eBPF mode.
   const netns = `--net=/run/netns/fl-${cluster.name}-node-1`;
-  agent = spawn('nsenter', [netns, FAIRLEAD, 'agent', '--config', config], { stdio: 'ignore' });
+  const words = [...(readOnly ? READ_ONLY : []), FAIRLEAD, 'agent', '--config', config];
+  agent = spawn('nsenter', [netns, ...words], { stdio: 'ignore' });
 }
 
 async function endAgent(signal: NodeJS.Signals): Promise<void> {
@@ -130,4 +139,19 @@ describe('an agent that starts while the API server is down', () => {
       assert.equal(dns.trim(), clusterIP);
     });
   }
+
+  test('an agent that cannot write /proc/sys is not healthy, and names the fix', async () => {
+    startAgent('nftables', { readOnly: true });
+    const health = await eventually(
+      () => onNode('sh', '-c', 'curl -s -m 5 http://127.0.0.1:10256/healthz || echo {}'),
+      (text) => /pods cannot be connected/.test(text),
+      60_000,
+    );
+    const { healthy, problem } = JSON.parse(health) as Health;
+    assert.equal(healthy, false);
+    assert.match(
+      String(problem),
+      /\/proc\/sys is not writable \(EROFS\); run the agent's container privileged/,
+    );
+  });
 });

@@ -10,6 +10,7 @@ import { contactOf } from '../kube/server-contact.ts';
 import { type KubeObject, type Node, RESOURCES, type Resource } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { shareCalls } from '../lib/shared-call.ts';
+import { sysctlProblem } from '../network/sysctl-access.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/status-servers.ts';
 import { type AgentContext, type AgentOptions, addressesOf, type FollowOptions } from './agent-context.ts';
@@ -185,6 +186,7 @@ async function startParts(
   let proxy: ProxyPart | null = null;
   let isStarted = false;
   let networkProblem: string | null = null;
+  const settingsProblem = () => (configuration.network ? sysctlProblem() : null);
   const reporting = { address: configuration.nodeAddress, clock, logger };
 
   const start = async () => {
@@ -245,10 +247,15 @@ async function startParts(
     let keeperProblem: string | null = null;
     const onProblem = (problem: string | null) => {
       keeperProblem = problem;
-      registration?.setNetworkProblem(followed.problem() ?? problem);
+      registration?.setNetworkProblem(followed.problem() ?? settingsProblem() ?? problem);
     };
     followed.onProblem(() => onProblem(keeperProblem));
-    if (followed.problem() !== null) onProblem(null);
+    const unwritable = settingsProblem();
+    if (unwritable !== null) {
+      logger.error({}, unwritable);
+      context.nodeEvent('Warning', 'SettingsNotWritable', unwritable);
+    }
+    if ((followed.problem() ?? unwritable) !== null) onProblem(null);
     const policies = await startPolicyPart(context, followed);
     const open = (from: Node) => startNetwork(context, from, nodes, own, policies, onProblem);
     // An external address may be one that this machine does not have.
@@ -326,6 +333,7 @@ async function startParts(
   const health = (): ProxyHealth => {
     // Health checks fail until the agent has read all objects.
     const problem = isStarted ? nodeProblemNow() : 'the agent is starting';
+    const unwritable = settingsProblem();
     const known = proxy?.health() ?? {
       healthy: problem === null,
       live: isStarted || networkProblem !== null,
@@ -334,8 +342,9 @@ async function startParts(
       problem,
     };
     return withProblems(
-      { ...known, healthy: known.healthy && networkProblem === null },
+      { ...known, healthy: known.healthy && (networkProblem ?? unwritable) === null },
       networkProblem,
+      unwritable,
       missingRules.problem(),
       certificateProblem,
       cacheProblem(oldest(cached)),
