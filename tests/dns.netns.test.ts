@@ -113,6 +113,14 @@ describe('names resolved by a pod’s resolver', () => {
     assert.match(out, /options ndots:5/);
   });
 
+  test('a namespace without Services exists', async () => {
+    assert.match((await ask('A empty.svc.cluster.local'))['A empty.svc.cluster.local'] ?? '', /^ENOTFOUND/);
+    await cluster.ask('create', 'namespace', 'empty');
+    await untilAsked('A empty.svc.cluster.local', /^ENODATA/);
+    await cluster.ask('delete', 'namespace', 'empty');
+    await untilAsked('A empty.svc.cluster.local', /^ENOTFOUND/);
+  });
+
   test('Services, headless ones with and without selector, aliases', async () => {
     const web = (await service('web')).spec?.clusterIPs ?? [];
     const db = await addressesOf('db');

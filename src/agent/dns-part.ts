@@ -11,7 +11,7 @@ import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import type { Informer } from '../kube/informer.ts';
-import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/types.ts';
+import { type EndpointSlice, keyOf, type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { pause } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
@@ -90,6 +90,7 @@ export function prepareAnswers(
   });
   const synced: Promise<unknown>[] = [services.synced, slices.synced];
   if (dns.podRecords === 'verified') synced.push(followPods(context, zone));
+  followNamespaces(context, zone);
   const fromNode = dns.upstreams.length === 0;
   const upstreams = fromNode ? upstreamsFromResolvConf(readOptional(RESOLV_CONF), own) : [...dns.upstreams];
   const forwarder = createForwarder({
@@ -207,6 +208,26 @@ function refuseAtOnce(logger: Logger): void {
       `while no agent runs on this node, some DNS queries of pods will time out: ${messageOf(error)}`,
     );
   }
+}
+
+/**
+ * Keeps the zone's table of namespaces, by which a name of a namespace without Services is no data (NOERROR). No answer
+ * waits for it: without the right to list namespaces, those with Services are known.
+ */
+function followNamespaces(context: DnsContext, zone: Zone): void {
+  const namespaces = context.follow(RESOURCES.namespaces, {
+    optional: true,
+    transform: ({ metadata }) => ({
+      metadata: { name: metadata?.name ?? '', resourceVersion: metadata?.resourceVersion ?? '' },
+    }),
+  });
+  namespaces.handle({
+    onAdd: (one) => zone.setNamespace(keyOf(one)),
+    onUpdate: () => {},
+    onDelete: (one) => zone.deleteNamespace(keyOf(one)),
+  });
+  // Rejects only when the agent ends.
+  namespaces.synced.then(() => zone.setNamespacesKnown(true)).catch(() => {});
 }
 
 /** Keeps the zone's table of all pods of the cluster and their addresses. */

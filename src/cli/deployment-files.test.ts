@@ -98,7 +98,7 @@ for (const parts of INSTALLATIONS) {
       parts === 'all' || parts === 'policy'
         ? ['system:node-proxier', 'fairlead-policy']
         : parts === 'proxy-dns'
-          ? ['system:node-proxier', 'fairlead-dns']
+          ? ['system:node-proxier', 'fairlead-names', 'fairlead-dns']
           : ['system:node-proxier'],
     );
   });

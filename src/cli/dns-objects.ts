@@ -48,7 +48,7 @@ export function dnsServers(options: InstallationOptions): KubeObject[] {
       kind: 'ClusterRole',
       metadata: meta(options, DNS_SERVER, false),
       rules: [
-        { apiGroups: [''], resources: ['services'], verbs: ['list', 'watch'] },
+        { apiGroups: [''], resources: ['services', 'namespaces'], verbs: ['list', 'watch'] },
         { apiGroups: ['discovery.k8s.io'], resources: ['endpointslices'], verbs: ['list', 'watch'] },
       ],
     },

@@ -29,8 +29,10 @@ export function installationObjects(options: InstallationOptions): KubeObject[] 
   const hasPool = options.pool.length > 0;
   return [
     serviceAccount(options, NAME),
-    // A node's agent needs only the role of kube-proxy, which every cluster has.
+    // The role of kube-proxy, which every cluster has, is enough for Services and routes.
     clusterRoleBinding(options, NAME, 'system:node-proxier'),
+    // With policies, their rights contain these.
+    ...(options.parts === 'proxy-dns' ? nameRights(options) : []),
     ...(enforcesPolicies(options.parts) ? policyRights(options) : []),
     ...(hasPool ? announcementRights(options) : []),
     configMap(options),
@@ -55,6 +57,22 @@ export const installationYaml = (options: InstallationOptions): string =>
 
 export const objectsYaml = (objects: readonly KubeObject[]): string =>
   objects.map((object) => stringify(object, { lineWidth: 0, aliasDuplicateObjects: false })).join('---\n');
+
+const NAME_ROLE = 'fairlead-names';
+
+/** The agents' DNS knows namespaces without Services. */
+function nameRights(options: InstallationOptions): KubeObject[] {
+  const binding = clusterRoleBinding(options, NAME, NAME_ROLE);
+  return [
+    {
+      apiVersion: `${RBAC}/v1`,
+      kind: 'ClusterRole',
+      metadata: meta(options, NAME_ROLE, false),
+      rules: [{ apiGroups: [''], resources: ['namespaces'], verbs: ['list', 'watch'] }],
+    },
+    { ...binding, metadata: meta(options, NAME_ROLE, false) },
+  ];
+}
 
 const POLICY_ROLE = 'fairlead-policy';
 

@@ -244,6 +244,13 @@ const ROWS: readonly Row[] = [
   { what: 'an unknown Service', ask: `nothing.${ns} A`, rcode: 'NXDOMAIN', authority: [SOA] },
   { what: 'an unknown namespace', ask: 'web.other.svc.cluster.local A', rcode: 'NXDOMAIN', authority: [SOA] },
   { what: 'a known namespace', ask: `${ns} A`, authority: [SOA] },
+  { what: 'a namespace without Services', ask: 'empty.svc.cluster.local A', authority: [SOA] },
+  {
+    what: 'an unknown Service of a namespace without Services',
+    ask: 'web.empty.svc.cluster.local A',
+    rcode: 'NXDOMAIN',
+    authority: [SOA],
+  },
   { what: 'svc itself', ask: 'svc.cluster.local A', authority: [SOA] },
   { what: 'anything else below the zone', ask: 'www.cluster.local A', rcode: 'NXDOMAIN', authority: [SOA] },
   { what: 'names too deep', ask: `a.b.c.web.${ns} A`, rcode: 'NXDOMAIN', authority: [SOA] },

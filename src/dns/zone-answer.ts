@@ -24,8 +24,10 @@ export interface ZoneView {
   readonly serverAddresses: readonly string[];
   readonly random: () => number;
   service(namespace: string, name: string): ServiceEntry | null;
-  /** Returns true if a namespace is known, that is, if it has a Service. */
+  /** Returns true if a namespace is known, by itself or by a Service of it. */
   hasNamespace(namespace: string): boolean;
+  /** Returns true if all namespaces are known. */
+  knowsNamespaces(): boolean;
   hosts(service: ServiceEntry): HostView;
   servicesAt(address: string): readonly ServiceEntry[];
   hostedAt(address: string): readonly ServiceEntry[];
@@ -235,8 +237,9 @@ function answerPods(lookup: Lookup, labels: readonly string[]): ZoneAnswer {
   const address = labels.length === 2 ? undashed(labels[0] ?? '') : null;
   const verified = address !== null && view.podAt(namespace, address);
   if (view.podMode === 'verified' && labels.length === 2 && !verified) return noSuchName(lookup);
-  // Without a list of pods or namespaces, every namespace is assumed to exist, like CoreDNS with `pods insecure`.
-  if (view.podMode === 'verified' && !verified && !view.hasNamespace(namespace)) return noSuchName(lookup);
+  // CoreDNS, too, checks the namespace with `pods insecure`. Without a list of namespaces, each may exist.
+  const isChecked = view.podMode === 'verified' || view.knowsNamespaces();
+  if (isChecked && !verified && !view.hasNamespace(namespace)) return noSuchName(lookup);
   if (labels.length === 1) return noData(lookup);
   if (address === null) return noSuchName(lookup);
   return foundOrNoData(

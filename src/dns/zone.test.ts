@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { TYPE } from './message.ts';
+import { RCODE, TYPE } from './message.ts';
 import type { EndpointSliceObject, ServiceObject } from './objects.ts';
 import { recordText } from './testing/client.ts';
 import { service, slice } from './testing/cluster.ts';
@@ -159,4 +159,23 @@ test('with insecure pod records, names in namespaces without Services exist', ()
   const zone = createZone({ ...OPTIONS, podMode: 'insecure' });
   zone.setSynced(true);
   assert.equal(zone.lookup('10-9-0-2.empty.pod.cluster.local', TYPE.A)?.answers.length, 1);
+});
+
+test('namespaces exist without Services while they do; without their list, only those with Services', () => {
+  const zone = createZone({ ...OPTIONS, podMode: 'insecure' });
+  zone.setSynced(true);
+  const rcodes = () =>
+    ['empty.svc.cluster.local', 'gone.svc.cluster.local', '10-9-0-2.gone.pod.cluster.local'].map(
+      (name) => zone.lookup(name, TYPE.A)?.rcode,
+    );
+  const { NOERROR, NXDOMAIN } = RCODE;
+  assert.deepEqual(rcodes(), [NXDOMAIN, NXDOMAIN, NOERROR]);
+  zone.setNamespace('empty');
+  assert.deepEqual(rcodes(), [NOERROR, NXDOMAIN, NOERROR]);
+  zone.setNamespacesKnown(true);
+  assert.deepEqual(rcodes(), [NOERROR, NXDOMAIN, NXDOMAIN]);
+  zone.setNamespace('gone');
+  assert.deepEqual(rcodes(), [NOERROR, NOERROR, NOERROR]);
+  zone.deleteNamespace('gone');
+  assert.deepEqual(rcodes(), [NOERROR, NXDOMAIN, NXDOMAIN]);
 });

@@ -57,6 +57,14 @@ export interface Zone {
   /** Sets all addresses of a pod, for `podMode: verified`. */
   setPod(namespace: string, name: string, addresses: readonly string[]): void;
   deletePod(namespace: string, name: string): void;
+  /** Adds a namespace, which then exists without Services, too. */
+  setNamespace(name: string): void;
+  deleteNamespace(name: string): void;
+  /**
+   * Sets whether all namespaces are known. Until then, and for ever without the right to list them, a namespace without
+   * Services is taken as absent, but not in names of pods by `podMode: insecure`.
+   */
+  setNamespacesKnown(known: boolean): void;
   /**
    * Sets whether Services and EndpointSlices have been listed; until then every name of the zone is
    * SERVFAIL.
@@ -99,6 +107,8 @@ export function createZone(options: ZoneOptions = {}): Zone {
   const endpoints = createIndex<string>();
   const pods = new Map<string, readonly string[]>();
   const podAddresses = createIndex<string>();
+  const namespaces = new Set<string>();
+  let knowsNamespaces = false;
   let synced = false;
   let changed = now();
 
@@ -110,7 +120,8 @@ export function createZone(options: ZoneOptions = {}): Zone {
     serverAddresses,
     random,
     service: (namespace, name) => services.get(namespace)?.get(name) ?? null,
-    hasNamespace: (namespace) => services.has(namespace),
+    hasNamespace: (namespace) => namespaces.has(namespace) || services.has(namespace),
+    knowsNamespaces: () => knowsNamespaces,
     hosts: hostsOf,
     servicesAt: (address) => clusterIPs.get(address),
     hostedAt: (address) => endpoints.get(address).flatMap((key) => serviceByKey(key) ?? []),
@@ -231,6 +242,11 @@ export function createZone(options: ZoneOptions = {}): Zone {
       for (const address of usable) podAddresses.add(address, namespace);
     },
     deletePod,
+    setNamespace: (name) => void namespaces.add(name),
+    deleteNamespace: (name) => void namespaces.delete(name),
+    setNamespacesKnown(known) {
+      knowsNamespaces = known;
+    },
     setSynced(value) {
       synced = value;
     },

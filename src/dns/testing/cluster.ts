@@ -77,6 +77,7 @@ export function shopZone(options: ZoneOptions = {}): Zone {
   zone.setService(service('alias', { type: 'ExternalName', externalName: 'web.shop.svc.cluster.local' }));
   zone.setService(service('loop', { type: 'ExternalName', externalName: 'loop.shop.svc.cluster.local' }));
   zone.setPod('shop', 'web-1', ['10.244.1.9', 'fd00:244::9']);
+  for (const name of ['shop', 'empty']) zone.setNamespace(name);
   zone.setSynced(true);
   return zone;
 }
