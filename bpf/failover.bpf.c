@@ -193,6 +193,12 @@ static __always_inline void on_close(const struct flow *flow, struct peer *peer,
 #define RTO_ONLY BPF_SOCK_OPS_RTO_CB_FLAG
 #define RTO_AND_STATE (BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG)
 
+/* Keeps the flags that other programs set for this socket, which the helper replaces. */
+static __always_inline void add_callbacks(struct bpf_sock_ops *ctx, int flags)
+{
+	bpf_sock_ops_cb_flags_set(ctx, READ(ctx->bpf_sock_ops_cb_flags) | flags);
+}
+
 SEC("sockops")
 int fl_sock_ops(struct bpf_sock_ops *ctx)
 {
@@ -231,18 +237,18 @@ int fl_sock_ops(struct bpf_sock_ops *ctx)
 	/* Callbacks for every state change are costly, so only sockets whose close matters get them. */
 	switch (ctx->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
-		bpf_sock_ops_cb_flags_set(ctx, settings->subscribers ? RTO_AND_STATE : RTO_ONLY);
+		add_callbacks(ctx, settings->subscribers ? RTO_AND_STATE : RTO_ONLY);
 		on_connect(&flow, peer, settings);
 		break;
 	case BPF_SOCK_OPS_RTO_CB:
 		if (ctx->state != BPF_TCP_SYN_SENT || (peer->flags & PEER_NO_FAILOVER))
 			break;
-		bpf_sock_ops_cb_flags_set(ctx, RTO_AND_STATE);
+		add_callbacks(ctx, RTO_AND_STATE);
 		on_syn_timeout(&flow, peer, bpf_get_socket_cookie(ctx), settings);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 		if (on_established(&flow, peer, settings, READ(ctx->rcv_nxt)))
-			bpf_sock_ops_cb_flags_set(ctx, RTO_AND_STATE);
+			add_callbacks(ctx, RTO_AND_STATE);
 		break;
 	case BPF_SOCK_OPS_STATE_CB:
 		on_close(&flow, peer, ctx->args[0]);

@@ -16,6 +16,7 @@ import { PENDING_SET } from './generated/layout.ts';
 import { closeMaps, indexKey, openMaps } from './maps.ts';
 import { linkPin, removePins } from './pins.ts';
 import { type Asked, type Client, makeTestGroup, removeTestGroup, startClient } from './testing/client.ts';
+import { attachSockOps, RTT_CALLBACK } from './testing/group-programs.ts';
 import { holdAnswers } from './testing/held-answers.ts';
 import { createServices } from './testing/separate-services.ts';
 
@@ -24,6 +25,8 @@ const CLIENTS = ['pod3', 'node'] as const;
 const TARGET = 8080;
 /** A port without a listener. */
 const CLOSED = 8089;
+/** BPF_SOCK_OPS_RTO_CB_FLAG */
+const RTO_CALLBACK = 1;
 const LOAD = { times: 120, perSecond: 200, timeoutMs: 20_000 };
 
 describe('failover in eBPF mode', () => {
@@ -482,6 +485,25 @@ describe('failover in eBPF mode', () => {
     assert.match(left, /pref 7 /);
     assert.doesNotMatch(left, /fairlead/);
     dataplane = open();
+  });
+
+  test('sockets keep the callbacks that another sock_ops program asked for', async () => {
+    await dataplane.remove();
+    await dataplane.close();
+    // Attached first, it is called first.
+    const foreign = attachSockOps(group);
+    try {
+      dataplane = open();
+      const made = service('ipv4', 'TCP', [at('pod1', 'ipv4')]);
+      await dataplane.sync(serviceMap([made]));
+      const { answer } = await client('pod3').ask('tcp', made.address ?? '', 80);
+      assert.match(answer, /^pod1 /);
+      const flags = foreign.flags() ?? 0;
+      assert.equal(flags & RTT_CALLBACK, RTT_CALLBACK, `flags ${flags}`);
+      assert.equal(flags & RTO_CALLBACK, RTO_CALLBACK, `flags ${flags}`);
+    } finally {
+      foreign.close();
+    }
   });
 
   test('programs are attached to a device that appears later', async () => {

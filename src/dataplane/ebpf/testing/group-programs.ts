@@ -1,7 +1,7 @@
 import { closeSync, openSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { linkCgroup, linkDevice, linkInfo } from '../../../kernel/bpf/link.ts';
-import { mapInfo } from '../../../kernel/bpf/map.ts';
+import { createMap, mapInfo } from '../../../kernel/bpf/map.ts';
 import { openPin } from '../../../kernel/bpf/pin.ts';
 import { loadProgram, programInfo } from '../../../kernel/bpf/program.ts';
 import { Attributes, COMMAND, tryBpf } from '../../../kernel/bpf/syscall.ts';
@@ -33,6 +33,63 @@ export function openGroup(
       link.close();
       program.close();
       closeSync(fd);
+    },
+  };
+}
+
+/** An instruction (struct bpf_insn): code, registers (source << 4 | destination), offset, number. */
+type Instruction = readonly [code: number, registers: number, offset: number, number: number];
+
+/** BPF_SOCK_OPS_RTT_CB_FLAG */
+export const RTT_CALLBACK = 8;
+
+/**
+ * Attaches another program's sock_ops hook, which asks for calls at each measured round trip when a socket connects.
+ * `flags` returns the callbacks (BPF_SOCK_OPS_*_CB_FLAG) of the last socket that was connected; null: none was.
+ */
+export function attachSockOps(group: string): { flags(): number | null; close(): void } {
+  const map = createMap({ name: 'foreign', kind: 'hash', keySize: 4, valueSize: 4, maxEntries: 1 });
+  const code: readonly Instruction[] = [
+    [0xbf, 0x16, 0, 0], // r6 = r1
+    [0x61, 0x62, 0, 0], // r2 = op
+    [0x55, 0x02, 5, 3], // unless BPF_SOCK_OPS_TCP_CONNECT_CB: skip 5
+    [0x61, 0x62, 84, 0], // r2 = bpf_sock_ops_cb_flags
+    [0x47, 0x02, 0, RTT_CALLBACK], // r2 |= RTT_CALLBACK
+    [0xbf, 0x61, 0, 0], // r1 = r6
+    [0x85, 0, 0, 59], // bpf_sock_ops_cb_flags_set(r1, r2)
+    [0x05, 0, 12, 0], // skip 12
+    [0x55, 0x02, 11, 4], // unless BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB: skip 11
+    [0x61, 0x62, 84, 0], // r2 = bpf_sock_ops_cb_flags
+    [0x63, 0x2a, -8, 0], // the value, on the stack
+    [0x62, 0x0a, -4, 0], // the key
+    [0x18, 0x11, 0, map.fd], // r1 = map
+    [0, 0, 0, 0],
+    [0xbf, 0xa2, 0, 0], // r2 = stack
+    [0x07, 0x02, 0, -4],
+    [0xbf, 0xa3, 0, 0], // r3 = stack
+    [0x07, 0x03, 0, -8],
+    [0xb7, 0x04, 0, 0], // r4 = BPF_ANY
+    [0x85, 0, 0, 2], // bpf_map_update_elem
+    [0xb7, 0, 0, 1], // r0 = 1
+    [0x95, 0, 0, 0], // exit
+  ];
+  const instructions = Buffer.alloc(code.length * 8);
+  for (const [i, [op, registers, offset, number]] of code.entries()) {
+    instructions.set([op, registers], i * 8);
+    instructions.writeInt16LE(offset, i * 8 + 2);
+    instructions.writeInt32LE(number, i * 8 + 4);
+  }
+  const program = loadProgram({ name: 'foreign', type: 'sockOps', instructions, license: 'Apache-2.0' });
+  const link = linkCgroup(program.fd, group, 'sockOps');
+  return {
+    flags() {
+      const value = map.lookup(new Uint8Array(4));
+      return value && new DataView(value.buffer).getUint32(0, true);
+    },
+    close() {
+      link.close();
+      program.close();
+      closeSync(map.fd);
     },
   };
 }
