@@ -113,6 +113,64 @@ test('changes by other programs are reverted, and packets flow again', async () 
   }
 });
 
+for (const overlay of ['routes', 'vxlan'] as const) {
+  test(`${overlay}: the node’s devices and new pods get the MTU of the uplink when it changes`, async () => {
+    const topology = testTopology(undo, 1);
+    const node = netnsOf(topology, 1);
+    const open = () =>
+      new NodeNetwork({
+        ...{ node: 'node-1', overlay, masquerade: false, netns: node },
+        addresses: testNode(1).addresses,
+        podCidrs: testPodCidrs(1),
+      });
+    const network = open();
+    undo.add(() => network.close());
+    const stateDir = mkdtempSync(join(tmpdir(), 'flt-'));
+    undo.add(() => rmSync(stateDir, { recursive: true }));
+    const pods = openPodNetwork({ network, stateDir });
+    undo.add(() => pods.close());
+    const keeper = keepNetwork({ network, pods, peers: () => [], clock: systemClock, logger: silentLogger });
+    undo.add(() => keeper.close());
+    const mtusOf = (netns: string, devices: RegExp) =>
+      [...inNode(netns, 'ip -o link').matchAll(/^\d+: ([^:@]+).* mtu (\d+)/gm)].flatMap(
+        ([, name = '', mtu]) => (devices.test(name) ? Number(mtu) : []),
+      );
+    const devices = overlay === 'vxlan' ? [0, 0] : [0];
+    const overhead = overlay === 'vxlan' ? 50 : 0;
+    for (const mtu of [1400, 1500]) {
+      inNode(node, `ip link set eth0 mtu ${mtu}`);
+      const wanted = devices.map(() => mtu - overhead);
+      await eventually(
+        () => mtusOf(node, /^fl0$|^fl\.vxlan$/),
+        (found) => isDeepStrictEqual(found, wanted),
+      );
+      const pod = sandbox(undo);
+      const uid = `mtu-${mtu}`;
+      await pods.attach({ uid, namespace: 'default', name: uid, hostPorts: [] }, pod);
+      assert.deepEqual(mtusOf(pod, /^eth0$/), [mtu - overhead]);
+      assert.deepEqual(mtusOf(node, new RegExp(`^${podPort(uid)}$`)), [mtu - overhead]);
+    }
+    keeper.close();
+    // IPv6 of the pods would need more.
+    inNode(node, 'ip link set eth0 mtu 1300');
+    if (overlay === 'vxlan') {
+      const { failures } = await network.repair([]);
+      assert.match(failures[0]?.error.message ?? '', /eth0 has the MTU 1300.*IPv6 needs 1280/);
+      assert.deepEqual(mtusOf(node, /^fl0$|^fl\.vxlan$/), [1450, 1450]);
+      assert.throws(open, /IPv6 needs 1280/);
+    }
+    // An agent that was not running when it changed.
+    inNode(node, 'ip link set eth0 mtu 1350');
+    const next = open();
+    undo.add(() => next.close());
+    assert.equal(next.mtu, 1350 - overhead);
+    assert.deepEqual(
+      mtusOf(node, /^fl0$|^fl\.vxlan$/),
+      devices.map(() => 1350 - overhead),
+    );
+  });
+}
+
 test('tables that the kernel cannot protect are restored after other programs flush them', async () => {
   const { keepTables } = await import('../nft/kept-tables.ts');
   const netns = sandbox(undo);

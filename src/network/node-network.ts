@@ -33,6 +33,8 @@ import {
   writeDiffering,
 } from './uplink.ts';
 
+/** RFC 8200, section 5 */
+const IPV6_MIN_MTU = 1280;
 /** The bridge of a node's pods. */
 export const POD_BRIDGE = 'fl0';
 /** The VXLAN device. */
@@ -88,8 +90,6 @@ export interface PodGateway {
 export class NodeNetwork {
   readonly bridgeMac: string;
   readonly gateways: readonly PodGateway[];
-  /** The maximum size of packets between pods of different nodes. */
-  readonly mtu: number;
   readonly netns: NetnsRef | undefined;
   /** A socket for attaching devices to the bridge. */
   readonly socket: NetlinkSocket;
@@ -98,6 +98,7 @@ export class NodeNetwork {
   #bridge: number;
   #tunnel: number | null;
   #uplink: Uplink;
+  #mtu: number;
   /** Repairs since the last call. */
   #repaired: string[] = [];
   readonly #egress: Egress | null;
@@ -117,7 +118,9 @@ export class NodeNetwork {
       const uplink = findUplink(this.socket, options.addresses);
       this.#uplink = recordUplink(this.socket, uplink, options.addresses);
       this.#prepareForwarding();
-      this.mtu = uplink.mtu - (options.overlay === 'vxlan' ? TUNNEL_OVERHEAD[this.#tunnelFamily] : 0);
+      this.#mtu = this.#mtuOver(uplink);
+      const tooSmall = this.#mtuProblem(uplink);
+      if (tooSmall) throw tooSmall;
       this.#bridge = this.#ensureBridge();
       this.#tunnel = this.#ensureTunnel(uplink);
       this.#ensureServiceRoutes();
@@ -129,6 +132,11 @@ export class NodeNetwork {
       this.socket.close();
       throw error;
     }
+  }
+
+  /** The maximum size of packets between pods of different nodes; it follows the uplink's. */
+  get mtu(): number {
+    return this.#mtu;
   }
 
   /** The index of the bridge; `repair` changes it if another program removed the bridge. */
@@ -201,6 +209,8 @@ export class NodeNetwork {
     this.#uplink = recordUplink(this.socket, uplink, addresses);
     this.#prepareForwarding();
     this.#tunnelFamily = tunnelFamilyOf(addresses);
+    if (!this.#mtuProblem(uplink)) this.#mtu = this.#mtuOver(uplink);
+    this.#bridge = this.#ensureBridge();
     this.#tunnel = this.#ensureTunnel(uplink);
     this.#ensureServiceRoutes();
     // A new tunnel has no routes yet, and other nodes may still use this node's previous address.
@@ -215,12 +225,18 @@ export class NodeNetwork {
   async repair(nodes: readonly PeerNode[]): Promise<{ repaired: string[]; failures: RouteFailure[] }> {
     this.#repaired = this.#options.ownsUplink ? restoreUplink(this.socket, this.#uplink) : [];
     const uplink = findUplink(this.socket, this.#options.addresses);
+    const tooSmall = this.#mtuProblem(uplink);
+    if (!tooSmall) this.#mtu = this.#mtuOver(uplink);
     this.#prepareForwarding();
     this.#bridge = this.#ensureBridge();
     this.#tunnel = this.#ensureTunnel(uplink);
     this.#ensureServiceRoutes();
     this.#routes = null;
     const failures = this.syncRoutes(nodes);
+    for (const { cidr } of tooSmall ? this.gateways : []) {
+      if (tooSmall && cidr.family === 'ipv6')
+        failures.push({ node: this.#options.node, destination: cidr.text, error: tooSmall });
+    }
     const tables = [...(await this.#sources.check()), ...((await this.#egress?.check()) ?? [])];
     return { repaired: [...this.#repaired, ...tables], failures };
   }
@@ -268,6 +284,25 @@ export class NodeNetwork {
 
   [Symbol.dispose](): void {
     this.close();
+  }
+
+  #mtuOver(uplink: Link): number {
+    return uplink.mtu - (this.#options.overlay === 'vxlan' ? TUNNEL_OVERHEAD[this.#tunnelFamily] : 0);
+  }
+
+  /** Returns an error if the uplink is too small for pods with IPv6: the kernel takes IPv6 from their bridge. */
+  #mtuProblem(uplink: Link): FairleadError | null {
+    const mtu = this.#mtuOver(uplink);
+    if (mtu >= IPV6_MIN_MTU || !this.gateways.some(({ cidr }) => cidr.family === 'ipv6')) return null;
+    return new FairleadError(
+      `${uplink.name} has the MTU ${uplink.mtu}, which leaves ${mtu} bytes to packets of pods: IPv6 needs ${IPV6_MIN_MTU}`,
+      {
+        op: 'prepare node network',
+        code: 'EINVAL',
+        object: uplink.name,
+        hint: `ip link set ${uplink.name} mtu ${uplink.mtu - mtu + IPV6_MIN_MTU}`,
+      },
+    );
   }
 
   #ensureBridge(): number {
