@@ -177,10 +177,15 @@ export function startSession(options: SessionOptions): Session {
   const renew = async (session: Held): Promise<boolean> => {
     // Sooner than it was due: the duration has to change.
     const expected = Math.min(due, steady());
+    const wasBusy = session.isBusy;
+    // A node without addresses has time: its first requests, on new connections, say little about later ones.
+    const record = () => {
+      if (wasBusy) pace.record(steady() - expected);
+    };
     const timeoutMs = Math.max(200, durationMs() / 2);
     try {
       const renewed = await write(session.identity, session.lease, timeoutMs);
-      pace.record(steady() - expected);
+      record();
       const wasSilent = !mayAct();
       const hasChanged = session.durationMs !== renewed.durationMs || session.isBusy !== renewed.isBusy;
       const since = wasSilent ? renewed.since : session.since;
@@ -191,7 +196,7 @@ export function startSession(options: SessionOptions): Session {
       if (wasSilent || hasChanged) options.onChange();
       return true;
     } catch (error) {
-      if (hasCode(error, 'ETIMEDOUT')) pace.record(steady() - expected);
+      if (hasCode(error, 'ETIMEDOUT')) record();
       if (!hasReason(error, 'Conflict', 'NotFound')) throw error;
       const lease = await read();
       // The answer to a renewal was lost, or a user edited the labels.
