@@ -211,7 +211,7 @@ function refuseAtOnce(logger: Logger): void {
 }
 
 /**
- * Keeps the zone's table of namespaces, by which a name of a namespace without Services is no data (NOERROR). No answer
+ * Keeps the zone's table of namespaces, so that the name of one without Services gets NOERROR without records. No answer
  * waits for it: without the right to list namespaces, those with Services are known.
  */
 function followNamespaces(context: DnsContext, zone: Zone): void {

@@ -116,7 +116,7 @@ test('a silent watch is ended and restarted; lastContact shows the silence', asy
   });
 });
 
-test('attempts to reach a server that does not answer are no contact', async () => {
+test('attempts to reach a server that does not answer do not count as contact', async () => {
   await bench([map('a', 5)], async ({ server, clock, informer }) => {
     const contact = informer.lastContact;
     const before = server.requests.length;
