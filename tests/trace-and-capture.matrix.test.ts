@@ -13,12 +13,12 @@ import { kernelTraces } from './testing/kernel-traces.ts';
 
 /**
  * Opens and closes connections to an address, 1,000 a second if the machine can, until standard input ends, and prints their
- * number, how many failed, and how long it took.
+ * number, how many failed, and how long it took. It does not catch up after a pause: thousands at once are another load.
  */
 const CONNECT = `
 const { connect } = require('node:net');
 const begun = performance.now();
-let opened = 0, ended = 0, failures = 0, stopping = false;
+let opened = 0, ended = 0, failures = 0, stopping = false, last = begun;
 const timer = setInterval(() => {
   if (stopping) {
     if (ended === opened) {
@@ -27,7 +27,10 @@ const timer = setInterval(() => {
     }
     return;
   }
-  for (const due = Math.round(performance.now() - begun); opened < due; opened++) {
+  const now = performance.now();
+  const due = Math.min(Math.round(now - last), 50);
+  last = now;
+  for (let i = 0; i < due; i++, opened++) {
     const socket = connect(Number(process.argv[2]), process.argv[1], () => socket.resetAndDestroy());
     socket.on('error', () => { failures++; }).on('close', () => { ended++; });
   }
@@ -70,6 +73,8 @@ for (const { mode, isProxied } of MODES) {
       const env = { ...process.env, FAIRLEAD_STATE: cluster.stateRoot };
       const load = spawn(LAUNCHER, words, { stdio: ['pipe', 'pipe', 'inherit'], env });
       const counted = load.stdout.setEncoding('utf8').toArray();
+      let lost = 0;
+      let compared = 0;
       try {
         for (let round = 0; round < ROUNDS; round++) {
           const own = ['client', 'svc/hello', '--count', '5'];
@@ -78,7 +83,13 @@ for (const { mode, isProxied } of MODES) {
             assert.equal(load.exitCode, null, 'the others have ended');
             const { out, error } = await cluster.fairlead('trace', ...question, '-o', 'json');
             assert.notEqual(out, '', error);
-            for (const flow of JSON.parse(out) as TracedFlow[]) compareFlow(flow, out);
+            for (const flow of JSON.parse(out) as TracedFlow[]) {
+              // A machine that is too busy to read all frames loses some; the trace says so.
+              lost += flow.trace?.lostFrames ?? 0;
+              if (flow.trace?.lostFrames) continue;
+              compareFlow(flow, out);
+              compared++;
+            }
           }
         }
       } finally {
@@ -89,7 +100,10 @@ for (const { mode, isProxied } of MODES) {
         readonly failures: number;
         readonly milliseconds: number;
       };
-      t.diagnostic(`${Math.round((counts.opened * 1000) / counts.milliseconds)} connections a second`);
+      t.diagnostic(
+        `${Math.round((counts.opened * 1000) / counts.milliseconds)} connections a second, ${lost} frames lost`,
+      );
+      assert.ok(compared > 0, `${lost} frames lost, no trace without losses`);
       assert.equal(counts.failures, 0);
     });
 
@@ -123,11 +137,10 @@ for (const { mode, isProxied } of MODES) {
   });
 }
 
-/** One connection, each of its packets once, and no step of `explain` that it contradicts. */
+/** One connection, each of its packets once, and no step of `explain` that it contradicts, in a trace without losses. */
 function compareFlow({ trace, agreement }: TracedFlow, text: string): void {
   assert.ok(trace && agreement, text);
   assert.equal(trace.answer.kind, 'answered', text);
-  assert.equal(trace.lostFrames, 0, text);
   for (const isRelayed of [false, true]) {
     const kinds: string[] = trace.legs.filter((leg) => leg.isRelayed === isRelayed).map(({ kind }) => kind);
     if (!isRelayed || kinds.length > 0) assert.deepEqual(kinds, ['SYN', 'SYN-ACK'], text);
