@@ -6,7 +6,7 @@ import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 import { ASK_NAME, type Asked } from './testing/name-asker.ts';
 
 /**
- * While an agent is replaced, no query of its node's pods is lost: each datagram is sent once and answered within 5 s. An
+ * While an agent is replaced, no query of its node's pods is lost: each datagram is sent once and answered. An
  * agent that is killed loses those that it has read and not answered.
  */
 

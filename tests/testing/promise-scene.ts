@@ -41,7 +41,8 @@ spec:
         - name: echo
           image: fairlead
           command: [fairlead, echo, --port=8080]
-          readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}
+          # On a busy machine an answer may take longer than a second: without a ready pod, requests are refused.
+          readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1, timeoutSeconds: 20}
           # New connections may arrive until every node knows that this pod is leaving.
           lifecycle: {preStop: {sleep: {seconds: 2}}}
 ---

@@ -21,7 +21,9 @@ metadata: {name: ${name}}
 spec: {${spec}}
 ---`;
 
-const READY = 'readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1}';
+// On a busy machine an answer may take longer than the second of the default: without a ready pod, requests are refused.
+const READY =
+  'readinessProbe: {httpGet: {path: /hostname, port: 8080}, periodSeconds: 1, timeoutSeconds: 20}';
 const PORT = 'ports: [{port: 80, targetPort: 8080}]';
 
 export const NODE_PORT = 30080;
