@@ -4,7 +4,7 @@ import { askStatus } from './status-answer.ts';
 /** A resourceVersion; etcd's have up to 19 digits. */
 const VERSION = /^[0-9]{1,40}$/;
 
-/** Asks the agent of a node for the version of the EndpointSlices that its kernel has; null: there is no such answer. */
+/** Asks a node's agent which version of the EndpointSlices its kernel has. Returns null if no agent answers with a version. */
 export async function askProgrammed(address: string, port: number): Promise<string | null> {
   const answer = await askStatus(port, PROGRAMMED_PATH, address);
   return answer?.isAgents ? readProgrammed(answer.body) : null;

@@ -58,51 +58,38 @@ export const installationYaml = (options: InstallationOptions): string =>
 export const objectsYaml = (objects: readonly KubeObject[]): string =>
   objects.map((object) => stringify(object, { lineWidth: 0, aliasDuplicateObjects: false })).join('---\n');
 
-const NAME_ROLE = 'fairlead-names';
+/** Returns a ClusterRole with these rules, and its binding to the agents. */
+function agentRights(options: InstallationOptions, role: string, rules: readonly object[]): KubeObject[] {
+  const metadata = meta(options, role, false);
+  return [
+    { apiVersion: `${RBAC}/v1`, kind: 'ClusterRole', metadata, rules },
+    { ...clusterRoleBinding(options, NAME, role), metadata },
+  ];
+}
 
 /** The agents' DNS knows namespaces without Services. */
-function nameRights(options: InstallationOptions): KubeObject[] {
-  const binding = clusterRoleBinding(options, NAME, NAME_ROLE);
-  return [
-    {
-      apiVersion: `${RBAC}/v1`,
-      kind: 'ClusterRole',
-      metadata: meta(options, NAME_ROLE, false),
-      rules: [{ apiGroups: [''], resources: ['namespaces'], verbs: ['list', 'watch'] }],
-    },
-    { ...binding, metadata: meta(options, NAME_ROLE, false) },
-  ];
-}
-
-const POLICY_ROLE = 'fairlead-policy';
+const nameRights = (options: InstallationOptions): KubeObject[] =>
+  agentRights(options, 'fairlead-names', [
+    { apiGroups: [''], resources: ['namespaces'], verbs: ['list', 'watch'] },
+  ]);
 
 /** Network policies select pods by labels of pods and namespaces. */
-function policyRights(options: InstallationOptions): KubeObject[] {
-  const binding = clusterRoleBinding(options, NAME, POLICY_ROLE);
-  return [
+const policyRights = (options: InstallationOptions): KubeObject[] =>
+  agentRights(options, 'fairlead-policy', [
+    { apiGroups: ['networking.k8s.io'], resources: ['networkpolicies'], verbs: ['list', 'watch'] },
+    { apiGroups: [''], resources: ['namespaces', 'pods'], verbs: ['list', 'watch'] },
     {
-      apiVersion: `${RBAC}/v1`,
-      kind: 'ClusterRole',
-      metadata: meta(options, POLICY_ROLE, false),
-      rules: [
-        { apiGroups: ['networking.k8s.io'], resources: ['networkpolicies'], verbs: ['list', 'watch'] },
-        { apiGroups: [''], resources: ['namespaces', 'pods'], verbs: ['list', 'watch'] },
-        {
-          apiGroups: ['policy.networking.k8s.io'],
-          resources: ['adminnetworkpolicies', 'baselineadminnetworkpolicies', 'clusternetworkpolicies'],
-          verbs: ['list', 'watch'],
-        },
-        // Whether the cluster has these policies.
-        {
-          apiGroups: ['apiextensions.k8s.io'],
-          resources: ['customresourcedefinitions'],
-          verbs: ['list', 'watch'],
-        },
-      ],
+      apiGroups: ['policy.networking.k8s.io'],
+      resources: ['adminnetworkpolicies', 'baselineadminnetworkpolicies', 'clusternetworkpolicies'],
+      verbs: ['list', 'watch'],
     },
-    { ...binding, metadata: meta(options, POLICY_ROLE, false) },
-  ];
-}
+    // Whether the cluster has these policies.
+    {
+      apiGroups: ['apiextensions.k8s.io'],
+      resources: ['customresourcedefinitions'],
+      verbs: ['list', 'watch'],
+    },
+  ]);
 
 const announcementRights = (options: InstallationOptions) =>
   leaseRights(options, NAME, ['get', 'list', 'watch', 'create', 'update', 'delete']);
