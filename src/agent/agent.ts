@@ -20,7 +20,7 @@ import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
-import { listObjectsToExplain } from './explain-part.ts';
+import { indexObjects, listObjectsToExplain } from './explain-part.ts';
 import { type FollowedNodes, followNodes, needsProxierRights } from './followed-nodes.ts';
 import { type IdentityOptions, joinCluster, keepClientCertificate } from './identity/node-identity.ts';
 import { createSliceTransform, PROXIED, trimService } from './informer-transforms.ts';
@@ -298,7 +298,10 @@ async function startParts(
         startProxyPart(context, proxied, { node, followed, services, slices, serviceCidrs, policies }).then(
           (started) => {
             proxy = started;
-            const listToExplain = shareCalls(() => listObjectsToExplain(context.client, context.announcer));
+            const listToExplain = shareCalls(
+              async () => indexObjects(await listObjectsToExplain(context.client, context.announcer)),
+              context.clock,
+            );
             const sources = { part: started, followed, services, slices, policies, listToExplain };
             const socket = startControlSocket(context, sources);
             context.onClose(() => socket.close());

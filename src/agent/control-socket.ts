@@ -8,7 +8,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import { allows, type PolicyPacket } from '../policy/allows.ts';
 import type { AgentContext } from './agent-context.ts';
 import { agentState, badRequest, decidePackets, readBody, switchMode } from './agent-state.ts';
-import { answerExplain, type ExplainBody, type ListedObjects } from './explain-part.ts';
+import { answerExplain, type ExplainBody, type IndexedObjects } from './explain-part.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
 import type { PolicyPart } from './policy-part.ts';
@@ -20,8 +20,11 @@ export interface ControlSources {
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
   readonly policies: PolicyPart | null;
-  /** Lists what explanations need and the agent does not watch; questions at the same time share a listing. */
-  readonly listToExplain: () => Promise<ListedObjects>;
+  /**
+   * Lists the objects that explanations need and the agent does not watch. Questions at the same time share a listing;
+   * `maxAgeMs`: an earlier one may answer.
+   */
+  readonly listToExplain: (maxAgeMs: number) => Promise<IndexedObjects>;
 }
 
 /** Returns the path of an agent's control socket. */

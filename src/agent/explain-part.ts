@@ -3,6 +3,7 @@ import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../k
 import { type EndpointSlice, keyOf, type Lease, type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { explain } from '../observe/explain.ts';
+import { podIndex } from '../observe/explain-places.ts';
 import type { ExplainRequest, ExplainView, Explanation, LinkHost } from '../observe/explain-view.ts';
 import { type Fact, knownFacts } from '../observe/facts.ts';
 import type { AgentContext } from './agent-context.ts';
@@ -16,13 +17,28 @@ export interface ExplainBody extends ExplainRequest {
   readonly facts: readonly Fact[];
   /** The objects that the agent does not watch; null: it lists them itself. */
   readonly objects?: ListedObjects | null;
+  /** The agent may use objects that it listed this many milliseconds ago, at most MAX_OBJECTS_AGE_MS; absent: 0. */
+  readonly objectsMaxAgeMs?: number;
 }
+
+const MAX_OBJECTS_AGE_MS = 5000;
 
 export interface ListedObjects {
   readonly pods: readonly Pod[];
   /** Those of announced addresses. */
   readonly leases: readonly Lease[];
 }
+
+/** Listed objects, with an index for many questions. */
+export interface IndexedObjects extends ListedObjects {
+  /** The pods by address; see podIndex. */
+  readonly podsByAddress: ReadonlyMap<string, Pod>;
+}
+
+export const indexObjects = (objects: ListedObjects): IndexedObjects => ({
+  ...objects,
+  podsByAddress: podIndex(objects.pods),
+});
 
 /** Lists the objects that an explanation needs and agents do not watch. `announcer`: may list the Leases of announced addresses. */
 export async function listObjectsToExplain(client: Client, announcer = client): Promise<ListedObjects> {
@@ -45,10 +61,11 @@ export async function answerExplain(
   body: Partial<ExplainBody>,
 ): Promise<Explanation> {
   const { from, to, family = null, entry = null, hosts = [], facts = [], objects = null } = body;
+  const age = Math.min(Number(body.objectsMaxAgeMs) || 0, MAX_OBJECTS_AGE_MS);
   if (!from || !to) {
     throw new FairleadError('from and to are needed', { op: 'ask the agent', code: 'bad-request' });
   }
-  const listed = objects ?? (await sources.listToExplain());
+  const listed = objects ? indexObjects(objects) : await sources.listToExplain(age);
   const [nodes, others] = await Promise.all([sources.followed.list(), listOtherSlices(context)]);
   const slices = [...sources.slices.list(), ...others];
   const view = explainView(context, sources, { ...listed, nodes, slices }, { hosts, facts });
@@ -66,7 +83,7 @@ async function listOtherSlices({ configuration, client }: AgentContext): Promise
   return [...found.values()];
 }
 
-interface ExplainObjects extends ListedObjects {
+interface ExplainObjects extends IndexedObjects {
   readonly nodes: readonly Node[];
   readonly slices: readonly EndpointSlice[];
 }
@@ -74,7 +91,7 @@ interface ExplainObjects extends ListedObjects {
 function explainView(
   { configuration }: AgentContext,
   { part, services, policies }: ControlSources,
-  { pods, nodes, slices, leases }: ExplainObjects,
+  { pods, podsByAddress, nodes, slices, leases }: ExplainObjects,
   { hosts, facts }: Pick<ExplainBody, 'hosts' | 'facts'>,
 ): ExplainView {
   const here = configuration.nodeName;
@@ -82,6 +99,7 @@ function explainView(
     services: () => services.list(),
     slices: () => slices,
     pods: () => pods,
+    podAt: (address) => podsByAddress.get(address) ?? null,
     nodes: () => nodes,
     map: (node) => (node === here ? part.proxy.map : null),
     mode: (node) => (node === here ? part.mode : null),

@@ -47,6 +47,9 @@ import { checkRemotely } from './remote-check.ts';
 import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';
 import { showProgress } from './terminal.ts';
 
+/** The check's own pods do not change while it asks; with a listing for each of its questions, `explain` would cost twice as much. */
+const OBJECTS_MAX_AGE_MS = 1000;
+
 export const command = defineCommand({
   name: 'check',
   summary: 'send packets through Services and network policies, and compare the results',
@@ -80,7 +83,7 @@ export const command = defineCommand({
         modes.set(node.name, (await askAgent<AgentState>(state, node.name, 'GET', '/state')).mode);
       }
       const started = performance.now();
-      const cluster = checkedCluster(state, client);
+      const cluster = checkedCluster(state, client, modes);
       const isWanted = (text: string) => only.length === 0 || only.some((one) => text.includes(one));
       const { families } = cluster;
       const isPolicyWanted = policyTexts(families).some(isWanted);
@@ -107,7 +110,7 @@ export const command = defineCommand({
           code: 'usage',
         });
       }
-      const explainer = createFlowExplainer(state);
+      const explainer = createFlowExplainer(state, undefined, undefined, OBJECTS_MAX_AGE_MS);
       const oracle: Oracle & PolicyOracle = {
         mode: (node) => modes.get(node) ?? state.mode,
         decide: async (node, packets) =>
@@ -172,7 +175,11 @@ export const command = defineCommand({
   },
 });
 
-function checkedCluster(state: ClusterState, client: CheckedCluster['client']): CheckedCluster {
+function checkedCluster(
+  state: ClusterState,
+  client: CheckedCluster['client'],
+  modes: ReadonlyMap<string, Mode>,
+): CheckedCluster {
   const families: readonly IPFamily[] = state.ipFamily === 'dual' ? ['ipv4', 'ipv6'] : [state.ipFamily];
   return {
     client,
@@ -182,7 +189,8 @@ function checkedCluster(state: ClusterState, client: CheckedCluster['client']): 
     outsideAddresses: state.outsideAddresses,
     configuration: state.proxy,
     nodeNetns: (node) => nodeNetns(state.name, node),
-    controlGroup: (node) => cgroupParent(state.name, node),
+    // Only eBPF mode sees the control group of a socket; entering it costs more than sending the packet.
+    controlGroup: (node) => (modes.get(node) === 'ebpf' ? cgroupParent(state.name, node) : null),
     outsideNetns: outsideNetns(state.name),
     podNetns: (node, uid) => ({ pid: pausePid(state, node, uid) }),
   };

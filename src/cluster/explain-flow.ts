@@ -14,13 +14,14 @@ import { type ClusterState, clusterPaths } from './state.ts';
 
 /**
  * Explains flows of a local cluster. `machine`: the network namespace of the machine, if it is not this process's.
- * `listObjects`: lists the objects for agents
- * that cannot reach the API server, because a fault cuts the link of their node.
+ * `listObjects`: lists the objects for agents that cannot reach the API server, because a fault cuts the link of their
+ * node. `objectsMaxAgeMs`: see ExplainBody.
  */
 export function createFlowExplainer(
   state: ClusterState,
   machine: NetnsRef = OWN_NETNS,
   listObjects: () => Promise<ListedObjects> = () => listByFiles(state),
+  objectsMaxAgeMs = 0,
 ): FlowExplainer {
   const cut = new Map<string, boolean>();
   // Read once, as all facts of an explainer are.
@@ -41,6 +42,7 @@ export function createFlowExplainer(
         ...request,
         hosts,
         objects: isCut(node) ? await listObjects() : null,
+        objectsMaxAgeMs,
       } satisfies ExplainBody),
     gather: (request) => gatherFact(request, (place) => localPlace(state, place, machine)),
   });

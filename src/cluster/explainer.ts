@@ -59,15 +59,20 @@ export function createExplainer(options: ExplainerOptions): FlowExplainer {
     gathering.set(key, started);
     return started;
   };
+  /** The node that explained the last question about an origin: probably that of the next one, too. */
+  const lastNodes = new Map<string, string>();
   async function explain(request: ExplainRequest): Promise<Explanation> {
-    let node = request.entry ?? firstNode();
+    let node = request.entry ?? lastNodes.get(request.from) ?? firstNode();
     const sent = new Map<string, Fact>();
     for (const [key, fact] of known) if (isUseful(fact[0], request.to)) sent.set(key, fact);
     for (let round = 1; ; round++) {
       const explanation = await ask(node, { ...request, facts: [...sent.values()] });
       const { missing, askNode } = explanation;
       const isElsewhere = askNode !== null && askNode !== node && nodes().includes(askNode);
-      if ((missing.length === 0 && !isElsewhere) || round === MAX_ROUNDS) return explanation;
+      if ((missing.length === 0 && !isElsewhere) || round === MAX_ROUNDS) {
+        if (request.entry === null) lastNodes.set(request.from, node);
+        return explanation;
+      }
       if (isElsewhere) node = askNode;
       await Promise.all(missing.map(gather));
       for (const key of missing.map(factKey)) {

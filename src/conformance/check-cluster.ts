@@ -44,8 +44,8 @@ export interface CheckedCluster
     'client' | 'families' | 'nodes' | 'wireCidrs' | 'outsideAddresses' | 'configuration'
   > {
   nodeNetns(node: string): NetnsRef;
-  /** The control group of a node's processes. */
-  controlGroup(node: string): string;
+  /** The control group in which probes of a node and its pods open their sockets; null: that of this process. */
+  controlGroup(node: string): string | null;
   readonly outsideNetns: NetnsRef;
   /** The network namespace of a running pod, by its node and uid. */
   podNetns(node: string, uid: string): NetnsRef;

@@ -3,7 +3,7 @@ import { cidrContains, familyOf, hostPort, parseCidr } from '../lib/address.ts';
 import type { Protocol } from '../service/model.ts';
 import { serviceAt } from './explain-causes.ts';
 import { linkFault, podFault } from './explain-faults.ts';
-import { hostAt, nameOf, nodeAt, placeOfPod, podAt } from './explain-places.ts';
+import { hostAt, nameOf, nodeAt, placeOfPod } from './explain-places.ts';
 import type { Arrival, Cause, ExplainView } from './explain-view.ts';
 import type { ListeningSocket, Place } from './facts.ts';
 
@@ -36,7 +36,7 @@ export function arriveFrom(view: ExplainView, node: string, to: Destined): Arriv
   const { address } = to;
   const here: Place = { kind: 'node', node };
   if (isLoopback(address)) return arriveAt(view, here, `node ${node}`, to);
-  const pod = podAt(view, address);
+  const pod = view.podAt(address);
   const place = pod && placeOfPod(pod);
   if (pod && place) {
     const fault = linkFault(view, node, pod.spec?.nodeName ?? node) ?? podFault(view, pod);

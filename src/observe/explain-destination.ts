@@ -14,7 +14,6 @@ import {
   nodeAddresses,
   placeOfPod,
   podAddresses,
-  podAt,
 } from './explain-places.ts';
 import type { Target } from './explain-target.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
@@ -216,7 +215,7 @@ function toAddress(
     return { found: true, address, port: number, protocol: ofPort, steps };
   }
   if (typeof target.port === 'number') return { found: true, address, port: target.port, protocol, steps };
-  const pod = podAt(view, address);
+  const pod = view.podAt(address);
   const named = (pod?.spec?.containers ?? []).flatMap((container) => container.ports ?? []);
   const ports = named.filter((port) => (port.protocol ?? 'TCP') === protocol);
   const wanted = target.port === null ? ports : ports.filter(({ name }) => name === target.port);

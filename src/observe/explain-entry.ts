@@ -2,7 +2,7 @@ import { addressLeaseMetadata, allocatedAddresses } from '../kube/load-balancer.
 import { familyOf } from '../lib/address.ts';
 import { isLoopback } from './explain-arrival.ts';
 import { serviceAt } from './explain-causes.ts';
-import { hostAt, nameOf, nodeAt, podAt } from './explain-places.ts';
+import { hostAt, nameOf, nodeAt } from './explain-places.ts';
 import type { Cause, ExplainStep, ExplainVerdict, ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
 
@@ -65,7 +65,7 @@ function enterFromUnknown(view: ExplainView, address: string): Entered {
   const causes = noAnnouncerCauses(view, address);
   if (causes.length > 0) return stopped('unreachable', `no node announces ${address} on the link`, causes);
   const owner = nodeAt(view, address);
-  const entry = owner ? nameOf(owner) : (view.entryNode?.(address) ?? podAt(view, address)?.spec?.nodeName);
+  const entry = owner ? nameOf(owner) : (view.entryNode?.(address) ?? view.podAt(address)?.spec?.nodeName);
   const any = [...view.nodes()].map(nameOf);
   const node = entry ?? any.find((name) => view.map(name)) ?? any[0];
   if (node === undefined)
@@ -101,7 +101,7 @@ function noRouteCause(view: ExplainView, { label, kind }: Origin, address: strin
         : `route ${address} to a node`,
     };
   }
-  const pod = podAt(view, address);
+  const pod = view.podAt(address);
   if (pod && kind !== 'pod') {
     const name = nameOf(pod);
     return {

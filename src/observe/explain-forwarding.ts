@@ -5,7 +5,7 @@ import type { Verdict } from '../service/decide.ts';
 import type { Endpoint, Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import type { Destined } from './explain-arrival.ts';
-import { nameOf, nodeAddresses, nodeAt, podAt } from './explain-places.ts';
+import { nameOf, nodeAddresses, nodeAt } from './explain-places.ts';
 
 import { keepsHairpinSource } from './explain-source.ts';
 import type { ExplainedEndpoint, ExplainStep, ExplainView } from './explain-view.ts';
@@ -148,7 +148,7 @@ export function endpointOwner(
   view: ExplainView,
   { ip, target, nodeName }: Endpoint,
 ): { readonly pod: string | null; readonly node: string | null } {
-  const pod = podAt(view, ip);
+  const pod = view.podAt(ip);
   const node = nodeName ?? pod?.spec?.nodeName ?? nodeAt(view, ip)?.metadata?.name ?? null;
   return { pod: target ?? (pod && nameOf(pod)), node };
 }
@@ -162,7 +162,7 @@ export function passStep(
 ): ExplainStep {
   const base = { subject: 'route', ruleOrKey: null } as const;
   if (hostPort) {
-    const pod = podAt(view, hostPort.address);
+    const pod = view.podAt(hostPort.address);
     const text = `host port ${port} of ${destination} is forwarded to ${hostPort.address} port ${hostPort.port}`;
     return {
       ...base,
@@ -171,7 +171,7 @@ export function passStep(
       text,
     };
   }
-  const pod = podAt(view, destination);
+  const pod = view.podAt(destination);
   if (pod) {
     const text = `${destination} is pod ${nameOf(pod)}: ${nextHop(view, map, destination, pod.spec?.nodeName ?? null)}`;
     return { ...base, object: `Pod ${nameOf(pod)}`, text };

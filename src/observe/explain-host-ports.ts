@@ -2,7 +2,7 @@ import type { Pod } from '../kube/types.ts';
 import { familyOf } from '../lib/address.ts';
 import type { Packet } from '../service/model.ts';
 import { type Destined, isLoopback } from './explain-arrival.ts';
-import { podAddresses, podAt } from './explain-places.ts';
+import { podAddresses } from './explain-places.ts';
 import { masqueraded, sourceSeenAt } from './explain-source.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 
@@ -45,7 +45,7 @@ export function sourceBehindHostPort(
   { source, destination }: Packet,
   end: Destined,
 ): string | null {
-  const isItself = origin.pod !== null && origin.pod === podAt(view, end.address);
+  const isItself = origin.pod !== null && origin.pod === view.podAt(end.address);
   // Neither could be answered: they are masqueraded.
   if (isLoopback(destination) || isItself) return masqueraded(view, node, end.address);
   if (origin.node !== node) return source;

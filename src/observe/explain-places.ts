@@ -106,14 +106,15 @@ export function nodeAddresses({ status }: Node): string[] {
   );
 }
 
-/** Returns the pod with this address, or null. Pods that have ended or use their node's address are ignored. */
-export function podAt(view: ExplainView, address: string): Pod | null {
-  for (const pod of view.pods()) {
+/** Returns the pods by their canonical addresses, without pods that have ended or use their node's address. */
+export function podIndex(pods: Iterable<Pod>): ReadonlyMap<string, Pod> {
+  const index = new Map<string, Pod>();
+  for (const pod of pods) {
     if (pod.spec?.hostNetwork || pod.status?.phase === 'Succeeded' || pod.status?.phase === 'Failed')
       continue;
-    if (podAddresses(pod).includes(address)) return pod;
+    for (const address of podAddresses(pod)) if (!index.has(address)) index.set(address, pod);
   }
-  return null;
+  return index;
 }
 
 export function nodeAt(view: ExplainView, address: string): Node | null {
@@ -182,7 +183,7 @@ function hostOrigin(view: ExplainView, name: string): Origin {
 }
 
 function addressOrigin(view: ExplainView, address: string): Origin {
-  const pod = podAt(view, address);
+  const pod = view.podAt(address);
   if (pod) return { ...podOrigin(pod), addresses: [address] };
   const node = nodeAt(view, address);
   if (node) return { ...nodeOrigin(node), addresses: [address] };

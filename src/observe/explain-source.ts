@@ -4,7 +4,7 @@ import { cidrContains, familyOf, parseCidr } from '../lib/address.ts';
 import type { VerdictCandidate } from '../service/decide.ts';
 import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { isLoopback, loopbackSource, podNetworkNode } from './explain-arrival.ts';
-import { hostAt, nodeAt, podAt } from './explain-places.ts';
+import { hostAt, nodeAt } from './explain-places.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
 
@@ -112,7 +112,7 @@ export function sourceSeenAt(
  */
 function leavesCluster(view: ExplainView, destination: string): boolean {
   if (hostAt(view, destination) !== null) return true;
-  if (nodeAt(view, destination) || podAt(view, destination)) return false;
+  if (nodeAt(view, destination) || view.podAt(destination)) return false;
   const family = familyOf(destination);
   const hasPodNetworks = [...view.nodes()].some(({ spec }) =>
     spec?.podCIDRs?.some((cidr) => parseCidr(cidr)?.family === family),

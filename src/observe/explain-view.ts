@@ -40,6 +40,8 @@ export interface ExplainView {
   services(): Iterable<Service>;
   slices(): Iterable<EndpointSlice>;
   pods(): Iterable<Pod>;
+  /** Returns the pod with a canonical address, or null; pods that have ended or use their node's address have none. */
+  podAt(address: string): Pod | null;
   nodes(): Iterable<Node>;
   /** Returns the forwarding table of a node; null if it is unknown. */
   map(node: string): ServiceMap | null;

@@ -28,7 +28,7 @@ import {
   sourceStep,
 } from './explain-forwarding.ts';
 import { hostPortEnd, sourceBehindHostPort } from './explain-host-ports.ts';
-import { findOrigin, hostAt, nodeAt, podAt } from './explain-places.ts';
+import { findOrigin, hostAt, nodeAt } from './explain-places.ts';
 import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
 import { isReplyLost, replyLost } from './explain-replies.ts';
 import { keepsHairpinSource, sourceForPolicies, sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
@@ -366,7 +366,7 @@ function passed(
   const hostPort = hostPortEnd(view, node, packet);
   const end = hostPort ?? { address: destination, port, protocol, service: null, portIndex: -1 };
   const isOwn = map.node.ownServiceAddresses.includes(destination);
-  const endNode = podAt(view, end.address)?.spec?.nodeName ?? null;
+  const endNode = view.podAt(end.address)?.spec?.nodeName ?? null;
   const seenFrom =
     origin.kind === 'node' && endNode !== null
       ? sourceSeenAt(view, origin, node, packet.source, end.address)
@@ -461,7 +461,7 @@ function ownerOf(view: ExplainView, address: string): string | null {
   const listed = nodeAt(view, address)?.metadata?.name;
   if (listed !== undefined) return listed;
   const node = podNetworkNode(view, address);
-  return node !== null && podAt(view, address) === null && isLocal(view, node, address) ? node : null;
+  return node !== null && view.podAt(address) === null && isLocal(view, node, address) ? node : null;
 }
 
 /** Reports whether an address is one of a node's own. */
@@ -470,7 +470,7 @@ function isNodeAddress(view: ExplainView, node: string, address: string): boolea
   const owner = ownerOf(view, address);
   if (owner !== null) return owner === node;
   // In IPVS mode, addresses of Services are local too.
-  if (podAt(view, address) ?? serviceAt(view, address) ?? hostAt(view, address)) return false;
+  if (view.podAt(address) ?? serviceAt(view, address) ?? hostAt(view, address)) return false;
   return isLocal(view, node, address);
 }
 

@@ -4,6 +4,7 @@ import { compile } from '../../service/compile.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import { testNode } from '../../service/testing/test-node.ts';
 import { explain } from '../explain.ts';
+import { podIndex } from '../explain-places.ts';
 import type { ExplainView } from '../explain-view.ts';
 import type { EntryRequest, Facts, ListeningSocket, NameTry } from '../facts.ts';
 
@@ -172,6 +173,7 @@ export function view(change: Partial<ExplainView> = {}): ExplainView {
     facts: knownFactsOf(names, { entry: (packet) => entryOf(packet) }),
     hosts: [{ name: 'outside', addresses: ['198.51.100.7'] }],
     entryNode: (address) => (address.startsWith('203.0.113.') ? 'node-1' : null),
+    podAt: (address) => podIndex(scene.pods()).get(address) ?? null,
     ...change,
   };
   return scene;
