@@ -1,5 +1,11 @@
 const FIRST_PAUSE_MS = 5;
 const MAX_PAUSE_MS = 50;
+/**
+ * After a look that took long, such as one that starts a process, the pause is so many times as long: a wait would
+ * otherwise take a whole processor from what it waits for.
+ */
+const PAUSES_FOR_A_LOOK = 2;
+const MAX_LONG_PAUSE_MS = 500;
 
 /**
  * Calls `look` until its value satisfies `holds` (by default: until it is neither undefined, null nor
@@ -19,13 +25,18 @@ export async function eventually<T>(
 ): Promise<T> {
   const end = performance.now() + ms;
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS)) {
+    const begin = performance.now();
     const value = await look();
+    const lookMs = performance.now() - begin;
     if (holds(value)) return value;
     if (performance.now() > end) {
       throw new Error(`after ${ms / 1000} s the value is still ${JSON.stringify(value)}: ${look} ${holds}`);
     }
-    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    await new Promise((resolve) => setTimeout(resolve, Math.max(pauseMs, longPause(lookMs))));
   }
 }
+
+const longPause = (lookMs: number) =>
+  lookMs < MAX_PAUSE_MS ? 0 : Math.min(PAUSES_FOR_A_LOOK * lookMs, MAX_LONG_PAUSE_MS);
 
 const isPresent = (value: unknown) => value !== undefined && value !== null && value !== false;
