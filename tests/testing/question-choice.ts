@@ -15,15 +15,16 @@ export const isDecidedByMode = (row: QuestionRow): boolean =>
   (row.real !== 'unresolved' && (!NO_SERVICE.test(row.to) || NODE_OR_HOST_PORT.test(row.to)));
 
 /**
- * Which rows each mode has. "first has all": the others have those that a mode decides. "sampled": of those, the ones whose
- * outcome differs in a mode, and a third of the others, for a machine on which each takes seconds. "shared": each row is asked in one of
- * the modes, and those whose outcome is another one in tunnels in all, so that each pair of row, mode and option of `up` occurs
- * together with the other files.
+ * Which rows each mode has. "first has all": every row in the first mode; the others have the rows whose outcome differs in a
+ * mode, and take turns in a third of those that a mode decides. "sampled": of the rows that a mode decides, those whose
+ * outcome differs in a mode, and a sixth of the others. "shared": the modes take turns in half of the rows, and all have
+ * those whose outcome is another one in tunnels. The full product, and the check of all flows in each mode, have the rest:
+ * `explain` reads the same objects in each mode, and asks the mode what differs.
  */
-export type RowChoice = 'first has all' | 'decided by the mode' | 'sampled' | 'shared';
+export type RowChoice = 'first has all' | 'sampled' | 'shared';
 
-/** Of the rows with the same outcome in all modes, "sampled" takes one of so many. */
-const SAMPLE = 3;
+/** Of the rows with the same outcome in all modes, each choice takes one of so many. */
+const ONE_OF = { 'first has all': 3, sampled: 6, shared: 2 } as const;
 
 /** Returns the rows of the mode at an index. */
 export function chooseRows(
@@ -36,12 +37,14 @@ export function chooseRows(
   if (isFull) return rows;
   switch (choice) {
     case 'first has all':
-      return index === 0 ? rows : rows.filter(isDecidedByMode);
-    case 'decided by the mode':
-      return rows.filter(isDecidedByMode);
+      return index === 0 ? rows : sampleOf(rows, ONE_OF[choice], index);
     case 'sampled':
-      return rows.filter(isDecidedByMode).filter((row, i) => row.in !== undefined || i % SAMPLE === 0);
+      return sampleOf(rows, ONE_OF[choice], index);
     case 'shared':
-      return rows.filter((row, i) => row.tunnelled !== undefined || i % modes === index);
+      return rows.filter((row, i) => row.tunnelled !== undefined || i % (ONE_OF[choice] * modes) === index);
   }
 }
+
+/** Returns the rows that a mode decides: those with another outcome in some mode, and one of so many others. */
+const sampleOf = (rows: readonly QuestionRow[], oneOf: number, turn: number) =>
+  rows.filter(isDecidedByMode).filter((row, i) => row.in !== undefined || i % oneOf === turn % oneOf);
