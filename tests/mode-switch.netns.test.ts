@@ -5,27 +5,33 @@ import { after, before, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 import { walkThroughPairs, walkUnderLoad } from './testing/mode-walk.ts';
+import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
 
 /** Not every kernel supports IPVS: ipvs-switching.matrix.vm.test.ts tests it. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 let cluster: Cluster;
 before(async () => {
-  cluster = await startCluster([
-    '--nodes',
-    '2',
-    '--ip-family',
-    'dual',
-    '--mode',
-    MODES[0] ?? '',
-    '-f',
-    HELLO,
-  ]);
+  cluster = await startCluster(['--nodes', '2', '--ip-family', 'dual', '--mode', 'nftables', '-f', HELLO]);
 });
 after(() => cluster?.down());
 
-test('switching between all pairs of modes under load fails no request and breaks no connection', (t) =>
-  walkUnderLoad(t, cluster, walkThroughPairs(MODES)));
+/**
+ * Each mode is left and entered once, by other pairs than the switches of tests/promise: what a switch does depends on the
+ * mode that ends and on the one that begins, hardly on their pair. The full product has all ordered pairs.
+ */
+const WALK = ['nftables', 'userspace', 'iptables', 'ebpf', 'nftables'].filter((mode) =>
+  MODES.some((one) => one === mode),
+);
+
+test('switching between modes under load fails no request and breaks no connection', (t) =>
+  walkUnderLoad(
+    t,
+    cluster,
+    TAKES_FULL_PRODUCT
+      ? walkThroughPairs(['nftables', ...MODES.filter((mode) => mode !== 'nftables')])
+      : WALK,
+  ));
 
 const hasIpvs =
   existsSync('/proc/net/ip_vs') || existsSync(`/lib/modules/${release()}/kernel/net/netfilter/ipvs`);
