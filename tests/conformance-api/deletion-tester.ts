@@ -1,3 +1,4 @@
+import { combinations, TAKES_FULL_PRODUCT } from '../testing/pairwise.ts';
 import { difference } from './compare.ts';
 import { type BaseObject, baseObjects, pathOf } from './objects.ts';
 import { decoded, type Oracle } from './oracle.ts';
@@ -77,31 +78,80 @@ export interface DeletionFinding {
   readonly difference: string;
 }
 
+/** One deletion of the comparison. */
+interface Case {
+  readonly base: BaseObject;
+  readonly finalizers: readonly string[];
+  readonly deletion: Deletion;
+  readonly collection: boolean;
+}
+
+/**
+ * Returns the deletions of the objects: of those whose kind has rules of its own, each pair of object, finalizers, way, and
+ * alone or by the collection; of the others, each kind's ways take turns with the finalizers. A rule depends on two of
+ * these. The full product has all.
+ */
+function casesOf(bases: readonly BaseObject[]): readonly Case[] {
+  const own = bases.filter(({ kind }) => OWN_RULES.includes(kind));
+  const ways = DELETIONS.filter(({ name }) => FOR_ALL.includes(name));
+  const others = bases
+    .filter((base) => !own.includes(base))
+    .flatMap((base, i) =>
+      BEFORE.slice(0, 3).flatMap((finalizers, j) =>
+        ways
+          .filter((_, k) => TAKES_FULL_PRODUCT || (i + j + k) % 3 === 0)
+          .flatMap((deletion) =>
+            (deletion.name === FOR_ALL[0] ? [false, true] : [false]).map((collection) => ({
+              base,
+              finalizers,
+              deletion,
+              collection,
+            })),
+          ),
+      ),
+    );
+  // By their places: objects are no names of values.
+  const chosen = combinations({
+    base: own.map((_, i) => i),
+    finalizers: BEFORE.map((_, i) => i),
+    deletion: DELETIONS.map((_, i) => i),
+    collection: [false, true],
+  });
+  return [
+    ...chosen.flatMap(({ base: i, finalizers: j, deletion: k, collection }) => {
+      const [base, finalizers, deletion] = [own[i], BEFORE[j], DELETIONS[k]];
+      return base && finalizers && deletion ? [{ base, finalizers, deletion, collection }] : [];
+    }),
+    ...others,
+  ];
+}
+
 /**
  * Deletes base objects, with and without finalizers, in all ways, alone and by their collection, on both servers.
  * Compares answers, warnings and what remains.
  */
-export async function runDeletions(oracle: Oracle, ours: Oracle): Promise<readonly DeletionFinding[]> {
+export async function runDeletions(
+  oracle: Oracle,
+  ours: Oracle,
+): Promise<{ readonly findings: readonly DeletionFinding[]; readonly count: number }> {
   const findings: DeletionFinding[] = [];
-  await inParallel(baseObjects(), async (base) => {
-    const hasOwnRules = OWN_RULES.includes(base.kind);
-    for (const finalizers of hasOwnRules ? BEFORE : BEFORE.slice(0, 3)) {
-      for (const deletion of DELETIONS.filter(({ name }) => hasOwnRules || FOR_ALL.includes(name))) {
-        for (const collection of hasOwnRules || deletion.name === FOR_ALL[0] ? [false, true] : [false]) {
-          const observations = [oracle, ours].map((server) =>
-            observe(server, base, finalizers, deletion, collection),
-          );
-          const [expected, actual] = await Promise.all(observations);
-          const found = expected && actual ? compare(expected, actual) : 'no observation';
-          if (found === null) continue;
-          const name = collection ? `of the collection ${deletion.name}` : deletion.name;
-          const { kind, metadata } = base;
-          findings.push({ kind, object: metadata.name, finalizers, deletion: name, difference: found });
-        }
-      }
+  const cases = casesOf(baseObjects());
+  // Cases of one object are its name's: one after another.
+  const byObject = [...Map.groupBy(cases, ({ base }) => base).values()];
+  await inParallel(byObject, async (ofObject) => {
+    for (const { base, finalizers, deletion, collection } of ofObject) {
+      const observations = [oracle, ours].map((server) =>
+        observe(server, base, finalizers, deletion, collection),
+      );
+      const [expected, actual] = await Promise.all(observations);
+      const found = expected && actual ? compare(expected, actual) : 'no observation';
+      if (found === null) continue;
+      const name = collection ? `of the collection ${deletion.name}` : deletion.name;
+      const { kind, metadata } = base;
+      findings.push({ kind, object: metadata.name, finalizers, deletion: name, difference: found });
     }
   });
-  return findings;
+  return { findings, count: cases.length };
 }
 
 /** What one server answers to each request; `left`: the object after them. */

@@ -92,7 +92,8 @@ const REFUSED = {
 };
 const SCHEMA = 72;
 
-function isInShare(row: Row, { name, oneOf }: Share): boolean {
+/** Returns true for one row of so many, always the same ones. */
+export function isInShare(row: Row, { name, oneOf }: Share): boolean {
   const digest = createHash('sha256')
     .update(`${name}\0${rowKey(row)}`)
     .digest();
