@@ -2,13 +2,17 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
+import { availableModes } from '../src/agent/dataplanes.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import type { Cluster } from './testing/cluster.ts';
 import { HELLO, startCluster } from './testing/cluster.ts';
 import { CLUSTER_POLICY_DEFINITIONS } from './testing/cluster-policy-definitions.ts';
-import { SLOW_MACHINE_LOAD } from './testing/mode-walk.ts';
+import { SLOW_MACHINE_LOAD, walkUnderLoad } from './testing/mode-walk.ts';
+import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
 import { createPolicyTraffic, MANIFEST, POLICIES, ROWS } from './testing/policy-traffic.ts';
 import { createAskers } from './testing/question-asker.ts';
+
+const OTHERS = availableModes().filter((mode) => mode !== 'ipvs');
 
 interface Report {
   readonly modes: Readonly<Record<string, string>>;
@@ -135,6 +139,15 @@ describe('a cluster in IPVS mode', () => {
     assert.ok(requests > 3);
     assert.equal(answers.size, 1);
     assert.deepEqual((await load.stop()).failures, {});
+  });
+
+  test('switching to other modes and back under load fails no request and breaks no connection', (t) => {
+    assert.equal(OTHERS.length, 4);
+    // The mode whose rules are most like those of this one; a node and the cluster switch to nftables mode in other tests here.
+    // src/dataplane/ipvs-switching.vm.test.ts has every mode, with its rules and packets alone.
+    const others = TAKES_FULL_PRODUCT ? OTHERS : ['iptables'];
+    const path = others.flatMap((mode) => ['ipvs', mode]);
+    return walkUnderLoad(t, cluster, [...path, 'ipvs'], SLOW_MACHINE_LOAD);
   });
 
   test('cleanup removes everything that the mode wrote, but no virtual servers of other programs', async () => {

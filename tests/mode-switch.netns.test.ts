@@ -7,7 +7,7 @@ import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
 import { walkThroughPairs, walkUnderLoad } from './testing/mode-walk.ts';
 import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
 
-/** Not every kernel supports IPVS: ipvs-switching.matrix.vm.test.ts tests it. */
+/** Not every kernel supports IPVS: ipvs-cluster.vm.test.ts tests it. */
 const MODES = availableModes().filter((mode) => mode !== 'ipvs');
 
 let cluster: Cluster;

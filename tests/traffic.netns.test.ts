@@ -3,6 +3,7 @@ import { after, before, test } from 'node:test';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, type Counts, HELLO, moreAnswers, startCluster } from './testing/cluster.ts';
 import { assertGood, check } from './testing/flow-report.ts';
+import { combinations } from './testing/pairwise.ts';
 
 let cluster: Cluster;
 before(async () => {
@@ -20,22 +21,34 @@ function assertEven(counts: Counts): void {
   for (const share of shares) assert.ok(share > 23.3 && share < 43.3, JSON.stringify(counts.answers));
 }
 
-for (const family of ['4', '6']) {
-  for (const protocol of ['http', 'udp']) {
-    for (const place of ['client', 'node/node-1', 'node/node-2', 'node/node-3']) {
-      test(`600 requests by name, ${protocol} over IPv${family} from ${place}, reach all three pods evenly`, async () => {
-        const url = protocol === 'http' ? 'http://hello' : 'udp://hello:80';
-        assertEven(await cluster.request(place, url, '--count', '600', `-${family}`));
-      });
-    }
-    test(`NodePort of every node, ${protocol} over IPv${family} from outside, reaches all three pods evenly`, async () => {
-      for (const node of cluster.state().nodes) {
-        const address = node.addresses.find((one) => one.includes(':') === (family === '6')) ?? '';
-        const url = `${protocol}://${address.includes(':') ? `[${address}]` : address}:30080`;
-        assertEven(await cluster.request('outside', url, '--count', '600'));
-      }
+interface Row {
+  readonly family: '4' | '6';
+  readonly protocol: 'http' | 'udp';
+  /** "outside": at the node port of every node. */
+  readonly place: 'client' | 'node/node-1' | 'node/node-2' | 'node/node-3' | 'outside';
+}
+
+const ROWS = combinations<Row>({
+  place: ['client', 'node/node-1', 'node/node-2', 'node/node-3', 'outside'],
+  protocol: ['http', 'udp'],
+  family: ['4', '6'],
+});
+
+for (const { family, protocol, place } of ROWS) {
+  if (place !== 'outside') {
+    test(`600 requests by name, ${protocol} over IPv${family} from ${place}, reach all three pods evenly`, async () => {
+      const url = protocol === 'http' ? 'http://hello' : 'udp://hello:80';
+      assertEven(await cluster.request(place, url, '--count', '600', `-${family}`));
     });
+    continue;
   }
+  test(`NodePort of every node, ${protocol} over IPv${family} from outside, reaches all three pods evenly`, async () => {
+    for (const node of cluster.state().nodes) {
+      const address = node.addresses.find((one) => one.includes(':') === (family === '6')) ?? '';
+      const url = `${protocol}://${address.includes(':') ? `[${address}]` : address}:30080`;
+      assertEven(await cluster.request('outside', url, '--count', '600'));
+    }
+  });
 }
 
 test('every flow between nodes in different modes', async () => {
