@@ -12,6 +12,7 @@ import {
 import { availableParallelism } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { selectChanged } from './testing/changed.ts';
+import { FULL_FILES } from './testing/full-suite.ts';
 import { importGraph, isPure } from './testing/import-graph.ts';
 import { describeLoad, parseProcessorTimes } from './testing/machine-load.ts';
 import { type Part, type PartName, partNamed, partOf } from './testing/parts.ts';
@@ -453,7 +454,12 @@ async function main(words: readonly string[]): Promise<number> {
       if (command.isFull) process.env['FAIRLEAD_TEST_FULL'] = '1';
       return status(
         await run(
-          { files: allFiles(files), hasChecks: true, areNamed: false, notes: noteOfFull(command.isFull) },
+          {
+            files: allFiles(files, command.isFull),
+            hasChecks: true,
+            areNamed: false,
+            notes: noteOfFull(command.isFull),
+          },
           texts,
         ),
       );
@@ -472,7 +478,12 @@ async function main(words: readonly string[]): Promise<number> {
 }
 
 const noteOfFull = (isFull: boolean) =>
-  isFull ? [] : ['left out: ./test all --full runs all combinations; ./test chaos, faults under load'];
+  isFull
+    ? []
+    : [
+        `left out: ./test all --full runs all combinations, and ${Object.keys(FULL_FILES).join(' ')}`,
+        'left out: ./test chaos, faults under load',
+      ];
 
 const status = (isPassed: boolean) => (isPassed ? 0 : 1);
 

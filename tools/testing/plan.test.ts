@@ -3,6 +3,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { test } from 'node:test';
 import { DEFAULT_FILES } from './default-suite.ts';
+import { FULL_FILES } from './full-suite.ts';
 import { PARTS, partOf } from './parts.ts';
 import { allFiles, type Command, defaultFiles, leftOutLines, parseCommand } from './plan.ts';
 
@@ -74,7 +75,17 @@ for (const [words, expected] of commands)
 
 test('./test all runs each test file once, but chaos', () => {
   const expected = FILES.filter((file) => !['src/a.ts', 'tests/chaos/h.chaos.ts'].includes(file));
-  assert.deepEqual(allFiles(FILES).toSorted(), expected);
+  assert.deepEqual(allFiles(FILES, false).toSorted(), expected);
+});
+
+test('./test all leaves the files of the full suite to --full; all of them exist', () => {
+  const names = Object.keys(FULL_FILES);
+  assert.deepEqual(allFiles([...FILES, ...names], false), allFiles(FILES, false));
+  assert.deepEqual(allFiles(names, true).toSorted(), names.toSorted());
+  assert.deepEqual(
+    names.filter((file) => !existsSync(join(root, file))),
+    [],
+  );
 });
 
 test('./test runs unit files and the main promise, and says what it leaves out', () => {

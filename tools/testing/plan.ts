@@ -1,4 +1,5 @@
 import { DEFAULT_FILES } from './default-suite.ts';
+import { FULL_FILES } from './full-suite.ts';
 import { ALL_PARTS, filesOf, partNamed, partOf, partsOfWord } from './parts.ts';
 
 /** What the command line asks for. */
@@ -40,14 +41,16 @@ export function parseCommand(words: readonly string[], files: readonly string[])
   return { kind: 'files', files: named, areNamed: true };
 }
 
-/** Returns the files of `./test all`. */
-export function allFiles(files: readonly string[]): readonly string[] {
-  return ALL_PARTS.flatMap((name) => filesOf(partNamed(name), files));
+/** Returns the files of `./test all`; `isFull`: also those whose tests other files repeat in part. */
+export function allFiles(files: readonly string[], isFull: boolean): readonly string[] {
+  return ALL_PARTS.flatMap((name) => filesOf(partNamed(name), files)).filter(
+    (file) => isFull || !(file in FULL_FILES),
+  );
 }
 
 /** Returns the files of `./test`: all unit files, the main promise in each mode, and the quick files of the rooms. */
 export function defaultFiles(files: readonly string[]): readonly string[] {
-  return allFiles(files).filter(
+  return allFiles(files, false).filter(
     (file) => partOf(file)?.name === 'unit' || file.startsWith('tests/promise/') || file in DEFAULT_FILES,
   );
 }
