@@ -12,6 +12,8 @@ import { NodeNetwork, type NodeNetworkOptions } from './node-network.ts';
 import type { Overlay } from './overlay-routes.ts';
 import { openPodNetwork } from './pod-network.ts';
 import {
+  answerSource,
+  anyAddressServer,
   connectFrom,
   datagram,
   echoBytes,
@@ -153,6 +155,40 @@ for (const overlay of ['routes', 'vxlan'] as const) {
       assert.ok(await echoBytes(await connectFrom(undo, a.netns, b.ip('ipv4'), server.port), 1000));
     });
 
+  test(`a server of datagrams of the node answers its pods (${overlay}) from the address that they asked`, async () => {
+    const topology = testTopology(undo, 1);
+    const netns = netnsOf(topology, 1);
+    const asked = async (pod: Awaited<ReturnType<typeof startPod>>, what: string) => {
+      for (const family of ['ipv4', 'ipv6'] as const) {
+        const address = testNode(1).addresses[family === 'ipv4' ? 0 : 1] ?? '';
+        const port = await anyAddressServer(undo, netns, family);
+        const from = { netns: pod.netns, address: pod.ip(family) };
+        assert.equal(await answerSource(undo, from, address, port), address, what);
+      }
+    };
+    const network = openNode(topology, 1, overlay);
+    const pod = await startPod(network, 'a');
+    await asked(pod, 'a new bridge');
+    network.close();
+    // As an earlier version left it: the routes to the pods are the kernel's.
+    const run = (command: string) => execFileSync('ip', ['-n', netns, ...command.split(' ')]);
+    run('route del 10.244.1.0/24 proto 70');
+    run('-6 route del fd00:10:244:1::/64 proto 70');
+    run('addr change 10.244.1.1/24 dev fl0 metric 0');
+    const next = openNode(topology, 1, overlay);
+    await asked(pod, 'an existing bridge');
+    // Without its address the node still reaches its pods, from the bridge's.
+    const server = await echoServer(undo, pod.netns, pod.ip('ipv4'));
+    run('addr del 172.30.9.11/24 dev eth0');
+    assert.ok(await echoBytes(await connectFrom(undo, netns, pod.ip('ipv4'), server.port), 1000));
+    assert.deepEqual(server.peers, ['10.244.1.1']);
+    run('addr add 172.30.9.11/24 dev eth0');
+    const { repaired } = await next.repair([]);
+    assert.deepEqual(repaired.includes('route to 10.244.1.0/24'), true, repaired.join());
+    await asked(pod, 'an address that came back');
+    assert.deepEqual((await next.repair([])).repaired, []);
+  });
+
   test(`a restarted agent (${overlay}) adopts the existing state without changes`, async () => {
     const { topology, first, a, b } = await twoNodes(overlay);
     const server = await echoServer(undo, b.netns, b.ip('ipv6'));
@@ -262,6 +298,10 @@ for (const [name, options, code, message] of refusals) {
 function shownRoutes(network: NodeNetwork): string[] {
   return (['ipv4', 'ipv6'] as const)
     .flatMap((family) => listRoutes(network.socket, { family, protocol: ROUTE_PROTOCOL.fairlead }))
+    .filter(({ device, destination }) => device !== network.bridge || !isPodNetwork(network, destination))
     .map((route) => `${route.destination} ${route.via ?? ''} ${route.device} ${route.source}`)
     .sort();
 }
+
+const isPodNetwork = (network: NodeNetwork, destination: string) =>
+  network.gateways.some(({ cidr }) => cidr.text === destination);

@@ -1,17 +1,8 @@
 import type { NetlinkSocket } from '../kernel/netlink/socket.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
-import { addAddress, deleteAddress, listAddresses } from '../kernel/rtnetlink/addresses.ts';
-import {
-  addLink,
-  deleteLink,
-  findLink,
-  getLink,
-  type Link,
-  openRouteSocket,
-  setLink,
-} from '../kernel/rtnetlink/links.ts';
-import { deleteRoute, listRoutes, ROUTE_PROTOCOL, replaceRoute } from '../kernel/rtnetlink/routes.ts';
-import { addressAt, type Cidr, type IPFamily, parseCidr } from '../lib/address.ts';
+import { deleteLink, findLink, type Link, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { deleteRoute, listRoutes, ROUTE_PROTOCOL } from '../kernel/rtnetlink/routes.ts';
+import type { IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
@@ -20,31 +11,16 @@ import type { MaintainedState } from './drift-watch.ts';
 import { type Egress, openEgress, removeEgress } from './egress.ts';
 import { removeHostPorts } from './host-ports.ts';
 import { type NodeSources, openNodeSources, removeNodeSources } from './node-sources.ts';
-import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute, tunnelMac } from './overlay-routes.ts';
+import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute } from './overlay-routes.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
+import { gatewayOf, keepBridge, keepBridgeRoutes, POD_BRIDGE, type PodGateway } from './pod-bridge.ts';
 import { type KernelRoutes, readPodRoutes, removePodRoute, writePodRoute } from './pod-route-writer.ts';
 import { removeSourceGuard } from './source-guard.ts';
-import {
-  findUplink,
-  prepareForwarding,
-  recordUplink,
-  restoreUplink,
-  type Uplink,
-  writeDiffering,
-} from './uplink.ts';
+import { keepTunnel, removeTunnel, TUNNEL, TUNNEL_OVERHEAD, VXLAN_PORT } from './tunnel-device.ts';
+import { findUplink, prepareForwarding, recordUplink, restoreUplink, type Uplink } from './uplink.ts';
 
 /** RFC 8200, section 5 */
 const IPV6_MIN_MTU = 1280;
-/** The bridge of a node's pods. */
-export const POD_BRIDGE = 'fl0';
-/** The VXLAN device. */
-const TUNNEL = 'fl.vxlan';
-
-/** RFC 7348. */
-const VXLAN_PORT = 4789;
-
-/** Bytes that VXLAN adds to a packet: outer IP, UDP, VXLAN and inner Ethernet headers. */
-const TUNNEL_OVERHEAD = { ipv4: 50, ipv6: 70 } as const;
 
 export interface NodeNetworkOptions {
   readonly node: string;
@@ -75,12 +51,6 @@ export interface RouteFailure {
   readonly node: string;
   readonly destination: string;
   readonly error: FairleadError;
-}
-
-/** A gateway of the pods: the bridge's address in one of the pods' networks. */
-export interface PodGateway {
-  readonly cidr: Cidr;
-  readonly address: string;
 }
 
 /**
@@ -123,7 +93,7 @@ export class NodeNetwork {
       if (tooSmall) throw tooSmall;
       this.#bridge = this.#ensureBridge();
       this.#tunnel = this.#ensureTunnel(uplink);
-      this.#ensureServiceRoutes();
+      this.#ensureBridgeRoutes();
       const own = this.gateways.map(({ cidr }) => cidr);
       this.#egress = options.masquerade ? openEgress({ ...options, podCidrs: own }) : null;
       this.#sources = openNodeSources({ ...options, bridge: POD_BRIDGE });
@@ -212,7 +182,7 @@ export class NodeNetwork {
     if (!this.#mtuProblem(uplink)) this.#mtu = this.#mtuOver(uplink);
     this.#bridge = this.#ensureBridge();
     this.#tunnel = this.#ensureTunnel(uplink);
-    this.#ensureServiceRoutes();
+    this.#ensureBridgeRoutes();
     // A new tunnel has no routes yet, and other nodes may still use this node's previous address.
     this.#routes = null;
   }
@@ -230,7 +200,7 @@ export class NodeNetwork {
     this.#prepareForwarding();
     this.#bridge = this.#ensureBridge();
     this.#tunnel = this.#ensureTunnel(uplink);
-    this.#ensureServiceRoutes();
+    this.#ensureBridgeRoutes();
     this.#routes = null;
     const failures = this.syncRoutes(nodes);
     for (const { cidr } of tooSmall ? this.gateways : []) {
@@ -258,7 +228,9 @@ export class NodeNetwork {
         return network.#bridge;
       },
       isDestination: (destination) =>
-        this.#routes?.has(destination) || this.#options.serviceCidrs?.includes(destination) || false,
+        this.#routes?.has(destination) ||
+        this.#options.serviceCidrs?.includes(destination) ||
+        this.gateways.some(({ cidr }) => cidr.text === destination),
       neighbourMac: (address) =>
         podMac(address) ??
         [...(this.#routes?.values() ?? [])].find(({ via }) => via === address)?.tunnel?.mac ??
@@ -306,102 +278,24 @@ export class NodeNetwork {
   }
 
   #ensureBridge(): number {
-    const { socket } = this;
-    const found = findLink(socket, POD_BRIDGE);
-    if (found && found.kind !== 'bridge') {
-      throw new FairleadError(
-        `the network device ${POD_BRIDGE} is not a bridge but ${found.kind ?? 'something else'}`,
-        {
-          op: 'prepare node network',
-          code: 'EEXIST',
-          object: POD_BRIDGE,
-          hint: `ip link delete ${POD_BRIDGE}`,
-        },
-      );
-    }
-    if (!found) {
-      // Without an assigned MAC, a bridge uses the lowest MAC of its ports, which changes with the pods.
-      addLink(socket, {
-        kind: 'bridge',
-        name: POD_BRIDGE,
-        mac: this.bridgeMac,
-        mtu: this.mtu,
-        stp: false,
-        multicastSnooping: false,
-      });
-      this.#repaired.push(`${POD_BRIDGE} was missing`);
-    }
-    const bridge = getLink(socket, POD_BRIDGE);
-    this.#ensureSettings({
-      [`net/ipv4/conf/${POD_BRIDGE}/rp_filter`]: 2,
-      [`net/ipv4/conf/${POD_BRIDGE}/send_redirects`]: 0,
-      // Pods neither route for the node nor choose the route of their packets.
-      [`net/ipv4/conf/${POD_BRIDGE}/accept_redirects`]: 0,
-      [`net/ipv4/conf/${POD_BRIDGE}/accept_source_route`]: 0,
-      [`net/ipv6/conf/${POD_BRIDGE}/accept_redirects`]: 0,
-      [`net/ipv6/conf/${POD_BRIDGE}/accept_ra`]: 0,
-      [`net/ipv6/conf/${POD_BRIDGE}/accept_dad`]: 0,
-    });
-    this.#ensureState(bridge, this.bridgeMac);
-    this.#ensureAddresses(
-      bridge,
-      this.gateways.map(({ address, cidr }) => ({ address, prefix: cidr.prefix })),
-    );
-    return bridge.index;
+    const { socket, netns, bridgeMac: mac, mtu, gateways } = this;
+    const { index, differences } = keepBridge({ socket, netns, mac, mtu, gateways });
+    this.#repaired.push(...differences);
+    return index;
   }
 
-  /** Returns the VXLAN device; null: none. A device that differs in immutable attributes is recreated. */
+  /** Returns the VXLAN device; null: none. */
   #ensureTunnel(uplink: Link): number | null {
-    const { socket } = this;
+    const { socket, netns, mtu, gateways } = this;
     const { overlay, vxlan, node, addresses } = this.#options;
-    const found = findLink(socket, TUNNEL);
     if (overlay !== 'vxlan') {
-      if (found) deleteLink(socket, found.index);
+      removeTunnel(socket);
       return null;
     }
-    const id = vxlan?.id ?? 4242;
-    const port = vxlan?.port ?? VXLAN_PORT;
     const local = addressOf(addresses, this.#tunnelFamily) ?? '';
-    const mac = tunnelMac(node);
-    const fits =
-      found?.vxlan?.id === id &&
-      found.vxlan.port === port &&
-      found.vxlan.local === local &&
-      found.vxlan.device === uplink.index &&
-      !found.vxlan.learning;
-    if (found && !fits) deleteLink(socket, found.index);
-    if (!found || !fits) {
-      addLink(socket, {
-        kind: 'vxlan',
-        name: TUNNEL,
-        id,
-        port,
-        local,
-        device: uplink.index,
-        learning: false,
-        mac,
-        mtu: this.mtu,
-        // The inner packets have their own checksums.
-        outerChecksum: false,
-      });
-      this.#repaired.push(`${TUNNEL} was missing or different`);
-    }
-    const tunnel = getLink(socket, TUNNEL);
-    this.#ensureSettings({
-      [`net/ipv4/conf/${TUNNEL}/rp_filter`]: 2,
-      [`net/ipv6/conf/${TUNNEL}/accept_ra`]: 0,
-      [`net/ipv6/conf/${TUNNEL}/accept_dad`]: 0,
-    });
-    this.#ensureState(tunnel, mac);
-    // The address that other nodes use as their next hop. No packet needs it, but the kernel's reverse path filter, even in
-    // loose mode, drops all packets from a device without an IPv4 address.
-    this.#ensureAddresses(
-      tunnel,
-      this.gateways
-        .filter(({ cidr }) => cidr.family === 'ipv4')
-        .map(({ cidr }) => ({ address: addressAt(cidr, 0), prefix: 32 })),
-    );
-    return tunnel.index;
+    const { index, differences } = keepTunnel({ socket, netns, node, uplink, local, mtu, gateways, vxlan });
+    this.#repaired.push(...differences);
+    return index;
   }
 
   #prepareForwarding(): void {
@@ -409,42 +303,6 @@ export class NodeNetwork {
     const families = new Set(this.gateways.map(({ cidr }) => cidr.family));
     const settings = { families, tunnelled: overlay === 'vxlan', owned: ownsUplink, netns };
     this.#repaired.push(...prepareForwarding(this.#uplink.name, settings));
-  }
-
-  #ensureSettings(wanted: Readonly<Record<string, number>>): void {
-    this.#repaired.push(...writeDiffering(wanted, this.netns));
-  }
-
-  #ensureState(link: Link, mac: string): void {
-    const { mtu } = this;
-    const wrong = [
-      ...(link.up ? [] : ['was down']),
-      ...(link.mtu === mtu ? [] : [`had the MTU ${link.mtu}`]),
-      ...(link.mac === mac ? [] : [`had the MAC ${link.mac}`]),
-    ];
-    if (wrong.length === 0) return;
-    setLink(this.socket, link.index, { mtu, mac, up: true });
-    this.#repaired.push(...wrong.map((text) => `${link.name} ${text}`));
-  }
-
-  /** Sets the addresses of a device, except for IPv6 link-local addresses. */
-  #ensureAddresses(link: Link, wanted: readonly { address: string; prefix: number }[]): void {
-    const device = link.index;
-    const present = new Map(
-      listAddresses(this.socket, { device })
-        .filter((entry) => !entry.address.startsWith('fe80:'))
-        .map((entry) => [`${entry.address}/${entry.prefix}`, entry]),
-    );
-    for (const { address, prefix } of wanted) {
-      if (present.delete(`${address}/${prefix}`)) continue;
-      addAddress(this.socket, { device, address, prefix });
-      this.#repaired.push(`address ${address} of ${link.name}`);
-    }
-    // Left by an earlier pod network of this node.
-    for (const address of present.values()) {
-      deleteAddress(this.socket, address);
-      this.#repaired.push(`${link.name} had the address ${address.address}`);
-    }
   }
 
   #writeSources(nodes: readonly PeerNode[]): void {
@@ -459,27 +317,21 @@ export class NodeNetwork {
     });
   }
 
-  #ensureServiceRoutes(): void {
-    const device = this.#bridge;
-    const present = listRoutes(this.socket, { device, protocol: ROUTE_PROTOCOL.fairlead });
-    for (const text of this.#options.serviceCidrs ?? []) {
-      const cidr = parseCidr(text);
-      if (!cidr) throw badNetwork('serviceCidrs', text);
-      const source = this.#sourceAddress(cidr.family);
-      if (present.some((route) => route.destination === cidr.text && (route.source ?? null) === source))
-        continue;
-      replaceRoute(this.socket, {
-        destination: cidr.text,
-        device,
-        protocol: ROUTE_PROTOCOL.fairlead,
-        ...(source === null ? {} : { source }),
-      });
-      this.#repaired.push(`route to ${cidr.text}`);
-    }
+  #ensureBridgeRoutes(): void {
+    this.#repaired.push(
+      ...keepBridgeRoutes({
+        socket: this.socket,
+        bridge: this.#bridge,
+        gateways: this.gateways,
+        serviceCidrs: this.#options.serviceCidrs ?? [],
+        nodeAddress: (family) => addressOf(this.#options.addresses, family),
+        serviceSource: (family) => this.#sourceAddress(family),
+      }),
+    );
   }
 
   /**
-   * Returns the source address of this node's packets to pods. Through a tunnel it must be the bridge's
+   * Returns the source address of this node's packets to pods of other nodes. Through a tunnel it must be the bridge's
    * address, whose replies return through the tunnel.
    */
   #sourceAddress(family: IPFamily): string | null {
@@ -519,26 +371,6 @@ export class NodeNetwork {
 const tunnelFamilyOf = (addresses: readonly string[]): IPFamily =>
   addressOf(addresses, 'ipv4') === null ? 'ipv6' : 'ipv4';
 
-function gatewayOf(text: string): PodGateway {
-  const cidr = parseCidr(text);
-  if (!cidr) throw badNetwork('podCidrs', text);
-  if (cidr.bytes.length * 8 - cidr.prefix < 2) {
-    throw new FairleadError(`podCidrs: ${text} has no room for a gateway and a pod`, {
-      op: 'prepare node network',
-      code: 'bad-cidr',
-      hint: 'use a network of /30 or larger (IPv6: /126) for the node',
-    });
-  }
-  return { cidr, address: addressAt(cidr, 1) };
-}
-
-function badNetwork(field: string, text: string): FairleadError {
-  return new FairleadError(`${field}: ${JSON.stringify(text)} is not a network such as 10.244.1.0/24`, {
-    op: 'prepare node network',
-    code: 'bad-cidr',
-  });
-}
-
 /** Removes all parts of node networks, of any agent. Pods on the bridge lose their network. */
 export function removeNodeNetwork(netns?: NetnsRef): void {
   using socket = openRouteSocket(netns);
@@ -549,7 +381,7 @@ export function removeNodeNetwork(netns?: NetnsRef): void {
   }
   removeHostPorts(POD_BRIDGE, netns);
   removeEgress(netns);
-  deleteLink(socket, TUNNEL);
+  removeTunnel(socket);
   deleteLink(socket, POD_BRIDGE);
   removeSourceGuard(netns);
   removeNodeSources(netns);

@@ -105,15 +105,18 @@ function routeFrom(netns: NetnsRef, destination: string) {
 }
 
 /**
- * Returns the source address that masquerading uses for IPv4 (inet_select_addr in net/ipv4/devinet.c): of the primary
- * global addresses of the device, the one whose network contains the next hop, else the first. Null for IPv6, which
- * uses the route's source.
+ * Returns the source address that masquerading uses, which takes no account of the source of the route; null: that source.
+ * IPv4 (inet_select_addr in net/ipv4/devinet.c): of the primary global addresses of the device, the one whose network
+ * contains the next hop, else the first. IPv6 (ipv6_dev_get_saddr, RFC 6724): a global address of the device.
  */
-function masqueradeSource(socket: NetlinkSocket, { device, via }: Route, destination: string): string | null {
-  if (device === undefined || familyOf(destination) !== 'ipv4') return null;
-  const own = listAddresses(socket).filter(
-    (one) => one.device === device && familyOf(one.address) === 'ipv4' && one.scope === SCOPE_GLOBAL,
+function masqueradeSource(socket: NetlinkSocket, route: Route, destination: string): string | null {
+  const { device, via, source } = route;
+  const family = familyOf(destination);
+  if (device === undefined || family === null) return null;
+  const own = listAddresses(socket, { device }).filter(
+    (one) => familyOf(one.address) === family && one.scope === SCOPE_GLOBAL,
   );
+  if (family === 'ipv6' && own.some(({ address }) => address === source)) return null;
   const near = own.find(({ address, prefix }) => {
     const network = parseCidr(`${address}/${prefix}`);
     return network !== null && cidrContains(network, via ?? destination);

@@ -83,6 +83,24 @@ spec:
   ipFamilyPolicy: RequireDualStack
   selector: {app: fragile}
   ports: [{port: 80, targetPort: 8080, nodePort: 30081}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: on-host, labels: {app: on-host}}
+spec:
+  nodeName: node-1
+  hostNetwork: true
+  terminationGracePeriodSeconds: 0
+  containers: [{name: echo, image: fairlead, command: [fairlead, echo, --port=8086]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: on-host}
+spec:
+  type: NodePort
+  ipFamilyPolicy: RequireDualStack
+  selector: {app: on-host}
+  ports: [{protocol: UDP, port: 80, targetPort: 8086, nodePort: 30083}]
 `;
 
 /** State of another program on a node, which no command of ours removes. */

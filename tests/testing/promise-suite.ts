@@ -17,7 +17,14 @@ import {
 } from './promise-lifecycle.ts';
 import { testPolicies } from './promise-policies.ts';
 import { PROMISE_SCENE, type PromiseScene } from './promise-scene.ts';
-import { testFailover, testLoadBalancer, testNames, testRollOut, testTrace } from './promise-traffic.ts';
+import {
+  testDatagramsOfNodes,
+  testFailover,
+  testLoadBalancer,
+  testNames,
+  testRollOut,
+  testTrace,
+} from './promise-traffic.ts';
 
 /** Short processes, so that each one's failures are known before it counts as hanging. */
 const LOAD = ['--timeout', '15000', '--concurrency', '4', '--rate', '50', '--count', '100'];
@@ -72,6 +79,7 @@ export function testPromise(mode: Mode, next: Mode): void {
     test('every flow from pods, nodes and outside, in IPv4 and IPv6', () =>
       assertConforms(scene.cluster, mode, []));
     testNames(scene);
+    testDatagramsOfNodes(scene);
     testTrace(scene);
     testLoadBalancer(scene);
     // They mostly wait, each for objects of its own.

@@ -79,6 +79,31 @@ export function testNames(scene: PromiseScene): void {
   });
 }
 
+/**
+ * The server is bound to no address, so that the kernel chooses the source of its answers; the clients' sockets are connected
+ * to the address that they ask, and get answers from no other one.
+ */
+export function testDatagramsOfNodes(scene: PromiseScene): void {
+  test('a server of datagrams in the host network answers pods of its node and of another one', async () => {
+    const { cluster } = scene;
+    const node = cluster.state().nodes[0]?.addresses ?? [];
+    const ips = await scene.clusterIPs('on-host');
+    const urls = [
+      ...[...ips].map((address) => urlAt(address)),
+      ...node.flatMap((address) => [urlAt(address, 8086), urlAt(address, 30083)]),
+    ].map((url) => url.replace('http:', 'udp:'));
+    assert.equal(urls.length, 6);
+    const failures: string[] = [];
+    for (const place of ['near', 'far'])
+      for (const url of urls) {
+        const words = ['--count', '2', '--concurrency', '2', '--timeout', '15000'];
+        const asked = await cluster.request(place, url, ...words);
+        if (asked.answers['node-1'] !== 2) failures.push(`${place} → ${url}: ${JSON.stringify(asked)}`);
+      }
+    assert.deepEqual(failures, []);
+  });
+}
+
 /** Packets that are traced contradict no step of `explain`. */
 export function testTrace(scene: PromiseScene): void {
   for (const [from, to, family] of [

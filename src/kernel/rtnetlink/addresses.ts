@@ -24,6 +24,7 @@ import {
   IFA_F_TENTATIVE,
   IFA_FLAGS,
   IFA_LOCAL,
+  IFA_RT_PRIORITY,
   RTM_DELADDR,
   RTM_GETADDR,
   RTM_NEWADDR,
@@ -42,6 +43,8 @@ export interface InterfaceAddress {
   readonly permanent: boolean;
   /** IPv6: duplicate address detection has not finished, and the address cannot be used yet. */
   readonly tentative: boolean;
+  /** IPv4: metric of the route to the network of the address; 0: the kernel's default. */
+  readonly metric: number;
 }
 
 export interface NewAddress {
@@ -50,6 +53,8 @@ export interface NewAddress {
   readonly prefix: number;
   /** Add a route to the network of the address; default true. */
   readonly prefixRoute?: boolean;
+  /** IPv4: metric of that route; default 0. The kernel replaces the route if the address exists (Linux 4.18). */
+  readonly metric?: number;
   readonly scope?: number;
   /** IPv6: never chosen as the source of packets to other destinations (RFC 6724, rule 3). */
   readonly deprecated?: boolean;
@@ -111,6 +116,7 @@ function writeNewAddress(writer: MessageWriter, address: NewAddress): void {
   const flags =
     (bytes.length === 16 ? IFA_F_NODAD : 0) | (address.prefixRoute === false ? IFA_F_NOPREFIXROUTE : 0);
   writer.attributeU32(IFA_FLAGS, flags);
+  if (address.metric && bytes.length === 4) writer.attributeU32(IFA_RT_PRIORITY, address.metric);
   // struct ifa_cacheinfo: preferred lifetime zero, valid forever.
   if (address.deprecated && bytes.length === 16) {
     writer.attribute(IFA_CACHEINFO, Uint8Array.of(0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0));
@@ -160,6 +166,7 @@ export function readAddress(message: NetlinkMessage): InterfaceAddress {
   // IFA_ADDRESS is the peer's on point-to-point links; IPv6 leaves IFA_LOCAL out when there is no peer.
   const bytes = attributes.get(IFA_LOCAL) ?? attributes.get(IFA_ADDRESS);
   const flagBytes = attributes.get(IFA_FLAGS);
+  const metric = attributes.get(IFA_RT_PRIORITY);
   const flags = flagBytes ? readU32(flagBytes) : (payload[2] ?? 0);
   return {
     device: readU32(payload, 4),
@@ -168,6 +175,7 @@ export function readAddress(message: NetlinkMessage): InterfaceAddress {
     scope: payload[3] ?? 0,
     permanent: (flags & IFA_F_PERMANENT) !== 0,
     tentative: (flags & IFA_F_TENTATIVE) !== 0,
+    metric: metric ? readU32(metric) : 0,
   };
 }
 

@@ -86,6 +86,7 @@ export const IFA_LOCAL = 2;
 export const IFA_BROADCAST = 4;
 export const IFA_CACHEINFO = 6;
 export const IFA_FLAGS = 8;
+export const IFA_RT_PRIORITY = 9;
 export const IFA_F_NODAD = 0x2;
 export const IFA_F_TENTATIVE = 0x40;
 export const IFA_F_PERMANENT = 0x80;

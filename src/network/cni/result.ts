@@ -1,6 +1,6 @@
 import { familyOf } from '../../lib/address.ts';
 import type { NodeNetwork } from '../node-network.ts';
-import { POD_BRIDGE } from '../node-network.ts';
+import { POD_BRIDGE } from '../pod-bridge.ts';
 import { podMac, podPort } from '../pod-network.ts';
 import { atLeast, type CniConfig, type CniVersion } from './specification.ts';
 

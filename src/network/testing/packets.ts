@@ -161,6 +161,47 @@ export async function datagram(
   return { length: data.length, source: remote.address };
 }
 
+/**
+ * Starts a server of datagrams that is bound to no address, so that the kernel chooses the source of its answers; returns
+ * its port.
+ */
+export async function anyAddressServer(
+  undo: Undo,
+  netns: NetnsRef,
+  family: 'ipv4' | 'ipv6',
+): Promise<number> {
+  const fd = bindUdpIn(netns, family === 'ipv4' ? '0.0.0.0' : '::', 0);
+  const port = localPort(fd);
+  const server = createSocket(family === 'ipv4' ? 'udp4' : 'udp6');
+  undo.add(() => server.close());
+  server.on('message', (data, { address, port: from }) => server.send(data, from, address));
+  const listening = once(server, 'listening');
+  server.bind({ fd });
+  await listening;
+  return port;
+}
+
+/**
+ * Asks a server of datagrams, until it answers, and resolves to the source of the answer. The client is not connected, and
+ * so receives answers from other addresses, too.
+ */
+export async function answerSource(
+  undo: Undo,
+  from: { netns: NetnsRef; address: string },
+  address: string,
+  port: number,
+): Promise<string> {
+  const client = createSocket(isV6(address) ? 'udp6' : 'udp4');
+  undo.add(() => client.close());
+  const listening = once(client, 'listening');
+  client.bind({ fd: bindUdpIn(from.netns, from.address, 0) });
+  await listening;
+  const answered = once(client, 'message');
+  client.send('question', port, address);
+  const [, remote] = (await answered) as [Buffer, { address: string }];
+  return remote.address;
+}
+
 /** Returns how many packets a namespace had to fragment, of both families. */
 export function fragmentsMade(netns: NetnsRef): number {
   const [snmp, snmp6] = inNetns(netns, () => [
