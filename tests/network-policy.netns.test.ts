@@ -9,6 +9,7 @@ import type { NetworkPolicy } from '../src/kube/types.ts';
 import { keyOf } from '../src/kube/types.ts';
 import { systemClock } from '../src/lib/clock.ts';
 import { silentLogger } from '../src/lib/log.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { NodeNetwork } from '../src/network/node-network.ts';
 import { sourceAddresses } from '../src/network/peer-node.ts';
 import { openPodNetwork } from '../src/network/pod-network.ts';
@@ -296,4 +297,65 @@ test('cleanup removes the rules of an agent that does not run', async () => {
   assert.equal(tablesOf(node.netns).length, 2);
   await removePolicies(node.netns);
   assert.deepEqual(tablesOf(node.netns), []);
+});
+
+test('elements that the kernel rejects: all other policies, also of the other family, are enforced', async () => {
+  const netns = sandbox(undo);
+  const real = createPolicyTable('node-1');
+  real.setNamespace({ metadata: { name: 'x', labels: {} } });
+  const addresses = { 'x/a': ['10.244.1.5', 'fd00:10:244:1::5'], 'x/b': ['10.244.1.6', 'fd00:10:244:1::6'] };
+  for (const [key, ips] of Object.entries(addresses)) {
+    real.plugIn(key, key, ips);
+    real.setPod({
+      metadata: { namespace: 'x', name: key.slice(2), uid: key, labels: { name: key.slice(2) } },
+      spec: { nodeName: 'node-1', containers: [] },
+      status: { podIPs: ips.map((ip) => ({ ip })) },
+    });
+  }
+  for (const name of ['a', 'b'])
+    real.setPolicy({
+      metadata: { namespace: 'x', name: `only-${name}` },
+      spec: { podSelector: { matchLabels: { name } }, policyTypes: ['Ingress'] },
+    });
+  // A table that gives an address of one family to two pods, whose rules differ.
+  let isTwice = true;
+  const programmedPod = (key: string) => {
+    const one = real.programmed(key);
+    if (!one || key !== 'x/b' || !isTwice) return one;
+    return { ...one, addresses: ['10.244.1.5', 'fd00:10:244:1::6'] };
+  };
+  const table: PolicyTable = Object.create(real, { programmed: { value: programmedPod } });
+  const reported: string[] = [];
+  const enforcement = startEnforcement({
+    policies: table,
+    clock: systemClock,
+    logger: silentLogger,
+    netns,
+    onRefused: (fresh) => reported.push(...fresh.map(({ family, kind, key }) => `${family} ${kind} ${key}`)),
+  });
+  undo.add(() => enforcement.close());
+  enforcement.rewrite();
+  await enforcement.programmed();
+  const elementsOf = (family: 'ip' | 'ip6') =>
+    execFileSync(
+      'ip',
+      ['netns', 'exec', netns, 'nft', 'list', 'map', family, POLICY_TABLE, 'isolated-ingress'],
+      {
+        encoding: 'utf8',
+      },
+    );
+  assert.match(elementsOf('ip'), /10\.244\.1\.5/);
+  assert.match(elementsOf('ip6'), /fd00:10:244:1::5[\s\S]*fd00:10:244:1::6/);
+  assert.deepEqual(reported, ['ipv4 pod x/b']);
+  assert.match(enforcement.exposes('x/b')?.error.message ?? '', /EEXIST/);
+  assert.equal(enforcement.exposes('x/a'), null);
+  // When the cause is gone, it is programmed without another change.
+  isTwice = false;
+  await eventually(
+    () => elementsOf('ip'),
+    (text) => text.includes('10.244.1.6'),
+  );
+  await enforcement.programmed();
+  assert.deepEqual(enforcement.refusals(), []);
+  assert.deepEqual(reported, ['ipv4 pod x/b']);
 });

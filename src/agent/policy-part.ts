@@ -9,7 +9,13 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
 import { allows, type EndVerdict, type PolicyVerdict } from '../policy/allows.ts';
 import { readClusterPolicy } from '../policy/cluster-policy-reader.ts';
-import { type DeniedPod, type Enforcement, removePolicies, startEnforcement } from '../policy/enforcement.ts';
+import {
+  type DeniedPod,
+  type Enforcement,
+  type PolicyRefusal,
+  removePolicies,
+  startEnforcement,
+} from '../policy/enforcement.ts';
 import { followClusterPolicies } from '../policy/follow-cluster-policies.ts';
 import { DIRECTIONS } from '../policy/model.ts';
 import { trimPod } from '../policy/pod-reader.ts';
@@ -191,6 +197,7 @@ export function startPolicies(
       proxies: () => proxies,
       onProgrammed: metrics.programmed,
       onFailure: metrics.failed,
+      onRefused: reportRefusals,
     });
     enforcement.rewrite();
     await enforcement.programmed();
@@ -204,6 +211,28 @@ export function startPolicies(
     await enforcement?.close();
   });
 
+  function reportRefusals(fresh: readonly PolicyRefusal[]): void {
+    const [first] = fresh;
+    if (!first) return;
+    const more = fresh.length > 1 ? ` (and ${fresh.length - 1} more)` : '';
+    context.nodeEvent(
+      'Warning',
+      'PolicyNotProgrammed',
+      `the kernel rejects a part of the network policies, which is left out and tried again: ${first.error.message}${more}`,
+    );
+  }
+
+  /** Throws if more reaches a pod, or leaves it, than its policies allow. */
+  function refuseExposed(pod: NetworkPod): void {
+    const object = `${pod.namespace}/${pod.name}`;
+    const refusal = enforcement?.exposes(object);
+    if (!refusal) return;
+    throw new FairleadError(
+      `the network policies of pod ${object} are not in the kernel: ${refusal.error.message}`,
+      { op: 'attach pod', code: 'EIO', object, cause: refusal.error },
+    );
+  }
+
   /** Resolves when the kernel has the policies of an attached pod. */
   async function programmed(pod: NetworkPod): Promise<void> {
     await Promise.race([started, refusal.promise]);
@@ -215,6 +244,7 @@ export function startPolicies(
     // By the labels of its namespace, policies of the whole cluster may select the pod.
     if (table.clusterPolicies().length > 0) await namespaceKnown(pod.namespace);
     await enforcement?.programmed();
+    refuseExposed(pod);
   }
 
   function namespaceKnown(name: string): Promise<void> {
@@ -418,6 +448,16 @@ function createMetrics(
     registers,
     collect() {
       this.set(enforcement()?.elements() ?? 0);
+    },
+  });
+  new Gauge({
+    name: 'fairlead_policy_refused',
+    help: 'Pods and policies, by family, whose elements the kernel rejects, so that they are left out and tried again.',
+    labelNames: ['ip_family', 'kind'],
+    registers,
+    collect() {
+      this.reset();
+      for (const { family, kind } of enforcement()?.refusals() ?? []) this.inc({ ip_family: family, kind });
     },
   });
   const latency = new Histogram({

@@ -24,6 +24,8 @@ import {
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 const FIRST_RETRY_MS = 200;
 const MAX_RETRY_MS = 30_000;
+/** New refusals that are logged at a time. */
+const MAX_LOGGED = 10;
 /** Interval at which the kernel is compared with the expected state. */
 const VERIFY_MS = 60_000;
 /**
@@ -51,6 +53,16 @@ export interface DeniedPod {
   readonly packets: number;
 }
 
+/** Elements that the kernel rejects. They are left out of its tables, and tried again later. */
+export interface PolicyRefusal {
+  readonly family: IPFamily;
+  /** Of a pod: its isolation, and its part in the rules of other pods. Of a policy: its addresses and ports. */
+  readonly kind: 'pod' | 'policy' | 'proxies';
+  /** The key of the pod or policy. */
+  readonly key: string;
+  readonly error: Error;
+}
+
 export interface EnforcementOptions {
   readonly policies: PolicyTable;
   readonly clock: Clock;
@@ -60,6 +72,8 @@ export interface EnforcementOptions {
   readonly proxies?: () => readonly string[] | null;
   readonly onProgrammed?: (done: PolicyProgramming) => void;
   readonly onFailure?: (error: unknown) => void;
+  /** Called with refusals that are new, or have a new reason. */
+  readonly onRefused?: (fresh: readonly PolicyRefusal[]) => void;
 }
 
 /**
@@ -75,8 +89,15 @@ export interface Enforcement {
    * Announces that the addresses of the other nodes' proxies have changed, but not whether there are any.
    */
   proxiesChanged(): void;
-  /** Resolves when the kernel has the state of the table of policies at the time of the call. */
+  /** Resolves when the kernel has the state of the table of policies at the time of the call, except for `refusals`. */
   programmed(): Promise<void>;
+  /** Returns the elements that are not in the kernel because it rejects them. */
+  refusals(): readonly PolicyRefusal[];
+  /**
+   * Returns the refusal without whose elements more reaches a pod, or leaves it, than its policies allow; null: none. Without
+   * the elements of a NetworkPolicy less does.
+   */
+  exposes(pod: string): PolicyRefusal | null;
   /** Returns the number of elements in the kernel's sets. */
   elements(): number;
   /**
@@ -94,7 +115,7 @@ export interface Enforcement {
 }
 
 export function startEnforcement(options: EnforcementOptions): Enforcement {
-  const { policies, clock, logger, netns, proxies, onProgrammed, onFailure } = options;
+  const { policies, clock, logger, netns, proxies, onProgrammed, onFailure, onRefused } = options;
   const tables = new Tables({
     families: FAMILIES,
     name: POLICY_TABLE,
@@ -155,7 +176,17 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     try {
       let operations = 0;
       if (whole) renderings = renderAll();
-      for (const table of tables) operations += await write(table, change, others, whole);
+      const failures: unknown[] = [];
+      for (const table of tables) {
+        try {
+          operations += await write(table, change, others, whole);
+        } catch (error) {
+          // The policies of the other family are programmed all the same.
+          failures.push(error);
+        }
+      }
+      reportRefusals();
+      if (failures.length > 0) throw failures[0];
       retryMs = FIRST_RETRY_MS;
       done = target;
       if (operations > 0) onProgrammed?.({ operations, latencyMs: performance.now() - started });
@@ -177,6 +208,33 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
         start();
       });
       retryMs = Math.min(retryMs * 2, MAX_RETRY_MS);
+    }
+  }
+
+  let refused: readonly PolicyRefusal[] = [];
+  let refusedRetryMs = FIRST_RETRY_MS;
+  let cancelRefusedRetry: (() => void) | null = null;
+
+  /** Reports new refusals. All are tried again later, as the cause may be gone: memory, or a duplicate. */
+  function reportRefusals(): void {
+    const known = new Set(refused.map(refusalText));
+    refused = [...tables].flatMap(({ family, refused: owners }) =>
+      [...owners].map(([owner, error]) => ({ family, ...ownerOf(owner), error })),
+    );
+    const fresh = refused.filter((one) => !known.has(refusalText(one)));
+    for (const { family, kind, key, error } of fresh.slice(0, MAX_LOGGED))
+      logger.error({ family, [kind]: key, err: error }, `not programmed: ${error.message}`);
+    if (fresh.length > 0) onRefused?.(fresh);
+    if (refused.length === 0) {
+      refusedRetryMs = FIRST_RETRY_MS;
+      cancelRefusedRetry?.();
+      cancelRefusedRetry = null;
+    } else if (!isClosed && cancelRefusedRetry === null) {
+      cancelRefusedRetry = clock.after(refusedRetryMs, () => {
+        cancelRefusedRetry = null;
+        rewrite();
+      });
+      refusedRetryMs = Math.min(refusedRetryMs * 2, MAX_RETRY_MS);
     }
   }
 
@@ -203,7 +261,6 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       if (isCounted) countDeniedPods(table);
       const { operations } = groups.size > 0 ? await table.change(groups) : { operations: 0 };
       if (isCounted) countDeniedPods(table);
-      report(table);
       if (table.chains.size <= 2 * (chainsWritten.get(table) ?? 0) + SPARE_CHAINS) return operations;
     }
     rendering.reset();
@@ -213,7 +270,6 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     const { operations } = await table.replace(spec);
     countAll(table);
     chainsWritten.set(table, table.chains.size);
-    report(table);
     return operations;
   }
 
@@ -275,11 +331,6 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     }
   }
 
-  function report(table: Table): void {
-    const [first] = table.refused;
-    if (first) throw first[1];
-  }
-
   let cancelVerify = clock.after(VERIFY_MS, verify);
   function verify(): void {
     if (!tables.areWritten || running) {
@@ -322,6 +373,20 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       const until = asked;
       return new Promise((resolve) => waiting.push({ until, resolve }));
     },
+    refusals: () => refused,
+    exposes(pod) {
+      if (refused.length === 0) return null;
+      const isolating = new Set(
+        DIRECTIONS.flatMap((direction) => policies.programmed(pod)?.isolatedBy[direction] ?? []),
+      );
+      const mayExpose = ({ kind, key }: PolicyRefusal) => {
+        if (kind === 'pod') return key === pod;
+        if (kind === 'proxies' || !isolating.has(key)) return false;
+        const policy = policies.activePolicy(key);
+        return policy !== null && DIRECTIONS.some((direction) => canDeny(policy, direction));
+      };
+      return refused.find(mayExpose) ?? null;
+    },
     elements: () => [...tables].reduce((sum, table) => sum + table.elementCount, 0),
     denied(family, direction) {
       const table = tables.get(family);
@@ -340,10 +405,21 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       isClosed = true;
       cancelVerify();
       cancelRetry();
+      cancelRefusedRetry?.();
       await running;
       tables.close();
     },
   };
+}
+
+const refusalText = ({ family, kind, key, error }: PolicyRefusal) =>
+  `${family} ${kind} ${key} ${error.message}`;
+
+/** Returns the pod or policy of an owner of elements. */
+function ownerOf(owner: string): Pick<PolicyRefusal, 'kind' | 'key'> {
+  const [first = '', ...rest] = owner.split(' ');
+  const key = rest.join(' ');
+  return first === 'pod' || first === 'policy' ? { kind: first, key } : { kind: 'proxies', key: '' };
 }
 
 /** Removes the tables from a node, also those of an earlier agent. */
