@@ -278,16 +278,20 @@ async function startParts(
     const lateGateways = late?.then(() => podGateways(own.get(nodeName) ?? node)) ?? null;
     lateGateways?.catch(() => {});
     const parts: Promise<unknown>[] = [];
+    const programmed = Promise.withResolvers<unknown>();
+    programmed.promise.catch(() => {});
     if (dns && services && slices) {
       const gateways = podNetwork && known ? podGateways(known) : [];
-      parts.push(startDns(context, dns, { services, slices, gateways, lateGateways }));
       const startFallback = (own: readonly string[]) =>
         startDnsFallback(context, dns, {
           nodes: network ? nodes : null,
           ...{ services, slices, own },
           onChange: (others) => policies?.setNameServers([...dns.addresses, ...others]),
         });
-      if (!lateGateways) parts.push(startFallback(gateways));
+      const others = lateGateways ? Promise.resolve(false) : startFallback(gateways);
+      parts.push(others);
+      const sources = { services, slices, gateways, lateGateways };
+      parts.push(startDns(context, dns, { ...sources, others, programmed: programmed.promise }));
       lateGateways?.then(startFallback).catch((error: unknown) => {
         if (!signal.aborted)
           logger.error({ err: error }, `failed to program the DNS fallback: ${messageOf(error)}`);
@@ -307,11 +311,12 @@ async function startParts(
             context.onClose(() => socket.close());
             const port = startCommands(context, sources);
             context.onClose(() => port?.close());
+            programmed.resolve(Promise.all([started.proxy.programmed, policies?.programmed()]));
             return started.proxy.programmed;
           },
         ),
       );
-    }
+    } else programmed.resolve(policies?.programmed());
     if (runtime && podNetwork) {
       const { urls } = apiServers;
       const programmedSlices = () => proxy?.programmedSlices ?? null;

@@ -27,19 +27,21 @@ export interface FallbackSources {
 
 /**
  * Keeps the rules by which others answer this node's pods while no agent runs here: the agents of other nodes, or, if
- * there are none, the endpoints of a Service. The rules stay when the agent ends.
+ * there are none, the endpoints of a Service. The rules stay when the agent ends. Resolves when the kernel has them; to true if
+ * others answer now.
  */
 export async function startDnsFallback(
   context: AgentContext,
   dns: DnsConfiguration,
   { nodes, services, slices, own, onChange }: FallbackSources,
-): Promise<void> {
+): Promise<boolean> {
   const { clock, configuration, signal } = context;
   const { nodeName } = configuration;
   const logger = context.logger.child({ part: 'dns' });
   const fallback = openDnsFallback({ clock, logger });
   context.onClose(() => fallback.close());
   let known: string | null = null;
+  let isAnswered = false;
   let knownNodes: string | null = null;
   const write = () => {
     const all = nodes?.list() ?? [];
@@ -54,8 +56,10 @@ export async function startDnsFallback(
     const state = JSON.stringify([others, next]);
     if (state === known) return;
     known = state;
+    isAnswered = false;
     try {
       fallback.write({ cluster: dns.addresses, own, others, next });
+      isAnswered = others.length > 0;
     } catch (error) {
       logger.warn(
         { err: error },
@@ -84,10 +88,11 @@ export async function startDnsFallback(
     onChange: within(ENDPOINTS_MS),
   });
   await Promise.all([nodes?.synced, services.synced, slices.synced]);
-  if (signal.aborted) return;
+  if (signal.aborted) return false;
   isStarted = true;
   write();
   const later = within(FOLLOW_MS);
   nodes?.handle({ onAdd: later, onUpdate: later, onDelete: later });
   context.onClose(() => cancel());
+  return isAnswered;
 }

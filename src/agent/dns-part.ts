@@ -13,7 +13,7 @@ import { writeSysctls } from '../kernel/sysctl.ts';
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, keyOf, type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
-import { pause } from '../lib/clock.ts';
+import { type Clock, pause } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { AgentContext } from './agent-context.ts';
@@ -30,6 +30,8 @@ const RESOLV_CONF_MS = 10_000;
  * programs fail. Without an API server, names outside the cluster are resolved after this time.
  */
 const SILENCE_MS = 3000;
+/** How long others answer, at most, while this agent programs its other parts. */
+const OTHERS_MS = 10_000;
 
 export interface DnsSources {
   readonly services: Informer<Service>;
@@ -38,6 +40,10 @@ export interface DnsSources {
   readonly gateways: readonly string[];
   /** The same, for a pod network that opens later; null: none. */
   readonly lateGateways: Promise<readonly string[]> | null;
+  /** Resolves when the rules of the DNS fallback are in the kernel; true: others answer this node's pods now. */
+  readonly others: Promise<boolean>;
+  /** Resolves when the kernel has the Services and policies. */
+  readonly programmed: Promise<unknown>;
 }
 
 /** Records the addresses added to the loopback device, so that `cleanup` can remove them. */
@@ -112,7 +118,7 @@ export function prepareAnswers(
 export async function startDns(
   context: AgentContext,
   dns: DnsConfiguration,
-  { services, slices, gateways, lateGateways }: DnsSources,
+  { services, slices, gateways, lateGateways, others, programmed }: DnsSources,
 ): Promise<DnsServer> {
   const { configuration, logger, signal, clock } = context;
   const passed = takePassedSockets();
@@ -134,6 +140,8 @@ export async function startDns(
   const { common: answers, known } = prepareAnswers(context, dns, { services, slices, own });
   const common = { ...answers, podName: (address: string) => podOfEndpoint(slices, address) };
   await Promise.race([known, pause(clock, SILENCE_MS, signal)]);
+  // Queries wait in sockets that the agent before this one has left open.
+  if (passed.length === 0) await untilAnswersAreSwift({ others, programmed }, clock, signal);
   const server = await startDnsServer({
     ...common,
     listeners: dns.addresses.map((address) => listenerOn(address, passed)),
@@ -161,6 +169,24 @@ export async function startDns(
     .catch(() => {});
   await known;
   return server;
+}
+
+/**
+ * Waits, while others answer the node's pods, until the kernel has Services and policies: in the thread that programs them,
+ * queries would wait meanwhile, and with open sockets they are no longer sent to others. Without others they would be rejected.
+ */
+export async function untilAnswersAreSwift(
+  { others, programmed }: Pick<DnsSources, 'others' | 'programmed'>,
+  clock: Clock,
+  signal: AbortSignal,
+): Promise<void> {
+  const done = new AbortController();
+  const late = pause(clock, OTHERS_MS, AbortSignal.any([signal, done.signal]));
+  // Failures are reported by the parts themselves.
+  const never = () => {};
+  const answered = others.catch(() => false);
+  if (await Promise.race([answered, late])) await Promise.race([programmed.catch(never), late]);
+  done.abort();
 }
 
 /** Returns the name of the pod with an address, if it is an endpoint of a Service. */
