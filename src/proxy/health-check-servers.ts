@@ -4,6 +4,7 @@ import { cidrContains, familyOf, type IPFamily } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { HealthCheck, NodeView } from '../service/model.ts';
+import { boundClients, STATUS_BOUNDS } from './client-bounds.ts';
 
 export interface HealthCheckServersOptions {
   readonly logger: Logger;
@@ -54,6 +55,7 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
         });
         response.end(body);
       });
+      boundClients(server, STATUS_BOUNDS);
       server.on('error', (error) => {
         entry.failed = true;
         options.logger.error(

@@ -8,6 +8,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import { createHealthcheckMetrics, PROMETHEUS_TEXT } from '../lib/healthcheck-metrics.ts';
 import type { Logger } from '../lib/log.ts';
 import { type ZpageSource, zpage } from '../lib/zpages.ts';
+import { boundClients, STATUS_BOUNDS } from './client-bounds.ts';
 import { registerProcessFigures } from './process-metrics.ts';
 import type { ProxyMetrics } from './proxy-metrics.ts';
 
@@ -197,6 +198,7 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
   };
   const open = () => {
     server = createServer({ requestTimeout: REQUEST_MS }, respond);
+    boundClients(server, STATUS_BOUNDS);
     server.on('error', (error) => {
       if (options.onBindFailure) {
         const code = errorCode((error as NodeJS.ErrnoException).code);
