@@ -30,13 +30,28 @@ export interface AnnouncedLink {
   close(): void;
 }
 
-/** The same conflict is reported at most once in this time. */
+/** The conflicts of an address are reported at most once in this time. */
 const CONFLICT_MS = 60_000;
+
+/**
+ * Returns a function that tells whether to report another host with an address. Any host on the link can claim addresses from as
+ * many MACs as it sends frames: only the first claim in a minute is reported.
+ */
+export function conflictReports(clock: Clock): (address: string) => boolean {
+  const reportedAt = new Map<string, number>();
+  return (address) => {
+    const now = clock.now();
+    for (const [one, at] of reportedAt) if (now - at >= CONFLICT_MS) reportedAt.delete(one);
+    if (reportedAt.has(address)) return false;
+    reportedAt.set(address, now);
+    return true;
+  };
+}
 
 /** Announces a speaker's addresses on a link, while it is up and has a carrier. */
 export function announceOnLink(options: AnnouncedLinkOptions): AnnouncedLink {
   const { speaker, clock, logger } = options;
-  const conflicts = new Set<string>();
+  const mayReport = conflictReports(clock);
   let addresses: readonly string[] = [];
   let link: Link | null = null;
   let announcer: LinkAnnouncer | null = null;
@@ -48,10 +63,7 @@ export function announceOnLink(options: AnnouncedLinkOptions): AnnouncedLink {
       clock,
       mayAnnounce: speaker.mayAnnounce,
       onConflict(address, mac) {
-        const known = `${address} ${mac}`;
-        if (conflicts.has(known)) return;
-        conflicts.add(known);
-        clock.after(CONFLICT_MS, () => conflicts.delete(known));
+        if (!mayReport(address)) return;
         const message = `${mac} on ${next.name} also uses ${address}`;
         logger.warn({ address, mac }, message);
         options.onConflict(speaker.servicesOf(address), message);
