@@ -1,5 +1,5 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
-import { FairleadError } from '../lib/errors.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
 import { libc, systemError } from './libc.ts';
 
 /** The start of a file. */
@@ -13,8 +13,12 @@ export interface FileStart {
 const FLAGS = constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK | constants.O_NOCTTY;
 // asm-generic/fcntl.h, linux/openat2.h
 const O_CLOEXEC = 0o2000000;
+const O_PATH = 0o10000000;
 const RESOLVE_NO_MAGICLINKS = 0x02;
+const RESOLVE_BENEATH = 0x08;
 const RESOLVE_IN_ROOT = 0x10;
+/** A lookup that another process disturbs by renaming fails with EAGAIN: it is repeated. */
+const LOOKUPS = 100;
 const HOW_BYTES = 24;
 
 /**
@@ -48,12 +52,8 @@ export function readEnd(path: string, max: number): Buffer {
 export function readInRoot(root: string, path: string, max: number): FileStart {
   const folder = openSync(root, constants.O_DIRECTORY);
   try {
-    const how = new DataView(new ArrayBuffer(HOW_BYTES));
-    const flags = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | O_CLOEXEC;
-    how.setBigUint64(0, BigInt(flags), true);
-    how.setBigUint64(16, BigInt(RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS), true);
-    const fd = libc().openat2(folder, path, new Uint8Array(how.buffer));
-    if (fd < 0) throw systemError('open', path);
+    const flags = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY;
+    const fd = openResolved(folder, path, flags, RESOLVE_IN_ROOT);
     try {
       return readStart(fd, max, path);
     } finally {
@@ -61,6 +61,25 @@ export function readInRoot(root: string, path: string, max: number): FileStart {
     }
   } finally {
     closeSync(folder);
+  }
+}
+
+/**
+ * Returns a descriptor (O_PATH) of a file below an open folder. Links are followed, but none leads out of the folder, even if
+ * they change meanwhile: else it throws "EXDEV".
+ */
+export const openBeneath = (folder: number, path: string): number =>
+  openResolved(folder, path, O_PATH, RESOLVE_BENEATH);
+
+function openResolved(folder: number, path: string, flags: number, resolve: number): number {
+  const how = new DataView(new ArrayBuffer(HOW_BYTES));
+  how.setBigUint64(0, BigInt(flags | O_CLOEXEC), true);
+  how.setBigUint64(16, BigInt(resolve | RESOLVE_NO_MAGICLINKS), true);
+  for (let left = LOOKUPS; ; left--) {
+    const fd = libc().openat2(folder, path, new Uint8Array(how.buffer));
+    if (fd >= 0) return fd;
+    const error = systemError('open', path);
+    if (left === 0 || !hasCode(error, 'EAGAIN')) throw error;
   }
 }
 

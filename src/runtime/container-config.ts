@@ -30,6 +30,8 @@ export interface RunContext {
   readonly boundingSet: readonly string[];
   /** The folder of seccomp profiles of type Localhost. */
   readonly seccompFolder: string;
+  /** Takes an open file and returns a path to it that no pod can change. */
+  readonly pin: (fd: number) => string;
 }
 
 /** Mounts the run's root and describes the run to the OCI runtime (its config.json). */
@@ -37,7 +39,7 @@ export function containerConfig(
   launch: Launch,
   environment: EnvironmentSources,
   image: Image,
-  { bundle, ...place }: RunContext,
+  { bundle, pin, ...place }: RunContext,
 ): { readonly config: object; readonly user: ProcessUser } {
   const { container, pod } = launch;
   const env = containerEnvironment(container, image.env, environment);
@@ -68,7 +70,7 @@ export function containerConfig(
       file(launch.files.hosts, '/etc/hosts'),
       file(launch.files.hostname, '/etc/hostname'),
       file(makeTerminationLog(bundle), container.terminationMessagePath ?? '/dev/termination-log'),
-      ...volumeMounts(pod, container, launch.volumes, env),
+      ...volumeMounts(pod, container, launch.volumes, env, pin),
     ],
     ...place,
     tty: container.tty === true,

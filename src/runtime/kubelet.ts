@@ -21,6 +21,7 @@ import { prepareRuntime } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { podProcesses } from './pod-processes.ts';
 import { PodWorker } from './pod-worker.ts';
+import { unmountBelow } from './runtime-state.ts';
 import { sweepSandboxes } from './sandbox.ts';
 import { serveKubelet } from './server/kubelet-server.ts';
 import type { WorkerContext } from './worker-context.ts';
@@ -105,6 +106,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     if (pod) workers.set(uid, new PodWorker(context, pod));
     else {
       removePodLogs(options.stateDir, uid);
+      unmountBelow(join(podsDir, uid));
       await removeTree(join(podsDir, uid));
     }
   }

@@ -5,6 +5,7 @@ import { removeTree } from './files/file-tree.ts';
 import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
 import type { BuiltinImage } from './options.ts';
+import { releasePinned } from './pinned-files.ts';
 
 /** An image as containers use it. */
 export interface Image {
@@ -100,5 +101,7 @@ export async function removeRootfs(folder: string): Promise<void> {
     // EINVAL: no longer mounted.
     if (error.code !== 'EINVAL' && error.code !== 'ENOENT') throw error;
   }
+  // A mounted volume would be emptied.
+  releasePinned(folder);
   await removeTree(folder);
 }

@@ -5,6 +5,7 @@ import { timestamp } from '../kube/timestamp.ts';
 import { containerConfig, type Launch } from './container-config.ts';
 import type { ProcessUser } from './image-user.ts';
 import { startContainer } from './oci-runtime.ts';
+import { pinFiles } from './pinned-files.ts';
 import type { PodProcessesOptions } from './pod-processes.ts';
 import type { Image } from './rootfs.ts';
 
@@ -34,24 +35,30 @@ export async function startRun(
   created: (run: StartedRun) => void,
 ): Promise<StartedRun> {
   const { container, pod } = launch;
-  const { config, user } = containerConfig(launch, await launch.environment(), image, {
-    bundle,
-    cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${id}`,
-    cgroupControllers: groups?.controllers ?? new Set(),
-    boundingSet,
-    seccompFolder: join(options.stateDir, 'seccomp'),
-  });
-  writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
-  const startedAt = timestamp(options.clock.now());
-  const streams = {
-    stdin: container.stdin === true,
-    stdinOnce: container.stdinOnce === true,
-    tty: container.tty === true,
-  };
-  const process = await starts.run(() =>
-    startContainer(paths, { id, bundle, log, ...streams }, (one) =>
-      created({ process: one, startedAt, user }),
-    ),
-  );
-  return { process, startedAt, user };
+  const pinned = pinFiles(bundle);
+  try {
+    const { config, user } = containerConfig(launch, await launch.environment(), image, {
+      bundle,
+      cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${id}`,
+      cgroupControllers: groups?.controllers ?? new Set(),
+      boundingSet,
+      seccompFolder: join(options.stateDir, 'seccomp'),
+      pin: pinned.pin,
+    });
+    writeFileSync(join(bundle, 'config.json'), JSON.stringify(config), { mode: 0o600 });
+    const startedAt = timestamp(options.clock.now());
+    const streams = {
+      stdin: container.stdin === true,
+      stdinOnce: container.stdinOnce === true,
+      tty: container.tty === true,
+    };
+    const process = await starts.run(() =>
+      startContainer(paths, { id, bundle, log, ...streams }, (one) =>
+        created({ process: one, startedAt, user }),
+      ),
+    );
+    return { process, startedAt, user };
+  } finally {
+    pinned.release();
+  }
 }

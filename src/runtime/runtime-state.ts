@@ -28,9 +28,14 @@ export async function removeRuntimeState(stateDir: string, cgroupParent: string)
     if (late.length === 0 && !doomed.some(isRunning)) break;
     await new Promise((resolve) => setTimeout(resolve, ROUND_MS));
   }
-  for (const target of mountsBelow(stateDir)) libc().umount2(target, MNT_DETACH);
+  unmountBelow(stateDir);
   for (const group of groupFolders(cgroupParent).reverse()) removeGroup(group);
   for (const part of ['pods', 'runtime']) rmSync(join(stateDir, part), { recursive: true, force: true });
+}
+
+/** Unmounts everything below a folder, so that its removal deletes no file of what was mounted there. */
+export function unmountBelow(folder: string): void {
+  for (const target of mountsBelow(folder)) libc().umount2(target, MNT_DETACH);
 }
 
 /** Returns pause processes, containers and their monitors from the files that record them. */

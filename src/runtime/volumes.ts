@@ -1,5 +1,5 @@
-import { chmodSync, chownSync, lstatSync, mkdirSync, realpathSync, statSync, writeFileSync } from 'node:fs';
-import { dirname, join, normalize } from 'node:path';
+import { chmodSync, chownSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, PersistentVolume, Pod } from '../kube/types.ts';
@@ -8,6 +8,7 @@ import { type EnvironmentSources, expand, podField, resourceField } from './envi
 import { checkIds } from './image-user.ts';
 import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
+import { openSubPath } from './sub-path.ts';
 import { VOLUME_KINDS } from './supported-fields.ts';
 import { type VolumeFile, writeVolumeFiles } from './volume-files.ts';
 
@@ -133,12 +134,16 @@ export function releaseVolumes(pod: Pod, folder: string): void {
   }
 }
 
-/** Returns a container's volumeMounts as bind mounts. Throws KubeletError that names the failed mount. */
+/**
+ * Returns a container's volumeMounts as bind mounts. `pin` takes an open file and returns a path to it that no pod can
+ * change. Throws KubeletError that names the failed mount.
+ */
 export function volumeMounts(
   pod: Pod,
   container: Container,
   paths: ReadonlyMap<string, string>,
   env: ReadonlyMap<string, string>,
+  pin: (fd: number) => string,
 ): OciMount[] {
   const readOnly = readOnlyVolumes(pod);
   return (container.volumeMounts ?? []).map((mount) => {
@@ -148,7 +153,7 @@ export function volumeMounts(
     const isImage = volume?.image !== undefined;
     // As upstream's: this program writes them, as root, in a folder that no pod can change meanwhile.
     const isReadOnly = readOnly.has(mount.name) || (volume !== undefined && followsObjects(volume));
-    const source = subPathSource(mount, path, env, !isImage);
+    const source = mountSource(mount, path, env, !isImage, pin);
     const propagation =
       mount.mountPropagation === 'HostToContainer'
         ? 'rslave'
@@ -165,11 +170,12 @@ export function volumeMounts(
 }
 
 /** Returns the folder or file of a mount: its volume, or the subPath inside it, which is created if missing. */
-function subPathSource(
+function mountSource(
   mount: VolumeMount,
   volume: string,
   env: ReadonlyMap<string, string>,
   mayCreate: boolean,
+  pin: (fd: number) => string,
 ): string {
   const { name, subPathExpr } = mount;
   if (subPathExpr) {
@@ -181,31 +187,12 @@ function subPathSource(
   }
   const sub = subPathExpr ? expand(subPathExpr, env) : (mount.subPath ?? '');
   if (sub === '') return volume;
-  if (sub.startsWith('/') || sub.split('/').includes('..')) {
-    throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is outside the volume`);
-  }
-  const top = realpathSync(volume);
-  const { mode } = statSync(top);
-  let at = volume;
-  for (const part of normalize(sub)
-    .split('/')
-    .filter((one) => one !== '' && one !== '.')) {
-    at = join(at, part);
-    if (!lstatSync(at, { throwIfNoEntry: false })) {
-      if (!mayCreate)
-        throw refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is not in the image`);
-      mkdirSync(at);
-      // With the mode of the volume, so that the same users can write it.
-      chmodSync(at, mode & 0o7777);
-    }
-    const real = realpathSync(at);
-    if (real !== top && !real.startsWith(top === '/' ? top : `${top}/`)) {
-      throw refusal(
-        `volumeMounts[${name}].subPath: ${JSON.stringify(sub)} is a link to a path outside the volume`,
-      );
-    }
-  }
-  return at;
+  const refuse = (why: string) => refusal(`volumeMounts[${name}].subPath: ${JSON.stringify(sub)} ${why}`);
+  if (sub.startsWith('/') || sub.split('/').includes('..')) throw refuse('is outside the volume');
+  const opened = openSubPath(volume, sub, mayCreate);
+  if (opened === 'outside') throw refuse('is a link to a path outside the volume');
+  if (opened === 'missing') throw refuse(mayCreate ? 'is a link to a missing file' : 'is not in the image');
+  return pin(opened);
 }
 
 type VolumeMount = NonNullable<Container['volumeMounts']>[number];
