@@ -35,16 +35,19 @@ const CHECKS: readonly (readonly [mode: Mode, check: () => void])[] = [
   ],
 ];
 
+/** Returns why this node cannot run a mode; null: it can, as far as can be seen without opening it. */
+export function modeObstacle(mode: Mode): Obstacle | null {
+  try {
+    CHECKS.find(([checked]) => checked === mode)?.[1]();
+    return null;
+  } catch (error) {
+    const fix = error instanceof FairleadError ? (error.hint ?? null) : null;
+    return { reason: messageOf(error), fix };
+  }
+}
+
 /** Returns the modes that this node cannot run, without opening them; the agent itself needs nf_tables. */
 export function modeObstacles(): Map<Mode, Obstacle> {
-  const obstacles = new Map<Mode, Obstacle>();
-  for (const [mode, check] of CHECKS) {
-    try {
-      check();
-    } catch (error) {
-      const fix = error instanceof FairleadError ? (error.hint ?? null) : null;
-      obstacles.set(mode, { reason: messageOf(error), fix });
-    }
-  }
-  return obstacles;
+  const found = CHECKS.map(([mode]) => [mode, modeObstacle(mode)] as const);
+  return new Map(found.flatMap(([mode, obstacle]) => (obstacle === null ? [] : [[mode, obstacle] as const])));
 }

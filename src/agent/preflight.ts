@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs';
 import { createServer } from 'node:net';
+import type { Mode } from '../dataplane/dataplane.ts';
 import { controlGroupRoot } from '../kernel/control-group.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
@@ -7,6 +7,7 @@ import { messageOf } from '../lib/errors.ts';
 import { installedCrunWarning } from '../runtime/crun-version.ts';
 import { COMMAND_PORT } from './command-rights.ts';
 import { findKubeProxyState, isAnyLeft } from './kube-proxy-state.ts';
+import { modeObstacle } from './mode-support.ts';
 import {
   bpfPlace,
   describeState,
@@ -113,38 +114,27 @@ async function checkCrun(root: string): Promise<Finding[]> {
     : [{ level: 'note', what: warning, fix: "update crun, or read your distribution's security advisories" }];
 }
 
-/** Checks the kernel features and programs that the modes need. */
+/** The modes that not every node can run, with the text of one that it can. */
+const MODES: readonly (readonly [mode: Mode, name: string, works: string])[] = [
+  ['iptables', 'iptables mode', 'iptables-restore is installed'],
+  ['ipvs', 'IPVS mode', 'the kernel supports IPVS'],
+  ['ebpf', 'eBPF mode', 'the kernel loads its programs, and a cgroup v2 hierarchy is mounted'],
+];
+
+/** Checks the kernel features and programs that the modes need, by using them. */
 function checkMechanisms(): Finding[] {
-  const has = (file: string) =>
-    (process.env['PATH'] ?? '').split(':').some((one) => existsSync(`${one}/${file}`));
-  return [
-    nftProblem(),
-    has('iptables-restore')
-      ? { level: 'ok', what: 'iptables mode: iptables-restore is installed', fix: null }
-      : {
-          level: 'note',
-          what: 'iptables mode: iptables-restore is not installed',
-          fix: 'install the package iptables',
-        },
-    existsSync('/proc/net/ip_vs')
-      ? { level: 'ok', what: 'IPVS mode: the kernel supports IPVS', fix: null }
-      : {
-          level: 'note',
-          what: 'IPVS mode: the kernel does not support IPVS',
-          fix: 'modprobe ip_vs, or use another mode',
-        },
-    controlGroupRoot() !== null
-      ? {
-          level: 'ok',
-          what: 'eBPF mode, fast failover in other modes: a cgroup v2 hierarchy is mounted',
-          fix: null,
-        }
-      : {
-          level: 'note',
-          what: 'eBPF mode, fast failover in other modes: no cgroup v2 hierarchy is mounted',
-          fix: 'mount cgroup2; otherwise use another mode, in which failover takes a second',
-        },
-  ];
+  const modes = MODES.map(([mode, name, works]): Finding => {
+    const obstacle = modeObstacle(mode);
+    return obstacle === null
+      ? { level: 'ok', what: `${name}: ${works}`, fix: null }
+      : { level: 'note', what: `${name}: ${obstacle.reason}`, fix: obstacle.fix };
+  });
+  const failover: Finding = {
+    level: 'note',
+    what: 'fast failover: no cgroup v2 hierarchy is mounted',
+    fix: 'mount cgroup2; otherwise failover takes a second',
+  };
+  return [nftProblem(), ...modes, ...(controlGroupRoot() === null ? [failover] : [])];
 }
 
 function nftProblem(): Finding {

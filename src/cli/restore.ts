@@ -1,6 +1,8 @@
 import { requireRoot } from '../cluster/requirements.ts';
 import { restoreSnapshot } from '../cluster/snapshot.ts';
+import { prepareStateFolder } from '../cluster/state-folder.ts';
 import { defineCommand } from './command.ts';
+import { wrapLines } from './help-text.ts';
 
 export const command = defineCommand({
   name: 'restore',
@@ -12,6 +14,8 @@ export const command = defineCommand({
   options: {},
   async run({ args: [file = ''] }, output) {
     requireRoot('restore');
+    const memory = prepareStateFolder();
+    if (memory !== null) output.err(wrapLines(`fairlead: ${memory}\n`, output.columns));
     const name = await restoreSnapshot(file);
     output.out(`cluster ${name} is restored; to start it: fairlead up --name ${name}\n`);
     return 0;

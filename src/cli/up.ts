@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { availableModes } from '../agent/dataplanes.ts';
+import { modeObstacle } from '../agent/mode-support.ts';
 import { authorityName } from '../cluster/authority-name.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { findControlPlane } from '../cluster/control-plane-programs.ts';
@@ -31,6 +32,7 @@ import {
   readSupervision,
   writeCluster,
 } from '../cluster/state.ts';
+import { prepareStateFolder, releaseStateFolder } from '../cluster/state-folder.ts';
 import { addContext, sudoKubeconfig } from '../cluster/user-kubeconfig.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
@@ -225,8 +227,10 @@ async function startCluster(
   manifests: Manifests,
   progress: Progress,
 ): Promise<{ readonly state: ClusterState; readonly applied: readonly ManifestObject[] }> {
-  requireKernel();
+  requireMachine(options);
   refuseLeftovers(name);
+  const memory = prepareStateFolder();
+  if (memory !== null) progress.step('state', memory);
   const folder = options['control-plane'];
   const request = {
     name,
@@ -267,10 +271,23 @@ async function startCluster(
     // A cluster that is running but not ready is kept for inspection; anything else is removed.
     if (isPlanned && (!(error instanceof FairleadError) || error.code !== 'not-ready'))
       await removeCluster(name);
+    releaseStateFolder();
     throw error;
   } finally {
     interrupted.stop();
   }
+}
+
+/** Throws FairleadError if this machine cannot run a cluster with these options. */
+function requireMachine({ mode, overlay }: Pick<Values<typeof OPTIONS>, 'mode' | 'overlay'>): void {
+  requireKernel({ vxlan: overlay === 'vxlan' });
+  const obstacle = modeObstacle(mode);
+  if (obstacle === null) return;
+  throw new FairleadError(`this machine cannot run the mode ${mode}: ${obstacle.reason}`, {
+    op: 'fairlead up',
+    code: 'missing-kernel-feature',
+    hint: obstacle.fix ?? 'choose another one with --mode; fairlead doctor lists them',
+  });
 }
 
 /**

@@ -9,6 +9,7 @@ import { authorityName } from './authority-name.ts';
 import { removeEgress } from './egress.ts';
 import { cgroupParent, endProcesses, findProcesses } from './processes.ts';
 import { clusterPaths, readCluster, removeClusterFolder } from './state.ts';
+import { releaseStateFolder } from './state-folder.ts';
 import { removeContext } from './user-kubeconfig.ts';
 
 const MNT_DETACH = 2;
@@ -23,6 +24,7 @@ export async function removeCluster(name: string): Promise<void> {
   await stopCluster(name);
   removeFromUserKubeconfig(name);
   removeClusterFolder(name);
+  releaseStateFolder();
 }
 
 /**

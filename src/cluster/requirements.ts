@@ -1,7 +1,6 @@
-import { readFileSync } from 'node:fs';
-import { createNetns, removeNetns } from '../kernel/netns.ts';
-import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { readCapabilities } from '../kernel/capabilities.ts';
+import { type Feature, probeFeatures, probeNamedNetns } from '../kernel/feature-probes.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { installedCrunWarning } from '../runtime/crun-version.ts';
 
 /** Throws unless the process runs as root. */
@@ -14,36 +13,68 @@ export function requireRoot(command: string): void {
   });
 }
 
+/** Capabilities that a local cluster needs; containers without --privileged lack some of them. */
+const NEEDED = ['CAP_SYS_ADMIN', 'CAP_NET_ADMIN', 'CAP_NET_RAW', 'CAP_MKNOD', 'CAP_SYS_CHROOT'] as const;
+const PRIVILEGED =
+  'run the container with --privileged (docker run --privileged, podman run --privileged), or Fairlead outside of it';
+
+/** Returns the error of a root user without the needed rights; null: they are there. `status`: /proc/self/status. */
+export function missingRights(status?: string): FairleadError | null {
+  const effective = readCapabilities('CapEff', status);
+  const missing = NEEDED.filter((name) => !effective.includes(name));
+  if (missing.length === 0) return null;
+  return new FairleadError(`root without ${missing.join(', ')}`, {
+    op: 'check rights',
+    code: 'EPERM',
+    hint: PRIVILEGED,
+  });
+}
+
+/** The features without which no cluster runs, with the kernel's name of each. */
+const REQUIRED: Readonly<Partial<Record<Feature, string>>> = {
+  veth: 'virtual Ethernet devices (CONFIG_VETH)',
+  bridge: 'bridges (CONFIG_BRIDGE)',
+  nf_tables: 'nf_tables with NAT (CONFIG_NF_TABLES, CONFIG_NFT_NAT), which all modes need',
+};
+const VXLAN = 'VXLAN devices (CONFIG_VXLAN)';
+
 /**
- * Checks the kernel features that a local cluster needs, before anything is created. Throws FairleadError that names
- * the missing features.
+ * Checks the rights and the kernel features that a local cluster needs by using them, before anything is created. Throws
+ * FairleadError that names the first one that is missing.
  */
-export function requireKernel(): void {
-  const missing = (what: string, cause?: unknown) =>
-    new FairleadError(`this kernel lacks ${what}`, {
-      op: 'check kernel',
-      code: 'missing-kernel-feature',
-      hint: `use a kernel with ${what} (any distribution's standard kernel has it)`,
-      ...(cause === undefined ? {} : { cause }),
-    });
-  if (!/\boverlay\b/.test(readFileSync('/proc/filesystems', 'utf8')))
-    throw missing('overlayfs (CONFIG_OVERLAY_FS)');
-  const name = `fl-probe-${process.pid}`;
+export function requireKernel({ vxlan = false }: { readonly vxlan?: boolean } = {}): void {
+  const rights = missingRights();
+  if (rights !== null) throw rights;
   try {
-    createNetns(name);
+    probeNamedNetns();
   } catch (error) {
-    throw missing(`network namespaces (${messageOf(error)})`, error);
+    throw featureError('network namespaces (CONFIG_NET_NS)', error);
   }
-  try {
-    const socket = openRouteSocket(name);
-    try {
-      getLink(socket, 'lo');
-    } finally {
-      socket.close();
-    }
-  } finally {
-    removeNetns(name);
-  }
+  const needed = { ...REQUIRED, ...(vxlan ? { vxlan: VXLAN } : {}) };
+  const failures = probeFeatures([...(Object.keys(needed) as Feature[]), 'sysctls']);
+  for (const [feature, error] of failures) throw featureError(needed[feature] ?? feature, error, feature);
+}
+
+/** Returns the error of a feature that failed: forbidden, or missing. */
+export function featureError(name: string, cause: unknown, feature?: Feature): FairleadError {
+  const details = { op: 'check kernel', cause } as const;
+  if (feature === 'sysctls')
+    return new FairleadError(`the network settings below /proc/sys cannot be written: ${messageOf(cause)}`, {
+      ...details,
+      code: 'EACCES',
+      hint: PRIVILEGED,
+    });
+  if (hasCode(cause, 'EPERM', 'EACCES'))
+    return new FairleadError(`${name} may not be used here: ${messageOf(cause)}`, {
+      ...details,
+      code: 'EPERM',
+      hint: `a seccomp, AppArmor or SELinux profile forbids it: ${PRIVILEGED}`,
+    });
+  return new FairleadError(`this kernel lacks ${name}: ${messageOf(cause)}`, {
+    ...details,
+    code: 'missing-kernel-feature',
+    hint: 'install the kernel modules of your distribution, or use a kernel with this feature',
+  });
 }
 
 /** Returns warnings about programs that a local cluster runs; they do not keep it from running. */

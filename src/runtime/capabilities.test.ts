@@ -1,15 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { boundingCapabilities, containerCapabilities } from './capabilities.ts';
+import { containerCapabilities } from './capabilities.ts';
 
 const BOUNDING = ['CAP_CHOWN', 'CAP_KILL', 'CAP_NET_ADMIN', 'CAP_NET_RAW'];
-
-test('the bounding set by name', () => {
-  // Bit 24, CAP_SYS_RESOURCE, is missing.
-  const names = boundingCapabilities('CapEff:\t0\nCapBnd:\t000001fffeffffff\n');
-  assert.equal(names.length, 40);
-  assert.ok(names.includes('CAP_CHECKPOINT_RESTORE') && !names.includes('CAP_SYS_RESOURCE'));
-});
 
 const rows: readonly (readonly [what: string, security: object | undefined, names: readonly string[]])[] = [
   [

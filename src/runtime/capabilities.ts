@@ -1,5 +1,3 @@
-import { readFileSync } from 'node:fs';
-
 // The default set of container runtimes (runtime-spec, Docker, containerd).
 const DEFAULT = [
   'CAP_AUDIT_WRITE',
@@ -17,22 +15,6 @@ const DEFAULT = [
   'CAP_SETUID',
   'CAP_SYS_CHROOT',
 ];
-
-/** By number (linux/capability.h). */
-const ALL = (
-  'CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE ' +
-  'NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN ' +
-  'SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE ' +
-  'MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE'
-)
-  .split(' ')
-  .map((name) => `CAP_${name}`);
-
-/** Returns the capabilities that this process can grant: its bounding set (capabilities(7)). */
-export function boundingCapabilities(status = readFileSync('/proc/self/status', 'utf8')): readonly string[] {
-  const set = BigInt(`0x${/^CapBnd:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? '0'}`);
-  return ALL.filter((_, number) => (set >> BigInt(number)) & 1n);
-}
 
 /**
  * Returns a container's capabilities: the default set with its changes. "ALL", and a privileged container, mean the

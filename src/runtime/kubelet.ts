@@ -1,6 +1,7 @@
 import { existsSync, type FSWatcher, mkdirSync, readdirSync, readFileSync, watch } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
+import { readCapabilities } from '../kernel/capabilities.ts';
 import { spreadFolders } from '../kernel/spread-folders.ts';
 import { hasReason } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
@@ -8,7 +9,6 @@ import { startInformer } from '../kube/informer.ts';
 import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
-import { boundingCapabilities } from './capabilities.ts';
 import { readControlGroups } from './control-groups.ts';
 import { removeTree } from './files/file-tree.ts';
 import { makeHostLayers } from './host-root.ts';
@@ -76,7 +76,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     paths,
     processes: podProcesses({
       ...{ options, paths, groups },
-      boundingSet: boundingCapabilities(),
+      boundingSet: readCapabilities('CapBnd'),
       starts: createSemaphore(2 * availableParallelism()),
     }),
     events,
