@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { captureNames, filterAddresses, findCaptureTarget } from '../cluster/capture-target.ts';
 import { planRemoteCapture, startRemoteCapture } from '../cluster/remote-capture.ts';
 import type { RemoteCluster } from '../cluster/remote-cluster.ts';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { TUNNEL_PORT } from '../kernel/packet.ts';
 import { createClient } from '../kube/client.ts';
@@ -26,7 +26,7 @@ import { wrapLines } from './help-text.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { text, usageError, wholeNumber } from './options.ts';
 import { renderFact, STREAM_OPTIONS } from './output-format.ts';
-import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';
+import { openRemote, ownCluster, REMOTE_OPTIONS } from './remote-option.ts';
 
 export const command = defineCommand({
   name: 'capture',
@@ -63,6 +63,7 @@ export const command = defineCommand({
     'capture pod/client --count 20',
     "capture all 'udp and port 53 and not host node/node-1'",
   ],
+  asUser: (parsed) => ownCluster('capture', parsed),
   async run(parsed, output) {
     const {
       options,
@@ -73,7 +74,7 @@ export const command = defineCommand({
     const remote = await openRemote('capture', parsed);
     if (remote)
       return await captureRemotely(remote, target, filter, options, output).finally(() => remote.close());
-    requireRoot('capture');
+    requireOwner('capture', options.name);
     const state = requireCluster(options.name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     const [pods, services, slices] = await (async () => {

@@ -3,7 +3,7 @@ import { askAgent } from '../cluster/agent-client.ts';
 import { createFlowExplainer } from '../cluster/explain-flow.ts';
 import { pausePid } from '../cluster/places.ts';
 import { cgroupParent } from '../cluster/processes.ts';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import {
   type CheckedCluster,
@@ -44,7 +44,7 @@ import { NAME_OPTION } from './name-option.ts';
 import { texts, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { checkRemotely } from './remote-check.ts';
-import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';
+import { openRemote, ownCluster, REMOTE_OPTIONS } from './remote-option.ts';
 import { showProgress } from './terminal.ts';
 
 /** The check's own pods do not change while it asks; with a listing for each of its questions, `explain` would cost twice as much. */
@@ -65,13 +65,14 @@ export const command = defineCommand({
     concurrency: wholeNumber('N', [12, 1, 256], 'the number of concurrent flows'),
     ...FORMAT_OPTIONS,
   },
+  asUser: (parsed) => ownCluster('check', parsed),
   async run(parsed, output) {
     const { options } = parsed;
     const { name, only, concurrency } = options;
     const isText = options.output === 'text';
     const remote = await openRemote('check', parsed);
     if (remote) return await checkRemotely(remote, options, output).finally(() => remote.close());
-    requireRoot('check');
+    requireOwner('check', name);
     const state = requireCluster(name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     const client = createClient(transport, 'fairlead-check');

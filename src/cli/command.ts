@@ -1,3 +1,4 @@
+import type { UserRun } from './as-user.ts';
 import { type HelpTexts, helpText, shortSynopsis } from './help-text.ts';
 import { type OptionTable, type Parsed, parseWords, type Syntax } from './options.ts';
 
@@ -23,11 +24,15 @@ export interface Command {
   readonly syntax: Syntax;
   /** Printed by `--help`. */
   readonly help: string;
+  /** How an ordinary user runs it; null: without the user's namespaces. Throws as `run` for wrong arguments. */
+  asUser(words: readonly string[]): UserRun | null;
   /** Runs with the arguments after the command's name; resolves to the exit status. */
   run(words: readonly string[], output: Output): Promise<number>;
 }
 
 export interface CommandDefinition<T extends OptionTable> extends Syntax<T>, HelpTexts {
+  /** How an ordinary user runs it, by the namespaces of the user. Absent: without them. */
+  readonly asUser?: (parsed: Parsed<T>) => UserRun | null;
   run(parsed: Parsed<T>, output: Output): Promise<number>;
 }
 
@@ -44,6 +49,7 @@ export function defineCommand<const T extends OptionTable>(definition: CommandDe
     get help() {
       return helpText(definition, definition);
     },
+    asUser: (words) => definition.asUser?.(parseWords(definition, words)) ?? null,
     run: async (words, output) => await definition.run(parseWords(definition, words), output),
   };
 }

@@ -48,7 +48,8 @@ export const command = defineCommand({
     exitOnUnhandled(logger);
     const signal = shutdownSignal();
     const { realControlPlane } = state;
-    if (realControlPlane) await besideRealControlPlane(state, realControlPlane, logger, signal);
+    if (realControlPlane)
+      await besideRealControlPlane(state, realControlPlane, options.listeners, logger, signal);
     else await embeddedControlPlane(state, options.listeners, logger, signal);
     return 0;
   },
@@ -108,11 +109,14 @@ async function embeddedControlPlane(
 async function besideRealControlPlane(
   state: ClusterState,
   realControlPlane: RealControlPlane,
+  listeners: number,
   logger: Logger,
   signal: AbortSignal,
 ): Promise<void> {
   const paths = clusterPaths(state.name);
-  const connections = relayToApi(FIRST_LISTENER_FD, state.apiPort, logger);
+  const relays = Array.from({ length: listeners }, (_, i) =>
+    relayToApi(FIRST_LISTENER_FD + i, state.apiPort, logger),
+  );
   const transport = httpTransport(readKubeconfig(paths.kubeconfig));
   const running = runBesideControlPlane({
     client: createClient(transport, 'fairlead-controllers'),
@@ -130,7 +134,7 @@ async function besideRealControlPlane(
   });
   report(running, logger, signal);
   if (!signal.aborted) await once(signal, 'abort');
-  connections.close();
+  for (const connections of relays) connections.close();
   transport.close();
 }
 

@@ -1,6 +1,6 @@
 import { findProcesses } from '../cluster/processes.ts';
 import { removeCluster } from '../cluster/removal.ts';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
 import { checkClusterName, isUnfinished, listClusters } from '../cluster/state.ts';
 import { listTopology } from '../network/topology.ts';
 import { defineCommand } from './command.ts';
@@ -18,8 +18,12 @@ export const command = defineCommand({
     name: NAME_OPTION,
     all: flag('every local cluster', { main: true }),
   },
+  asUser: ({ options }) => ({
+    cluster: options.all ? null : options.name,
+    starts: true,
+  }),
   async run({ options }, output) {
-    requireRoot('down');
+    requireOwner('down', options.name);
     const names = options.all ? listClusters() : [checkClusterName(options.name)];
     for (const name of names) {
       const known =

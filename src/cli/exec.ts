@@ -2,7 +2,7 @@ import { type SpawnOptions, spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { nodeResolvConf } from '../cluster/places.ts';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { spawnInNetns } from '../kernel/netns.ts';
 import { readOptionalFolder } from '../kernel/optional-file.ts';
@@ -38,8 +38,9 @@ export const command = defineCommand({
     'exec node/node-2 -- ip route',
     'exec outside -- curl http://172.30.0.11:30080',
   ],
+  asUser: ({ options }) => ({ cluster: options.name }),
   async run({ options, args: [target = ''], program }) {
-    requireRoot('exec');
+    requireOwner('exec', options.name);
     const state = requireCluster(options.name);
     const [file = '', ...args] = program;
     const child =

@@ -11,7 +11,7 @@ import { wrapLines } from './help-text.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { flag, text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
-import { openRemote, REMOTE_OPTIONS, type RemoteValues } from './remote-option.ts';
+import { openRemote, ownCluster, REMOTE_OPTIONS, type RemoteValues } from './remote-option.ts';
 import { paint } from './terminal.ts';
 import { answerWhoCan, renderReaches } from './who-can.ts';
 
@@ -62,6 +62,7 @@ export const command = defineCommand({
     'explain --who-can svc/shop/web:80',
     'explain svc/hello --modes',
   ],
+  asUser: (parsed) => ownCluster('explain', parsed),
   async run(parsed, output) {
     const { options, args } = parsed;
     const target = options['who-can'];

@@ -39,6 +39,7 @@ export const command = defineCommand({
     name: NAME_OPTION,
   },
   examples: ['fault silent hello-tgldbct2xx-lbb45', 'fault slow node-2 --delay 300', 'fault', 'fault undo'],
+  asUser: ({ options }) => ({ cluster: options.name }),
   async run({ options, args: [action, target], given }, output) {
     const kind = FAULT_KINDS.find((one) => one === action);
     if (kind && target === undefined) throw usageError('fault', 'missing TARGET');

@@ -14,7 +14,13 @@ import { NAME_OPTION } from './name-option.ts';
 import { selectNodes } from './node-option.ts';
 import { flag, text, wholeNumber } from './options.ts';
 import { renderFact, STREAM_OPTIONS } from './output-format.ts';
-import { openRemote, REMOTE_OPTIONS, type RemoteValues, selectRemoteNodes } from './remote-option.ts';
+import {
+  openRemote,
+  ownCluster,
+  REMOTE_OPTIONS,
+  type RemoteValues,
+  selectRemoteNodes,
+} from './remote-option.ts';
 
 export const command = defineCommand({
   name: 'flows',
@@ -47,6 +53,7 @@ export const command = defineCommand({
     'flows --service hello -o json',
     'flows --pod client --since 5m --follow',
   ],
+  asUser: (parsed) => ownCluster('flows', parsed),
   async run(parsed, output) {
     const { options } = parsed;
     const isWanted = selectFlows(options);

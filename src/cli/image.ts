@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, fileProblem } from '../lib/errors.ts';
@@ -39,6 +39,8 @@ export const command = defineCommand({
     ...FORMAT_OPTIONS,
     name: NAME_OPTION,
   },
+  // Its own network is needed: registries are reached through that of the machine.
+  asUser: ({ options }) => ({ cluster: options.name, starts: true, network: 'machine' }),
   async run({ options, given, args: [what = '', subject] }, output) {
     for (const name of given) {
       const allowed = OPTIONS_OF[what] ?? [];
@@ -47,7 +49,7 @@ export const command = defineCommand({
     }
     if (what === 'ls' && subject !== undefined)
       throw usageError('image', `unexpected argument ${JSON.stringify(subject)}`);
-    requireRoot('image');
+    requireOwner('image', options.name);
     const cluster = requireCluster(options.name);
     const store = openImageStore(clusterPaths(cluster.name).images);
     const now = new Date(systemClock.now());

@@ -31,6 +31,7 @@ export const command = defineCommand({
     name: NAME_OPTION,
   },
   examples: ['learn', 'learn pods', 'learn pods --hint', 'learn --reset'],
+  asUser: ({ options }) => ({ cluster: options.name }),
   async run({ options, args: [lesson] }, output) {
     const { next, hint, skip, reset } = options;
     if ([next, hint, skip].filter(Boolean).length > 1)

@@ -1,4 +1,5 @@
 import { dirname, join } from 'node:path';
+import { isRootless } from '../cluster/rootless/rootless.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { type Output, processOutput } from './command.ts';
 import { COMMANDS } from './commands.ts';
@@ -34,11 +35,19 @@ export async function main(argv: readonly string[], output: Output): Promise<num
     output.out(command.help);
     return 0;
   }
+  let leave = () => {};
   try {
+    if (isRootless()) leave = (await import('./as-user.ts')).arrive();
+    else if (process.getuid?.() !== 0) {
+      const asUser = command.asUser(words);
+      if (asUser !== null) await (await import('./as-user.ts')).enterNamespaces(asUser);
+    }
     return await command.run(words, output);
   } catch (error) {
     output.err(wrapLines(renderError(error), output.columns));
     return error instanceof FairleadError && error.code === 'usage' ? 2 : 1;
+  } finally {
+    leave();
   }
 }
 

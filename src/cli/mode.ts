@@ -2,8 +2,9 @@ import { availableModes } from '../agent/dataplanes.ts';
 import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import { changeMode } from '../cluster/mode-change.ts';
 import type { RemoteCluster } from '../cluster/remote-cluster.ts';
-import { requireRoot } from '../cluster/requirements.ts';
-import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { requireOwner } from '../cluster/requirements.ts';
+import { refuseMode } from '../cluster/rootless/refusals.ts';
+import { clusterPaths, listClusters, requireCluster } from '../cluster/state.ts';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
@@ -13,7 +14,7 @@ import { NAME_OPTION } from './name-option.ts';
 import { selectNodes } from './node-option.ts';
 import { text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
-import { openRemote, REMOTE_OPTIONS, selectRemoteNodes } from './remote-option.ts';
+import { openRemote, ownCluster, REMOTE_OPTIONS, selectRemoteNodes } from './remote-option.ts';
 
 export const command = defineCommand({
   name: 'mode',
@@ -28,13 +29,19 @@ export const command = defineCommand({
     name: NAME_OPTION,
     ...REMOTE_OPTIONS,
   },
+  asUser(parsed) {
+    const run = ownCluster('mode', parsed);
+    const mode = availableModes().find((one) => one === parsed.args[0]);
+    if (run !== null && mode && listClusters().includes(parsed.options.name)) refuseMode(mode);
+    return run;
+  },
   async run(parsed, output) {
     const { options, args } = parsed;
     const mode = availableModes().find((one) => one === args[0]);
     if (!mode) throw usageError('mode', 'missing MODE');
     const remote = await openRemote('mode', parsed);
     if (remote) return await changeRemotely(remote, mode, options, output).finally(() => remote.close());
-    requireRoot('mode');
+    requireOwner('mode', options.name);
     const state = requireCluster(options.name);
     const nodes = selectNodes('mode', options.node, state);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { type LoopbackListeners, listenOnLoopback } from '../cluster/loopback-listeners.ts';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
+import { type PassedListener, passedListener } from '../cluster/rootless/passed-listeners.ts';
 import { followService, forwardToService } from '../cluster/service-forwarding.ts';
 import {
   parseLocalPort,
@@ -25,6 +26,8 @@ import { shutdownSignal } from './logging.ts';
 import { NAME_OPTION } from './name-option.ts';
 
 const FIRST_UNPRIVILEGED_PORT = 1024;
+/** The sockets that an ordinary user's command opens before it enters the user's namespaces. */
+const PASSED = 0;
 
 export const command = defineCommand({
   name: 'open',
@@ -45,10 +48,14 @@ export const command = defineCommand({
   ],
   options: { name: NAME_OPTION },
   examples: ['open svc/hello', 'open svc/shop/web:http 8080'],
+  asUser: ({ options, args: [text = '', local] }) => ({
+    cluster: options.name,
+    listen: () => listenOutside(options.name, text, local),
+  }),
   async run({ options, args: [text = '', local] }, output) {
     const service = parseServicePort(text);
     const localPort = local === undefined ? null : parseLocalPort(local);
-    requireRoot('open');
+    requireOwner('open', options.name);
     const state = requireCluster(options.name);
     if (!isRunning(state.controlPlane)) {
       throw new FairleadError(`the control plane of cluster ${state.name} is not running`, {
@@ -61,7 +68,7 @@ export const command = defineCommand({
     try {
       const client = createClient(transport, 'fairlead-open');
       const { port } = await findRoute(client, service);
-      const listeners = listen(localPort, port);
+      const listeners = passedListener(PASSED) ?? listen(localPort, port);
       const signal = shutdownSignal();
       const followed = followService(service, {
         client,
@@ -91,6 +98,24 @@ export const command = defineCommand({
     }
   },
 });
+
+/** Opens the local port outside of the user's namespaces: see `listen`. */
+async function listenOutside(
+  cluster: string,
+  text: string,
+  local: string | undefined,
+): Promise<readonly PassedListener[]> {
+  const service = parseServicePort(text);
+  const localPort = local === undefined ? null : parseLocalPort(local);
+  if (!isRunning(requireCluster(cluster).controlPlane)) return [];
+  const transport = httpTransport(readKubeconfig(clusterPaths(cluster).kubeconfig));
+  try {
+    const { port } = await findRoute(createClient(transport, 'fairlead-open'), service);
+    return [{ wanted: PASSED, ...listen(localPort, port) }];
+  } finally {
+    transport.close();
+  }
+}
 
 /** Returns the route to the Service. Throws FairleadError, which suggests a similar name. */
 async function findRoute(client: Client, wanted: ServicePort): Promise<{ readonly port: number }> {

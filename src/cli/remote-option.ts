@@ -2,10 +2,11 @@ import { existsSync } from 'node:fs';
 import { authorityName } from '../cluster/authority-name.ts';
 import { type ContextPlace, findKubeconfigContext } from '../cluster/kubeconfig-contexts.ts';
 import { openRemoteCluster, type RemoteCluster } from '../cluster/remote-cluster.ts';
-import { listClusters, stateRoot } from '../cluster/state.ts';
+import { listClusters, rootStateRoot } from '../cluster/state.ts';
 import { userContexts } from '../cluster/user-contexts.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import type { UserRun } from './as-user.ts';
 import { suggestion, text, usageError } from './options.ts';
 
 /** The options of commands that also work on clusters whose agents run in pods. */
@@ -58,12 +59,24 @@ export async function openRemote(
       );
     });
   // Clusters of root: the error for them says how to use one.
-  if (process.getuid?.() !== 0 && existsSync(stateRoot())) return null;
+  if (process.getuid?.() !== 0 && existsSync(rootStateRoot())) return null;
   throw new FairleadError('there is no local cluster, and no kubeconfig with a current context', {
     op: `fairlead ${command}`,
     code: 'no-cluster',
     hint: 'start a local cluster: fairlead up; or name a cluster: --kubeconfig FILE',
   });
+}
+
+/** Returns how an ordinary user runs a command that also works on clusters whose agents run in pods; see `openRemote`. */
+export function ownCluster(
+  command: string,
+  { options, given }: { readonly options: RemoteValues; readonly given: ReadonlySet<string> },
+  environment: Environment = process.env,
+): UserRun | null {
+  const { kubeconfig, context, name } = options;
+  if (kubeconfig !== null || context !== null) return null;
+  const isLocal = given.has('name') || Boolean(environment['FAIRLEAD_CLUSTER']);
+  return isLocal || chosenByEnvironment(command, name, environment) === null ? { cluster: name } : null;
 }
 
 /**

@@ -1,4 +1,3 @@
-import { requireRoot } from '../cluster/requirements.ts';
 import { restoreSnapshot } from '../cluster/snapshot.ts';
 import { prepareStateFolder } from '../cluster/state-folder.ts';
 import { defineCommand } from './command.ts';
@@ -12,8 +11,8 @@ export const command = defineCommand({
   ],
   arguments: [{ name: 'FILE', help: 'the archive' }],
   options: {},
+  asUser: () => ({ cluster: null, creates: true, starts: true }),
   async run({ args: [file = ''] }, output) {
-    requireRoot('restore');
     const memory = prepareStateFolder();
     if (memory !== null) output.err(wrapLines(`fairlead: ${memory}\n`, output.columns));
     const name = await restoreSnapshot(file);

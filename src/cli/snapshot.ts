@@ -1,5 +1,5 @@
 import { lockCluster } from '../cluster/name-lock.ts';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
 import { takeSnapshot } from '../cluster/snapshot.ts';
 import { requireCluster } from '../cluster/state.ts';
 import { defineCommand } from './command.ts';
@@ -13,8 +13,9 @@ export const command = defineCommand({
   ],
   arguments: [{ name: 'FILE', help: 'the archive, such as demo.tar.gz; an existing file is replaced' }],
   options: { name: NAME_OPTION },
+  asUser: ({ options }) => ({ cluster: options.name, starts: true }),
   async run({ options, args: [file = ''] }, output) {
-    requireRoot('snapshot');
+    requireOwner('snapshot', options.name);
     const { name } = requireCluster(options.name);
     const lock = await lockCluster(name, 'fairlead snapshot');
     try {

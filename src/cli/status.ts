@@ -17,7 +17,7 @@ import { defineCommand } from './command.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { processProblems, viewsOf } from './process-view.ts';
-import { openRemote, REMOTE_OPTIONS } from './remote-option.ts';
+import { openRemote, ownCluster, REMOTE_OPTIONS } from './remote-option.ts';
 import { remoteStatus, remoteStatusText } from './remote-status.ts';
 import {
   egressProblems,
@@ -38,6 +38,7 @@ export const command = defineCommand({
   ],
   arguments: [],
   options: { name: NAME_OPTION, ...REMOTE_OPTIONS, ...FORMAT_OPTIONS },
+  asUser: (parsed) => ownCluster('status', parsed),
   async run(parsed, output) {
     const { options } = parsed;
     const remote = await openRemote('status', parsed);

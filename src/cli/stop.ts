@@ -1,6 +1,6 @@
 import { lockCluster } from '../cluster/name-lock.ts';
 import { stopCluster } from '../cluster/removal.ts';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
 import { requireCluster } from '../cluster/state.ts';
 import { defineCommand } from './command.ts';
 import { NAME_OPTION } from './name-option.ts';
@@ -13,8 +13,9 @@ export const command = defineCommand({
   ],
   arguments: [],
   options: { name: NAME_OPTION },
+  asUser: ({ options }) => ({ cluster: options.name, starts: true }),
   async run({ options }, output) {
-    requireRoot('stop');
+    requireOwner('stop', options.name);
     const { name } = requireCluster(options.name);
     const lock = await lockCluster(name, 'fairlead stop');
     await stopCluster(name);

@@ -4,6 +4,9 @@ import { createHeldSockets } from '../cluster/held-sockets.ts';
 import { rotateLogs } from '../cluster/log-rotation.ts';
 import { connectToRole, type HeldRole, takeRole } from '../cluster/name-lock.ts';
 import { mayStart, processNames, startProcess, startSupervisor } from '../cluster/processes.ts';
+import { createHeldListeners, type HeldListeners } from '../cluster/rootless/held-listeners.ts';
+import type { PassedListener } from '../cluster/rootless/passed-listeners.ts';
+import { isRootless } from '../cluster/rootless/rootless.ts';
 import {
   type ClusterState,
   clusterPaths,
@@ -26,6 +29,8 @@ import { text } from './options.ts';
 const STANDBY_AFTER_MS = 2000;
 const POLL_STATE_MS = 10;
 const ROTATE_LOGS_MS = 10_000;
+/** How often a standby looks for sockets that were added. */
+const FOLLOW_MS = 1000;
 
 export const command = defineCommand({
   name: 'supervise',
@@ -39,15 +44,17 @@ export const command = defineCommand({
     const logger = createLogger('supervisor');
     exitOnUnhandled(logger);
     const signal = shutdownSignal();
+    const listeners = createHeldListeners(name);
     let unwritten: Supervision | null = null;
     while (!signal.aborted && readCluster(name) !== null) {
-      const standbys = createStandbys();
+      const standbys = createStandbys(listeners);
       const role = await takeRole('supervisor', name, 'fairlead supervise', standbys.onMessage);
       if (!role) {
-        unwritten = await waitForEnd(name, unwritten, signal);
+        const stop = isRootless() ? repeat(FOLLOW_MS, () => listeners.follow()) : () => {};
+        unwritten = await waitForEnd(name, unwritten, signal).finally(stop);
         continue;
       }
-      await supervise(name, role, unwritten ?? readSupervision(name), standbys, logger, signal);
+      await supervise(name, role, unwritten ?? readSupervision(name), standbys, listeners, logger, signal);
       break;
     }
     return 0;
@@ -60,6 +67,7 @@ async function supervise(
   role: HeldRole,
   inherited: Supervision,
   standbys: Standbys,
+  listeners: HeldListeners,
   logger: Logger,
   signal: AbortSignal,
 ): Promise<void> {
@@ -77,6 +85,7 @@ async function supervise(
   const put = (changes: Partial<Supervision>) =>
     record.put({ ...record.current().supervision, standby: standbys.current(), ...changes });
   const held = createHeldSockets(systemClock, logger);
+  listeners.record();
   const supervisor = createSupervisor({
     wanted() {
       state = readCluster(name) ?? null;
@@ -92,7 +101,8 @@ async function supervise(
       const current = readCluster(name);
       if (!current)
         throw new FairleadError('the cluster is being removed', { op: 'supervise', code: 'no-cluster' });
-      return startProcess(current, process, held);
+      listeners.record();
+      return startProcess(current, process, held, listeners);
     },
     isRunning,
     records: inherited.processes,
@@ -105,6 +115,10 @@ async function supervise(
   });
   standbys.serve({
     changed: () => put({}),
+    add(pid, added) {
+      listeners.add(pid, added);
+      listeners.record();
+    },
     hurry: () => supervisor.hurry(),
     record: () => record.current(),
   });
@@ -120,6 +134,7 @@ async function supervise(
   while (!signal.aborted && state) {
     await pause(systemClock, 500, signal);
     record.retry();
+    listeners.record();
     if (standbys.current() === null && systemClock.now() - started > STANDBY_AFTER_MS) standbys.start(state);
   }
   cancelRotation();
@@ -162,6 +177,8 @@ interface Standbys {
     /** Called when a standby was added or ended. */
     changed(): void;
     hurry(): void;
+    /** Copies sockets of a process that connects. */
+    add(pid: number, listeners: readonly PassedListener[]): void;
     record(): RecordState;
   }): void;
   start(state: ClusterState): void;
@@ -171,17 +188,26 @@ interface Standbys {
  * Manages the processes connected to this supervisor: a standby, `up` when it requests an immediate restart, and
  * `status`, which reads the record.
  */
-function createStandbys(): Standbys {
+function createStandbys(listeners: HeldListeners): Standbys {
   const connected = new Map<Socket, ProcessIdentity>();
   let supervisor: Parameters<Standbys['serve']>[0] | null = null;
   let startedAt = Number.NEGATIVE_INFINITY;
   return {
     onMessage(message, socket) {
-      const { standby, hurry, record } = message as {
+      const {
+        standby,
+        hurry,
+        record,
+        pid,
+        listeners: added = [],
+      } = message as {
+        pid?: number;
+        listeners?: readonly PassedListener[];
         standby?: ProcessIdentity;
         hurry?: boolean;
         record?: boolean;
       };
+      if (pid !== undefined && added.length > 0) supervisor?.add(pid, added);
       if (hurry === true) supervisor?.hurry();
       if (!standby) {
         socket.end(record === true && supervisor ? JSON.stringify(supervisor.record()) : 'done\n');
@@ -205,7 +231,7 @@ function createStandbys(): Standbys {
       // A standby that was just started has not connected yet.
       if (systemClock.now() - startedAt < 5000) return;
       startedAt = systemClock.now();
-      startSupervisor(state);
+      startSupervisor(state, listeners.all());
     },
   };
 }

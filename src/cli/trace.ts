@@ -1,7 +1,7 @@
 import { openCluster } from '../cluster/cluster-access.ts';
 import { type OnProblem, traceRemotely } from '../cluster/remote-trace.ts';
 import { watchRemotely } from '../cluster/remote-watch.ts';
-import { requireRoot } from '../cluster/requirements.ts';
+import { requireOwner } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
 import type { TracedFlow, TraceQuestion } from '../cluster/trace-flow.ts';
 import { watchFlow } from '../cluster/watch-flow.ts';
@@ -16,7 +16,7 @@ import { wrapLines } from './help-text.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { flag, text, usageError, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
-import { openRemote, REMOTE_OPTIONS, type RemoteValues } from './remote-option.ts';
+import { openRemote, ownCluster, REMOTE_OPTIONS, type RemoteValues } from './remote-option.ts';
 
 export const command = defineCommand({
   name: 'trace',
@@ -51,6 +51,7 @@ export const command = defineCommand({
     'trace --watch svc/hello',
     'trace outside node/node-1:30080/UDP -o json',
   ],
+  asUser: (parsed) => ownCluster('trace', parsed),
   async run(parsed, output) {
     const {
       options,
@@ -143,7 +144,7 @@ async function sendPackets(cluster: string, question: TraceQuestion): Promise<Fl
 
 /** Waits for connections of others, whose packets this process records. */
 async function watchConnections(cluster: string, watch: string, signal: AbortSignal): Promise<FlowSource> {
-  requireRoot('trace --watch');
+  requireOwner('trace --watch', cluster);
   const state = requireCluster(cluster);
   const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
   try {

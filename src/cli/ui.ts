@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
+import { listenOnLoopback } from '../cluster/loopback-listeners.ts';
 import { systemClock } from '../lib/clock.ts';
 import { serveClusterPage } from '../ui/cluster-page.ts';
 import { defineCommand } from './command.ts';
@@ -22,6 +23,10 @@ export const command = defineCommand({
     name: NAME_OPTION,
   },
   examples: ['ui', 'ui --port 8800'],
+  asUser: ({ options }) => ({
+    cluster: options.name,
+    listen: () => [{ wanted: options.port, ...listenOnLoopback(options.port) }],
+  }),
   async run({ options }, output) {
     const signal = shutdownSignal();
     const server = await serveClusterPage({

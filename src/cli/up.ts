@@ -20,8 +20,11 @@ import { DEFAULT_MAX_PODS, MAX_MAX_PODS, MAX_NODES, maxPodsOf, planCluster } fro
 import type { Progress } from '../cluster/progress.ts';
 import { changePublishedPorts, checkPublishedPorts } from '../cluster/published-ports.ts';
 import { removeCluster } from '../cluster/removal.ts';
-import { programWarnings, requireKernel, requireRoot } from '../cluster/requirements.ts';
+import { programWarnings, requireKernel } from '../cluster/requirements.ts';
 import { restartTime } from '../cluster/restart-time.ts';
+import { refuseMachineNetwork, refuseMode } from '../cluster/rootless/refusals.ts';
+import { isRootless } from '../cluster/rootless/rootless.ts';
+import { openUpListeners } from '../cluster/rootless/up-listeners.ts';
 import { type PublishedPort, parsePublishedPorts } from '../cluster/service-port.ts';
 import {
   type ClusterState,
@@ -33,7 +36,7 @@ import {
   writeCluster,
 } from '../cluster/state.ts';
 import { prepareStateFolder, releaseStateFolder } from '../cluster/state-folder.ts';
-import { addContext, sudoKubeconfig } from '../cluster/user-kubeconfig.ts';
+import { addContext, ownKubeconfig, sudoKubeconfig } from '../cluster/user-kubeconfig.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { listTopology } from '../network/topology.ts';
@@ -137,12 +140,18 @@ export const command = defineCommand({
   ],
   arguments: [],
   options: OPTIONS,
+  asUser(typed) {
+    const { options, given } = withConfiguration(typed);
+    const { name, ports } = subjectOf(options, given);
+    if (readCluster(name) === null) {
+      refuseMode(options.mode);
+      refuseMachineNetwork({ hostAccess: options['host-access'], egress: options.egress });
+    }
+    return { cluster: name, creates: true, starts: true, listen: () => openUpListeners(name, ports) };
+  },
   async run(typed, output) {
     const { options, given } = withConfiguration(typed);
-    const wanted = given.has('name') ? options.name : process.env['FAIRLEAD_CLUSTER'];
-    const name = checkClusterName(wanted || DEFAULT_CLUSTER);
-    const ports = given.has('publish') ? parsePublishedPorts(options.publish) : null;
-    requireRoot('up');
+    const { name, ports } = subjectOf(options, given);
     const manifests = await readManifests(options.file);
     const progress = startProgress(output);
     const lock = await lockCluster(name, 'fairlead up');
@@ -186,6 +195,16 @@ export const command = defineCommand({
   },
 });
 
+/** Returns the cluster's name and its published ports; null: unchanged. Throws FairleadError for invalid ones. */
+function subjectOf(
+  options: Pick<Values<typeof OPTIONS>, 'name' | 'publish'>,
+  given: ReadonlySet<string>,
+): { readonly name: string; readonly ports: readonly PublishedPort[] | null } {
+  const wanted = given.has('name') ? options.name : process.env['FAIRLEAD_CLUSTER'];
+  const name = checkClusterName(wanted || DEFAULT_CLUSTER);
+  return { name, ports: given.has('publish') ? parsePublishedPorts(options.publish) : null };
+}
+
 /** Adds the settings of the --config file; typed options take precedence. */
 function withConfiguration(typed: Parsed<typeof OPTIONS>): Pick<Parsed<typeof OPTIONS>, 'options' | 'given'> {
   const { config } = typed.options;
@@ -206,9 +225,9 @@ function withConfiguration(typed: Parsed<typeof OPTIONS>): Pick<Parsed<typeof OP
   };
 }
 
-/** Adds the cluster to the kubeconfig of the user who runs sudo, as the current context. */
+/** Adds the cluster to the kubeconfig of the user, who may run sudo, as the current context. */
 function addToUserKubeconfig({ name }: ClusterState, progress: Progress): void {
-  const user = sudoKubeconfig(process.env);
+  const user = isRootless() ? ownKubeconfig() : sudoKubeconfig(process.env);
   const state = readCluster(name);
   if (!user || !state) return;
   try {

@@ -64,7 +64,7 @@ export async function openCluster(name: string): Promise<ClusterAccess> {
     throw new FairleadError(`no such cluster in your kubeconfig: ${name}`, {
       op: 'find cluster',
       code: 'no-cluster',
-      hint: 'use sudo: only clusters that "sudo fairlead up" added to your kubeconfig are shown without root rights',
+      hint: 'start one: fairlead up. Of root\'s clusters, only those that "sudo fairlead up" added to your kubeconfig are shown; use sudo for others',
     });
   }
   return await openByApi(readKubeconfig(context.file, context.name), name);

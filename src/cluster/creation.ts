@@ -9,10 +9,12 @@ import { httpTransport } from '../kube/transport.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { createTopology, listTopology, plugMachine, routeMachine } from '../network/topology.ts';
 import { writeCredentials } from './credentials.ts';
+import type { LoopbackListeners } from './loopback-listeners.ts';
 import { connectToRole } from './name-lock.ts';
 import { addNodes, removeNodes } from './nodes.ts';
 import { startSupervisor } from './processes.ts';
 import type { Progress } from './progress.ts';
+import { passedListener, passedListeners } from './rootless/passed-listeners.ts';
 import {
   type ClusterState,
   clusterPaths,
@@ -37,7 +39,7 @@ export function recordPlan(plan: ClusterState): ClusterState {
  */
 export function createCluster(planned: ClusterState, progress: Progress): ClusterState {
   // Processes start while the rest is being created.
-  startSupervisor(planned);
+  startSupervisor(planned, passedListeners());
   writeLauncher(planned);
   makeWire(planned);
   writeCredentials(planned);
@@ -134,13 +136,13 @@ function keepNodes(state: ClusterState, count: number): ClusterState {
 async function wakeSupervisor(state: ClusterState): Promise<void> {
   const connection = await connectToRole('supervisor', state.name);
   if (!connection) {
-    startSupervisor(state);
+    startSupervisor(state, passedListeners());
     return;
   }
   const { socket } = connection;
   // The supervisor answers, then closes the connection.
   const answered = new Promise<void>((resolve) => socket.once('close', () => resolve()));
-  socket.write(`${JSON.stringify({ hurry: true })}\n`);
+  socket.write(`${JSON.stringify({ hurry: true, pid: process.pid, listeners: passedListeners() })}\n`);
   await answered;
 }
 
@@ -149,12 +151,20 @@ async function wakeSupervisor(state: ClusterState): Promise<void> {
  * machine's loopback.
  */
 export function freeApiPort(reserved: readonly number[]): number {
+  const passed = passedListener('api');
+  if (passed) return passed.port;
+  const { port, descriptors } = openFreeApiPort(reserved);
+  for (const fd of descriptors) closeSync(fd);
+  return port;
+}
+
+/** Listens on the port of `freeApiPort`. */
+export function openFreeApiPort(reserved: readonly number[]): LoopbackListeners {
   const taken = new Set([...reserved, ...listClusters().flatMap((name) => readCluster(name)?.apiPort ?? [])]);
   for (let port = FIRST_API_PORT; port <= 65_535; port++) {
     if (taken.has(port)) continue;
     try {
-      closeSync(listenTcpIn(null, '127.0.0.1', port));
-      return port;
+      return { port, descriptors: [listenTcpIn(null, '127.0.0.1', port)] };
     } catch (error) {
       if (!hasCode(error, 'EADDRINUSE')) throw error;
     }

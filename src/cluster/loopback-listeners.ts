@@ -1,6 +1,7 @@
 import { closeSync } from 'node:fs';
 import { listenTcpIn, localPort } from '../kernel/netns.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
+import { passedListener } from './rootless/passed-listeners.ts';
 
 const MAX_ATTEMPTS = 100;
 
@@ -12,10 +13,13 @@ export interface LoopbackListeners {
 }
 
 /**
- * Listens on a TCP port of this process's loopback, both families. Port 0: one that is free in both. Throws FairleadError
- * EADDRINUSE or EACCES with the port and the alternative.
+ * Listens on a TCP port of the user's loopback, both families: that of this process, or that outside of an ordinary user's
+ * namespaces, if the sockets were opened there. Port 0: one that is free in both. Throws FairleadError EADDRINUSE or EACCES with
+ * the port and the alternative.
  */
 export function listenOnLoopback(port: number): LoopbackListeners {
+  const passed = passedListener(port);
+  if (passed) return passed;
   for (let attempt = 1; ; attempt++) {
     const first = listenOn('127.0.0.1', port);
     if (first === null) throw unavailable('EADDRNOTAVAIL', port);
@@ -32,7 +36,15 @@ export function listenOnLoopback(port: number): LoopbackListeners {
 
 /** Throws FairleadError if a port of loopback cannot be listened on at this moment. */
 export function checkLoopbackPort(port: number): void {
+  if (passedListener(port)) return;
   for (const fd of listenOnLoopback(port).descriptors) closeSync(fd);
+}
+
+/** Listens on a port of 127.0.0.1 only. Throws FairleadError as `listenOnLoopback`. */
+export function listenOnApiPort(port: number): LoopbackListeners {
+  const fd = listenOn('127.0.0.1', port);
+  if (fd === null) throw unavailable('EADDRNOTAVAIL', port);
+  return { port, descriptors: [fd] };
 }
 
 /** Null: the machine does not have the address. */

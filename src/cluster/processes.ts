@@ -17,11 +17,20 @@ import { announcerKubeconfig, completeNodeCredentials } from './credentials.ts';
 import type { HeldSockets } from './held-sockets.ts';
 import { maxPodsOf } from './plan.ts';
 import { programArguments } from './program-arguments.ts';
+import type { HeldListeners } from './rootless/held-listeners.ts';
+import {
+  type PassedListener,
+  passedEnvironment,
+  withoutPassedListeners,
+} from './rootless/passed-listeners.ts';
 import { type ClusterState, clusterPaths, isReady, type NodeState } from './state.ts';
 import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
 
 /** The environment variable that marks every process of a cluster, so that `down` finds them after a crash. */
 const MARK = 'FAIRLEAD_PROCESS_OF';
+
+/** The first descriptor of a child after its standard streams. */
+const FIRST_DESCRIPTOR = 3;
 
 /**
  * Flags of Node.js by command; those of the pod runtime are in src/cli/agent.ts. It would extend its young generation to 128 MB during the first lists of a large cluster, and
@@ -38,12 +47,14 @@ export const NODE_FLAGS: Readonly<Record<string, readonly string[]>> = {
  * Starts our process of the control plane inside the wire's namespace, with its listeners already open. It serves the API
  * itself, or relays connections of the machine to a real API server, which listens on the wire.
  */
-function startControlPlane(state: ClusterState): StartedProcess {
+function startControlPlane(state: ClusterState, held: HeldListeners): StartedProcess {
   const ownAddresses = state.realControlPlane ? [] : state.controlPlaneAddresses;
-  const listeners = [
+  const passed = held.of('api');
+  const opened = [
     listenTcpIn(null, '127.0.0.1', state.apiPort),
     ...ownAddresses.map((address) => listenTcpIn(wireNetns(state.name), address, state.apiPort)),
   ];
+  const listeners = [...opened, ...passed];
   try {
     return launch(
       state,
@@ -53,7 +64,7 @@ function startControlPlane(state: ClusterState): StartedProcess {
       listeners,
     );
   } finally {
-    for (const fd of listeners) closeSync(fd);
+    for (const fd of opened) closeSync(fd);
   }
 }
 
@@ -150,8 +161,13 @@ export function mayStart(state: ClusterState, name: string, controlPlane: Proces
  * Starts a process by its name: the control plane, a program of a real one, the agent of a node, or the one of published
  * ports or egress.
  */
-export function startProcess(state: ClusterState, name: string, held: HeldSockets): StartedProcess {
-  if (name === CONTROL_PLANE) return startControlPlane(state);
+export function startProcess(
+  state: ClusterState,
+  name: string,
+  held: HeldSockets,
+  heldListeners: HeldListeners,
+): StartedProcess {
+  if (name === CONTROL_PLANE) return startControlPlane(state, heldListeners);
   if (name === PUBLISHED_PORTS)
     return launch(state, null, PUBLISHED_PORTS, ['published-ports', '--name', state.name], []);
   if (name === EGRESS) return launch(state, null, EGRESS, ['egress', '--name', state.name], []);
@@ -163,9 +179,14 @@ export function startProcess(state: ClusterState, name: string, held: HeldSocket
   throw new FairleadError(`no such process: ${name}`, { op: `start ${name}`, code: 'no-node' });
 }
 
-/** Starts a supervisor in this network namespace; if one is already running, the new one becomes its standby. */
-export function startSupervisor(state: ClusterState): void {
-  launch(state, null, 'supervisor', ['supervise', '--name', state.name], []);
+/**
+ * Starts a supervisor in this network namespace, with these sockets; if one is already running, the new one becomes its
+ * standby.
+ */
+export function startSupervisor(state: ClusterState, listeners: readonly PassedListener[]): void {
+  const descriptors = listeners.flatMap((one) => one.descriptors);
+  const environment = passedEnvironment(listeners, FIRST_DESCRIPTOR);
+  launch(state, null, 'supervisor', ['supervise', '--name', state.name], descriptors, environment);
 }
 
 /** Starts the process that delays the packets of a node's uplink. */
@@ -190,7 +211,10 @@ function launch(
     file: process.execPath,
     words: [...process.execArgv, ...flags, process.argv[1] ?? '', ...args],
     descriptors,
-    environment: { ...withoutAuthorities(withoutProxies(process.env)), ...environment },
+    environment: {
+      ...withoutPassedListeners(withoutAuthorities(withoutProxies(process.env))),
+      ...environment,
+    },
   });
 }
 

@@ -6,8 +6,10 @@ import { type Clock, pause } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { nodeNetns } from '../network/topology.ts';
-import { checkLoopbackPort, listenOnLoopback } from './loopback-listeners.ts';
+import { checkLoopbackPort, type LoopbackListeners, listenOnLoopback } from './loopback-listeners.ts';
 import { endProcesses } from './processes.ts';
+import { copyHeldListener } from './rootless/held-listeners.ts';
+import { isRootless } from './rootless/rootless.ts';
 import { type Forwarding, followService, forwardToService } from './service-forwarding.ts';
 import { type PublishedPort, publishedPortText } from './service-port.ts';
 import {
@@ -58,7 +60,7 @@ export async function servePublishedPorts(
   let nodes: ClusterState['nodes'] = [];
   let unsaved = '';
   const start = (port: PublishedPort): OpenPort => {
-    const listeners = listenOnLoopback(port.localPort);
+    const listeners = isRootless() ? copyListeners(name, port.localPort) : listenOnLoopback(port.localPort);
     const following = new AbortController();
     const followed = followService(port.service, {
       ...options,
@@ -131,6 +133,17 @@ export async function servePublishedPorts(
     await pause(clock, POLL_MS, signal);
   }
   await Promise.all([...open.values()].map((forwarding) => forwarding.close()));
+}
+
+/** Returns copies of the sockets that the supervisor of an ordinary user's cluster has for a port. */
+function copyListeners(name: string, port: number): LoopbackListeners {
+  const descriptors = copyHeldListener(name, port);
+  if (descriptors !== null) return { port, descriptors };
+  throw new FairleadError(`port ${port} was not opened outside of the cluster's namespaces`, {
+    op: 'publish ports',
+    code: 'not-ready',
+    hint: `fairlead up --name ${name}`,
+  });
 }
 
 interface OpenPort {

@@ -2,6 +2,7 @@ import { readCapabilities } from '../kernel/capabilities.ts';
 import { type Feature, probeFeatures, probeNamedNetns } from '../kernel/feature-probes.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { installedCrunWarning } from '../runtime/crun-version.ts';
+import { listClusters } from './state.ts';
 
 /** Throws unless the process runs as root. */
 export function requireRoot(command: string): void {
@@ -37,6 +38,22 @@ const REQUIRED: Readonly<Partial<Record<Feature, string>>> = {
   nf_tables: 'nf_tables with NAT (CONFIG_NF_TABLES, CONFIG_NFT_NAT), which all modes need',
 };
 const VXLAN = 'VXLAN devices (CONFIG_VXLAN)';
+
+/** Throws unless the process runs as root, or in the namespaces of the user whose cluster it is. */
+export function requireOwner(command: string, cluster: string): void {
+  if (process.getuid?.() === 0) return;
+  const isOwn = listClusters().includes(cluster);
+  throw new FairleadError(
+    isOwn ? `cluster ${cluster} is stopped` : `you have no cluster of the name ${cluster}`,
+    {
+      op: `fairlead ${command}`,
+      code: isOwn ? 'not-running' : 'no-cluster',
+      hint: isOwn
+        ? `start it: fairlead up --name ${cluster}`
+        : `start one: fairlead up; for a cluster of root: sudo fairlead ${command}`,
+    },
+  );
+}
 
 /**
  * Checks the rights and the kernel features that a local cluster needs by using them, before anything is created. Throws

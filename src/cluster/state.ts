@@ -17,6 +17,7 @@ import type { Logger } from '../lib/log.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import type { RealControlPlane } from './control-plane-programs.ts';
 import { poolOf } from './load-balancer-pools.ts';
+import { userStateRoot } from './rootless/rootless.ts';
 import type { PublishedPort } from './service-port.ts';
 import { CONTROL_PLANE, NO_SUPERVISION, type Supervision } from './supervision.ts';
 import { userContexts } from './user-contexts.ts';
@@ -80,6 +81,8 @@ export interface NodeState {
   readonly isLeaving?: boolean;
 }
 
+/** The state of root's clusters. */
+const ROOT_STATE = '/var/lib/fairlead';
 export const DEFAULT_CLUSTER = 'default';
 /** A folder with this file is a cluster. */
 const STATE_FILE = 'cluster.json';
@@ -100,9 +103,14 @@ export function usualCluster(environment: Readonly<Record<string, string | undef
   return only !== undefined && others.length === 0 ? only : DEFAULT_CLUSTER;
 }
 
-/** Returns the folder with the state of all local clusters. */
+/** Returns the folder with the state of all local clusters of this user. */
 export function stateRoot(): string {
-  return process.env['FAIRLEAD_STATE'] ?? '/var/lib/fairlead';
+  return process.env['FAIRLEAD_STATE'] ?? (process.getuid?.() === 0 ? ROOT_STATE : userStateRoot());
+}
+
+/** Returns the folder with the state of root's local clusters. */
+export function rootStateRoot(): string {
+  return process.env['FAIRLEAD_STATE'] ?? ROOT_STATE;
 }
 
 /** Reports whether this process may read a cluster's folder, or would be able to if it existed. */

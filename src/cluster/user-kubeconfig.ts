@@ -1,4 +1,5 @@
 import { mkdirSync, readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { type Document, isMap, isSeq, parseDocument, type YAMLMap, type YAMLSeq } from 'yaml';
 import { readOptionalFile } from '../kernel/optional-file.ts';
@@ -31,6 +32,13 @@ export function sudoKubeconfig(
   if (!home) return null;
   return { uid: Number(SUDO_UID), gid: Number(SUDO_GID), file: join(home, '.kube', 'config') };
 }
+
+/** Returns the kubeconfig of an ordinary user in own namespaces, where the user is root. */
+export const ownKubeconfig = (): UserKubeconfig => ({
+  uid: 0,
+  gid: 0,
+  file: join(homedir(), '.kube', 'config'),
+});
 
 /**
  * Merges a kubeconfig with one context into the user's, replacing entries of the same name, and makes the context the

@@ -1,6 +1,16 @@
-import { mkdirSync, readdirSync, readFileSync, rmdirSync, statfsSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  statfsSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { FairleadError, hasCode } from '../lib/errors.ts';
+import { inUserNamespace } from './id-maps.ts';
 
 // linux/magic.h
 const CGROUP2_SUPER_MAGIC = 0x63677270;
@@ -10,19 +20,32 @@ export const NODE_CONTROL_GROUPS = '/host/sys/fs/cgroup';
 
 /**
  * Returns the root of the node's cgroup v2 hierarchy: /sys/fs/cgroup, or its subdirectory "unified" where v1
- * hierarchies are mounted too. Null: none.
+ * hierarchies are mounted too. Null: none, or none that was delegated to the user of this user namespace.
  */
 export function controlGroupRoot(): string | null {
   for (const folder of [NODE_CONTROL_GROUPS, '/sys/fs/cgroup']) {
     for (const root of [folder, `${folder}/unified`]) {
       try {
-        if (statfsSync(root).type === CGROUP2_SUPER_MAGIC) return root;
+        if (statfsSync(root).type === CGROUP2_SUPER_MAGIC) return isUsable(root) ? root : null;
       } catch (error) {
         if (!hasCode(error, 'ENOENT')) throw error;
       }
     }
   }
   return null;
+}
+
+/** The root of a user namespace may write only what belongs to one of its ids. */
+function isUsable(root: string): boolean {
+  if (!inUserNamespace()) return true;
+  try {
+    accessSync(root, constants.W_OK);
+    accessSync(join(root, 'cgroup.procs'), constants.W_OK);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'EACCES', 'EROFS', 'EPERM')) return false;
+    throw error;
+  }
 }
 
 /** Creates the control group's directory if it is missing. */
@@ -65,11 +88,9 @@ let visits = 0;
  * since each of the two moves waits for an RCU grace period.
  */
 export function inControlGroup<T>(parent: string | null, work: () => T): T {
-  if (parent === null) return work();
-  const root = controlGroupRoot();
-  if (root === null) {
-    throw new FairleadError('there is no cgroup v2 hierarchy', { op: 'enter control group', code: 'ENOENT' });
-  }
+  const root = parent === null ? null : controlGroupRoot();
+  // Without a hierarchy, no programs are attached to groups.
+  if (parent === null || root === null) return work();
   // cgroups(7): "0::/path" is the v2 hierarchy's line.
   const line = readFileSync('/proc/self/cgroup', 'utf8')
     .split('\n')

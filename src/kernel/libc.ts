@@ -39,6 +39,7 @@ export interface Libc {
   flock(fd: number, operation: number): number;
   setns(fd: number, kind: number): number;
   unshare(flags: number): number;
+  sethostname(name: Uint8Array, length: number): number;
   mount(source: string, target: string, type: string | null, flags: number, data: string | null): number;
   umount2(target: string, flags: number): number;
   prctl(option: number, a: number, b: number, c: number, d: number): number;
@@ -178,6 +179,7 @@ function load(): Libc {
     flock: declare('int flock(int fd, int operation)'),
     setns: declare('int setns(int fd, int kind)'),
     unshare: declare('int unshare(int flags)'),
+    sethostname: declare('int sethostname(const uint8_t *name, size_t length)'),
     mount: declare(
       'int mount(const char *source, const char *target, const char *type, unsigned long flags, const char *data)',
     ),

@@ -1,3 +1,4 @@
+import { inUserNamespace, mappedIds } from '../kernel/id-maps.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
 import { containerUser, type ProcessUser } from './image-user.ts';
@@ -25,7 +26,8 @@ export interface RunContext {
   /** The folder of the run. */
   readonly bundle: string;
   readonly cgroupsPath: string;
-  readonly cgroupControllers: ReadonlySet<string>;
+  /** Null: there are no control groups. */
+  readonly cgroupControllers: ReadonlySet<string> | null;
   /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];
   /** The folder of seccomp profiles of type Localhost. */
@@ -73,6 +75,7 @@ export function containerConfig(
       ...volumeMounts(pod, container, launch.volumes, env, pin),
     ],
     ...place,
+    ids: { isPartial: inUserNamespace(), groups: mappedIds('gid') },
     tty: container.tty === true,
   });
   return { config, user };

@@ -21,6 +21,7 @@ import { type LifecycleHook, runHook } from './lifecycle-hook.ts';
 import { containerLogFolder, linkLog } from './node-logs.ts';
 import type { ContainerView } from './pod-status.ts';
 import { backOffMessages, RestartBackoff } from './restart-backoff.ts';
+import { treesFolder } from './rootfs.ts';
 import { RunExit } from './run-exit.ts';
 import { attemptOfLog, removeRuns, runId } from './run-files.ts';
 import { stopRun } from './run-stop.ts';
@@ -103,7 +104,8 @@ export class ContainerRunner {
 
   /** The folders of its files and of its logs. */
   get storage(): readonly string[] {
-    return [join(this.#folder.bundle(this.#state.attempt), 'upper'), this.#folder.logs];
+    const bundle = this.#folder.bundle(this.#state.attempt);
+    return [join(bundle, 'upper'), treesFolder(bundle), this.#folder.logs];
   }
 
   /** Records why the container must not be started now. */

@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { libc } from '../kernel/libc.ts';
-import { makeHostLayers } from './host-root.ts';
+import { makeHostRoot } from './host-root.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'flt-host-'));
 const mounts: string[] = [];
@@ -53,7 +53,8 @@ test('a built-in image contains programs and world-readable files, and nothing e
   chmodSync(join(root, 'etc/ssl/private'), 0o710);
   symlinkSync('usr/bin', join(root, 'bin'));
   mounts.push(join(folder, 'layers'));
-  const layers = makeHostLayers(join(folder, 'layers'), root);
+  const { layers, trees } = makeHostRoot(join(folder, 'layers'), root);
+  assert.deepEqual(trees, []);
   const over = join(folder, 'over');
   for (const name of ['upper', 'work']) mkdirSync(join(over, name));
   const merged = join(folder, 'merged');

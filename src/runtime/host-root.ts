@@ -5,10 +5,12 @@ import {
   lstatSync,
   mkdirSync,
   readdirSync,
+  readlinkSync,
   type Stats,
   symlinkSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 
 // linux/mount.h
@@ -20,6 +22,21 @@ const SHARED = new Set(['bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr',
 /** Folders that programs expect in /var; all are empty. */
 const VAR = ['cache', 'lib', 'local', 'log', 'mail', 'opt', 'spool', 'tmp'];
 
+/** The files of the built-in images. */
+export interface HostRoot {
+  /** Layers of the whole root, uppermost first. */
+  readonly layers: readonly string[];
+  readonly trees: readonly LayerTree[];
+}
+
+/** A folder of a root file system that has layers of its own. */
+export interface LayerTree {
+  /** Relative to the root. */
+  readonly path: string;
+  /** Uppermost first. */
+  readonly layers: readonly string[];
+}
+
 /**
  * Creates the layers of the built-in images, uppermost first: the machine's root, restricted to programs, libraries and
  * the world-readable files of /etc; keys, password hashes, homes, and the state of other programs and clusters are
@@ -27,8 +44,11 @@ const VAR = ['cache', 'lib', 'local', 'log', 'mail', 'opt', 'spool', 'tmp'];
  *
  * The layers above "/" are in a tmpfs at `folder`, as overlayfs refuses lower layers that contain each other: one of
  * whiteouts (overlayfs: character devices 0:0), and above it one of empty folders in their places.
+ *
+ * In a user namespace, overlayfs refuses "/", below which other mounts are (has_locked_children of fs/namespace.c): then the
+ * folders that pods see are trees with layers of their own.
  */
-export function makeHostLayers(folder: string, root = '/'): readonly string[] {
+export function makeHostRoot(folder: string, root = '/'): HostRoot {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   // Left by an earlier agent: running containers use it until they end.
   while (libc().umount2(folder, MNT_DETACH) === 0);
@@ -41,17 +61,36 @@ export function makeHostLayers(folder: string, root = '/'): readonly string[] {
     copyFolders(root, whiteouts, dirname(path));
     linkSync(device, join(whiteouts, path));
   };
+  const isPartial = inUserNamespace();
+  const trees: LayerTree[] = [];
   for (const name of readdirSync(root)) {
-    if (SHARED.has(name)) continue;
-    hide(name);
+    if (SHARED.has(name)) {
+      if (isPartial && !copyLink(root, folders, name))
+        trees.push({
+          path: name,
+          layers: [...(name === 'etc' ? [join(whiteouts, name)] : []), join(root, name)],
+        });
+      continue;
+    }
+    if (!isPartial) hide(name);
     const found = lstatSync(join(root, name));
     if (found.isDirectory()) makeLike(join(folders, name), found);
   }
   for (const name of VAR) mkdirSync(join(folders, 'var', name), { recursive: true, mode: 0o755 });
   chmodSync(join(folders, 'var', 'tmp'), 0o1777);
   symlinkSync('/run', join(folders, 'var', 'run'));
+  if (isPartial) mkdirSync(join(whiteouts, 'etc'), { mode: 0o755 });
   for (const path of unreadable(root, 'etc')) hide(path);
-  return [folders, whiteouts, root];
+  return isPartial ? { layers: [folders], trees } : { layers: [folders, whiteouts, root], trees };
+}
+
+/** Copies a link such as /bin, and returns true; false: it is a folder, which `layer` then has empty. */
+function copyLink(root: string, layer: string, name: string): boolean {
+  const path = join(root, name);
+  const isLink = lstatSync(path).isSymbolicLink();
+  if (isLink) symlinkSync(readlinkSync(path), join(layer, name));
+  else mkdirSync(join(layer, name), { mode: 0o755 });
+  return isLink;
 }
 
 /** Yields paths below a folder that are not world-readable; for an inaccessible folder, only its own path. */
@@ -75,6 +114,7 @@ function copyFolders(root: string, layer: string, path: string): void {
 
 function makeLike(path: string, { mode, uid, gid }: Stats): void {
   mkdirSync(path);
-  chownSync(path, uid, gid);
+  // In a user namespace, most owners of the machine's files are not known: its root owns the folders.
+  if (!inUserNamespace()) chownSync(path, uid, gid);
   chmodSync(path, mode & 0o7777);
 }

@@ -1,4 +1,5 @@
 import { readInRoot } from '../kernel/bounded-file.ts';
+import { isMapped, mappedIds } from '../kernel/id-maps.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { isApiId, MAX_API_ID, MAX_ID, parseId } from '../lib/user-ids.ts';
@@ -57,14 +58,16 @@ export function containerUser(
     );
   const { supplementalGroupsPolicy } = shared as { supplementalGroupsPolicy?: string };
   const login = entry?.[0];
+  requireMapped('user', uid);
+  requireMapped('group', gid);
   if (supplementalGroupsPolicy === 'Strict' || login === undefined) return { uid, gid, groups: [] };
   const member = groups.all(([, , , members = '']) => members.split(',').includes(login));
   return {
     uid,
     gid,
-    groups: member.map(([name, , id = '']) =>
-      idOf(id, `the image's group ${JSON.stringify(name)}`, '/etc/group'),
-    ),
+    groups: member
+      .map(([name, , id = '']) => idOf(id, `the image's group ${JSON.stringify(name)}`, '/etc/group'))
+      .filter((id) => isMapped(mappedIds('gid'), id)),
   };
 }
 
@@ -76,7 +79,16 @@ export function checkIds(pod: Pod, container?: Container): void {
     if (id !== undefined && id !== null && !isApiId(id)) {
       throw problem(`securityContext: ${id} is not a user or group: use a number from 0 to ${MAX_API_ID}`);
     }
+    if (id !== undefined && id !== null && id !== 0) requireMapped('group', id);
   }
+}
+
+/** Throws for an id that the user namespace of an ordinary user's cluster does not have. */
+function requireMapped(what: 'user' | 'group', id: number): void {
+  if (isMapped(mappedIds(what === 'user' ? 'uid' : 'gid'), id)) return;
+  throw problem(
+    `the ${what} ${id} is not one of yours: a cluster without root needs newuidmap (Debian: uidmap), and ids for you in /etc/subuid and /etc/subgid, before its first start; or run the container as root`,
+  );
 }
 
 function idOf(text: string, what: string, file: string): number {

@@ -11,7 +11,7 @@ import { hasCode, messageOf } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
 import { readControlGroups } from './control-groups.ts';
 import { removeTree } from './files/file-tree.ts';
-import { makeHostLayers } from './host-root.ts';
+import { type HostRoot, makeHostRoot } from './host-root.ts';
 import { createImageSource } from './images/image-source.ts';
 import { openImageStore } from './images/image-store.ts';
 import { nodeCapacity } from './node-capacity.ts';
@@ -47,13 +47,13 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const events = createEventRecorder({ client, component: 'kubelet', host: nodeName, clock, logger, signal });
   const workers = new Map<string, PodWorker>();
   const statuses = statusWriter(options);
-  let hostLayers: readonly string[] | null = null;
+  let hostRoot: HostRoot | null = null;
   const images = createImageSource({
     store: openImageStore(options.images.folder, options.images.limits),
     builtins: options.builtinImages,
-    hostLayers: () => {
-      hostLayers ??= makeHostLayers(join(paths.root, 'host-root'));
-      return hostLayers;
+    hostRoot: () => {
+      hostRoot ??= makeHostRoot(join(paths.root, 'host-root'));
+      return hostRoot;
     },
     plainHttp: options.images.plainHttp,
     clock,

@@ -1,3 +1,4 @@
+import { type IdRange, isMapped } from '../kernel/id-maps.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { containerCapabilities } from './capabilities.ts';
 import { containerResources } from './container-resources.ts';
@@ -27,8 +28,10 @@ export interface OciConfigInput {
   readonly pidNamespace?: string;
   readonly mounts: readonly OciMount[];
   readonly cgroupsPath: string;
-  /** Available controllers: limits of others are omitted. */
-  readonly cgroupControllers: ReadonlySet<string>;
+  /** Available controllers: limits of others are omitted. Null: there are no control groups. */
+  readonly cgroupControllers: ReadonlySet<string> | null;
+  /** The ids of this user namespace. */
+  readonly ids: { readonly isPartial: boolean; readonly groups: readonly IdRange[] };
   /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];
   /** The folder of profiles of type Localhost. */
@@ -77,10 +80,11 @@ export function ociConfig(input: OciConfigInput): object {
         ambient: [],
       },
       noNewPrivileges: security.allowPrivilegeEscalation === false,
-      oomScoreAdj: 0,
+      // The root of a user namespace may not lower it, and processes of a session may have more.
+      ...(input.ids.isPartial ? {} : { oomScoreAdj: 0 }),
     },
     root: { path: input.rootfs, readonly: security.readOnlyRootFilesystem === true },
-    mounts: [...systemMounts(privileged, hostIPC), ...input.mounts],
+    mounts: [...systemMounts(input, privileged, hostIPC), ...input.mounts],
     linux: {
       namespaces: [
         { type: 'mount' },
@@ -90,11 +94,15 @@ export function ociConfig(input: OciConfigInput): object {
         { type: 'cgroup' },
         ...(hostNetwork ? [] : [{ type: 'network', path: namespacePath('net') }]),
       ],
-      cgroupsPath: input.cgroupsPath,
-      resources: {
-        ...containerResources(container, input.cgroupControllers),
-        ...(privileged ? { devices: [{ allow: true, access: 'rwm' }] } : {}),
-      },
+      ...(input.cgroupControllers === null
+        ? {}
+        : {
+            cgroupsPath: input.cgroupsPath,
+            resources: {
+              ...containerResources(container, input.cgroupControllers),
+              ...(privileged ? { devices: [{ allow: true, access: 'rwm' }] } : {}),
+            },
+          }),
       ...(masked ? { maskedPaths: MASKED, readonlyPaths: READONLY } : {}),
       ...(seccomp ? { seccomp } : {}),
     },
@@ -106,7 +114,14 @@ function groupsOf(pod: Pod): number[] {
   return [...supplementalGroups, ...(fsGroup === undefined ? [] : [fsGroup])];
 }
 
-function systemMounts(privileged: boolean, hostIPC: boolean): OciMount[] {
+/** The group "tty" of terminals. */
+const TTY_GROUP = 5;
+
+function systemMounts(
+  { cgroupControllers, ids }: OciConfigInput,
+  privileged: boolean,
+  hostIPC: boolean,
+): OciMount[] {
   const access = privileged ? 'rw' : 'ro';
   const shm: OciMount = hostIPC
     ? { destination: '/dev/shm', type: 'bind', source: '/dev/shm', options: ['rbind', 'rw'] }
@@ -128,17 +143,24 @@ function systemMounts(privileged: boolean, hostIPC: boolean): OciMount[] {
       destination: '/dev/pts',
       type: 'devpts',
       source: 'devpts',
-      options: ['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620', 'gid=5'],
+      options: [
+        ...['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620'],
+        ...(isMapped(ids.groups, TTY_GROUP) ? [`gid=${TTY_GROUP}`] : []),
+      ],
     },
     shm,
     { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
     { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', access] },
-    // The container's own group, in which programs read their limits.
-    {
-      destination: '/sys/fs/cgroup',
-      type: 'cgroup',
-      source: 'cgroup',
-      options: ['nosuid', 'noexec', 'nodev', 'relatime', access],
-    },
+    ...(cgroupControllers === null
+      ? []
+      : [
+          // The container's own group, in which programs read their limits.
+          {
+            destination: '/sys/fs/cgroup',
+            type: 'cgroup',
+            source: 'cgroup',
+            options: ['nosuid', 'noexec', 'nodev', 'relatime', access],
+          },
+        ]),
   ];
 }

@@ -1,7 +1,9 @@
 import { mkdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
+import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { removeTree } from './files/file-tree.ts';
+import type { HostRoot, LayerTree } from './host-root.ts';
 import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
 import type { BuiltinImage } from './options.ts';
@@ -14,6 +16,8 @@ export interface Image {
   readonly id: string;
   /** Read-only layers, uppermost first. */
   readonly layers: readonly string[];
+  /** Folders with layers of their own. */
+  readonly trees?: readonly LayerTree[];
   readonly env: Readonly<Record<string, string>>;
   readonly entrypoint: readonly string[];
   readonly command: readonly string[];
@@ -34,15 +38,17 @@ const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 export function builtinImage(
   name: string,
   builtins: Readonly<Record<string, BuiltinImage>>,
-  hostLayers: () => readonly string[],
+  hostRoot: () => HostRoot,
 ): Image | null {
   const bare = name.replace(/:[^/:]*$/, '');
   const builtin = bare === 'host' ? { mounts: [] } : builtins[bare];
   if (!builtin) return null;
+  const { layers, trees } = hostRoot();
   return {
     name,
     id: '',
-    layers: hostLayers(),
+    layers,
+    trees,
     env: { PATH, ...builtin.env },
     entrypoint: [],
     command: ['/bin/sh'],
@@ -73,23 +79,36 @@ const MNT_DETACH = 2;
 
 /** Mounts an image's layers below a private writable one; returns the root file system's path. */
 export function mountRootfs(image: Image, folder: string): string {
-  const paths = { upper: join(folder, 'upper'), work: join(folder, 'work'), rootfs: join(folder, 'rootfs') };
+  const rootfs = join(folder, 'rootfs');
+  mountLayers(image.name, image.layers, folder, rootfs);
+  for (const { path, layers } of image.trees ?? [])
+    mountLayers(image.name, layers, join(treesFolder(folder), path), join(rootfs, path));
+  return rootfs;
+}
+
+/** Returns the folder of what a container wrote below `Image.trees`. */
+export const treesFolder = (folder: string): string => join(folder, 'trees');
+
+/** Mounts layers at `target` below a private writable one, which is in `folder`. */
+function mountLayers(image: string, layers: readonly string[], folder: string, target: string): void {
+  const paths = { upper: join(folder, 'upper'), work: join(folder, 'work'), target };
   for (const path of Object.values(paths)) mkdirSync(path, { recursive: true, mode: 0o755 });
   const escaped = (path: string) => path.replace(/[\\:,]/g, '\\$&');
-  const data = `lowerdir=${image.layers.map(escaped).join(':')},upperdir=${escaped(paths.upper)},workdir=${escaped(paths.work)}`;
+  const data = `lowerdir=${layers.map(escaped).join(':')},upperdir=${escaped(paths.upper)},workdir=${escaped(paths.work)}`;
   if (data.length > 4000) {
-    throw new KubeletError('RunContainerError', `image ${image.name} has too many layers to mount`, {
+    throw new KubeletError('RunContainerError', `image ${image} has too many layers to mount`, {
       op: 'mount image',
     });
   }
-  if (libc().mount('overlay', paths.rootfs, 'overlay', 0, data) !== 0) {
+  // In a user namespace, overlayfs keeps its marks in attributes that users may write (Linux 5.11).
+  const forms = inUserNamespace() ? [`${data},userxattr`, data] : [data];
+  if (!forms.some((form) => libc().mount('overlay', target, 'overlay', 0, form) === 0)) {
     throw systemError(
       'mount overlay',
-      paths.rootfs,
+      target,
       'needs overlayfs in the kernel, and a state folder on a file system that supports upper layers',
     );
   }
-  return paths.rootfs;
 }
 
 /** Unmounts and deletes the root file system of `mountRootfs`, even if mounted repeatedly. Idempotent. */

@@ -1,6 +1,8 @@
 import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { spawnLight } from '../kernel/child-process.ts';
+import { mappedIds } from '../kernel/id-maps.ts';
+import { libc, systemError } from '../kernel/libc.ts';
 import { inNetns, inNewNamespaces } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
@@ -17,6 +19,8 @@ export interface Sandbox {
 }
 
 const FILE = 'sandbox.json';
+/** GROUP_RANGE_MAX of the kernel's net/ipv4/ping.c, rounded down to what containerd sets. */
+const MAX_GROUP = 2_147_483_647;
 /** The environment variable of pause processes with the folder of their pod. */
 const MARK = 'FAIRLEAD_SANDBOX';
 
@@ -37,23 +41,24 @@ export function createSandbox(folder: string, pod: Pod, hostname: string, now: D
     // The sandbox also keeps open the process namespace that the containers share.
     sharesProcesses: pod.spec?.shareProcessNamespace === true,
   };
-  // The host name belongs to the UTS namespace: the child sets it before it becomes the pause process. Similarly,
-  // kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.* belong to the IPC namespace.
+  // kernel.shm*, kernel.msg*, kernel.sem and fs.mqueue.* belong to the IPC namespace: the child sets them before it becomes
+  // the pause process.
   const script = `cd / || exit 1
-printf %s "$1" > /proc/sys/kernel/hostname || exit 1
-shift
 while [ $# -gt 1 ]; do printf %s "$2" > "/proc/sys/$1" || exit 1; shift 2; done
 exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -P' : 'catatonit -P'}`;
   const ipc = settings.sysctls
     .filter(({ name }) => !name.startsWith('net.'))
     .flatMap(({ name, value }) => [name.replaceAll('.', '/'), value]);
-  const { pid } = inNewNamespaces(['net', 'ipc', 'uts'], () =>
-    spawnLight('/bin/sh', ['-c', script, 'pause', settings.hostname, ...ipc], {
+  const { pid } = inNewNamespaces(['net', 'ipc', 'uts'], () => {
+    // Not by /proc/sys, which the root of a user namespace may not write.
+    const name = Buffer.from(settings.hostname);
+    if (libc().sethostname(name, name.length) !== 0) throw systemError('set host name', settings.hostname);
+    return spawnLight('/bin/sh', ['-c', script, 'pause', ...ipc], {
       descriptors: ['ignore', 'ignore', 'ignore'],
       env: { ...process.env, [MARK]: folder },
       session: true,
-    }),
-  );
+    });
+  });
   const pause = identify(pid);
   if (!pause) {
     throw new KubeletError('FailedCreatePodSandBox', 'the pause process did not start', {
@@ -66,7 +71,7 @@ exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -
       // Ports below 1024 and ping need no privileges inside a pod (containerd's defaults).
       const sysctls = [
         { name: 'net.ipv4.ip_unprivileged_port_start', value: '0' },
-        { name: 'net.ipv4.ping_group_range', value: '0 2147483647' },
+        { name: 'net.ipv4.ping_group_range', value: `0 ${lastGroup()}` },
         ...settings.sysctls,
       ];
       inNetns({ pid: pause.pid }, () => {
@@ -81,6 +86,11 @@ exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -
   const sandbox = { pause, createdAt: now.toISOString() };
   replaceFile(join(folder, FILE), JSON.stringify(sandbox));
   return sandbox;
+}
+
+/** Returns the highest group that a pod's process can have: the kernel refuses groups that are not mapped. */
+function lastGroup(): number {
+  return Math.max(...mappedIds('gid').map(({ first, count }) => Math.min(first + count - 1, MAX_GROUP)));
 }
 
 /**

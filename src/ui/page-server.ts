@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES }
 import type { Duplex } from 'node:stream';
 import { gzipSync } from 'node:zlib';
 import { type WebSocket, WebSocketServer } from 'ws';
+import { passedListener } from '../cluster/rootless/passed-listeners.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { PageFile } from './page-files.ts';
 import { admit, SECURITY_HEADERS } from './request-guard.ts';
@@ -90,7 +91,9 @@ export async function servePage(options: PageServerOptions): Promise<PageServer>
   server.on('connect', (_request, socket) => socket.destroy());
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error) => reject(listenFailure(error, options.port)));
-    server.listen(options.port, ADDRESS, resolve);
+    const [fd] = passedListener(options.port)?.descriptors ?? [];
+    if (fd === undefined) server.listen(options.port, ADDRESS, resolve);
+    else server.listen({ fd }, resolve);
   });
   const address = server.address();
   port = typeof address === 'object' && address !== null ? address.port : options.port;

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Container } from '../../kube/types.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
+import type { HostRoot } from '../host-root.ts';
 import { KubeletError } from '../kubelet-error.ts';
 import type { BuiltinImage } from '../options.ts';
 import { builtinImage, type Image } from '../rootfs.ts';
@@ -37,8 +38,8 @@ export type WantedImageName = Pick<Container, 'image' | 'imagePullPolicy'>;
 export interface ImageSourceOptions {
   readonly store: ImageStore;
   readonly builtins: Readonly<Record<string, BuiltinImage>>;
-  /** The layers of built-in images, uppermost first. */
-  readonly hostLayers: () => readonly string[];
+  /** The files of built-in images. */
+  readonly hostRoot: () => HostRoot;
   readonly plainHttp: readonly string[];
   readonly clock: Clock;
   readonly signal: AbortSignal;
@@ -55,7 +56,7 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
   return {
     present(container) {
       const name = container.image ?? '';
-      const builtin = builtinImage(name, builtins, options.hostLayers);
+      const builtin = builtinImage(name, builtins, options.hostRoot);
       if (builtin) return builtin;
       const reference = parseReference(name);
       const policy = container.imagePullPolicy ?? defaultPullPolicy(reference);

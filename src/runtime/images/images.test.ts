@@ -438,7 +438,7 @@ describe('registries', () => {
     createImageSource({
       store,
       builtins: {},
-      hostLayers: () => [],
+      hostRoot: () => ({ layers: [], trees: [] }),
       plainHttp: [],
       clock: systemClock,
       signal: new AbortController().signal,

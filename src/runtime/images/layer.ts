@@ -16,6 +16,7 @@ import {
   writeSync,
 } from 'node:fs';
 import { join } from 'node:path';
+import { inUserNamespace, isMapped, mappedIds } from '../../kernel/id-maps.ts';
 import { libc, systemError } from '../../kernel/libc.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { removeWholeTree } from '../files/whole-tree.ts';
@@ -40,12 +41,13 @@ export async function applyLayer(
   isFirst = false,
 ): Promise<void> {
   const made = new Set<string>();
+  const owners = createOwners();
   for await (const entry of readTar(source)) {
     budget.entry(entry.path, entry.linkPath);
     const parts = partsOf(entry.path);
     const name = parts.pop();
     if (name === undefined) {
-      if (entry.type === 'directory') own(root, entry);
+      if (entry.type === 'directory') own(root, entry, owners);
       continue;
     }
     const folder = resolveFolder(root, parts, true);
@@ -68,14 +70,20 @@ export async function applyLayer(
     const path = join(folder, name);
     const present = lstatSync(path, { throwIfNoEntry: false });
     if (present && !(present.isDirectory() && entry.type === 'directory')) remove(path);
-    await write(root, path, entry, present?.isDirectory() === true);
+    await write(root, path, entry, present?.isDirectory() === true, owners);
     // A folder belongs to this layer if any of its contents does.
     if (isFirst) continue;
     for (let at = path; at.length > root.length && !made.has(at); at = join(at, '..')) made.add(at);
   }
 }
 
-async function write(root: string, path: string, entry: TarEntry, isFolder: boolean): Promise<void> {
+async function write(
+  root: string,
+  path: string,
+  entry: TarEntry,
+  isFolder: boolean,
+  owners: Owners,
+): Promise<void> {
   switch (entry.type) {
     case 'file': {
       const flags = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
@@ -84,7 +92,7 @@ async function write(root: string, path: string, entry: TarEntry, isFolder: bool
         for await (const chunk of entry.body) {
           for (let at = 0; at < chunk.length; ) at += writeSync(fd, chunk, at);
         }
-        if (isRoot()) fchownSync(fd, entry.uid, entry.gid);
+        if (owners.has(entry)) fchownSync(fd, entry.uid, entry.gid);
         // After the owner: a change of owner clears set-user-ID bits.
         fchmodSync(fd, entry.mode);
       } finally {
@@ -95,11 +103,11 @@ async function write(root: string, path: string, entry: TarEntry, isFolder: bool
     }
     case 'directory':
       if (!isFolder) mkdirSync(path);
-      own(path, entry);
+      own(path, entry, owners);
       return;
     case 'symlink':
       symlinkSync(entry.linkPath, path);
-      if (isRoot()) lchownSync(path, entry.uid, entry.gid);
+      if (owners.has(entry)) lchownSync(path, entry.uid, entry.gid);
       return;
     case 'link': {
       const parts = partsOf(entry.linkPath);
@@ -112,9 +120,11 @@ async function write(root: string, path: string, entry: TarEntry, isFolder: bool
     case 'character':
     case 'block':
     case 'fifo':
+      // Containers get devices of their own in /dev; a user namespace has no others.
+      if (entry.type !== 'fifo' && owners.arePartial) return;
       if (libc().mknod(path, NODE_TYPES[entry.type] | 0o600, encodeDevice(entry.device)) !== 0)
         throw systemError('create device', entry.path);
-      own(path, entry);
+      own(path, entry, owners);
   }
 }
 
@@ -126,12 +136,26 @@ function encodeDevice({ major, minor }: TarEntry['device']): number {
   return ((minor & 0xff) | (major << 8) | ((minor & ~0xff) << 12)) >>> 0;
 }
 
-function own(path: string, entry: TarEntry): void {
-  if (isRoot()) lchownSync(path, entry.uid, entry.gid);
+function own(path: string, entry: TarEntry, owners: Owners): void {
+  if (owners.has(entry)) lchownSync(path, entry.uid, entry.gid);
   chmodSync(path, entry.mode);
 }
 
-const isRoot = () => process.getuid?.() === 0;
+/** The owners that files can have: all for root, the mapped ones for the root of a user namespace, none for others. */
+interface Owners {
+  has(owner: Pick<TarEntry, 'uid' | 'gid'>): boolean;
+  readonly arePartial: boolean;
+}
+
+function createOwners(): Owners {
+  const isRoot = process.getuid?.() === 0;
+  const [users, groups] = [mappedIds('uid'), mappedIds('gid')];
+  return {
+    // Files of other owners belong to root, as which most images run.
+    has: ({ uid, gid }) => isRoot && isMapped(users, uid) && isMapped(groups, gid),
+    arePartial: inUserNamespace(),
+  };
+}
 
 const remove = removeWholeTree;
 

@@ -1,0 +1,138 @@
+import { mkdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import { errnoName, libc, systemError } from '../../kernel/libc.ts';
+import { listNetns } from '../../kernel/netns.ts';
+import { readOptionalFile } from '../../kernel/optional-file.ts';
+import { identify, isRunning, type ProcessIdentity, signalProcess } from '../../kernel/process-identity.ts';
+import { replaceFile } from '../../kernel/replace-file.ts';
+import { FairleadError, hasCode } from '../../lib/errors.ts';
+import { stateRoot } from '../state.ts';
+
+// sys/file.h, bits/fcntl-linux.h
+const LOCK_SH = 1;
+const LOCK_EX = 2;
+const LOCK_NB = 4;
+const O_RDWR = 2;
+const O_CREAT = 0o100;
+const RETRY_MS = 5;
+const LOCK_MS = 30_000;
+
+/** The record of the process that keeps a user's namespaces open. A PID means nothing after a reboot. */
+interface HolderRecord {
+  readonly holder: ProcessIdentity;
+  readonly boot: string;
+}
+
+/**
+ * Returns the folder with the record of the namespaces of these clusters: below $XDG_RUNTIME_DIR if it is the user's, else
+ * below the state folder.
+ */
+export function runtimeFolder(
+  environment: Readonly<Record<string, string | undefined>> = process.env,
+): string {
+  const { XDG_RUNTIME_DIR: base } = environment;
+  const name = stateRoot().replaceAll('/', '-').replace(/^-/, '');
+  return base && isOwn(base) ? join(base, 'fairlead', name) : join(stateRoot(), '.namespaces');
+}
+
+function isOwn(folder: string): boolean {
+  const found = statSync(folder, { throwIfNoEntry: false });
+  return found?.isDirectory() === true && found.uid === process.getuid?.();
+}
+
+const recordFile = () => join(runtimeFolder(), 'holder.json');
+
+/** Returns the running process that keeps the namespaces open; null: there are none. */
+export function findHolder(): ProcessIdentity | null {
+  const text = readOptionalFile(recordFile());
+  if (text === null) return null;
+  const { holder, boot } = JSON.parse(text) as HolderRecord;
+  return boot === bootId() && isRunning(holder) ? holder : null;
+}
+
+export function recordHolder(pid: number): ProcessIdentity {
+  const holder = identify(pid);
+  if (!holder)
+    throw new FairleadError('the process that keeps the namespaces open has ended', {
+      op: 'make namespaces',
+      code: 'ended',
+    });
+  replaceFile(recordFile(), JSON.stringify({ holder, boot: bootId() } satisfies HolderRecord));
+  return holder;
+}
+
+const bootId = () => readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+
+/** A lock on the namespaces of a user: shared by commands that use them, exclusive for the one that makes or ends them. */
+export interface NamespaceLock {
+  readonly descriptor: number;
+  share(): void;
+  release(): void;
+}
+
+/** Waits for the exclusive lock. Throws FairleadError "locked" if another command keeps it. */
+export async function lockNamespaces(): Promise<NamespaceLock> {
+  const folder = runtimeFolder();
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw new FairleadError(`cannot create ${folder}`, {
+      op: 'make namespaces',
+      code: hasCode(error, 'EROFS', 'EACCES') ? 'EACCES' : 'EIO',
+      object: folder,
+      hint: 'set XDG_STATE_HOME, or FAIRLEAD_STATE, to a folder of yours',
+      cause: error,
+    });
+  }
+  const path = join(folder, 'lock');
+  const descriptor = libc().open(path, O_CREAT | O_RDWR, 0o600);
+  if (descriptor < 0) throw systemError('open the lock', path);
+  const end = performance.now() + LOCK_MS;
+  while (libc().flock(descriptor, LOCK_EX | LOCK_NB) !== 0) {
+    const isHeld = errnoName(libc().errno()) === 'EAGAIN';
+    if (isHeld && performance.now() < end) {
+      await setTimeout(RETRY_MS);
+      continue;
+    }
+    libc().close(descriptor);
+    throw new FairleadError(
+      `another command has been making or ending your namespaces for ${LOCK_MS / 1000} s`,
+      {
+        op: 'make namespaces',
+        code: 'locked',
+        object: path,
+      },
+    );
+  }
+  return {
+    descriptor,
+    share: () => void libc().flock(descriptor, LOCK_SH),
+    release: () => void libc().close(descriptor),
+  };
+}
+
+/**
+ * Waits until no command makes or ends the namespaces, and keeps them from being ended as long as this process, or the program
+ * that it becomes, is running. Returns the lock's descriptor, which is inherited; null: there are no namespaces.
+ */
+export function shareNamespaces(): number | null {
+  const path = join(runtimeFolder(), 'lock');
+  const descriptor = libc().open(path, O_RDWR, 0);
+  if (descriptor < 0) return null;
+  libc().flock(descriptor, LOCK_SH);
+  return descriptor;
+}
+
+/**
+ * Ends the namespaces that this process is in, if no cluster and no other command uses them: their last process is then this
+ * one. `descriptor`: its shared lock.
+ */
+export function endUnusedNamespaces(descriptor: number): void {
+  if (listNetns().some((name) => name.startsWith('fl-'))) return;
+  if (libc().flock(descriptor, LOCK_EX | LOCK_NB) !== 0) return;
+  const holder = findHolder();
+  if (!holder) return;
+  rmSync(recordFile(), { force: true });
+  signalProcess(holder, 'SIGKILL');
+}
