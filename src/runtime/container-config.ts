@@ -48,14 +48,23 @@ export function containerConfig(
   if (container.tty && !env.has('TERM')) env.set('TERM', 'xterm');
   const entrypoint = container.command?.map((part) => expand(part, env)) ?? image.entrypoint;
   const args = container.args?.map((part) => expand(part, env)) ?? (container.command ? [] : image.command);
-  const rootfs = mountRootfs(image, bundle);
-  const user = containerUser(pod, container, image.user, rootfs);
   const file = (source: string, destination: string) => ({
     destination,
     type: 'bind',
     source,
     options: ['bind', 'rprivate', 'rw'],
   });
+  const mounts = [
+    ...image.mounts,
+    file(launch.files.resolvConf, '/etc/resolv.conf'),
+    file(launch.files.hosts, '/etc/hosts'),
+    file(launch.files.hostname, '/etc/hostname'),
+    file(makeTerminationLog(bundle), container.terminationMessagePath ?? '/dev/termination-log'),
+    ...volumeMounts(pod, container, launch.volumes, env, pin),
+  ];
+  const points = mounts.map(({ destination }) => destination);
+  const rootfs = mountRootfs(image, bundle, points);
+  const user = containerUser(pod, container, image.user, rootfs);
   const config = ociConfig({
     pod,
     container,
@@ -66,14 +75,7 @@ export function containerConfig(
     rootfs,
     pausePid: launch.pausePid,
     ...(launch.pidNamespace ? { pidNamespace: launch.pidNamespace } : {}),
-    mounts: [
-      ...image.mounts,
-      file(launch.files.resolvConf, '/etc/resolv.conf'),
-      file(launch.files.hosts, '/etc/hosts'),
-      file(launch.files.hostname, '/etc/hostname'),
-      file(makeTerminationLog(bundle), container.terminationMessagePath ?? '/dev/termination-log'),
-      ...volumeMounts(pod, container, launch.volumes, env, pin),
-    ],
+    mounts,
     ...place,
     ids: { isPartial: inUserNamespace(), groups: mappedIds('gid') },
     tty: container.tty === true,

@@ -1,5 +1,5 @@
-import { mkdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { lstatSync, mkdirSync, statSync } from 'node:fs';
+import { join, normalize } from 'node:path';
 import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { removeTree } from './files/file-tree.ts';
@@ -77,13 +77,35 @@ export function builtinImage(
 // linux/mount.h
 const MNT_DETACH = 2;
 
-/** Mounts an image's layers below a private writable one; returns the root file system's path. */
-export function mountRootfs(image: Image, folder: string): string {
+/**
+ * Mounts an image's layers below a private writable one; returns the root file system's path. `mountPoints`: the paths in it at
+ * which the container gets mounts.
+ */
+export function mountRootfs(image: Image, folder: string, mountPoints: readonly string[]): string {
   const rootfs = join(folder, 'rootfs');
   mountLayers(image.name, image.layers, folder, rootfs);
-  for (const { path, layers } of image.trees ?? [])
-    mountLayers(image.name, layers, join(treesFolder(folder), path), join(rootfs, path));
+  for (const tree of image.trees ?? []) {
+    const own = join(treesFolder(folder), tree.path);
+    for (const point of mountPoints) makeParents(tree, point, join(own, 'upper'));
+    mountLayers(image.name, tree.layers, own, join(rootfs, tree.path));
+  }
   return rootfs;
+}
+
+/**
+ * Creates the folders above a mount point in the writable layer of a tree, so that the mount point can be created in them:
+ * overlayfs cannot copy folders there whose owner the user namespace does not have.
+ */
+function makeParents({ path, layers }: LayerTree, mountPoint: string, upper: string): void {
+  const parts = normalize(mountPoint).split('/').filter(Boolean);
+  const [first, ...inside] = parts.slice(0, -1);
+  if (first !== path) return;
+  const lowest = layers.at(-1) ?? '';
+  for (let count = 1; count <= inside.length; count++) {
+    const parent = join(...inside.slice(0, count));
+    if (!lstatSync(join(lowest, parent), { throwIfNoEntry: false })?.isDirectory()) return;
+    mkdirSync(join(upper, parent), { recursive: true, mode: 0o755 });
+  }
 }
 
 /** Returns the folder of what a container wrote below `Image.trees`. */
