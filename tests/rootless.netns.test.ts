@@ -1,0 +1,324 @@
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { hasIpvs } from '../src/cluster/rootless/ipvs-support.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
+import { freeLocalPort, HELLO, LAUNCHER, reserveCluster, runFairlead } from './testing/cluster.ts';
+import { cannotRun, ordinaryUser } from './testing/ordinary-user.ts';
+
+/** A cluster of a user without rights: everything that the documents promise without root. */
+
+const UID = 41_000;
+const OTHER_UID = 41_001;
+const reason = cannotRun(UID);
+
+describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
+  const user = ordinaryUser(UID);
+  const other = ordinaryUser(OTHER_UID);
+  const port = freeLocalPort();
+  const root = reserveCluster();
+  const kubectl = (...words: string[]) =>
+    user.run('kubectl', words, { KUBECONFIG: join(user.home, '.kube', 'config') });
+
+  /** Runs a command that has to succeed; returns its output. */
+  async function ask(...words: string[]): Promise<string> {
+    const { status, out, error } = await user.fairlead(...words);
+    assert.equal(status, 0, `fairlead ${words.join(' ')}:\n${out}\n${error}`);
+    return out;
+  }
+  const clusterReady = () =>
+    eventually(
+      () => user.fairlead('status'),
+      ({ status }) => status === 0,
+    );
+
+  before(async () => {
+    await ask('up', '--detach', '--nodes', '2', '-f', HELLO, '--publish', `${port}:80/svc/hello`);
+  });
+  after(async () => {
+    await user.fairlead('down', '--all');
+    await other.fairlead('down', '--all');
+    await runFairlead(root.stateRoot, ['down', '--name', root.name]);
+    user.remove();
+    other.remove();
+  });
+
+  test('its state is below the state folder of the user, and the user owns it', async () => {
+    const kubeconfig = (await ask('kubeconfig')).trim();
+    assert.equal(kubeconfig, join(user.home, '.local/state/fairlead/default/kubeconfig'));
+  });
+
+  test('status is healthy', async () => {
+    await clusterReady();
+    assert.match(await ask('status'), /node-2 .*Ready/);
+  });
+
+  test('kubectl reaches the API server on the loopback of the user, by the context that up added', async () => {
+    const { status, out, error } = await kubectl('get', 'nodes', '-o', 'name');
+    assert.equal(status, 0, error);
+    assert.equal(out, 'node/node-1\nnode/node-2\n');
+  });
+
+  test('a published port answers on the loopback of the user', async () => {
+    const answer = await eventually(
+      () => fetch(`http://127.0.0.1:${port}/hostname`).then((response) => response.text(), String),
+      (text) => /^hello-/.test(text),
+    );
+    assert.match(answer, /^hello-/);
+  });
+
+  test('ports are published and closed while it runs', async () => {
+    const second = freeLocalPort();
+    await ask('up', '--detach', '-p', `${port}:80/svc/hello`, '-p', `${second}:80/svc/hello`);
+    assert.match(await (await fetch(`http://127.0.0.1:${second}/hostname`)).text(), /^hello-/);
+    await ask('up', '--detach', '-p', `${port}:80/svc/hello`);
+    await eventually(
+      () =>
+        fetch(`http://127.0.0.1:${second}/hostname`).then(
+          () => 'open',
+          () => 'closed',
+        ),
+      (state) => state === 'closed',
+    );
+    assert.match(await (await fetch(`http://127.0.0.1:${port}/hostname`)).text(), /^hello-/);
+  });
+
+  test('exec runs a command in a pod, on a node and outside', async () => {
+    assert.match(
+      await ask('exec', 'client', '--', 'fairlead', 'request', 'http://hello', '--count', '9'),
+      /hello-/,
+    );
+    assert.match(await ask('exec', 'node/node-1', '--', 'ip', 'route'), /172\.30\.0\.0/);
+    assert.match(
+      await ask('exec', 'outside', '--', 'fairlead', 'request', 'http://172.30.0.11:30080'),
+      /hello-/,
+    );
+  });
+
+  test('explain, trace and flows show its traffic', async () => {
+    assert.match(await ask('explain', 'client', 'svc/hello'), /hello-/);
+    assert.match(await ask('trace', 'client', 'svc/hello'), /answer/i);
+    const flows = user.start(LAUNCHER, ['flows']);
+    let seen = '';
+    flows.stdout?.setEncoding('utf8').on('data', (text: string) => (seen += text));
+    await eventually(
+      async () => {
+        await ask('exec', 'client', '--', 'fairlead', 'request', 'http://hello');
+        return seen;
+      },
+      (text) => text.includes('hello'),
+    );
+    flows.kill('SIGINT');
+  });
+
+  test('capture, fault and image work', async () => {
+    const [captured] = await Promise.all([
+      ask('capture', 'all', '--count', '2', '--duration', '60'),
+      eventually(
+        () => ask('exec', 'client', '--', 'fairlead', 'request', 'http://hello', '--count', '5'),
+        () => true,
+      ),
+    ]);
+    assert.notEqual(captured, '');
+    await ask('fault', 'slow', 'node-2', '--delay', '20');
+    assert.match(await ask('fault'), /node-2/);
+    await ask('fault', 'undo');
+    await ask('image', 'ls');
+  });
+
+  for (const [start, stop] of [
+    ['open', /127\.0\.0\.1:(\d+)/],
+    ['ui', /http:\/\/127\.0\.0\.1:(\d+)/],
+  ] as const) {
+    test(`${start} listens on the loopback of the user until Ctrl-C`, async () => {
+      const words = start === 'open' ? ['open', 'svc/hello'] : ['ui'];
+      const child = user.start(LAUNCHER, words);
+      let out = '';
+      child.stdout?.setEncoding('utf8').on('data', (text: string) => (out += text));
+      try {
+        const opened = await eventually(
+          () => Promise.resolve(stop.exec(out)?.[1] ?? null),
+          (found) => found !== null,
+        );
+        const url = start === 'open' ? `http://127.0.0.1:${opened}/hostname` : out.trim().split('\n')[0];
+        assert.equal((await fetch(String(url))).status, 200);
+      } finally {
+        child.kill('SIGINT');
+      }
+      const [status] = await new Promise<[number | null]>((resolve) => {
+        if (child.exitCode !== null) resolve([child.exitCode]);
+        else child.on('exit', (code) => resolve([code]));
+      });
+      assert.equal(status, 0);
+    });
+  }
+
+  for (const mode of ['nftables', 'iptables', 'userspace']) {
+    test(`every flow of check has its outcome in ${mode} mode`, async () => {
+      await ask('mode', mode);
+      const { failed, drifts, flows } = JSON.parse(await ask('check', '-o', 'json')) as {
+        failed: number;
+        drifts: unknown[];
+        flows: unknown[];
+      };
+      assert.deepEqual({ failed, drifts }, { failed: 0, drifts: [] });
+      assert.ok(flows.length > 800, `${flows.length} flows`);
+    });
+  }
+
+  test('what only root can do is refused with the reason', async () => {
+    const refused: readonly (readonly [readonly string[], RegExp])[] = [
+      [
+        ['mode', 'ebpf'],
+        /eBPF mode is not possible without root: the kernel loads BPF programs for root only/,
+      ],
+      [['up', '--name', 'x', '--mode', 'ebpf'], /eBPF mode is not possible without root/],
+      [['up', '--name', 'x', '--host-access'], /--host-access is not possible without root/],
+      [['up', '--name', 'x', '--egress'], /--egress is not possible without root/],
+      ...(hasIpvs()
+        ? []
+        : [[['mode', 'ipvs'], /IPVS mode is not possible without root: its kernel module/] as const]),
+    ];
+    for (const [words, message] of refused) {
+      const { status, error } = await user.fairlead(...words);
+      assert.equal(status, 1);
+      assert.match(error, message);
+    }
+  });
+
+  test('neither root nor another user sees it, and theirs run beside it', async () => {
+    assert.match(
+      (await other.fairlead('exec', 'client', '--', 'true')).error,
+      /you have no cluster of the name default/,
+    );
+    const theirs = await other.fairlead('up', '--detach', '-f', HELLO);
+    assert.equal(theirs.status, 0, theirs.error);
+    const ofRoot = await runFairlead(root.stateRoot, ['up', '--detach', '--name', root.name]);
+    assert.equal(ofRoot.status, 0, ofRoot.error);
+    assert.match(
+      (await runFairlead(root.stateRoot, ['status', '--name', 'default'])).error,
+      /no such cluster/,
+    );
+    assert.equal((await user.run('ls', [join(other.home, '.local/state/fairlead/default')])).status, 2);
+    await clusterReady();
+    assert.equal((await other.fairlead('down')).status, 0);
+    assert.equal((await runFairlead(root.stateRoot, ['down', '--name', root.name])).status, 0);
+    await eventually(
+      () => Promise.resolve(other.processes()),
+      (left) => left.length === 0,
+    );
+    await clusterReady();
+  });
+
+  test('stop leaves no process, and up starts the same cluster again', async () => {
+    assert.equal((await kubectl('create', 'configmap', 'kept')).status, 0);
+    await ask('stop');
+    await eventually(
+      () => Promise.resolve(user.processes()),
+      (left) => left.length === 0,
+    );
+    assert.match((await user.fairlead('exec', 'client', '--', 'true')).error, /cluster default is stopped/);
+    await ask('up', '--detach');
+    assert.equal((await kubectl('get', 'configmap', 'kept', '-o', 'name')).out, 'configmap/kept\n');
+    assert.match(await (await fetch(`http://127.0.0.1:${port}/hostname`)).text(), /^hello-/);
+  });
+
+  test('a snapshot of it is restored by the same user', async () => {
+    const file = join(user.home, 'snapshot.tar.gz');
+    await ask('snapshot', file);
+    await ask('down');
+    await ask('restore', file);
+    await ask('up', '--detach');
+    assert.equal((await kubectl('get', 'configmap', 'kept', '-o', 'name')).out, 'configmap/kept\n');
+  });
+
+  test('down leaves no process, mount or context', async () => {
+    await ask('down');
+    await eventually(
+      () => Promise.resolve(user.processes()),
+      (left) => left.length === 0,
+    );
+    assert.doesNotMatch(readFileSync('/proc/self/mounts', 'utf8'), new RegExp(user.home));
+    assert.deepEqual(readdirSync(join(user.home, '.local/state/fairlead')), ['.namespaces']);
+    assert.doesNotMatch(readFileSync(join(user.home, '.kube', 'config'), 'utf8'), /fairlead-default/);
+  });
+});
+
+describe('an ordinary user for whom a cluster is not possible', { skip: reason ?? false }, () => {
+  test('up says within its first second which setting forbids user namespaces, and the fix', async () => {
+    const user = ordinaryUser(UID);
+    try {
+      // The setting is one of each user namespace: that of the machine stays as it is.
+      const script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$0" up --detach';
+      const { status, error } = await user.run('unshare', [
+        ...['--user', '--map-user=1000', '--map-group=1000', '--keep-caps', 'sh', '-c', script, LAUNCHER],
+      ]);
+      assert.equal(status, 1);
+      assert.match(
+        error,
+        /an ordinary user cannot start a cluster on this machine: user.max_user_namespaces is 0/,
+      );
+      assert.match(error, /sudo sysctl -w user.max_user_namespaces=15000/);
+      assert.deepEqual(user.processes(), []);
+    } finally {
+      user.remove();
+    }
+  });
+});
+
+/** The tests run in a mount namespace of their own: other programs do not see these files. */
+function giveIds(uid: number, folder: string): () => void {
+  for (const file of ['subuid', 'subgid']) {
+    writeFileSync(join(folder, file), `${uid}:200000:65536\n`);
+    execFileSync('mount', ['--bind', join(folder, file), `/etc/${file}`]);
+  }
+  return () => execFileSync('umount', ['/etc/subuid', '/etc/subgid']);
+}
+
+const hasNewuidmap = spawnSync('sh', ['-c', 'command -v newuidmap newgidmap']).status === 0;
+const runAs = (id: number) => `
+apiVersion: v1
+kind: Pod
+metadata: {name: user-${id}}
+spec:
+  restartPolicy: Never
+  securityContext: {runAsUser: ${id}, runAsGroup: ${id}, fsGroup: ${id}}
+  volumes: [{name: data, emptyDir: {}}]
+  containers:
+  - {name: c, image: host, command: [sh, -c, 'id -u; touch /data/x && stat -c %g /data/x'], volumeMounts: [{name: data, mountPath: /data}]}
+`;
+
+for (const { ids, skip } of [
+  { ids: 'one id', skip: reason },
+  { ids: 'many ids', skip: reason ?? (hasNewuidmap ? null : 'newuidmap is not installed') },
+]) {
+  test(`pods of a user with ${ids}`, { skip: skip ?? false }, async () => {
+    const user = ordinaryUser(OTHER_UID);
+    const takeIds = ids === 'many ids' ? giveIds(OTHER_UID, user.home) : () => {};
+    const kubectl = (...words: string[]) =>
+      user.run('kubectl', words, { KUBECONFIG: join(user.home, '.kube', 'config') });
+    try {
+      const manifest = join(user.home, 'pod.yaml');
+      writeFileSync(manifest, runAs(1234));
+      assert.equal((await user.fairlead('up', '--detach')).status, 0);
+      assert.equal((await kubectl('apply', '-f', manifest)).status, 0);
+      const state = await eventually(
+        async () => (await kubectl('get', 'pod', 'user-1234', '-o', 'json')).out,
+        (text) => /not one of yours|"phase": "Succeeded"/.test(text),
+      );
+      if (ids === 'many ids') assert.equal((await kubectl('logs', 'user-1234')).out, '1234\n1234\n');
+      else assert.match(state, /the group 1234 is not one of yours: a cluster without root needs newuidmap/);
+      assert.equal((await user.fairlead('down')).status, 0);
+      await eventually(
+        () => Promise.resolve(user.processes()),
+        (left) => left.length === 0,
+      );
+    } finally {
+      await user.fairlead('down');
+      takeIds();
+      user.remove();
+    }
+  });
+}
