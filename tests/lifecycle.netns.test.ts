@@ -244,7 +244,7 @@ describe('up rejects invalid input with an explanation, and creates nothing', ()
     });
   }
 
-  test('missing root privileges', (t) => {
+  test('a user without root privileges, and without a folder', (t) => {
     const bundle = join(import.meta.dirname, '..', 'dist', 'fairlead.mjs');
     const unprivileged = ['--reuid=65534', '--regid=65534', '--clear-groups', '--'];
     if (spawnSync('setpriv', [...unprivileged, 'test', '-r', bundle]).status !== 0) {
@@ -252,9 +252,10 @@ describe('up rejects invalid input with an explanation, and creates nothing', ()
     }
     const { status, stderr } = spawnSync('setpriv', [...unprivileged, process.execPath, bundle, 'up'], {
       encoding: 'utf8',
+      env: { PATH: process.env['PATH'], HOME: '/nonexistent' },
     });
     assert.equal(status, 1, stderr);
-    assert.match(stderr, /fairlead up must run as root.*\n.*sudo fairlead up/);
+    assert.match(stderr, /cannot create \/nonexistent\/.*\n.*set XDG_STATE_HOME/);
   });
 });
 

@@ -117,7 +117,7 @@ export const OPTIONS = {
     'RBAC',
     'what users may do: what roles and bindings grant, or everything (every authenticated user)',
   ),
-  'no-kubeconfig': flag('do not add the cluster to ~/.kube/config of the user who runs sudo'),
+  'no-kubeconfig': flag('do not add the cluster to ~/.kube/config of the user (who may run sudo)'),
   timeout: wholeNumber('S', [60, 1, 86_400], 'how long to wait until the cluster is ready, in seconds'),
 } as const satisfies OptionTable;
 

@@ -7,7 +7,7 @@ import { readOptionalFile } from '../../kernel/optional-file.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../../kernel/process-identity.ts';
 import { replaceFile } from '../../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
-import { stateRoot } from '../state.ts';
+import { listClusters, readSupervision, stateRoot } from '../state.ts';
 
 // sys/file.h, bits/fcntl-linux.h
 const LOCK_SH = 1;
@@ -43,12 +43,27 @@ function isOwn(folder: string): boolean {
 
 const recordFile = () => join(runtimeFolder(), 'holder.json');
 
-/** Returns the running process that keeps the namespaces open; null: there are none. */
+/** Returns a running process in the user's namespaces, which keeps them open; null: there are none. */
 export function findHolder(): ProcessIdentity | null {
+  return recordedHolder() ?? clusterProcess();
+}
+
+function recordedHolder(): ProcessIdentity | null {
   const text = readOptionalFile(recordFile());
   if (text === null) return null;
   const { holder, boot } = JSON.parse(text) as HolderRecord;
   return boot === bootId() && isRunning(holder) ? holder : null;
+}
+
+/** Returns a process of one of the clusters, which run on if the holder was killed. */
+function clusterProcess(): ProcessIdentity | null {
+  for (const name of listClusters()) {
+    const { supervisor, standby, processes } = readSupervision(name);
+    const all = [supervisor, standby, ...Object.values(processes).map(({ identity }) => identity)];
+    const found = all.find(isRunning);
+    if (found) return found;
+  }
+  return null;
 }
 
 export function recordHolder(pid: number): ProcessIdentity {
@@ -131,7 +146,7 @@ export function shareNamespaces(): number | null {
 export function endUnusedNamespaces(descriptor: number): void {
   if (listNetns().some((name) => name.startsWith('fl-'))) return;
   if (libc().flock(descriptor, LOCK_EX | LOCK_NB) !== 0) return;
-  const holder = findHolder();
+  const holder = recordedHolder();
   if (!holder) return;
   rmSync(recordFile(), { force: true });
   signalProcess(holder, 'SIGKILL');

@@ -6,7 +6,7 @@ export interface SubordinateRange {
   readonly count: number;
 }
 
-/** Fewer ids are of no use: images and pods use ids up to 65535. */
+/** Fewer ids do not suffice: images and pods use ids up to 65535. */
 const MIN_COUNT = 65_536;
 
 /** Finds the user's range in the text of /etc/subuid or /etc/subgid, by name or number; null: none of a useful size. */

@@ -11,8 +11,8 @@ import { userNamespaceProblem } from './user-namespace-problem.ts';
 
 /**
  * Prepares the mounts of the new namespaces: a writable /run with the machine's entries, except those that belong to the
- * machine's namespaces; and the user's part of the control groups, which is writable if it was delegated. Then keeps the
- * namespaces open, with as little memory as possible.
+ * machine's namespaces; and the control groups as one read-only hierarchy, since crun does not work with mixed ones, and those
+ * of a user's session belong to the session's manager. Then keeps the namespaces open, with as little memory as possible.
  */
 const PREPARE = `set -e
 cd /
@@ -23,7 +23,7 @@ for entry in /run/*; do
   case $entry in /run/netns | /run/xtables.lock | '/run/*') ;; *) ln -s "machine/\${entry#/run/}" "$1/\${entry#/run/}" ;; esac
 done
 mount -n --move "$1" /run
-mount -n -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null || true
+mount -n -t cgroup2 -o ro cgroup2 /sys/fs/cgroup 2>/dev/null || true
 echo ready
 exec catatonit -P </dev/null >/dev/null 2>&1
 `;
@@ -100,7 +100,7 @@ function mapIds(pid: number): void {
   const ranges = readSubordinateRanges(userName(), uid);
   const map = (program: string, own: number, { start, count }: { start: number; count: number }) =>
     spawnSync(program, [pid, 0, own, 1, 1, start, count].map(String), { stdio: 'ignore' }).status === 0;
-  // The group first: without it, the single map could not be written any more.
+  // The group first: without it, the single map could no longer be written.
   if (ranges && map('newgidmap', gid, ranges.gids) && map('newuidmap', uid, ranges.uids)) return;
   const write = (file: string, text: string) => writeFileSync(`/proc/${pid}/${file}`, text);
   try {
