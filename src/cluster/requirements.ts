@@ -2,7 +2,6 @@ import { readCapabilities } from '../kernel/capabilities.ts';
 import { type Feature, probeFeatures, probeNamedNetns } from '../kernel/feature-probes.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { installedCrunWarning } from '../runtime/crun-version.ts';
-import { isRootless } from './rootless/rootless.ts';
 import { listClusters } from './state.ts';
 
 /** Throws unless the process runs as root. */
@@ -95,10 +94,8 @@ export function featureError(name: string, cause: unknown, feature?: Feature): F
   });
 }
 
-const WITHOUT_LIMITS = 'limits of CPU and memory are not applied to pods, which needs root';
-
 /** Returns warnings about programs that a local cluster runs; they do not keep it from running. */
 export async function programWarnings(): Promise<string[]> {
   const warning = await installedCrunWarning();
-  return [...(warning === null ? [] : [warning]), ...(isRootless() ? [WITHOUT_LIMITS] : [])];
+  return warning === null ? [] : [warning];
 }

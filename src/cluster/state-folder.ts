@@ -1,7 +1,9 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync } from 'node:fs';
 import { probeOverlay } from '../kernel/feature-probes.ts';
+import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { isRootless } from './rootless/rootless.ts';
 import { stateRoot } from './state.ts';
 
 // linux/mount.h
@@ -21,13 +23,14 @@ export function prepareStateFolder(folder = stateRoot()): string | null {
   if (cause === null) return isMemory(folder) ? memoryText(folder) : null;
   try {
     if (!hasCode(cause, 'EINVAL', 'EROFS', 'EOPNOTSUPP')) throw overlayError(folder, cause);
-    if (readdirSync(folder).length > 0)
+    // Commands outside of a user's namespaces would not see the tmpfs.
+    if (readdirSync(folder).length > 0 || isRootless())
       throw new FairleadError(
-        `the state folder ${folder} cannot hold the file systems of containers (${messageOf(cause)}), and is not empty`,
+        `the state folder ${folder} cannot hold the file systems of containers (${messageOf(cause)})${isRootless() ? '' : ', and is not empty'}`,
         {
           op: 'prepare the state folder',
           code: 'missing-kernel-feature',
-          hint: 'set FAIRLEAD_STATE to a folder on ext4, xfs, btrfs or tmpfs, or empty this one',
+          hint: `set FAIRLEAD_STATE to a folder on ext4, xfs, btrfs or tmpfs${isRootless() ? '' : ', or empty this one'}`,
           cause,
         },
       );
@@ -66,7 +69,9 @@ export function releaseStateFolder(folder = stateRoot()): void {
 /** Returns why a folder cannot hold containers' upper layers; null: it can. */
 export function overlayFailure(folder: string): unknown {
   try {
-    probeOverlay(folder);
+    // In a user namespace "/" cannot be a layer, and is none of pods (src/runtime/host-root.ts).
+    if (inUserNamespace()) probeOverlay(folder, '/usr', ',userxattr');
+    else probeOverlay(folder);
     return null;
   } catch (error) {
     return error;

@@ -26,8 +26,7 @@ export interface RunContext {
   /** The folder of the run. */
   readonly bundle: string;
   readonly cgroupsPath: string;
-  /** Null: there are no control groups. */
-  readonly cgroupControllers: ReadonlySet<string> | null;
+  readonly cgroupControllers: ReadonlySet<string>;
   /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];
   /** The folder of seccomp profiles of type Localhost. */

@@ -28,8 +28,8 @@ export interface OciConfigInput {
   readonly pidNamespace?: string;
   readonly mounts: readonly OciMount[];
   readonly cgroupsPath: string;
-  /** Available controllers: limits of others are omitted. Null: there are no control groups. */
-  readonly cgroupControllers: ReadonlySet<string> | null;
+  /** Available controllers: limits of others are omitted. */
+  readonly cgroupControllers: ReadonlySet<string>;
   /** The ids of this user namespace. */
   readonly ids: { readonly isPartial: boolean; readonly groups: readonly IdRange[] };
   /** Capabilities that this machine can grant. */
@@ -84,7 +84,7 @@ export function ociConfig(input: OciConfigInput): object {
       ...(input.ids.isPartial ? {} : { oomScoreAdj: 0 }),
     },
     root: { path: input.rootfs, readonly: security.readOnlyRootFilesystem === true },
-    mounts: [...systemMounts(input, privileged, hostIPC), ...input.mounts],
+    mounts: [...systemMounts(privileged, hostIPC, input.ids.groups), ...input.mounts],
     linux: {
       namespaces: [
         { type: 'mount' },
@@ -94,15 +94,11 @@ export function ociConfig(input: OciConfigInput): object {
         { type: 'cgroup' },
         ...(hostNetwork ? [] : [{ type: 'network', path: namespacePath('net') }]),
       ],
-      ...(input.cgroupControllers === null
-        ? {}
-        : {
-            cgroupsPath: input.cgroupsPath,
-            resources: {
-              ...containerResources(container, input.cgroupControllers),
-              ...(privileged ? { devices: [{ allow: true, access: 'rwm' }] } : {}),
-            },
-          }),
+      cgroupsPath: input.cgroupsPath,
+      resources: {
+        ...containerResources(container, input.cgroupControllers),
+        ...(privileged ? { devices: [{ allow: true, access: 'rwm' }] } : {}),
+      },
       ...(masked ? { maskedPaths: MASKED, readonlyPaths: READONLY } : {}),
       ...(seccomp ? { seccomp } : {}),
     },
@@ -117,11 +113,7 @@ function groupsOf(pod: Pod): number[] {
 /** The group "tty" of terminals. */
 const TTY_GROUP = 5;
 
-function systemMounts(
-  { cgroupControllers, ids }: OciConfigInput,
-  privileged: boolean,
-  hostIPC: boolean,
-): OciMount[] {
+function systemMounts(privileged: boolean, hostIPC: boolean, groups: readonly IdRange[]): OciMount[] {
   const access = privileged ? 'rw' : 'ro';
   const shm: OciMount = hostIPC
     ? { destination: '/dev/shm', type: 'bind', source: '/dev/shm', options: ['rbind', 'rw'] }
@@ -145,22 +137,18 @@ function systemMounts(
       source: 'devpts',
       options: [
         ...['nosuid', 'noexec', 'newinstance', 'ptmxmode=0666', 'mode=0620'],
-        ...(isMapped(ids.groups, TTY_GROUP) ? [`gid=${TTY_GROUP}`] : []),
+        ...(isMapped(groups, TTY_GROUP) ? [`gid=${TTY_GROUP}`] : []),
       ],
     },
     shm,
     { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
     { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', access] },
-    ...(cgroupControllers === null
-      ? []
-      : [
-          // The container's own group, in which programs read their limits.
-          {
-            destination: '/sys/fs/cgroup',
-            type: 'cgroup',
-            source: 'cgroup',
-            options: ['nosuid', 'noexec', 'nodev', 'relatime', access],
-          },
-        ]),
+    // The container's own group, in which programs read their limits.
+    {
+      destination: '/sys/fs/cgroup',
+      type: 'cgroup',
+      source: 'cgroup',
+      options: ['nosuid', 'noexec', 'nodev', 'relatime', access],
+    },
   ];
 }

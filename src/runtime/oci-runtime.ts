@@ -22,8 +22,6 @@ export interface RuntimePaths {
   readonly program: string;
   /** The same for calls that do not look at control groups. */
   readonly plainProgram: string;
-  /** How crun makes control groups: not at all, where none can be written. */
-  readonly groupManager: 'cgroupfs' | 'disabled';
 }
 
 export interface CommandResult {
@@ -45,7 +43,6 @@ export function prepareRuntime(stateDir: string, groups: ControlGroups | null): 
     exits: join(root, 'exits'),
     program: groups?.hybrid ? join(root, 'crun-v2') : plainProgram,
     plainProgram,
-    groupManager: groups === null ? ('disabled' as const) : ('cgroupfs' as const),
   };
   for (const path of [paths.crun, paths.exits]) mkdirSync(path, { recursive: true, mode: 0o700 });
   spreadFolders(paths.crun);
@@ -146,7 +143,7 @@ function missingProgram(file: string, cause: unknown): FairleadError {
   });
 }
 
-const crunArgs = (paths: RuntimePaths) => [`--root=${paths.crun}`, `--cgroup-manager=${paths.groupManager}`];
+const crunArgs = (paths: RuntimePaths) => [`--root=${paths.crun}`, '--cgroup-manager=cgroupfs'];
 
 /**
  * Creates a container from a bundle (config.json in `bundle`), watched by a conmon that outlives this process, and

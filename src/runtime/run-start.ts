@@ -40,7 +40,7 @@ export async function startRun(
     const { config, user } = containerConfig(launch, await launch.environment(), image, {
       bundle,
       cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${id}`,
-      cgroupControllers: groups?.controllers ?? null,
+      cgroupControllers: groups?.controllers ?? new Set(),
       boundingSet,
       seccompFolder: join(options.stateDir, 'seccomp'),
       pin: pinned.pin,
