@@ -43,7 +43,14 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
     ]);
     const options = { ...settings, fallback: createNftables };
     const groups = cgroupParent === null ? null : readControlGroups();
-    if (cgroupParent === null || groups === null) return createEbpf(options);
+    if (cgroupParent === null) return createEbpf(options);
+    // The group of the whole machine would have other programs than this node's pods.
+    if (groups === null)
+      throw new FairleadError('the mode ebpf needs a cgroup v2 hierarchy that can be written', {
+        op: 'start eBPF mode',
+        code: 'missing-kernel-feature',
+        hint: 'use the nftables mode here',
+      });
     return createEbpf({
       ...options,
       cgroup: join(groups.root, cgroupParent),

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { availableModes } from '../agent/dataplanes.ts';
-import { modeObstacle } from '../agent/mode-support.ts';
 import { authorityName } from '../cluster/authority-name.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { findControlPlane } from '../cluster/control-plane-programs.ts';
@@ -20,7 +19,7 @@ import { DEFAULT_MAX_PODS, MAX_MAX_PODS, MAX_NODES, maxPodsOf, planCluster } fro
 import type { Progress } from '../cluster/progress.ts';
 import { changePublishedPorts, checkPublishedPorts } from '../cluster/published-ports.ts';
 import { removeCluster } from '../cluster/removal.ts';
-import { programWarnings, requireKernel } from '../cluster/requirements.ts';
+import { clusterModeObstacle, programWarnings, requireKernel } from '../cluster/requirements.ts';
 import { restartTime } from '../cluster/restart-time.ts';
 import { refuseMachineNetwork, refuseMode } from '../cluster/rootless/refusals.ts';
 import { isRootless } from '../cluster/rootless/rootless.ts';
@@ -300,7 +299,7 @@ async function startCluster(
 /** Throws FairleadError if this machine cannot run a cluster with these options. */
 function requireMachine({ mode, overlay }: Pick<Values<typeof OPTIONS>, 'mode' | 'overlay'>): void {
   requireKernel({ vxlan: overlay === 'vxlan' });
-  const obstacle = modeObstacle(mode);
+  const obstacle = clusterModeObstacle(mode);
   if (obstacle === null) return;
   throw new FairleadError(`this machine cannot run the mode ${mode}: ${obstacle.reason}`, {
     op: 'fairlead up',

@@ -1,6 +1,9 @@
+import { modeObstacle, type Obstacle } from '../agent/mode-support.ts';
+import type { Mode } from '../dataplane/dataplane.ts';
 import { readCapabilities } from '../kernel/capabilities.ts';
 import { type Feature, probeFeatures, probeNamedNetns } from '../kernel/feature-probes.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { controlGroupWarning, readControlGroups } from '../runtime/control-groups.ts';
 import { installedCrunWarning } from '../runtime/crun-version.ts';
 import { listClusters } from './state.ts';
 
@@ -94,8 +97,17 @@ export function featureError(name: string, cause: unknown, feature?: Feature): F
   });
 }
 
-/** Returns warnings about programs that a local cluster runs; they do not keep it from running. */
+/** Returns why a local cluster cannot run a mode on this machine; null: it can, as far as can be seen. */
+export function clusterModeObstacle(mode: Mode): Obstacle | null {
+  const obstacle = modeObstacle(mode);
+  if (obstacle !== null || mode !== 'ebpf' || readControlGroups() !== null) return obstacle;
+  return {
+    reason: 'the cgroup v2 hierarchy at /sys/fs/cgroup cannot be written',
+    fix: 'mount it writable, or use another mode',
+  };
+}
+
+/** Returns warnings about programs and control groups of this machine; they do not keep a local cluster from running. */
 export async function programWarnings(): Promise<string[]> {
-  const warning = await installedCrunWarning();
-  return warning === null ? [] : [warning];
+  return [await installedCrunWarning(), controlGroupWarning()].filter((warning) => warning !== null);
 }

@@ -25,7 +25,8 @@ export interface Launch {
 export interface RunContext {
   /** The folder of the run. */
   readonly bundle: string;
-  readonly cgroupsPath: string;
+  /** Null: no control group. */
+  readonly cgroupsPath: string | null;
   readonly cgroupControllers: ReadonlySet<string>;
   /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];

@@ -1,4 +1,4 @@
-import { readFileSync, rmdirSync } from 'node:fs';
+import { accessSync, constants, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { controlGroupRoot } from '../kernel/control-group.ts';
 import { hasCode } from '../lib/errors.ts';
@@ -13,12 +13,32 @@ export interface ControlGroups {
   readonly controllers: ReadonlySet<string>;
 }
 
-/** Reads the cgroup v2 hierarchy below /sys/fs/cgroup. Returns null if none is mounted. */
+/** Reads the cgroup v2 hierarchy below /sys/fs/cgroup. Returns null if there is none in which this process may make groups. */
 export function readControlGroups(): ControlGroups | null {
   const root = controlGroupRoot();
-  if (root === null) return null;
+  if (root === null || !isWritable(root)) return null;
   const controllers = readFileSync(`${root}/cgroup.controllers`, 'utf8').trim().split(/\s+/);
   return { root, hybrid: root !== '/sys/fs/cgroup', controllers: new Set(controllers) };
+}
+
+function isWritable(folder: string): boolean {
+  try {
+    accessSync(folder, constants.W_OK);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'EROFS', 'EACCES', 'EPERM')) return false;
+    throw error;
+  }
+}
+
+/** Returns the warning for the user of a machine on which containers have no control groups; null: they have. */
+export function controlGroupWarning(): string | null {
+  if (readControlGroups() !== null) return null;
+  const reason =
+    controlGroupRoot() === null
+      ? 'no cgroup v2 hierarchy is mounted below /sys/fs/cgroup'
+      : 'the cgroup v2 hierarchy at /sys/fs/cgroup cannot be written';
+  return `${reason}: CPU and memory limits of pods have no effect, and the mode ebpf and fast failover are not available`;
 }
 
 const ROUNDS = 100;

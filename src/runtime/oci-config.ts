@@ -27,7 +27,8 @@ export interface OciConfigInput {
   /** Path of the process namespace that it joins; absent: a new one. */
   readonly pidNamespace?: string;
   readonly mounts: readonly OciMount[];
-  readonly cgroupsPath: string;
+  /** Null: no control group. */
+  readonly cgroupsPath: string | null;
   /** Available controllers: limits of others are omitted. */
   readonly cgroupControllers: ReadonlySet<string>;
   /** The ids of this user namespace. */
@@ -84,21 +85,29 @@ export function ociConfig(input: OciConfigInput): object {
       ...(input.ids.isPartial ? {} : { oomScoreAdj: 0 }),
     },
     root: { path: input.rootfs, readonly: security.readOnlyRootFilesystem === true },
-    mounts: [...systemMounts(privileged, hostIPC, input.ids.groups), ...input.mounts],
+    mounts: [
+      ...systemMounts(privileged, hostIPC, input.ids.groups),
+      ...(input.cgroupsPath === null ? [] : [cgroupMount(privileged)]),
+      ...input.mounts,
+    ],
     linux: {
       namespaces: [
         { type: 'mount' },
         ...(hostPID ? [] : [{ type: 'pid', ...(input.pidNamespace ? { path: input.pidNamespace } : {}) }]),
         ...(hostIPC ? [] : [{ type: 'ipc', path: namespacePath('ipc') }]),
         { type: 'uts', path: namespacePath('uts') },
-        { type: 'cgroup' },
+        ...(input.cgroupsPath === null ? [] : [{ type: 'cgroup' }]),
         ...(hostNetwork ? [] : [{ type: 'network', path: namespacePath('net') }]),
       ],
-      cgroupsPath: input.cgroupsPath,
-      resources: {
-        ...containerResources(container, input.cgroupControllers),
-        ...(privileged ? { devices: [{ allow: true, access: 'rwm' }] } : {}),
-      },
+      ...(input.cgroupsPath === null
+        ? {}
+        : {
+            cgroupsPath: input.cgroupsPath,
+            resources: {
+              ...containerResources(container, input.cgroupControllers),
+              ...(privileged ? { devices: [{ allow: true, access: 'rwm' }] } : {}),
+            },
+          }),
       ...(masked ? { maskedPaths: MASKED, readonlyPaths: READONLY } : {}),
       ...(seccomp ? { seccomp } : {}),
     },
@@ -143,12 +152,13 @@ function systemMounts(privileged: boolean, hostIPC: boolean, groups: readonly Id
     shm,
     { destination: '/dev/mqueue', type: 'mqueue', source: 'mqueue', options: ['nosuid', 'noexec', 'nodev'] },
     { destination: '/sys', type: 'sysfs', source: 'sysfs', options: ['nosuid', 'noexec', 'nodev', access] },
-    // The container's own group, in which programs read their limits.
-    {
-      destination: '/sys/fs/cgroup',
-      type: 'cgroup',
-      source: 'cgroup',
-      options: ['nosuid', 'noexec', 'nodev', 'relatime', access],
-    },
   ];
 }
+
+/** The container's own group, in which programs read their limits. */
+const cgroupMount = (privileged: boolean): OciMount => ({
+  destination: '/sys/fs/cgroup',
+  type: 'cgroup',
+  source: 'cgroup',
+  options: ['nosuid', 'noexec', 'nodev', 'relatime', privileged ? 'rw' : 'ro'],
+});

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { accessSync, constants, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { accessSync, constants, mkdirSync, readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { basename, delimiter, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { type LightChild, pipeFromChild, spawnAsync } from '../kernel/child-process.ts';
@@ -22,6 +22,8 @@ export interface RuntimePaths {
   readonly program: string;
   /** The same for calls that do not look at control groups. */
   readonly plainProgram: string;
+  /** "disabled": containers get no control groups (readControlGroups). */
+  readonly cgroupManager: 'cgroupfs' | 'disabled';
 }
 
 export interface CommandResult {
@@ -37,24 +39,55 @@ export const containersFolder = (stateDir: string): string => join(stateDir, 'ru
 export function prepareRuntime(stateDir: string, groups: ControlGroups | null): RuntimePaths {
   const root = join(stateDir, 'runtime');
   const plainProgram = findProgram('crun');
+  // Even without control groups crun looks at the file system there.
+  const isPlain = groups === null && isPlainFolder('/sys/fs/cgroup');
   const paths = {
     root,
     crun: containersFolder(stateDir),
     exits: join(root, 'exits'),
-    program: groups?.hybrid ? join(root, 'crun-v2') : plainProgram,
+    program: groups?.hybrid ? join(root, 'crun-v2') : isPlain ? join(root, 'crun-none') : plainProgram,
     plainProgram,
+    cgroupManager: groups === null ? ('disabled' as const) : ('cgroupfs' as const),
   };
   for (const path of [paths.crun, paths.exits]) mkdirSync(path, { recursive: true, mode: 0o700 });
   spreadFolders(paths.crun);
-  if (groups?.hybrid) {
-    const script = `#!/bin/sh
-# crun refuses mixed control groups; in a separate mount namespace it sees the v2 hierarchy alone.
-exec unshare --mount --propagation slave /bin/sh -c 'mount --bind ${groups.root} /sys/fs/cgroup && exec "$0" "$@"' '${plainProgram.replaceAll("'", "'\\''")}' "$@"
-`;
-    // Replaced atomically: a running call may be reading it.
-    replaceFile(paths.program, script, 0o700);
-  }
+  if (groups?.hybrid)
+    writeWrapper(
+      paths,
+      `mount --bind ${groups.root} /sys/fs/cgroup`,
+      'crun refuses mixed control groups; in a separate mount namespace it sees the v2 hierarchy alone',
+    );
+  if (isPlain)
+    writeWrapper(
+      paths,
+      'mount -t tmpfs tmpfs /sys/fs/cgroup',
+      'crun refuses a folder without control groups; in a separate mount namespace it sees an empty v1 hierarchy',
+    );
   return paths;
+}
+
+/** Writes a program that starts crun in a mount namespace in which `mount` has run. */
+function writeWrapper({ program, plainProgram }: RuntimePaths, mount: string, reason: string): void {
+  const script = `#!/bin/sh
+# ${reason}.
+exec unshare --mount --propagation slave /bin/sh -c '${mount} && exec "$0" "$@"' '${plainProgram.replaceAll("'", "'\\''")}' "$@"
+`;
+  // Replaced atomically: a running call may be reading it.
+  replaceFile(program, script, 0o700);
+}
+
+// linux/magic.h
+const CGROUP2_SUPER_MAGIC = 0x63677270;
+const TMPFS_MAGIC = 0x01021994;
+
+/** Reports whether a folder is neither a cgroup v2 hierarchy nor the tmpfs in which v1 hierarchies are mounted. */
+function isPlainFolder(folder: string): boolean {
+  try {
+    return ![CGROUP2_SUPER_MAGIC, TMPFS_MAGIC].includes(statfsSync(folder).type);
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return false;
+    throw error;
+  }
 }
 
 /** Returns the path of a program, since conmon does not search the PATH; if not found, its bare name, for the error message. */
@@ -143,7 +176,10 @@ function missingProgram(file: string, cause: unknown): FairleadError {
   });
 }
 
-const crunArgs = (paths: RuntimePaths) => [`--root=${paths.crun}`, '--cgroup-manager=cgroupfs'];
+const crunArgs = ({ crun, cgroupManager }: RuntimePaths) => [
+  `--root=${crun}`,
+  `--cgroup-manager=${cgroupManager}`,
+];
 
 /**
  * Creates a container from a bundle (config.json in `bundle`), watched by a conmon that outlives this process, and

@@ -39,7 +39,7 @@ export async function startRun(
   try {
     const { config, user } = containerConfig(launch, await launch.environment(), image, {
       bundle,
-      cgroupsPath: `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${id}`,
+      cgroupsPath: groups === null ? null : `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${id}`,
       cgroupControllers: groups?.controllers ?? new Set(),
       boundingSet,
       seccompFolder: join(options.stateDir, 'seccomp'),

@@ -69,6 +69,17 @@ const ROWS: readonly Row[] = [
     script: UP,
     expect: [/^fairlead: the network settings below \/proc\/sys cannot be written/, /--privileged/],
   },
+  ...(['v2-readonly', 'v1', 'none'] as const).map((cgroups) => ({
+    name: `control groups ${cgroups}: pods run, limits are said to be off, down leaves no group`,
+    jail: ['--root', 'disk', '--cgroups', cgroups],
+    script: `${WHOLE}; find /sys/fs/cgroup -path '*/fairlead-default*' | wc -l; ${UP} --mode ebpf`,
+    expect: [
+      /cgroup v2 hierarchy .*: CPU and memory limits of pods have no effect/,
+      /^hello-/m,
+      /^0$/m,
+      /cannot run the mode ebpf: .*cgroup v2/,
+    ],
+  })),
 ];
 
 describe('the first command', { concurrency: false }, () => {
