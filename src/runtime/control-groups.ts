@@ -1,6 +1,7 @@
 import { accessSync, constants, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { controlGroupRoot } from '../kernel/control-group.ts';
+import { inUserNamespace } from '../kernel/id-maps.ts';
 import { hasCode } from '../lib/errors.ts';
 
 /** The mounts of this machine's control groups. */
@@ -34,8 +35,9 @@ function isWritable(folder: string): boolean {
 /** Returns the warning for the user of a machine on which containers have no control groups; null: they have. */
 export function controlGroupWarning(): string | null {
   if (readControlGroups() !== null) return null;
-  const reason =
-    controlGroupRoot() === null
+  const reason = inUserNamespace()
+    ? 'without root, the control groups of this machine cannot be written'
+    : controlGroupRoot() === null
       ? 'no cgroup v2 hierarchy is mounted below /sys/fs/cgroup'
       : 'the cgroup v2 hierarchy at /sys/fs/cgroup cannot be written';
   return `${reason}: CPU and memory limits of pods have no effect, and the mode ebpf and fast failover are not available`;
