@@ -110,7 +110,7 @@ function casesOf(bases: readonly BaseObject[]): readonly Case[] {
           ),
       ),
     );
-  // By their places: objects are no names of values.
+  // By their places: objects make long names.
   const chosen = combinations({
     base: own.map((_, i) => i),
     finalizers: BEFORE.map((_, i) => i),
