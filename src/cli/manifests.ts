@@ -2,6 +2,7 @@ import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { readContext } from '../kube/kubeconfig.ts';
 import { messageOf } from '../lib/errors.ts';
+import { currentDnsAddress } from './cluster-dns-address.ts';
 import { defineCommand } from './command.ts';
 import { commandAccessYaml } from './command-access-objects.ts';
 import { DNS_REPLICAS } from './dns-objects.ts';
@@ -31,7 +32,11 @@ export const command = defineCommand({
     ),
     'cluster-cidr': text('CIDR[,CIDR]', "networks of pods; default: each Node's podCIDRs", { fallback: '' }),
     'cluster-domain': text('DOMAIN', 'the domain of DNS names', { fallback: 'cluster.local' }),
-    'dns-address': text('ADDRESS', 'the cluster IP of DNS', { fallback: '10.96.0.10' }),
+    'dns-address': text(
+      'ADDRESS',
+      "with proxy-dns and all: the cluster IP of DNS; default: that of the Service kube-dns in the cluster of kubectl's current context, else the tenth address of its range of Services",
+      { fallback: '' },
+    ),
     'dns-replicas': wholeNumber(
       'N',
       [DNS_REPLICAS, 0, 100],
@@ -55,6 +60,9 @@ export const command = defineCommand({
       return 0;
     }
     const [server = currentServer(), ...servers] = options['api-server'];
+    // Other parts serve no DNS.
+    const servesDns = parts === 'proxy-dns' || parts === 'all';
+    const dnsAddress = options['dns-address'] || (servesDns ? await currentDnsAddress(process.env) : '');
     output.out(
       installationYaml({
         parts,
@@ -65,7 +73,7 @@ export const command = defineCommand({
         servers,
         clusterCidr: options['cluster-cidr'],
         clusterDomain: options['cluster-domain'],
-        dnsAddress: options['dns-address'],
+        dnsAddress,
         dnsReplicas: options['dns-replicas'],
         uplink: options.uplink,
         pool: options['lb-pool'],
