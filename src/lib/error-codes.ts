@@ -40,6 +40,7 @@ const ERROR_CODES = {
   refused: 'the API server rejected an object of a manifest',
   // Kernel features
   'bad-object': 'a BPF object cannot be used',
+  'group-in-use': 'another agent has attached its BPF programs to the control group',
   'missing-kernel-feature': 'the kernel lacks a feature',
   'no-dummy': 'the kernel has no dummy devices',
   'no-ipvs': 'the kernel has no IPVS',

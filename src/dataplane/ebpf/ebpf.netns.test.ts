@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { fork } from 'node:child_process';
+import { execFileSync, fork } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -389,6 +389,38 @@ describe('eBPF mode', () => {
     }
     removePins(pinPath);
     assert.ok(!existsSync(pinPath), 'the file system that was mounted for the pins is unmounted');
+  });
+
+  test('a second agent at the same control group is refused, with the cause, until the first is gone', async () => {
+    scene.reopen();
+    await scene.sync(service(91, LOCAL));
+    const others = `/run/flt-${randomBytes(3).toString('hex')}-bpf`;
+    const netns = scene.topology.namespace('pod3');
+    const second = openEbpf({ families: FAMILIES, netns, cgroup: group, pinPath: others });
+    try {
+      const refused = {
+        code: 'group-in-use',
+        message: /another agent's programs are attached to the control group/,
+      };
+      await assert.rejects(second.sync(serviceMap([])), refused);
+      assert.equal(groupPrograms().length, 1);
+      assert.ok(!existsSync(others));
+      assert.equal(
+        execFileSync('ip', ['netns', 'exec', netns, 'nft', 'list', 'tables'], { encoding: 'utf8' }),
+        '',
+      );
+      // A new process of the first agent is not another one.
+      await scene.dataplane.close();
+      scene.reopen();
+      await scene.sync(service(91, LOCAL));
+      await scene.dataplane.remove();
+      await second.sync(serviceMap([]));
+      assert.equal(groupPrograms().length, 1);
+    } finally {
+      await second.remove();
+      await second.close();
+      removePins(others);
+    }
   });
 
   function groupPrograms(): number[] {

@@ -35,6 +35,7 @@ import {
   pinMaps,
   sinkOf,
 } from './maps.ts';
+import { refuseOtherAgents } from './other-agents.ts';
 import {
   DEFAULT_PIN_PATH,
   makePins,
@@ -260,6 +261,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     // Before any write: a machine that does not meet the requirements stays unchanged.
     if (!loaded) {
       checkRequirements();
+      refuseOtherAgents(cgroup ?? defaultControlGroup(), pinPath);
       if (attachment === undefined) {
         attachment = deviceAttachment(netns);
         if (attachment === null)

@@ -36,6 +36,20 @@ export function pinnedLinks(pinPath: string): string[] {
   );
 }
 
+/** Returns the ids of the programs of a node's pinned links with this name, of every release. */
+export function pinnedPrograms(pinPath: string, name: string): number[] {
+  const versions = readOptionalFolder(pinPath).filter((version) => VERSIONS.test(version));
+  return versions.flatMap((version) => {
+    const link = openPin(join(pinPath, version, `link-${name}`));
+    if (link === null) return [];
+    try {
+      return [linkInfo(link).programId];
+    } finally {
+      closeSync(link);
+    }
+  });
+}
+
 /** Creates the folder of the pins, mounting a BPF file system if needed, and ends draining. */
 export function makePins(pinPath: string): void {
   makePinDirectory(pinPath);
