@@ -104,9 +104,11 @@ async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
     if (device !== null) await changeAddresses(device, [], gone, netns);
     return false;
   }
-  // No step may follow the removal of the tables, after which the mode may be in use again.
-  removeInterface(netns);
+  // The interface without addresses, because arp_ignore is restored; it has the record of the settings, for the next process
+  // if this one is killed. No step may follow the removal of the tables, after which the mode may be in use again.
+  if (device !== null) await changeAddresses(device, [], ours, netns);
   restoreSettings({ shared }, netns);
+  removeInterface(netns);
   await tables.remove();
   return true;
 }

@@ -9,7 +9,7 @@ import { renderDrainTable } from './drain-table.ts';
 import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
 import { restoreSettings } from './kernel-settings.ts';
 import { type Owner, ownServers } from './ownership.ts';
-import { findInterface, readAddresses, removeInterface } from './service-interface.ts';
+import { changeAddresses, findInterface, readAddresses, removeInterface } from './service-interface.ts';
 import { preferSources } from './source-addresses.ts';
 
 const { UDP } = PROTOCOL_NUMBER;
@@ -22,15 +22,19 @@ export interface Removal extends Owner {
 /** Removes all kernel state of the mode. */
 export async function removeAll(removal: Removal): Promise<void> {
   const { families, netns, ipvs, tables } = removal;
-  const { own, shared } = ownServers(ipvs, removal, readAddresses(findInterface(netns), netns).ours);
+  const device = findInterface(netns);
+  const { ours } = readAddresses(device, netns);
+  const { own, shared } = ownServers(ipvs, removal, ours);
   const batch = ipvs.batch();
   for (const { id } of own) batch.deleteServer(id);
   await ipvs.commit(batch);
-  removeInterface(netns);
+  // The interface stays until the settings are restored: it has the record of them, for the next process if this one is killed.
+  if (device !== null) await changeAddresses(device, [], ours, netns);
   const wasThere = tables.exist;
   await tables.remove();
   const wasDraining = await endDraining(families, netns);
-  if (wasThere || wasDraining) restoreSettings({ shared }, netns);
+  if (device !== null || wasThere || wasDraining) restoreSettings({ shared }, netns);
+  removeInterface(netns);
 }
 
 /**

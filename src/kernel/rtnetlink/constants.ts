@@ -45,6 +45,7 @@ export const IFLA_LINK = 5;
 export const IFLA_MASTER = 10;
 export const IFLA_PROTINFO = 12;
 export const IFLA_OPERSTATE = 16;
+export const IFLA_IFALIAS = 20;
 export const IFLA_LINKINFO = 18;
 export const IFLA_NET_NS_PID = 19;
 export const IFLA_AF_SPEC = 26;

@@ -35,6 +35,7 @@ import {
   IFLA_BRPORT_NEIGH_SUPPRESS,
   IFLA_BRPORT_UNICAST_FLOOD,
   IFLA_GROUP,
+  IFLA_IFALIAS,
   IFLA_IFNAME,
   IFLA_INET6_ADDR_GEN_MODE,
   IFLA_INFO_DATA,
@@ -90,6 +91,8 @@ export interface Link {
   readonly link: number | null;
   /** Attributes of a VXLAN device; null for other kinds. */
   readonly vxlan: VxlanState | null;
+  /** A text of the device, which the kernel does not interpret; "": none. */
+  readonly alias: string;
 }
 
 /** Attributes of a VXLAN device (RFC 7348). */
@@ -178,6 +181,8 @@ export interface LinkChanges {
   readonly group?: number;
   /** False: the kernel generates no link-local address for the device. */
   readonly linkLocalAddress?: boolean;
+  /** At most 255 bytes (IFALIASZ); "" removes it. */
+  readonly alias?: string;
 }
 
 export function setLink(socket: NetlinkSocket, index: number, changes: LinkChanges): void {
@@ -185,6 +190,7 @@ export function setLink(socket: NetlinkSocket, index: number, changes: LinkChang
   writeSettings(writer, changes);
   if (changes.master !== undefined) writer.attributeU32(IFLA_MASTER, changes.master);
   if (changes.group !== undefined) writer.attributeU32(IFLA_GROUP, changes.group);
+  if (changes.alias !== undefined) writer.attribute(IFLA_IFALIAS, Buffer.from(changes.alias));
   if (changes.linkLocalAddress !== undefined) {
     const mode = changes.linkLocalAddress ? 0 : IN6_ADDR_GEN_MODE_NONE;
     writer.nested(IFLA_AF_SPEC, () => {
@@ -329,6 +335,7 @@ export function readLink(message: NetlinkMessage): Link {
     master: number(attributes, IFLA_MASTER) ?? null,
     link: number(attributes, IFLA_LINK) ?? null,
     vxlan: kind === 'vxlan' && data ? readVxlan(data) : null,
+    alias: text(attributes, IFLA_IFALIAS) ?? '',
   };
 }
 
