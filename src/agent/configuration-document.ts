@@ -53,7 +53,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   network: "Connects this node's pods with the pods of other nodes.",
   'network.overlay':
     'routes: plain routes through the other nodes; vxlan: a tunnel; none: something else routes to the pods of other nodes, and the agent needs no list of Nodes.',
-  'network.uplink': 'The interface towards the other nodes.',
+  'network.uplink':
+    "The interface towards the other nodes. Absent: the one with the node's address, which is used in any case; another name is answered with the event UplinkNotUsed.",
   'network.masquerade':
     "Masquerades traffic from pods to addresses outside the cluster as the node's address.",
   'network.cni': 'Installs the CNI plugin for the container runtime.',

@@ -97,8 +97,8 @@ export interface ProxyConfiguration {
 export interface NetworkConfiguration {
   /** none: the pods of other nodes are reached by routes that others write. */
   readonly overlay: 'routes' | 'vxlan' | 'none';
-  /** The interface towards the other nodes. */
-  readonly uplink: string;
+  /** The interface towards the other nodes; null: the one with the node's address. */
+  readonly uplink: string | null;
   /**
    * Whether traffic from pods to addresses outside the cluster is masqueraded; otherwise other hosts need
    * routes to the pods.
@@ -335,7 +335,7 @@ function readProxy(reader: FieldReader): ProxyConfiguration {
 function readNetwork(reader: FieldReader): NetworkConfiguration {
   return {
     overlay: reader.choice('overlay', ['routes', 'vxlan', 'none'], 'vxlan'),
-    uplink: reader.text('uplink', 'eth0'),
+    uplink: reader.optionalText('uplink'),
     masquerade: reader.flag('masquerade', true),
     cni: reader.optionalObject('cni', (fields) => ({
       binDir: fields.text('binDir', '/opt/cni/bin'),

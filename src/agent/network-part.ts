@@ -40,6 +40,7 @@ export function startNetwork(
     clock,
     logger: logger.child({ part: 'network' }),
   });
+  reportOtherUplink(context, network.uplink);
   const opened = openPodNetwork({ network, stateDir: configuration.stateDir, clock, logger });
   const pods = policies ? policies.guard(opened) : opened;
   const follow = () => {
@@ -78,6 +79,20 @@ export function startNetwork(
   startPodSources(context, opened);
   if (configuration.network?.cni) serveCniPlugin(context, configuration.network.cni, network, pods);
   return pods;
+}
+
+/** Warns if the configuration names another device than the one that is used. */
+function reportOtherUplink({ configuration, logger, nodeEvent }: AgentContext, used: string): void {
+  const message = otherUplink(configuration.network?.uplink ?? null, used);
+  if (message === null) return;
+  logger.warn({}, message);
+  nodeEvent('Warning', 'UplinkNotUsed', message);
+}
+
+/** Describes a configured device that is not the one with the node's address, which is used; null: it is, or none is configured. */
+export function otherUplink(configured: string | null, used: string): string | null {
+  if (configured === null || configured === used) return null;
+  return `network.uplink is ${configured}, but the node's address is on ${used}, which is used: remove the field, or give the Node an address of ${configured}`;
 }
 
 /** Serves container runtimes of this node, then installs the plugin's configuration. */

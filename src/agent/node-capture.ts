@@ -82,7 +82,7 @@ export function createNodeCapture({
         return [];
       }
     });
-    const places = [observedNode(nodeName, OWN_NETNS, podPlaces, network?.uplink), ...podPlaces];
+    const places = [observedNode(nodeName, OWN_NETNS, podPlaces), ...podPlaces];
     running++;
     try {
       await stream(response, { places, wants, snapBytes, tunnelPort });

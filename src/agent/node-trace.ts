@@ -80,7 +80,7 @@ export function createNodeTrace({ nodeName, network }: AgentConfiguration): Trac
         return [];
       }
     });
-    const places = [observedNode(nodeName, OWN_NETNS, pods, network?.uplink), ...pods];
+    const places = [observedNode(nodeName, OWN_NETNS, pods), ...pods];
     running++;
     try {
       await stream(response, asked, places, tunnelPort);

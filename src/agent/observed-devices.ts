@@ -1,7 +1,9 @@
 import type { NetnsRef } from '../kernel/netns.ts';
 import { type Link, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import { listRoutes, type Route } from '../kernel/rtnetlink/routes.ts';
 import { isPodPort } from '../network/pod-network.ts';
 import { UPLINK } from '../network/topology.ts';
+import { TUNNEL } from '../network/tunnel-device.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
 import type { ObservedDevice } from '../trace/sighting.ts';
 
@@ -37,13 +39,19 @@ export function nodeDevice(
   return kind === 'vxlan' ? `VXLAN ${name}` : name;
 }
 
+/** Returns the device towards the other nodes: below the tunnel, else of the default route; null: neither. */
+function uplinkOf(netns: NetnsRef): string | null {
+  using socket = openRouteSocket(netns);
+  const links = listLinks(socket);
+  const below = links.find(({ name }) => name === TUNNEL)?.vxlan?.device;
+  const isDefault = ({ destination }: Route) => /^(0\.0\.0\.0|::)\/0$/.test(destination);
+  const index = below ?? listRoutes(socket).find(isDefault)?.device;
+  return links.find((link) => link.index === index)?.name ?? null;
+}
+
 /** Describes a node whose devices are observed together with those of some of its pods, which name their ports. */
-export function observedNode(
-  name: string,
-  netns: NetnsRef,
-  pods: readonly TracedPlace[],
-  uplink?: string,
-): TracedPlace {
+export function observedNode(name: string, netns: NetnsRef, pods: readonly TracedPlace[]): TracedPlace {
+  const uplink = uplinkOf(netns) ?? UPLINK;
   const owners = new Map<number, string>();
   for (const pod of pods) {
     using socket = openRouteSocket(pod.netns);

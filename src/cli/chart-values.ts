@@ -193,9 +193,9 @@ export const chartValues = (fallbacks: {
   },
   {
     path: 'uplink',
-    fallback: 'eth0',
-    meaning: 'the interface towards the other nodes, with all',
-    schema: { type: 'string', pattern: '^[^\\s/]{1,15}$' },
+    fallback: '',
+    meaning: "the interface towards the other nodes, with all; empty: the one with the node's address",
+    schema: { type: 'string', pattern: '^[^\\s/]{0,15}$' },
   },
   {
     path: 'pool',

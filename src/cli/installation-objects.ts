@@ -112,7 +112,15 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
               : { detectLocalMode: 'ClusterCIDR', clusterCIDRs: clusterCidr.split(',') }),
           },
         }),
-    ...(parts === 'all' ? { network: { overlay: 'vxlan', uplink: options.uplink, cni: {} } } : {}),
+    ...(parts === 'all'
+      ? {
+          network: {
+            overlay: 'vxlan',
+            ...(options.uplink === '' ? {} : { uplink: options.uplink }),
+            cni: {},
+          },
+        }
+      : {}),
     ...(!answersDns(parts)
       ? {}
       : {

@@ -24,7 +24,7 @@ export interface InstallationOptions {
    * another pod network. 0: none.
    */
   readonly dnsReplicas: number;
-  /** The interface towards the other nodes, with pod networks. */
+  /** The interface towards the other nodes, with pod networks; empty: the one with the node's address. */
   readonly uplink: string;
   /** Ranges of load-balancer addresses; empty: another program assigns and announces addresses. */
   readonly pool: readonly string[];

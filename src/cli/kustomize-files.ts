@@ -45,7 +45,7 @@ const objectsOf = (parts: Installation): KubeObject[] =>
     dnsAddress: '10.96.0.10',
     dnsReplicas: DNS_REPLICAS,
     clusterDomain: 'cluster.local',
-    uplink: 'eth0',
+    uplink: '',
     pool: [],
   });
 

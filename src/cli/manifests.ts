@@ -42,7 +42,11 @@ export const command = defineCommand({
       [DNS_REPLICAS, 0, 100],
       'with proxy-dns: pods that answer DNS while the agent of a node is replaced',
     ),
-    uplink: text('INTERFACE', 'the interface towards the other nodes', { fallback: 'eth0' }),
+    uplink: text(
+      'INTERFACE',
+      "the interface towards the other nodes; default: the one with the node's address",
+      { fallback: '' },
+    ),
     'lb-pool': texts(
       'RANGE',
       'assign addresses from this range to Services of type LoadBalancer, and announce them',

@@ -104,6 +104,11 @@ export class NodeNetwork {
     }
   }
 
+  /** The name of the device with the node's address, through which it reaches the others. */
+  get uplink(): string {
+    return this.#uplink.name;
+  }
+
   /** The maximum size of packets between pods of different nodes; it follows the uplink's. */
   get mtu(): number {
     return this.#mtu;
