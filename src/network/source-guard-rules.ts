@@ -5,6 +5,7 @@ import { wordsOf, wordsOfAddress } from '../nft/encoding.ts';
 import { mergedRanges } from '../nft/ranges.ts';
 import {
   accept,
+  addressFields,
   counter,
   deviceName,
   drop,
@@ -61,7 +62,15 @@ const LINK_LOCAL_MASK = Uint8Array.of(0xff, 0xc0);
 const IPV6_GROUP = Uint8Array.of(0xff);
 /** 224.0.0.0/4 and 240.0.0.0/4, of which 255.255.255.255 is one: three bits. */
 const IPV4_GROUPS = Uint8Array.of(0xe0);
+const ICMP = 1;
 const ICMPV6 = 58;
+/** RFC 792; redirects (5) are an error, too: pods do not route. */
+const ICMP_ERRORS = [3, 4, 5, 11, 12];
+/** RFC 4443: the high bit of the type of an error is zero. */
+const ICMPV6_ERROR_MASK = Uint8Array.of(0x80);
+const ICMPV6_ERROR = Uint8Array.of(0);
+/** Connection tracking takes an error for a part of the connection that it is about: policies do not see it. */
+const ABOUT = { ipv4: 'icmp.about.ip.daddr', ipv6: 'icmp.about.ip6.daddr' } as const;
 /** Ethernet and IPv4, with addresses of 6 and 4 bytes (RFC 826). */
 const ARP_FORMAT = Uint8Array.of(0, 1, 8, 0, 6, 4);
 /** RFC 4861. */
@@ -76,6 +85,7 @@ const ofPod = (family: IPFamily, mac: Field, address: Field): Statement =>
 /**
  * Renders the chains that every packet of a pod passes first, at the device on the node, before the bridge sees it. A pod sends
  * IP packets to the gateway's MAC only, from its own MAC and addresses, and asks for neighbours and answers for itself.
+ * ICMP errors are about packets that the pod received.
  * Everything else is dropped: packets to other pods' MACs, to groups and broadcast addresses, with VLAN tags, of other protocols.
  * `gatewayMac`: the bridge's.
  */
@@ -91,6 +101,15 @@ export function renderGuard(gatewayMac: string, ports: Iterable<GuardedPort>): T
     accept,
   ];
   const ofOwnIpv6 = ofPod('ipv6', 'ether.saddr', 'ip6.saddr');
+  // The node would forward a packet to the link-local address of another pod, which no policy knows.
+  const outOfRoutes: Rule[] = [
+    [is('ip6.daddr', IPV6_GROUP), ...isStray],
+    [is('ip6.daddr', LINK_LOCAL, LINK_LOCAL_MASK), ...isStray],
+  ];
+  const ofOwnSources = (family: IPFamily): Rule[] => {
+    const { source } = addressFields(family);
+    return [[ofPod(family, 'ether.saddr', source), accept], extra(family, source), isForged];
+  };
   const ofOwnArp = [
     ofPod('ipv4', 'ether.saddr', 'arp.saddr.ip'),
     ofPod('ipv4', 'arp.saddr.ether', 'arp.saddr.ip'),
@@ -110,21 +129,37 @@ export function renderGuard(gatewayMac: string, ports: Iterable<GuardedPort>): T
       rules: [
         [isNot('ether.daddr', gateway), ...isStray],
         [is('ip.daddr', IPV4_GROUPS, IPV4_GROUPS), ...isStray],
-        [ofPod('ipv4', 'ether.saddr', 'ip.saddr'), accept],
-        extra('ipv4', 'ip.saddr'),
-        isForged,
+        [is('meta.l4proto', ICMP), goto('icmpv4')],
+        ...ofOwnSources('ipv4'),
       ],
     },
+    {
+      name: 'icmpv4',
+      rules: [
+        ...ICMP_ERRORS.map((type): Rule => [is('icmp.type', Uint8Array.of(type)), goto('errors-ipv4')]),
+        ...ofOwnSources('ipv4'),
+      ],
+    },
+    ...(['ipv4', 'ipv6'] as const).map(
+      (family): ChainSpec => ({
+        name: `errors-${family}`,
+        rules: [
+          [ofPod(family, 'ether.saddr', ABOUT[family]), goto(`sources-${family}`)],
+          [inSet(EXTRA[family], 'meta.iifname', 'ether.saddr', ABOUT[family]), goto(`sources-${family}`)],
+          isStray,
+        ],
+      }),
+    ),
+    { name: 'sources-ipv4', rules: ofOwnSources('ipv4') },
+    { name: 'sources-ipv6', rules: [...outOfRoutes, ...ofOwnSources('ipv6')] },
     {
       name: 'ipv6',
       rules: [
         [is('ip6.saddr', LINK_LOCAL, LINK_LOCAL_MASK), goto('neighbours')],
         [isNot('ether.daddr', gateway), goto('neighbours')],
         [is('meta.l4proto', ICMPV6), goto('icmpv6')],
-        [is('ip6.daddr', IPV6_GROUP), ...isStray],
-        [ofOwnIpv6, accept],
-        extra('ipv6', 'ip6.saddr'),
-        isForged,
+        ...outOfRoutes,
+        ...ofOwnSources('ipv6'),
       ],
     },
     {
@@ -137,10 +172,9 @@ export function renderGuard(gatewayMac: string, ports: Iterable<GuardedPort>): T
         ...ROUTER_MESSAGES.map((type): Rule => [is('icmpv6.type', type), ...isStray]),
         [is('icmpv6.type', ND.solicitation), goto('neighbours')],
         [is('icmpv6.type', ND.advertisement), goto('neighbours')],
-        [is('ip6.daddr', IPV6_GROUP), ...isStray],
-        [ofOwnIpv6, accept],
-        extra('ipv6', 'ip6.saddr'),
-        isForged,
+        [is('icmp.type', ICMPV6_ERROR, ICMPV6_ERROR_MASK), goto('errors-ipv6')],
+        ...outOfRoutes,
+        ...ofOwnSources('ipv6'),
       ],
     },
     {

@@ -6,12 +6,13 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { openPacketSocket } from '../kernel/packet-socket.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
-import { udpFrame } from '../kernel/testing/frames.ts';
+import { icmpErrorFrame, udpFrame } from '../kernel/testing/frames.ts';
 import { parseCidr } from '../lib/address.ts';
 import { silentLogger } from '../lib/log.ts';
 import { eventually } from '../lib/testing/eventually.ts';
 import { NodeNetwork } from './node-network.ts';
 import { openPodNetwork, type PodNetwork, podMac, podPort } from './pod-network.ts';
+import { openSourceGuard } from './source-guard.ts';
 import { GUARD_TABLE } from './source-guard-rules.ts';
 import { netnsOf, sandbox, testNode, testPodCidrs, testTopology, Undo } from './testing/packets.ts';
 
@@ -54,17 +55,39 @@ describe('the source guard', () => {
       onError: () => {},
     });
     undo.add(() => tap.close());
-    target = to.ips[0] ?? '';
+    [target = '', target6 = ''] = to.ips;
   });
   after(() => undo.run());
   let target = '';
+  let target6 = '';
 
   const open = () => openPodNetwork({ network, stateDir, logger: silentLogger });
   let serial = 0;
 
-  /** Sends a packet from a source in the sender's namespace, then an honest one, and returns whether the first arrived. */
-  async function passes(source: string, from = inside, mac = podMac('sender')): Promise<boolean> {
-    const marks = [source, ips[0] ?? ''].map((one) => ({ one, mark: `mark ${++serial};` }));
+  /** Sends ICMP errors about packets to these addresses until the last arrives; returns those that arrived. */
+  async function arrivedErrors(about: readonly string[]): Promise<string[]> {
+    const isV6 = about.every((one) => one.includes(':'));
+    const [own = '', to = ''] = isV6 ? [ips[1], target6] : [ips[0], target];
+    const end = (address: string, port: number) => `${isV6 ? `[${address}]` : address}:${port}`;
+    const frames = about.map((address) => {
+      const port = 50_000 + ++serial;
+      const subject = udpFrame(`${end(to, 8080)} > ${end(address, port)}`, 'text');
+      const [type, code] = isV6 ? [1, 4] : [3, 3];
+      return {
+        address,
+        frame: fromSender(icmpErrorFrame(own, to, type, code, subject)),
+        ports: Buffer.from([8080 >> 8, 8080 & 0xff, port >> 8, port & 0xff]).toString('latin1'),
+      };
+    });
+    const hasArrived = ({ ports }: (typeof frames)[number]) => received.some((one) => one.includes(ports));
+    await eventually(() => {
+      for (const { frame } of frames) sendRaw(inside, frame);
+      return hasArrived(frames.at(-1) ?? assert.fail());
+    });
+    return frames.filter(hasArrived).map(({ address }) => address);
+  }
+
+  function sendRaw(from: string, frame: Uint8Array): void {
     using socket = openRouteSocket(from);
     const tap = openPacketSocket({
       device: getLink(socket, 'eth0').index,
@@ -73,31 +96,45 @@ describe('the source guard', () => {
       onFrame: () => {},
       onError: () => {},
     });
-    const has = (mark: string) => received.some((frame) => frame.includes(mark));
     try {
-      const send = ({ one, mark }: { one: string; mark: string }) => {
-        const frame = udpFrame(`${one}:4000 > ${target}:${5000 + serial}`, mark);
-        frame[14 + 8] = 64;
-        const header = frame.subarray(14, 34);
-        let sum = 0;
-        for (let i = 0; i < 20; i += 2) sum += ((header[i] ?? 0) << 8) | (header[i + 1] ?? 0);
-        while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16);
-        header.set([(~sum >> 8) & 0xff, ~sum & 0xff], 10);
-        frame.set(Buffer.from(network.bridgeMac.replaceAll(':', ''), 'hex'), 0);
-        frame.set(Buffer.from(mac.replaceAll(':', ''), 'hex'), 6);
-        tap.send(frame);
-      };
-      const [forged, honest] = marks;
-      assert.ok(forged && honest);
-      send(forged);
-      await eventually(() => {
-        send(honest);
-        return has(honest.mark);
-      });
-      return has(forged.mark);
+      tap.send(frame);
     } finally {
       tap.close();
     }
+  }
+
+  /** Completes a frame of the sender to the gateway: its MACs, its hop limit, and the checksum of an IPv4 header. */
+  function fromSender(frame: Uint8Array, mac = podMac('sender')): Uint8Array {
+    frame.set(Buffer.from(network.bridgeMac.replaceAll(':', ''), 'hex'), 0);
+    frame.set(Buffer.from(mac.replaceAll(':', ''), 'hex'), 6);
+    if ((frame[14] ?? 0) >> 4 === 6) {
+      frame[14 + 7] = 64;
+      return frame;
+    }
+    frame[14 + 8] = 64;
+    const header = frame.subarray(14, 34);
+    header.set([0, 0], 10);
+    let sum = 0;
+    for (let i = 0; i < 20; i += 2) sum += ((header[i] ?? 0) << 8) | (header[i + 1] ?? 0);
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16);
+    header.set([(~sum >> 8) & 0xff, ~sum & 0xff], 10);
+    return frame;
+  }
+
+  /** Sends a packet from a source in the sender's namespace, then an honest one, and returns whether the first arrived. */
+  async function passes(source: string, from = inside, mac = podMac('sender')): Promise<boolean> {
+    const marks = [source, ips[0] ?? ''].map((one) => ({ one, mark: `mark ${++serial};` }));
+    const has = (mark: string) => received.some((frame) => frame.includes(mark));
+    const send = ({ one, mark }: { one: string; mark: string }) =>
+      sendRaw(from, fromSender(udpFrame(`${one}:4000 > ${target}:${5000 + serial}`, mark), mac));
+    const [forged, honest] = marks;
+    assert.ok(forged && honest);
+    send(forged);
+    await eventually(() => {
+      send(honest);
+      return has(honest.mark);
+    });
+    return has(forged.mark);
   }
   const inNode = (...command: readonly string[]) =>
     execFileSync('ip', ['netns', 'exec', node, ...command], { encoding: 'utf8' });
@@ -109,6 +146,15 @@ describe('the source guard', () => {
     assert.equal(after?.byPod.get('x/sender'), (before?.byPod.get('x/sender') ?? 0) + 1);
     assert.equal(after?.forged, (before?.forged ?? 0) + 1);
   });
+
+  for (const others of [
+    ['10.244.1.77', '172.30.9.11'],
+    ['fd00:10:244:1::77', 'fd00:172:30:9::11'],
+  ])
+    test(`ICMP errors about packets to ${others.join(', ')} are dropped`, async () => {
+      const own = ips.find((one) => one.includes(':') === others[0]?.includes(':')) ?? '';
+      assert.deepEqual(await arrivedErrors([...others, own]), [own]);
+    });
 
   test('an additional source passes while it is allowed, alone or as part of a network', async () => {
     assert.equal(await passes(VIP), false);
@@ -148,6 +194,15 @@ describe('the source guard', () => {
     assert.deepEqual(await pods.repair(), [`${podPort('sender')} had other settings`]);
     assert.match(inNode('bridge', '-d', 'link', 'show', 'dev', podPort('sender')), /bcast_flood off/);
     assert.deepEqual(await pods.repair(), []);
+  });
+
+  test('a kernel without chains at devices is refused where policies are enforced', () => {
+    const options = { gatewayMac: network.bridgeMac, ports: [], netns: node, canGuard: () => false };
+    assert.equal(openSourceGuard({ ...options, isRequired: false }), null);
+    assert.throws(() => openSourceGuard({ ...options, isRequired: true }), {
+      code: 'missing-kernel-feature',
+      message: /CONFIG_NF_TABLES_NETDEV/,
+    });
   });
 
   test('a pod whose sandbox is recreated is guarded again', async () => {

@@ -64,6 +64,9 @@ export const FIELDS = {
   'arp.saddr.ip': field(ipv4Address, 'arp saddr ip', (to) => payload(BASE.network, 14, 4, to)),
   'ip6.nexthdr': field(protocol, 'ip6 nexthdr', (to) => payload(BASE.network, 6, 1, to)),
   'icmp.type': field(byte, 'icmp type', (to) => payload(BASE.transport, 0, 1, to)),
+  // The destination of the packet that an ICMP error is about.
+  'icmp.about.ip.daddr': field(ipv4Address, '@th,192,32', (to) => payload(BASE.transport, 24, 4, to)),
+  'icmp.about.ip6.daddr': field(ipv6Address, '@th,256,128', (to) => payload(BASE.transport, 32, 16, to)),
   // Directly behind the IPv6 header.
   'icmpv6.type': field(byte, '@nh,320,8', (to) => payload(BASE.network, 40, 1, to)),
   'nd.target': field(ipv6Address, '@nh,384,128', (to) => payload(BASE.network, 48, 16, to)),
@@ -241,6 +244,7 @@ export const rejectPacket: Statement = { kind: 'reject', with: 'port-unreachable
 /** Matches if the destination is an address of this node (RTN_LOCAL). */
 export const destinationIsLocal: Statement = is('fib.daddr.type', 2);
 export const sourceIsLocal: Statement = is('fib.saddr.type', 2);
+export const sourceIsElsewhere: Statement = isNot('fib.saddr.type', 2);
 /** Matches if a socket of this node would receive the packet, except sockets with IP_TRANSPARENT. */
 export const hasSocket: Statement = is('socket.transparent', 0);
 /** Linux: IPS_DST_NAT, NF_CT_STATE_BIT(IP_CT_NEW). */
