@@ -1,3 +1,4 @@
+import { CHECKED_DSCP } from '../kernel/dscp.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { DATA_TYPE } from '../kernel/nftables/constants.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
@@ -15,10 +16,13 @@ import {
   drop,
   goto,
   hasAny,
+  hasDscp,
+  IPS_DST_NAT,
   inSet,
   is,
   isNot,
   type Rule,
+  sourceIsElsewhere,
   typesOf,
 } from '../nft/rule.ts';
 import { type ElementGroup, group, rangeElements, type TableSpec } from '../nft/spec.ts';
@@ -101,7 +105,7 @@ const openTables = (options: Omit<NodeSourcesOptions, 'bridge'>): KeptTables =>
  * - A packet from a port of the bridge itself was not switched: the kernel hands it to the node if its MAC is a reserved group.
  * - The source of a packet from elsewhere is not a pod of this node.
  * - Of the tunnel's packets, the outer source is a node, the outer destination this node's address, and the inner source
- *   a pod or an address of that node. Pods send none, to no node.
+ *   a pod or an address of that node. Pods send none, to no node, nor does a Service whose endpoint is a node's tunnel.
  */
 export function renderSources(family: IPFamily, bridge: string, state: SourcesState): TableSpec | null {
   const own = state.podCidrs.filter((cidr) => cidr.family === family);
@@ -113,6 +117,10 @@ export function renderSources(family: IPFamily, bridge: string, state: SourcesSt
   const isTunnelled: Rule = tunnel
     ? [is('meta.l4proto', PROTOCOL_NUMBER.UDP), is('th.dport', portBytes(tunnel.port))]
     : [];
+  const toNodes: Rule = tunnel
+    ? [isNot('meta.oifname', deviceName(bridge)), isNot('meta.oifname', deviceName(tunnel.device))]
+    : [];
+  const local = (tunnel && addressBytes(tunnel.local)) ?? new Uint8Array(0);
   const groups = new Map<string, ElementGroup>();
   if (tunnel) for (const node of state.nodes) groups.set(node.name, renderNode(family, node));
   return {
@@ -154,7 +162,7 @@ export function renderSources(family: IPFamily, bridge: string, state: SourcesSt
                 [fromBridge, ...refuse],
                 // Connection tracking also makes the kernel assemble fragments before this chain.
                 [hasAny('ct.state', CT_INVALID), ...refuse],
-                [isNot(destination, addressBytes(tunnel.local) ?? new Uint8Array(0)), ...refuse],
+                [isNot(destination, local), ...refuse],
                 ...FAMILIES.map((inner) => [
                   is('vxlan.ether.type', ETHERTYPE[inner]),
                   inSet(INNER[inner], source, INNER_SOURCE[inner]),
@@ -168,13 +176,18 @@ export function renderSources(family: IPFamily, bridge: string, state: SourcesSt
               name: 'forward',
               base: { type: 'filter', hook: 'forward', priority: PRIORITY.raw } as const,
               rules: [
-                [
-                  fromBridge,
-                  ...isTunnelled,
-                  isNot('meta.oifname', deviceName(bridge)),
-                  isNot('meta.oifname', deviceName(tunnel.device)),
-                  ...refuse,
-                ],
+                [fromBridge, ...isTunnelled, ...toNodes, ...refuse],
+                [...isTunnelled, hasAny('ct.status', IPS_DST_NAT), ...toNodes, ...refuse],
+              ],
+            },
+            {
+              // A Service whose endpoint is a node's tunnel: of a process that proxies, and of ip_vs.
+              name: 'output',
+              base: { type: 'filter', hook: 'output', priority: PRIORITY.raw } as const,
+              rules: [
+                [...isTunnelled, hasDscp(CHECKED_DSCP, family), ...toNodes, ...refuse],
+                // Comparing is faster than a lookup of the address, which packets of the tunnel itself need not have.
+                [...isTunnelled, isNot(source, local), sourceIsElsewhere, ...toNodes, ...refuse],
               ],
             },
           ]

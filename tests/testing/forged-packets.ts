@@ -83,6 +83,8 @@ export interface Passed {
 const ATTEMPTS = 3;
 const VXLAN_PORT = 4789;
 const VXLAN_ID = 4242;
+/** The node port of a Service whose endpoint is the first node's tunnel. */
+export const TUNNEL_NODE_PORT = 30_789;
 const HEALTH_PORT = 10_256;
 /** Sockets of the nodes that receive datagrams. */
 const NODE_PORT = 7999;
@@ -284,6 +286,46 @@ function rawWays(scene: ForgeryScene, family: Family): Way[] {
       send: (mark) =>
         send(foe, { from: gateway, to: near.mac }, friend.ip[family] ?? '', near.ip[family] ?? '', mark),
     },
+    ...(family === 6
+      ? [
+          // A node that has an entry for the server's link-local address would forward it past the server's policies.
+          {
+            name: "from its own address to the server's link-local address by the gateway",
+            send: (mark: Uint8Array) => {
+              const [ownLocal, gatewayLocal] = [linkLocal(near.mac), linkLocal(gateway)];
+              const asks = { source: ownLocal, destination: gatewayLocal };
+              const question = neighbourSolicitation(asks, gatewayLocal, near.mac);
+              sendFrame(near, ipFrame({ from: near.mac, to: gateway }, question));
+              send(foe, { from: foe.mac, to: gateway }, foe.ip[6] ?? '', ownLocal, mark);
+            },
+          },
+          {
+            name: "from its own address to the gateway's link-local address",
+            send: (mark: Uint8Array) => {
+              const ends = { source: walled.ip[6] ?? '', destination: linkLocal(gateway) };
+              const packet = ip(ends, PROTOCOL.udp, udp(ends, NODE_PORT, mark));
+              sendFrame(walled, ipFrame({ from: walled.mac, to: gateway }, packet));
+            },
+          },
+        ]
+      : [
+          {
+            name: 'from its own address to loopback on the node',
+            send: (mark: Uint8Array) => {
+              const ends = { source: foe.ip[4] ?? '', destination: '127.0.0.1' };
+              const packet = ip(ends, PROTOCOL.udp, udp(ends, NODE_PORT, mark));
+              sendFrame(foe, ipFrame({ from: foe.mac, to: gateway }, packet));
+            },
+          },
+          {
+            name: 'from a host outside to loopback on the node',
+            send: (mark: Uint8Array) => {
+              const ends = { source: outside.ip[4] ?? '', destination: '127.0.0.1' };
+              const packet = ip(ends, PROTOCOL.udp, udp(ends, NODE_PORT, mark));
+              sendFrame(outside, ipFrame({ from: outside.mac, to: node.mac }, packet));
+            },
+          },
+        ]),
     {
       name: "with a pod's own address and another MAC to a node",
       send: (mark) => {
@@ -545,6 +587,7 @@ function tunnelWays(scene: ForgeryScene, family: Family): Way[] {
     inner: string,
     via: string,
     outerDestination = target.ip[outerFamily] ?? '',
+    outerPort = VXLAN_PORT,
   ): Way => ({
     name: `${name} to ${target.name}`,
     send(mark) {
@@ -558,7 +601,7 @@ function tunnelWays(scene: ForgeryScene, family: Family): Way[] {
         from,
         ipFrame(
           { from: from.mac, to: via },
-          ip(outer, PROTOCOL.udp, udp(outer, VXLAN_PORT, vxlan(VXLAN_ID, frame))),
+          ip(outer, PROTOCOL.udp, udp(outer, outerPort, vxlan(VXLAN_ID, frame))),
         ),
       );
     },
@@ -589,6 +632,24 @@ function tunnelWays(scene: ForgeryScene, family: Family): Way[] {
         inner,
         node.gatewayMac,
         node.gateway[outerFamily],
+      ),
+    ),
+    // The other node masquerades them.
+    ...inners.flatMap(([name, inner = '']) =>
+      [
+        { by: 'a pod', sender: foe, via: node.gatewayMac },
+        { by: 'a host outside', sender: outside, via: other.mac },
+      ].map(({ by, sender, via }) =>
+        way(
+          `VXLAN of ${by} by a node port of the other node with ${name}`,
+          sender,
+          from(sender),
+          [node, near],
+          inner,
+          via,
+          other.ip[outerFamily],
+          TUNNEL_NODE_PORT,
+        ),
       ),
     ),
     // A node that has been taken over can send as its own pods, not as others.

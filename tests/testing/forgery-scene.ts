@@ -3,7 +3,13 @@ import type { Pod } from '../../src/kube/types.ts';
 import { addressAt, parseCidr } from '../../src/lib/address.ts';
 import type { Cluster } from './cluster.ts';
 import { clusterPlaces } from './cluster-places.ts';
-import { type Family, type ForgeryScene, type NodeStation, stationOf } from './forged-packets.ts';
+import {
+  type Family,
+  type ForgeryScene,
+  type NodeStation,
+  stationOf,
+  TUNNEL_NODE_PORT,
+} from './forged-packets.ts';
 import { pod } from './policy-traffic.ts';
 
 /** Pods, by name, with the policies of their labels. */
@@ -34,9 +40,30 @@ spec:
 
 /** Applies the manifest and returns its scene when the pods run. */
 export async function forgeryScene(cluster: Cluster): Promise<ForgeryScene> {
-  await cluster.apply(FORGERY_MANIFEST);
+  await cluster.apply([FORGERY_MANIFEST, tunnelService(cluster)].join('\n---'));
   await cluster.ask('wait', '--for=condition=Ready', 'pod', '--all', '--timeout=120s');
   return readScene(cluster);
+}
+
+/** A Service whose endpoint is the first node's tunnel: who may write EndpointSlices can make it. */
+function tunnelService(cluster: Cluster): string {
+  const [address = ''] = cluster.state().nodes[0]?.addresses ?? [];
+  const family = address.includes(':') ? 'IPv6' : 'IPv4';
+  return `
+apiVersion: v1
+kind: Service
+metadata: {name: tunnel}
+spec:
+  type: NodePort
+  ipFamilies: [${family}]
+  ports: [{protocol: UDP, port: 4789, nodePort: ${TUNNEL_NODE_PORT}}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: tunnel, labels: {kubernetes.io/service-name: tunnel}}
+addressType: ${family}
+ports: [{protocol: UDP, port: 4789}]
+endpoints: [{addresses: ["${address}"], conditions: {ready: true}}]`;
 }
 
 /** Returns the scene of pods that run. */
