@@ -36,6 +36,21 @@ static __always_inline __u32 time_units(__u64 now)
 	return (now >> 30) + 2 * PENDING_UNITS;
 }
 
+_Static_assert((PENDING_WAYS & (PENDING_WAYS - 1)) == 0, "in_bounds needs a power of two");
+
+/*
+ * Returns a way below PENDING_WAYS as the index of an array. Up to Linux 6.1 at least, the verifier does not know the bound
+ * of the 64-bit register of an address after a comparison of its lower half, which the compiler uses for a __u32. The asm
+ * keeps the compiler from dropping the mask.
+ */
+static __always_inline __u64 in_bounds(__u32 way)
+{
+	__u64 index = way;
+
+	asm volatile("%0 &= %1" : "+r"(index) : "i"(PENDING_WAYS - 1));
+	return index;
+}
+
 /* Finds the way whose tag has this hash, else PENDING_WAYS. */
 static __always_inline __u32 find_way(const struct pending_set *set, __u32 hash)
 {
@@ -63,7 +78,7 @@ static __always_inline void add_pending(const struct pending *pending, __u64 now
 {
 	__u32 hash = hash_of(&pending->flow), units = time_units(now), way = PENDING_WAYS, difference, take, same;
 	struct pending_set *set = pending_set_of(hash);
-	__u64 before = 0, tag;
+	__u64 before = 0, tag, index;
 
 	if (!set)
 		return;
@@ -89,9 +104,10 @@ static __always_inline void add_pending(const struct pending *pending, __u64 now
 	if (way >= PENDING_WAYS)
 		return;
 	tag = ((__u64)hash << 32) | units;
-	if (__sync_val_compare_and_swap(&set->tags[way], before, tag) != before)
+	index = in_bounds(way);
+	if (__sync_val_compare_and_swap(&set->tags[index], before, tag) != before)
 		return;
-	set->pending[way] = *pending;
+	set->pending[index] = *pending;
 }
 
 /* Returns the entry of a flow. Null: not entered, or removed. */
@@ -99,13 +115,15 @@ static __always_inline struct pending *find_pending(const struct flow *flow)
 {
 	__u32 hash = hash_of(flow), way;
 	struct pending_set *set = pending_set_of(hash);
+	__u64 index;
 
 	if (!set)
 		return 0;
 	way = find_way(set, hash);
-	if (way >= PENDING_WAYS || !same_flow(&set->pending[way].flow, flow))
+	if (way >= PENDING_WAYS)
 		return 0;
-	return &set->pending[way];
+	index = in_bounds(way);
+	return same_flow(&set->pending[index].flow, flow) ? &set->pending[index] : 0;
 }
 
 static __always_inline void refresh_pending(const struct flow *flow, __u64 now)
@@ -117,7 +135,7 @@ static __always_inline void refresh_pending(const struct flow *flow, __u64 now)
 		return;
 	way = find_way(set, hash);
 	if (way < PENDING_WAYS)
-		set->tags[way] = ((__u64)hash << 32) | time_units(now);
+		set->tags[in_bounds(way)] = ((__u64)hash << 32) | time_units(now);
 }
 
 static __always_inline void delete_pending(const struct flow *flow)
@@ -129,5 +147,5 @@ static __always_inline void delete_pending(const struct flow *flow)
 		return;
 	way = find_way(set, hash);
 	if (way < PENDING_WAYS)
-		set->tags[way] = 0;
+		set->tags[in_bounds(way)] = 0;
 }

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = 'ab8cb0d4537a35ba57526af6bc428237f4ac21f3c7354b21942c623cc7474526';
+export const SOURCE_HASH = 'e6775508626a2229188f08d49198d13aedf4c22ce15f587aaa64754b4f438bac';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAKCcAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/syn-timeout.bpf.c; do not edit.
-export const SOURCE_HASH = '04cf9d6ce5808ffba7789277f83c370870477cfbcf43322527f9ada632d9802a';
+export const SOURCE_HASH = '895aa722a134d9c572361efa6cb1b91eb1caf953eb75b937811a2fd25da20ca9';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAMgCAAAAAAAAAAAAAEAAAAAAAEAACQABAL8WAAAAAAAAtAEA' +
