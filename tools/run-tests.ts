@@ -13,7 +13,7 @@ import { availableParallelism } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { selectChanged } from './testing/changed.ts';
 import { FULL_FILES } from './testing/full-suite.ts';
-import { importGraph, isPure } from './testing/import-graph.ts';
+import { canShareProcess, importGraph } from './testing/import-graph.ts';
 import { describeLoad, parseProcessorTimes } from './testing/machine-load.ts';
 import { type Part, type PartName, partNamed, partOf } from './testing/parts.ts';
 import { allFiles, defaultFiles, leftOutLines, parseCommand } from './testing/plan.ts';
@@ -27,6 +27,7 @@ import {
 } from './testing/report.ts';
 import { type FileResult, filesToRepeat, judge } from './testing/results.ts';
 import { groupsOf, type Job, killGroup, logOf, type Running, runJobs } from './testing/run-files.ts';
+import { SMALL, WEIGHTS } from './testing/weights.ts';
 
 const USAGE = `usage:
   ./test                  types, lint, unit tests, and the packet tests of the main promise in each mode
@@ -204,11 +205,7 @@ function showResult(result: FileResult, log: string, areNamed: boolean): void {
   say(describeResult(result));
 }
 
-async function runPlain(
-  jobs: readonly Job[],
-  concurrency: number,
-  isShown: boolean,
-): Promise<readonly FileResult[]> {
+async function runPlain(jobs: Job[], concurrency: number, isShown: boolean): Promise<readonly FileResult[]> {
   const results: FileResult[] = [];
   const onResult = (result: FileResult, log: string) => {
     results.push(result);
@@ -281,24 +278,29 @@ async function runJobsOfFile(jobsFile: string, resultsFile: string): Promise<voi
   await runJobs(jobs, { concurrency: 1, output, isShown, deadline, onResult }, running);
 }
 
+/** More than one, so that a group with long files does not end alone. */
+const GROUPS_OF_A_PROCESSOR = 3;
+
 function unitJobs(
   files: readonly string[],
   texts: ReadonlyMap<string, string>,
   areNamed: boolean,
 ): readonly Job[] {
   const graph = importGraph(texts, { withTypes: false });
-  const pure = areNamed ? [] : files.filter((file) => isPure(graph, texts, file));
-  const others = files.filter((file) => !pure.includes(file));
+  const shared = areNamed
+    ? []
+    : files.filter((file) => WEIGHTS[file] === undefined && canShareProcess(graph, texts, file));
+  const others = files.filter((file) => !shared.includes(file));
   const job = (some: readonly string[]): Job => ({ part: 'unit', files: some, launcher: 'plain' });
-  return [...groupsOf(pure, cores).map(job), ...others.map((file) => job([file]))];
+  return [...groupsOf(shared, GROUPS_OF_A_PROCESSOR * cores).map(job), ...others.map((file) => job([file]))];
 }
 
-/** Sorts the longest first, by an earlier run: new ones first. */
+/** Sorts the longest first, by an earlier run, else by the known weights. */
 function longestFirst(jobs: readonly Job[]): readonly Job[] {
   const table = join(output, 'times.tsv');
   const times = existsSync(table) ? parseTimesTable(readFileSync(table, 'utf8')) : new Map<string, number>();
   const seconds = ({ files }: Job) =>
-    files.reduce((sum, file) => sum + (times.get(file) ?? Number.MAX_SAFE_INTEGER), 0);
+    files.reduce((sum, file) => sum + (times.get(file) ?? WEIGHTS[file] ?? SMALL), 0);
   return jobs.toSorted((a, b) => seconds(b) - seconds(a));
 }
 
@@ -335,7 +337,7 @@ async function runUnit(plan: Plan, byPart: ByPart, texts: ReadonlyMap<string, st
   const unit = byPart.get('unit') ?? [];
   const parts = [...byPart.keys()].map(partNamed);
   const problems = new Map(await setUp(parts.filter(({ name }) => name === 'unit')));
-  const jobs = longestFirst(unitJobs(unit, texts, plan.areNamed));
+  const jobs = [...longestFirst(unitJobs(unit, texts, plan.areNamed))];
   const [checks, results, others] = await Promise.all([
     plan.hasChecks ? runChecks() : [],
     runPlain(jobs, ownConcurrency || cores, isShown),
@@ -345,7 +347,10 @@ async function runUnit(plan: Plan, byPart: ByPart, texts: ReadonlyMap<string, st
   return { problems, results: [...checks, ...results] };
 }
 
-/** Runs packet tests, and beside them, one after another, the parts with a wrapper, which mostly have one processor. */
+/**
+ * Runs packet tests, and beside them, one after another, the parts with a wrapper, which mostly have one processor; after
+ * these, one more packet test at a time, since packet tests wait for a third of their time.
+ */
 async function runPackets(
   byPart: ByPart,
   problems: Problems,
@@ -374,9 +379,14 @@ async function runPackets(
         results.push(...(await runWrapped(partNamed(name), files, isShown)));
     return results;
   };
+  const queue = [...longestFirst(jobs)];
   const lanes = await Promise.all([
-    runPlain(longestFirst(jobs), ownConcurrency || concurrency, isShown),
-    wrapped(),
+    runPlain(queue, ownConcurrency || concurrency, isShown),
+    wrapped().then(async (results) =>
+      results.length === 0 || concurrency === 1
+        ? results
+        : [...results, ...(await runPlain(queue, 1, isShown))],
+    ),
   ]);
   return [...failedSetUps, ...lanes.flat()];
 }

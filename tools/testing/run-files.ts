@@ -35,16 +35,16 @@ const TIMED = '"$@"; status=$?; times >"$FAIRLEAD_TEST_TIMES"; exit $status';
 /** Process groups that run; they are killed when this process ends. */
 export type Running = Set<number>;
 
-export async function runJobs(jobs: readonly Job[], options: RunOptions, running: Running): Promise<void> {
+/** Takes jobs out of `waiting`, which several calls may share, until there is none. */
+export async function runJobs(waiting: Job[], options: RunOptions, running: Running): Promise<void> {
   mkdirSync(join(options.output, 'logs'), { recursive: true });
-  const waiting = [...jobs];
   const worker = async () => {
     for (let job = waiting.shift(); job !== undefined; job = waiting.shift()) {
       const log = logOf(options.output, job.files);
       for (const result of await runJob(job, log, options, running)) options.onResult(result, log);
     }
   };
-  await Promise.all(Array.from({ length: Math.min(options.concurrency, jobs.length) }, worker));
+  await Promise.all(Array.from({ length: Math.min(options.concurrency, waiting.length) }, worker));
 }
 
 export function logOf(output: string, files: readonly string[]): string {
