@@ -18,7 +18,8 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
   const user = ordinaryUser(UID);
   const other = ordinaryUser(OTHER_UID);
   const port = freeLocalPort();
-  const root = reserveCluster();
+  // The same name as that of the user.
+  const root = { ...reserveCluster(), name: 'default' };
   const kubectl = (...words: string[]) =>
     user.run('kubectl', words, { KUBECONFIG: join(user.home, '.kube', 'config') });
 
@@ -188,7 +189,7 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
     }
   });
 
-  test('neither root nor another user sees it, and theirs run beside it', async () => {
+  test('clusters of root and of another user with the same name run beside it, and are removed without it', async () => {
     assert.match(
       (await other.fairlead('exec', 'client', '--', 'true')).error,
       /you have no cluster of the name default/,
@@ -197,10 +198,6 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
     assert.equal(theirs.status, 0, theirs.error);
     const ofRoot = await runFairlead(root.stateRoot, ['up', '--detach', '--name', root.name]);
     assert.equal(ofRoot.status, 0, ofRoot.error);
-    assert.match(
-      (await runFairlead(root.stateRoot, ['status', '--name', 'default'])).error,
-      /no such cluster/,
-    );
     assert.equal((await user.run('ls', [join(other.home, '.local/state/fairlead/default')])).status, 2);
     await clusterReady();
     assert.equal((await other.fairlead('down')).status, 0);

@@ -42,7 +42,6 @@ interface Arrival {
   readonly folder: string;
   /** The descriptor of the lock on the namespaces. */
   readonly lock: number | null;
-  readonly starts: boolean;
   readonly network: 'machine' | 'clusters';
 }
 
@@ -56,10 +55,13 @@ export async function enterNamespaces(run: UserRun): Promise<void> {
   const isOwn =
     creates || (cluster === null ? clusters.length > 0 : clusters.includes(cluster) || isUnfinished(cluster));
   if (!isOwn) return;
+  const listen = async () => (await run.listen?.()) ?? [];
+  // Before the namespaces are made: a port that is in use leaves nothing behind.
+  const first = starts ? await listen() : [];
   const { holder, lock } = starts ? await startNamespaces() : existingNamespaces();
   if (holder === null) return;
-  const listeners = (await run.listen?.()) ?? [];
-  const arrival: Arrival = { folder: process.cwd(), lock, starts, network };
+  const listeners = starts ? first : await listen();
+  const arrival: Arrival = { folder: process.cwd(), lock, network };
   const inherited = [
     ...listeners.flatMap(({ descriptors }) => descriptors),
     ...(lock === null ? [] : [lock]),
@@ -120,11 +122,10 @@ export function arrive(): () => void {
   const text = process.env[ARRIVAL];
   if (text === undefined) return () => {};
   delete process.env[ARRIVAL];
-  const { folder, lock, starts, network } = JSON.parse(text) as Arrival;
+  const { folder, lock, network } = JSON.parse(text) as Arrival;
   process.chdir(folder);
   keepPassedListeners();
   if (lock !== null) setInherited(lock, false);
-  if (!starts) return () => {};
   if (network === 'clusters') {
     // The loopback device of new namespaces is down.
     const socket = openRouteSocket(OWN_NETNS);

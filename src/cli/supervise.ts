@@ -207,7 +207,8 @@ function createStandbys(listeners: HeldListeners): Standbys {
         hurry?: boolean;
         record?: boolean;
       };
-      if (pid !== undefined && added.length > 0) supervisor?.add(pid, added);
+      // Any user of the machine can connect to a supervisor in its network, but only the cluster's owner to one elsewhere.
+      if (isRootless() && pid !== undefined && added.length > 0) supervisor?.add(pid, added);
       if (hurry === true) supervisor?.hurry();
       if (!standby) {
         socket.end(record === true && supervisor ? JSON.stringify(supervisor.record()) : 'done\n');

@@ -23,11 +23,14 @@ import {
   passedEnvironment,
   withoutPassedListeners,
 } from './rootless/passed-listeners.ts';
-import { type ClusterState, clusterPaths, isReady, type NodeState } from './state.ts';
+import { isRootless } from './rootless/rootless.ts';
+import { type ClusterState, clusterPaths, isReady, type NodeState, stateRoot } from './state.ts';
 import { CONTROL_PLANE, EGRESS, PUBLISHED_PORTS } from './supervision.ts';
 
 /** The environment variable that marks every process of a cluster, so that `down` finds them after a crash. */
 const MARK = 'FAIRLEAD_PROCESS_OF';
+/** Returns the variable's value: clusters of root and of users may have the same name. */
+const markOf = (cluster: string) => (isRootless() ? `${cluster} in ${stateRoot()}` : cluster);
 
 /** The first descriptor of a child after its standard streams. */
 const FIRST_DESCRIPTOR = 3;
@@ -246,7 +249,7 @@ function launchProgram(
       cwd: '/',
       detached: true,
       stdio: ['ignore', log, log, ...descriptors],
-      env: { ...environment, [MARK]: state.name },
+      env: { ...environment, [MARK]: markOf(state.name) },
     };
     const child =
       netns === null ? spawn(file, words, options) : spawnInNetns(netns, file, [...words], options);
@@ -318,7 +321,7 @@ export async function endProcesses(processes: readonly ProcessIdentity[], patien
  * namespace, which belongs to the cluster or to a process found this way (pods).
  */
 export function findProcesses(cluster: string, namespaces: readonly string[]): ProcessIdentity[] {
-  const mark = `${MARK}=${cluster}\0`;
+  const mark = `${MARK}=${markOf(cluster)}\0`;
   const inodes = new Set<string>();
   for (const name of namespaces) {
     const inode = namespaceInode(netnsPath(name));
@@ -334,7 +337,9 @@ export function findProcesses(cluster: string, namespaces: readonly string[]): P
     if (identity && pid !== process.pid) found.set(pid, identity);
   };
   for (const pid of pids) {
-    if (!readEnvironment(pid).includes(mark) && !isInGroup(pid, cgroupParent(cluster))) continue;
+    // Without root, a cluster has no control groups: those of its name are root's.
+    const isInOwnGroup = !isRootless() && isInGroup(pid, cgroupParent(cluster));
+    if (!readEnvironment(pid).includes(mark) && !isInOwnGroup) continue;
     add(pid);
     const inode = readNamespace(pid);
     if (inode && inode !== own) inodes.add(inode);

@@ -4,6 +4,7 @@ import { libc, systemError } from '../../kernel/libc.ts';
 import { readOptionalFile } from '../../kernel/optional-file.ts';
 import { identify, isRunning, type ProcessIdentity } from '../../kernel/process-identity.ts';
 import { replaceFile } from '../../kernel/replace-file.ts';
+import { hasCode, isDiskFull } from '../../lib/errors.ts';
 import { clusterPaths, readCluster } from '../state.ts';
 import { keepPassedListeners, type PassedListener, passedListeners } from './passed-listeners.ts';
 
@@ -47,19 +48,30 @@ export function createHeldListeners(name: string): HeldListeners {
     add,
     record() {
       const published = readCluster(name)?.publishedPorts;
-      if (published === undefined) return;
+      if (published === undefined || (held.size === 0 && recorded === '')) return;
       for (const one of [...held.values()])
         if (one.wanted !== 'api' && !published.some(({ localPort }) => localPort === one.wanted)) close(one);
       const record: ListenerRecord = { owner: identify(process.pid), listeners: [...held.values()] };
       const text = JSON.stringify(record);
       if (text === recorded) return;
-      replaceFile(recordFile(name), text);
-      recorded = text;
+      try {
+        replaceFile(recordFile(name), text);
+        recorded = text;
+      } catch (error) {
+        // Until there is space, only processes that this one starts have the sockets.
+        if (!isDiskFull(error)) throw error;
+      }
     },
     follow() {
       const { owner, listeners } = readRecord(name);
       if (!isRunning(owner) || owner.pid === process.pid) return;
-      add(owner.pid, listeners);
+      try {
+        add(owner.pid, listeners);
+      } catch (error) {
+        // The supervisor has ended, or has closed a socket since: the next look shows which.
+        if (!hasCode(error, 'ESRCH', 'EBADF')) throw error;
+        return;
+      }
       for (const one of [...held.values()])
         if (!listeners.some(({ wanted }) => wanted === one.wanted)) close(one);
     },
