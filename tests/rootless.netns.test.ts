@@ -302,11 +302,11 @@ for (const { ids, skip } of [
       assert.equal((await user.fairlead('up', '--detach')).status, 0);
       assert.equal((await kubectl('apply', '-f', manifest)).status, 0);
       const state = await eventually(
-        async () => (await kubectl('get', 'pod', 'user-1234', '-o', 'json')).out,
-        (text) => /not one of yours|"phase": "Succeeded"/.test(text),
+        async () => (await kubectl('describe', 'pod', 'user-1234')).out,
+        (text) => /not one of yours|Status: +Succeeded/.test(text),
       );
       if (ids === 'many ids') assert.equal((await kubectl('logs', 'user-1234')).out, '1234\n1234\n');
-      else assert.match(state, /the group 1234 is not one of yours: a cluster without root needs newuidmap/);
+      else assert.match(state, /the user 1234 is not one of yours: a cluster without root needs newuidmap/);
       assert.equal((await user.fairlead('down')).status, 0);
       await eventually(
         () => Promise.resolve(user.processes()),

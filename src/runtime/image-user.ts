@@ -75,12 +75,17 @@ export function containerUser(
 export function checkIds(pod: Pod, container?: Container): void {
   const { runAsUser, runAsGroup, fsGroup, supplementalGroups = [] } = pod.spec?.securityContext ?? {};
   const { runAsUser: ownUser, runAsGroup: ownGroup } = container?.securityContext ?? {};
+  const [users, groups] = [
+    [runAsUser, ownUser],
+    [runAsGroup, fsGroup, ...supplementalGroups, ownGroup],
+  ];
   for (const id of [runAsUser, runAsGroup, fsGroup, ...supplementalGroups, ownUser, ownGroup]) {
     if (id !== undefined && id !== null && !isApiId(id)) {
       throw problem(`securityContext: ${id} is not a user or group: use a number from 0 to ${MAX_API_ID}`);
     }
-    if (id !== undefined && id !== null && id !== 0) requireMapped('group', id);
   }
+  for (const id of users) if (id !== undefined && id !== null) requireMapped('user', id);
+  for (const id of groups) if (id !== undefined && id !== null) requireMapped('group', id);
 }
 
 /** Throws for an id that the user namespace of an ordinary user's cluster does not have. */
