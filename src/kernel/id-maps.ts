@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { readOptionalFile } from './optional-file.ts';
 
 /** A range of ids of a user namespace (user_namespaces(7)): `first` is its first id inside. */
@@ -9,9 +8,11 @@ export interface IdRange {
 
 const EVERY_ID = 0xffff_ffff;
 
-/** Returns the ids that this process's user namespace has, from /proc/self/uid_map or gid_map. */
+/** Returns the ids that this process's user namespace has, from /proc/self/uid_map or gid_map: all on the machine itself. */
 export function mappedIds(kind: 'uid' | 'gid'): readonly IdRange[] {
-  return parseIdMap(readFileSync(`/proc/self/${kind}_map`, 'utf8'));
+  const text = readOptionalFile(`/proc/self/${kind}_map`);
+  // The kernel has no user namespaces.
+  return text === null ? [{ first: 0, count: EVERY_ID }] : parseIdMap(text);
 }
 
 /** Parses a map: lines of the first id inside, the first id outside and the count. */
@@ -31,7 +32,5 @@ export const isMapped = (ranges: readonly IdRange[], id: number): boolean =>
 
 /** Reports whether this process is in a user namespace, which lacks ids of the machine: it is root of a part only. */
 export function inUserNamespace(): boolean {
-  // Absent: the kernel has no user namespaces.
-  const text = readOptionalFile('/proc/self/uid_map');
-  return text !== null && !parseIdMap(text).some(({ first, count }) => first === 0 && count === EVERY_ID);
+  return !mappedIds('uid').some(({ first, count }) => first === 0 && count === EVERY_ID);
 }
