@@ -91,7 +91,7 @@ export async function startProxyPart(
     component: 'fairlead-proxy',
     host: configuration.nodeName,
   });
-  const evidence = await findRunningKubeProxy();
+  const evidence = await findRunningKubeProxy(proxied.mode);
   if (evidence !== null && !context.beside) refuseToRunAlongside(evidence);
   if (evidence !== null)
     logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
