@@ -65,6 +65,12 @@ const KEEP_ALIVE_MS = 90_000;
 const MAX_STREAMS = 1000;
 /** Bytes that a client may send on one stream before the server reads them. */
 const WINDOW_BYTES = 1024 * 1024;
+/**
+ * Memory of one HTTP/2 connection in MB (Node's unit), beyond which new streams are refused (ENHANCE_YOUR_CALM): each stream may
+ * have a buffer of a list (128 KiB) and one of events (64 KiB, or a single larger event) that its client does not read. Node's
+ * default, 10 MB, is 76 lists.
+ */
+const SESSION_MEMORY_MB = 256;
 /** Connections that are still open this long after the last response are closed. */
 const CLOSE_MS = 2000;
 /** How often idle connections are looked for. */
@@ -174,6 +180,7 @@ function http1Server(options: Serving): Http1Server {
 function http2Server(options: Serving, sessions: Set<ServerHttp2Session>) {
   const server = createHttp2(
     {
+      maxSessionMemory: SESSION_MEMORY_MB,
       settings: {
         maxConcurrentStreams: MAX_STREAMS,
         initialWindowSize: WINDOW_BYTES,

@@ -143,6 +143,10 @@ export function send(
   }
   if ('flushHeaders' in response) response.flushHeaders();
   body.on('error', () => cut(request, response));
+  // Of a client that lags too far, for instance: it must not wait for the rest.
+  body.on('close', () => {
+    if (!body.readableEnded) cut(request, response);
+  });
   response.on('close', () => body.destroy());
   body.pipe(response as ServerResponse);
 }

@@ -24,8 +24,8 @@ export function directSink(
 ): EventSink {
   return {
     initial(objects) {
-      const seen = objects.filter(({ object }) => filter.matches(object));
-      if (seen.length > 0) receive(Buffer.concat(seen.map((stored) => encoding.event('ADDED', stored))));
+      for (const stored of objects)
+        if (filter.matches(stored.object)) receive(encoding.event('ADDED', stored));
     },
     change(event) {
       const seen = observed(filter, event);

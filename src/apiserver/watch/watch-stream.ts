@@ -1,12 +1,13 @@
-import { Readable } from 'node:stream';
+import type { Readable } from 'node:stream';
 import type { Clock } from '../../lib/clock.ts';
 import { apiVersionOf, type Kind } from '../kind.ts';
 import type { ApiObject } from '../object.ts';
 import type { Filter } from '../resource-store.ts';
 import { badRequest, expired } from '../status-error.ts';
-import type { Store } from '../store.ts';
+import type { Store, StoredObject } from '../store.ts';
 import type { EventEncoding } from './event-encoding.ts';
 import { convertingSink, directSink, type EventSink } from './event-sink.ts';
+import { createPacedStream, joined } from './paced-stream.ts';
 import type { WatchGroup, WatchHub } from './watch-hub.ts';
 
 export interface WatchRequest {
@@ -32,6 +33,8 @@ export interface WatchParts {
 const BOOKMARK_MS = 60_000;
 /** A client that lags by this much is treated as dead. */
 const MAX_UNREAD_BYTES = 64 * 1024 * 1024;
+/** Size of a piece of initial events: with each stream of a connection, one may wait in the connection's memory. */
+const PIECE_BYTES = 64 * 1024;
 const INITIAL_EVENTS_END = 'k8s.io/initial-events-end';
 
 /** Streams the changes of a kind. Throws StatusError before the first byte if it cannot start. */
@@ -43,12 +46,8 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   const missed = initial || start === null ? [] : store.since(kind.collection, start);
   if (missed === null) throw expired(`too old resource version: ${start} (${store.oldestWatchable})`);
 
-  const stream = new Readable({ read() {} });
-  const receive = (bytes: Buffer) => {
-    if (stream.destroyed) return;
-    stream.push(bytes);
-    if (stream.readableLength > MAX_UNREAD_BYTES) stream.destroy();
-  };
+  const paced = createPacedStream(MAX_UNREAD_BYTES);
+  const { stream, push: receive } = paced;
   const bookmark = (annotations?: Record<string, string>) => {
     const metadata = {
       resourceVersion: String(store.version),
@@ -61,7 +60,7 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   };
   const end = () => {
     stop();
-    stream.push(null);
+    paced.end();
   };
   const { prepare } = encoding;
   const sink = prepare
@@ -72,7 +71,9 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
     : directSink(filter, encoding, receive);
 
   if (initial) {
-    sink.initial(store.list(kind.collection, filter.namespace));
+    const objects = store.list(kind.collection, filter.namespace);
+    if (prepare) sink.initial(objects);
+    else paced.start(joined(addedEvents(objects, filter, encoding), PIECE_BYTES));
     if (request.sendInitialEvents && request.bookmarks) bookmark({ [INITIAL_EVENTS_END]: 'true' });
   }
   for (const event of missed) sink.change(event);
@@ -114,6 +115,15 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   request.signal.addEventListener('abort', abort);
   stream.on('close', stop);
   return stream;
+}
+
+/** Encodes the existing objects one after the other, so that they are never in memory as a whole. */
+function* addedEvents(
+  objects: readonly StoredObject[],
+  filter: Filter,
+  encoding: EventEncoding,
+): Generator<Buffer> {
+  for (const stored of objects) if (filter.matches(stored.object)) yield encoding.event('ADDED', stored);
 }
 
 /** Watches changes that are converted for this watch only. */
