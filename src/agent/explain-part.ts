@@ -1,8 +1,18 @@
 import type { Client } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../kube/load-balancer.ts';
-import { type EndpointSlice, keyOf, type Lease, type Node, type Pod, RESOURCES } from '../kube/types.ts';
+import {
+  type EndpointSlice,
+  keyOf,
+  type Lease,
+  type Namespace,
+  type Node,
+  type Pod,
+  RESOURCES,
+} from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { ALLOWED_SOURCES, EXTRA_SOURCES } from '../network/extra-sources.ts';
 import { explain } from '../observe/explain.ts';
+import { splitSource } from '../observe/explain-forgery.ts';
 import { podIndex } from '../observe/explain-places.ts';
 import type { ExplainRequest, ExplainView, Explanation, LinkHost } from '../observe/explain-view.ts';
 import { type Fact, knownFacts } from '../observe/facts.ts';
@@ -68,8 +78,20 @@ export async function answerExplain(
   const listed = objects ? indexObjects(objects) : await sources.listToExplain(age);
   const [nodes, others] = await Promise.all([sources.followed.list(), listOtherSlices(context)]);
   const slices = [...sources.slices.list(), ...others];
-  const view = explainView(context, sources, { ...listed, nodes, slices }, { hosts, facts });
+  const namespaces = await listPermissions(context, from, listed.pods);
+  const view = explainView(context, sources, { ...listed, nodes, slices, namespaces }, { hosts, facts });
   return explain(view, { from, to, family, entry });
+}
+
+/** Lists the namespaces, whose annotations permit additional sources, if the question depends on them. */
+async function listPermissions(
+  { client }: AgentContext,
+  from: string,
+  pods: readonly Pod[],
+): Promise<readonly Namespace[]> {
+  const isRequested = pods.some(({ metadata }) => metadata?.annotations?.[EXTRA_SOURCES] !== undefined);
+  if (!isRequested || splitSource(from).source === null) return [];
+  return (await client.list(RESOURCES.namespaces)).items;
 }
 
 /** Lists the EndpointSlices that an agent without DNS does not watch. */
@@ -84,6 +106,7 @@ async function listOtherSlices({ configuration, client }: AgentContext): Promise
 }
 
 interface ExplainObjects extends IndexedObjects {
+  readonly namespaces: readonly Namespace[];
   readonly nodes: readonly Node[];
   readonly slices: readonly EndpointSlice[];
 }
@@ -91,7 +114,7 @@ interface ExplainObjects extends IndexedObjects {
 function explainView(
   { configuration }: AgentContext,
   { part, services, policies }: ControlSources,
-  { pods, podsByAddress, nodes, slices, leases }: ExplainObjects,
+  { pods, podsByAddress, nodes, slices, leases, namespaces }: ExplainObjects,
   { hosts, facts }: Pick<ExplainBody, 'hosts' | 'facts'>,
 ): ExplainView {
   const here = configuration.nodeName;
@@ -107,6 +130,10 @@ function explainView(
     facts: knownFacts(facts),
     hosts,
     policies: () => (policies && !policies.isForbidden() ? policies.table : null),
+    permittedSources: (namespace) =>
+      namespaces.find(({ metadata }) => metadata?.name === namespace)?.metadata?.annotations?.[
+        ALLOWED_SOURCES
+      ],
     entryNode: (address) => announcingNode(leases, address),
   };
 }

@@ -37,7 +37,8 @@ const split = (text = ''): string[] =>
     .map((one) => one.trim())
     .filter((one) => one !== '');
 
-const networkOf = (text: string): Cidr | null =>
+/** Reads an address or a network of a request; null: neither. */
+export const networkOf = (text: string): Cidr | null =>
   parseCidr(text.includes('/') ? text : `${text}/${text.includes(':') ? 128 : 32}`);
 
 const covers = (outer: Cidr, inner: Cidr): boolean =>

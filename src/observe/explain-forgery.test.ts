@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { EXTRA_SOURCES } from '../network/extra-sources.ts';
 import { forgedSource, splitSource } from './explain-forgery.ts';
 import type { Origin } from './explain-view.ts';
 import { pod } from './testing/explain-scene.ts';
@@ -23,18 +24,58 @@ describe('a packet with a chosen source', () => {
     pod: pod('web-1', '10.1.0.1', 'node-1'),
     place: null,
   };
-  test('an address of the pod is not forged', () => {
-    assert.equal(forgedSource(origin, '10.1.0.1'), null);
-  });
-  test('another address is, and the cause names the pod', () => {
-    assert.match(
-      forgedSource(origin, '10.1.0.2')?.text ?? '',
-      /^10\.1\.0\.2 is not an address of pod .*web-1$/,
-    );
-  });
-  test('only pods with a network of their own choose a source', () => {
-    assert.throws(() => forgedSource({ ...origin, kind: 'outside', pod: null }, '10.1.0.2'), {
-      code: 'bad-argument',
+  const sources: {
+    readonly name: string;
+    readonly source: string;
+    readonly requested?: string;
+    readonly permitted?: string;
+    readonly cause: RegExp | null;
+  }[] = [
+    { name: 'an address of the pod', source: '10.1.0.1', cause: null },
+    { name: 'another address', source: '10.1.0.2', cause: /^10\.1\.0\.2 is not an address of pod .*web-1$/ },
+    {
+      name: 'an address that the namespace permits',
+      source: '192.0.2.7',
+      requested: '192.0.2.7',
+      permitted: '192.0.2.0/24',
+      cause: null,
+    },
+    {
+      name: 'an address of a network that the namespace permits',
+      source: 'fd00:5::9',
+      requested: '192.0.2.7, fd00:5::/80',
+      permitted: '192.0.2.0/24,fd00:5::/64',
+      cause: null,
+    },
+    {
+      name: 'an address that the pod requests without permission',
+      source: '192.0.2.7',
+      requested: '192.0.2.7',
+      cause:
+        /its request of 192\.0\.2\.7 is refused, because the namespace's annotation .* does not contain it/,
+    },
+    {
+      name: 'an address that the namespace permits, and the pod does not request',
+      source: '192.0.2.7',
+      permitted: '192.0.2.0/24',
+      cause: /is not an address of pod .*web-1$/,
+    },
+  ];
+  for (const { name, source, requested, permitted, cause } of sources)
+    test(`${name} is ${cause ? '' : 'not '}forged`, () => {
+      const { pod: own } = origin;
+      const annotations = requested === undefined ? {} : { [EXTRA_SOURCES]: requested };
+      const asked = { ...origin, pod: { ...own, metadata: { ...own?.metadata, annotations } } };
+      const found = forgedSource(asked, source, () => permitted);
+      if (cause) assert.match(found?.text ?? '', cause);
+      else assert.equal(found, null);
     });
+  test('only pods with a network of their own choose a source', () => {
+    assert.throws(
+      () => forgedSource({ ...origin, kind: 'outside', pod: null }, '10.1.0.2', () => undefined),
+      {
+        code: 'bad-argument',
+      },
+    );
   });
 });

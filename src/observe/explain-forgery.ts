@@ -1,6 +1,6 @@
-import { canonicalAddress } from '../lib/address.ts';
+import { canonicalAddress, cidrContains } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { EXTRA_SOURCES } from '../network/extra-sources.ts';
+import { EXTRA_SOURCES, extraSources, networkOf } from '../network/extra-sources.ts';
 import { nameOf } from './explain-places.ts';
 import type { Cause, Origin } from './explain-view.ts';
 
@@ -18,8 +18,15 @@ export function splitSource(text: string): SourcedOrigin {
   return match && source !== null ? { from: match[1] ?? '', source } : { from: text, source: null };
 }
 
-/** The pods of a node's network send only from their own addresses: the source guard drops other packets. */
-export function forgedSource(origin: Origin, source: string): Cause | null {
+/**
+ * The pods of a node's network send only from their own addresses and those that their namespace permits: the source guard
+ * drops other packets. `permitted`: returns the annotation of a namespace.
+ */
+export function forgedSource(
+  origin: Origin,
+  source: string,
+  permitted: (namespace: string) => string | undefined,
+): Cause | null {
   if (origin.kind !== 'pod' || !origin.pod) {
     throw new FairleadError(
       `${origin.label} has no source address to choose: only pods with a network of their own have`,
@@ -31,8 +38,17 @@ export function forgedSource(origin: Origin, source: string): Cause | null {
     );
   }
   if (origin.addresses.includes(source)) return null;
+  const { metadata } = origin.pod;
+  const requested = metadata?.annotations?.[EXTRA_SOURCES];
+  const { allowed, refused } = extraSources(requested, permitted(metadata?.namespace ?? 'default'));
+  if (allowed.some((cidr) => cidrContains(cidr, source))) return null;
+  const refusal = refused.find(({ text }) => {
+    const cidr = networkOf(text);
+    return cidr !== null && cidrContains(cidr, source);
+  });
+  const why = refusal ? `: its request of ${refusal.text} is refused, because ${refusal.reason}` : '';
   return {
-    text: `${source} is not an address of pod ${nameOf(origin.pod)}`,
+    text: `${source} is not an address of pod ${nameOf(origin.pod)}${why}`,
     object: origin.label,
     field: null,
     fix: `send from an address of the pod, or permit the address by annotations of the pod and its namespace (${EXTRA_SOURCES})`,

@@ -54,6 +54,8 @@ export interface ExplainView {
   readonly hosts: readonly LinkHost[];
   /** Returns the network policies; null if they are not enforced. */
   policies?(): PolicyMap | null;
+  /** Returns the annotation of a namespace that permits its pods additional sources. */
+  permittedSources?(namespace: string): string | undefined;
   /** Returns the node through which packets to an address enter the cluster (its announcer); null if unknown. */
   entryNode?(address: string): string | null;
 }

@@ -55,7 +55,8 @@ type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & { readonl
 export function explain(view: ExplainView, { from, to, family, entry = null }: ExplainRequest): Explanation {
   const asked = splitSource(from);
   const found = findOrigin(view, parseTarget(asked.from));
-  const forgery = asked.source === null ? null : forgedSource(found, asked.source);
+  const permitted = (namespace: string) => view.permittedSources?.(namespace);
+  const forgery = asked.source === null ? null : forgedSource(found, asked.source, permitted);
   const origin = asked.source === null ? found : { ...found, addresses: [asked.source] };
   const destination = findDestination(view, origin, parseTarget(to), family);
   const finish = ({ askNode = null, ...body }: Body): Explanation => {
