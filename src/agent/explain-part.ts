@@ -1,4 +1,4 @@
-import type { Client } from '../kube/client.ts';
+import { type Client, hasReason } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../kube/load-balancer.ts';
 import {
   type EndpointSlice,
@@ -91,7 +91,13 @@ async function listPermissions(
 ): Promise<readonly Namespace[]> {
   const isRequested = pods.some(({ metadata }) => metadata?.annotations?.[EXTRA_SOURCES] !== undefined);
   if (!isRequested || splitSource(from).source === null) return [];
-  return (await client.list(RESOURCES.namespaces)).items;
+  try {
+    return (await client.list(RESOURCES.namespaces)).items;
+  } catch (error) {
+    // An agent without policies: it permits no sources either.
+    if (hasReason(error, 'Forbidden')) return [];
+    throw error;
+  }
 }
 
 /** Lists the EndpointSlices that an agent without DNS does not watch. */

@@ -3,6 +3,7 @@ import { describe, test } from 'node:test';
 import type { Client } from '../kube/client.ts';
 import type { Pod, Service } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { EXTRA_SOURCES } from '../network/extra-sources.ts';
 import type { RemoteAgents } from './remote-agents.ts';
 import { remoteCluster } from './remote-cluster.ts';
 import { neededPods, trimPod } from './remote-explain.ts';
@@ -195,6 +196,11 @@ describe('pods that are sent with a question', () => {
     const trimmed = JSON.stringify(trimPod(PODS[0] as Pod));
     assert.match(trimmed, /"podIPs":\[\{"ip":"10\.0\.0\.1"\}\]/);
     assert.doesNotMatch(trimmed, /SECRET|managedFields/);
+  });
+  test('have the annotation that requests additional sources, and no other', () => {
+    const annotations = { [EXTRA_SOURCES]: '192.0.2.7', other: 'SECRET' };
+    const { metadata } = trimPod({ ...PODS[0], metadata: { ...PODS[0]?.metadata, annotations } } as Pod);
+    assert.deepEqual(metadata?.annotations, { [EXTRA_SOURCES]: '192.0.2.7' });
   });
 });
 

@@ -3,6 +3,7 @@ import type { Client } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { EXTRA_SOURCES } from '../network/extra-sources.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
 import type { FactAnswer, LocalFactRequest } from '../observe/facts.ts';
 import { placeText } from '../observe/gather-facts.ts';
@@ -122,8 +123,11 @@ export function trimPod({ metadata, spec, status }: Pod): Pod {
   const { name, namespace, uid, labels, ownerReferences, deletionTimestamp } = metadata ?? {};
   const { nodeName, hostNetwork, containers = [] } = spec ?? {};
   const { phase, podIP, podIPs, conditions, containerStatuses } = status ?? {};
+  const requested = metadata?.annotations?.[EXTRA_SOURCES];
+  const annotations: NonNullable<Pod['metadata']>['annotations'] | undefined =
+    requested === undefined ? undefined : { [EXTRA_SOURCES]: requested };
   return {
-    metadata: { name, namespace, uid, labels, ownerReferences, deletionTimestamp },
+    metadata: { name, namespace, uid, labels, annotations, ownerReferences, deletionTimestamp },
     spec: {
       nodeName,
       hostNetwork,
