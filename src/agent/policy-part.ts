@@ -1,12 +1,14 @@
 import { networkInterfaces } from 'node:os';
 import { Counter, Gauge, Histogram } from 'prom-client';
 import type { ProxyPolicies } from '../dataplane/userspace/pool-listeners.ts';
+import { openAddressFlows } from '../kernel/conntrack/address-flows.ts';
 import { hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
 import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
 import type { IPFamily, SocketAddress } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
+import { createAddressOwners } from '../policy/address-owners.ts';
 import { allows, type EndVerdict, type PolicyVerdict } from '../policy/allows.ts';
 import { readClusterPolicy } from '../policy/cluster-policy-reader.ts';
 import {
@@ -171,14 +173,32 @@ export function startPolicies(
       onUpdate: (pod) => set(() => table.setPod(pod), pod),
       onDelete(pod) {
         if (known.get(keyOf(pod)) === pod.metadata?.uid) known.delete(keyOf(pod));
+        owners.delete(pod.metadata?.uid ?? '');
         set(() => table.deletePod(keyOf(pod)));
       },
     });
     return Promise.all([namespaces.synced, pods.synced]);
   }
 
+  const owners = createAddressOwners();
+  const flows = openAddressFlows(undefined);
+  context.onClose(() => flows.close());
+  /** A pod does not inherit the connections that policies of this node allowed to or from the former pod of its address. */
+  function endFormerFlows(pod: Pod): void {
+    const reused = owners.set(pod);
+    if (reused.length === 0) return;
+    const ended = enforcement?.programmed().then(() => flows.forget(reused));
+    ended?.catch((error: unknown) =>
+      logger.warn(
+        { err: error, addresses: reused },
+        `failed to end the former pod's flows: ${messageOf(error)}`,
+      ),
+    );
+  }
+
   function set(change: () => void, pod?: Pod): void {
     change();
+    if (pod) endFormerFlows(pod);
     if (pod?.spec?.nodeName === configuration.nodeName) {
       known.set(keyOf(pod), pod.metadata?.uid);
       for (const arrived of arrivals) arrived(pod);

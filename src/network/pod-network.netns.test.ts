@@ -1,17 +1,23 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { createSocket, type Socket } from 'node:dgram';
+import { once } from 'node:events';
 import { appendFileSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
-import { removeNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
+import { ConntrackConnection } from '../kernel/conntrack/connection.ts';
+import { libc } from '../kernel/libc.ts';
+import { bindUdpIn, removeNetns, spawnInNewNamespaces } from '../kernel/netns.ts';
 import { findLink, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { listNeighbours } from '../kernel/rtnetlink/neighbours.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
+import { hasCode } from '../lib/errors.ts';
 import { NodeNetwork } from './node-network.ts';
 import { openPodNetwork, type PodNetwork, podPort, removePods } from './pod-network.ts';
 import {
   connectFrom,
+  datagram,
   echoBytes,
   echoServer,
   netnsOf,
@@ -20,6 +26,11 @@ import {
   testTopology,
   Undo,
 } from './testing/packets.ts';
+
+// asm-generic/socket.h
+const SOL_SOCKET = 1;
+const SO_DONTROUTE = 5;
+const SO_BINDTODEVICE = 25;
 
 const undo = new Undo();
 let stateDir = '';
@@ -104,6 +115,80 @@ test('pods of a node, the node and its Services’ network reach each other at t
     assert.deepEqual(onNode.peers, [ips[i]]);
   }
 });
+
+for (const others of [0, 2500])
+  test(`a pod takes its flows with it, beside ${others} of others: its address's next pod does not inherit them`, async () => {
+    const { network, pods } = open();
+    const track = 'ct state new accept';
+    const hooks = ['forward', 'input', 'output'].map(
+      (hook) => `chain ${hook} { type filter hook ${hook} priority 0; ${track}; }`,
+    );
+    execFileSync('ip', ['netns', 'exec', node, 'nft', `table inet flows { ${hooks.join(' ')} }`]);
+    const [a, b] = [sandbox(undo), sandbox(undo)];
+    const { ips } = await pods.attach(pod('a'), a);
+    const to = await pods.attach(pod('b'), b);
+    using conntrack = new ConntrackConnection(node);
+    const flows = () =>
+      (['ipv4', 'ipv6'] as const).flatMap((family) =>
+        conntrack
+          .list(family)
+          .map(({ original }) => [original.source, original.destination])
+          .filter((ends) => [...ips, ...to.ips].some((ip) => ends.includes(ip))),
+      );
+    for (const [i, address] of to.ips.entries()) {
+      const own = ips[i] ?? '';
+      await datagram(undo, { netns: a, address: own }, { netns: b, address }, 100);
+      const gateway = network.gateways[i]?.address ?? '';
+      await datagram(undo, { netns: node, address: gateway }, { netns: a, address: own }, 100);
+      await datagram(undo, { netns: node, address: gateway }, { netns: b, address }, 100);
+    }
+    const flood = createSocket('udp4');
+    undo.add(() => flood.close());
+    const listening = once(flood, 'listening');
+    flood.bind({ fd: bindUdpIn(node, '127.0.0.1', 0) });
+    await listening;
+    for (let port = 1; port <= others; port++) await sendTo(flood, 20_000 + port, '127.0.0.1');
+    assert.equal(flows().length, 6);
+    await pods.detach('a');
+    assert.deepEqual(
+      flows(),
+      to.ips.map((address, i) => [network.gateways[i]?.address, address]),
+    );
+  });
+
+for (const { family, any, unused } of [
+  { family: 'udp4', any: '0.0.0.0', unused: '10.244.1.99' },
+  { family: 'udp6', any: '::', unused: 'fd00:10:244:1::99' },
+] as const)
+  test(`${family}: packets to unused addresses leave no neighbours that are asked for`, async () => {
+    const { pods } = open();
+    const netns = sandbox(undo);
+    await pods.attach(pod('a'), netns);
+    const send = async (options: readonly number[]) => {
+      const fd = bindUdpIn(netns, any, 0);
+      const device = new Uint8Array(Buffer.from('eth0\0'));
+      libc().setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, device, device.length);
+      for (const option of options) libc().setsockopt(fd, SOL_SOCKET, option, Uint8Array.of(1, 0, 0, 0), 4);
+      const socket = createSocket(family);
+      undo.add(() => socket.close());
+      const listening = once(socket, 'listening');
+      socket.bind({ fd });
+      await listening;
+      // The kernel may know at once that no neighbour has the address.
+      await sendTo(socket, 9, unused).catch((error: unknown) => assert.ok(hasCode(error, 'EHOSTUNREACH')));
+    };
+    const asked = (place: string) =>
+      execFileSync('ip', ['-n', place, 'neigh', 'show', unused, 'nud', 'incomplete'], { encoding: 'utf8' });
+    await send([]);
+    await send([SO_DONTROUTE]);
+    assert.deepEqual([asked(node), asked(netns)], ['', '']);
+  });
+
+function sendTo(socket: Socket, port: number, address: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    socket.send('x', port, address, (error) => (error ? reject(error) : resolve()));
+  });
+}
 
 for (const bridgeRules of [0, 1]) {
   test(`a Service’s answer within one node comes from the Service’s address (br_netfilter ${bridgeRules})`, async (t) => {

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { closeSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { openAddressFlows } from '../kernel/conntrack/address-flows.ts';
 import type { NetlinkSocket } from '../kernel/netlink/socket.ts';
 import { type NetnsRef, openNetns } from '../kernel/netns.ts';
 import { addAddress, listAddresses } from '../kernel/rtnetlink/addresses.ts';
@@ -34,7 +35,7 @@ import { AddressPool } from './address-pool.ts';
 import { type HostPort, openHostPorts, portsClash } from './host-ports.ts';
 import type { NodeNetwork } from './node-network.ts';
 import { localMac } from './overlay-routes.ts';
-import { POD_BRIDGE, type PodGateway } from './pod-bridge.ts';
+import { noQuestions, POD_BRIDGE, type PodGateway } from './pod-bridge.ts';
 import { openPortRemoval } from './port-removal.ts';
 import { type GuardCounts, openSourceGuard } from './source-guard.ts';
 import type { GuardedPort } from './source-guard-rules.ts';
@@ -113,6 +114,7 @@ export function podPort(uid: string): string {
 export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOptions): PodNetwork {
   const journal = new AddressJournal(join(stateDir, JOURNAL_FILE));
   const removal = openPortRemoval(network.netns);
+  const flows = openAddressFlows(network.netns);
   const pools = network.gateways.map((gateway) => new AddressPool(gateway.cidr));
   const hostPorts = openHostPorts({ ...options, bridge: POD_BRIDGE, netns: network.netns });
   /** Detachments in progress, by uid. */
@@ -244,8 +246,10 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
       for (const address of journal.records.get(uid)?.ips ?? []) {
         deleteNeighbour(network.socket, { device: network.bridge, address });
       }
-      const ports = journal.records.get(uid)?.hostPorts ?? [];
+      const { ips = [], hostPorts: ports = [] } = journal.records.get(uid) ?? {};
       await removePort(uid);
+      // The next pod with an address would inherit the connections that policies allowed to this one.
+      await flows.forget(ips);
       free(uid);
       if (ports.length === 0) return;
       writeHostPorts();
@@ -346,6 +350,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
     close() {
       journal.close();
       removal.close();
+      flows.close();
       guard?.close();
       hostPorts.close();
     },
@@ -406,6 +411,7 @@ function create(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef): boolean
 function setUp(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: readonly string[]): void {
   const { uid, device = POD_DEVICE } = pod;
   setUpPort(network, getLink(network.socket, podPort(uid)), podMac(uid), ips);
+  writeSysctls(noQuestions(device), netns);
   using inside = openRouteSocket(netns);
   setUpInside(network, inside, device, ips);
 }

@@ -30,6 +30,7 @@ const FAMILY_NUMBER: Readonly<Record<IPFamily, number>> = { ipv4: 2, ipv6: 10 };
 const ENOENT = 2;
 const EBUSY = 16;
 /** linux/net/netfilter/nf_internals.h */
+const FILTER_SOURCE = 1 << 0;
 const FILTER_DESTINATION = 1 << 1;
 const FILTER_PROTOCOL = 1 << 3;
 const FILTER_DESTINATION_PORT = 1 << 5;
@@ -47,6 +48,10 @@ export interface FlowFilter {
   readonly protocol?: number;
   /** Destination of the flow's first packet. */
   readonly destination?: string;
+  readonly source?: string;
+  /** The ends of the answers: they differ if the flow's addresses are translated. */
+  readonly replySource?: string;
+  readonly replyDestination?: string;
   readonly destinationPort?: number;
   /** Only flows whose status, masked, has this value. */
   readonly status?: { readonly mask: number; readonly value: number };
@@ -190,16 +195,17 @@ function writeFilter(writer: MessageWriter, family: IPFamily, filter: FlowFilter
   const { protocol, destinationPort, status } = filter;
   // Linux 6.18 inverts the comparison of IPv6 addresses (ctnetlink_filter_match_tuple): they are compared
   // here.
-  const destination = family === 'ipv4' ? filter.destination : undefined;
+  const v4 = (address: string | undefined) => (family === 'ipv4' ? address : undefined);
+  const original = { source: v4(filter.source), destination: v4(filter.destination) };
+  const reply = { source: v4(filter.replySource), destination: v4(filter.replyDestination) };
   const flags =
-    (destination === undefined ? 0 : FILTER_DESTINATION) |
+    endFlags(original) |
     (protocol === undefined ? 0 : FILTER_PROTOCOL) |
     (destinationPort === undefined ? 0 : FILTER_DESTINATION_PORT);
-  if (flags !== 0) {
+  const replyFlags = endFlags(reply);
+  if (flags !== 0)
     writer.nested(CTA.tupleOriginal, () => {
-      if (destination !== undefined) {
-        writer.nested(CTA_TUPLE.address, () => writer.attribute(CTA_IP.destination4, bytesOf(destination)));
-      }
+      writeEnds(writer, original);
       if (protocol !== undefined) {
         writer.nested(CTA_TUPLE.protocol, () => {
           writer.attributeU8(CTA_PROTO.number, protocol);
@@ -207,21 +213,41 @@ function writeFilter(writer: MessageWriter, family: IPFamily, filter: FlowFilter
         });
       }
     });
+  if (replyFlags !== 0) writer.nested(CTA.tupleReply, () => writeEnds(writer, reply));
+  if ((flags | replyFlags) !== 0)
     writer.nested(CTA.filter, () => {
       writer.attributeU32(CTA_FILTER.originalFlags, flags);
-      writer.attributeU32(CTA_FILTER.replyFlags, 0);
+      writer.attributeU32(CTA_FILTER.replyFlags, replyFlags);
     });
-  }
   if (status) {
     writer.attributeBe32(CTA.status, status.value);
     writer.attributeBe32(CTA.statusMask, status.mask);
   }
 }
 
-function passes({ original, status }: Flow, filter: FlowFilter): boolean {
+interface FilterEnds {
+  readonly source: string | undefined;
+  readonly destination: string | undefined;
+}
+
+const endFlags = ({ source, destination }: FilterEnds): number =>
+  (source === undefined ? 0 : FILTER_SOURCE) | (destination === undefined ? 0 : FILTER_DESTINATION);
+
+function writeEnds(writer: MessageWriter, { source, destination }: FilterEnds): void {
+  if (source === undefined && destination === undefined) return;
+  writer.nested(CTA_TUPLE.address, () => {
+    if (source !== undefined) writer.attribute(CTA_IP.source4, bytesOf(source));
+    if (destination !== undefined) writer.attribute(CTA_IP.destination4, bytesOf(destination));
+  });
+}
+
+function passes({ original, reply, status }: Flow, filter: FlowFilter): boolean {
   return (
     (filter.protocol === undefined || original.protocol === filter.protocol) &&
+    (filter.source === undefined || original.source === filter.source) &&
     (filter.destination === undefined || original.destination === filter.destination) &&
+    (filter.replySource === undefined || reply.source === filter.replySource) &&
+    (filter.replyDestination === undefined || reply.destination === filter.replyDestination) &&
     (filter.destinationPort === undefined || original.destinationPort === filter.destinationPort) &&
     (filter.status === undefined || (status & filter.status.mask) === filter.status.value)
   );
