@@ -34,7 +34,7 @@ async function measureProtection(): Promise<number[]> {
     addLink(socket, { kind: 'veth', name: port, peer: { name: `peer${i}` } });
     return { port, pod: `x/${i}`, mac: tunnelMac(port), ips: [`10.9.0.${i}`, `fd00::${i}`], extra: [] };
   });
-  const guard = openSourceGuard({ gatewayMac: tunnelMac('gateway'), ports, netns });
+  const guard = openSourceGuard({ isRequired: true, gatewayMac: tunnelMac('gateway'), ports, netns });
   if (!guard) throw new Error('the kernel has no guard');
   undo.add(() => guard.close());
   const times: number[] = [];

@@ -41,7 +41,13 @@ export function startNetwork(
     logger: logger.child({ part: 'network' }),
   });
   reportOtherUplink(context, network.uplink);
-  const opened = openPodNetwork({ network, stateDir: configuration.stateDir, clock, logger });
+  const opened = openPodNetwork({
+    network,
+    stateDir: configuration.stateDir,
+    requiresGuard: policies !== null,
+    clock,
+    logger,
+  });
   const pods = policies ? policies.guard(opened) : opened;
   const follow = () => {
     const current = own.get(configuration.nodeName);

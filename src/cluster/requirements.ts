@@ -39,6 +39,7 @@ const REQUIRED: Readonly<Partial<Record<Feature, string>>> = {
   veth: 'virtual Ethernet devices (CONFIG_VETH)',
   bridge: 'bridges (CONFIG_BRIDGE)',
   nf_tables: 'nf_tables with NAT (CONFIG_NF_TABLES, CONFIG_NFT_NAT), which all modes need',
+  netdev: 'nf_tables chains at devices (CONFIG_NF_TABLES_NETDEV), which keep pods to their own addresses',
 };
 const VXLAN = 'VXLAN devices (CONFIG_VXLAN)';
 

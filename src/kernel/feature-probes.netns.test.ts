@@ -17,7 +17,7 @@ const devices = () => {
 test('the probes use the features and leave nothing behind', () => {
   const [names, links] = [listNetns(), devices()];
   probeNamedNetns();
-  const failures = probeFeatures(['veth', 'bridge', 'dummy', 'vxlan', 'nf_tables', 'sysctls']);
+  const failures = probeFeatures(['veth', 'bridge', 'dummy', 'vxlan', 'nf_tables', 'netdev', 'sysctls']);
   assert.deepEqual([...failures], []);
   assert.deepEqual([listNetns(), devices()], [names, links]);
 });

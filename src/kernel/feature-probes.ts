@@ -14,9 +14,10 @@ import { writeSysctl } from './sysctl.ts';
  */
 
 /** Features that are tried in a throwaway network namespace. */
-export type Feature = 'veth' | 'bridge' | 'dummy' | 'vxlan' | 'nf_tables' | 'ip_vs' | 'sysctls';
+export type Feature = 'veth' | 'bridge' | 'dummy' | 'vxlan' | 'nf_tables' | 'netdev' | 'ip_vs' | 'sysctls';
 
 const NFPROTO_IPV4 = 2;
+const NFPROTO_NETDEV = 5;
 const TABLE = 'fairlead-probe';
 
 const LINKS: Readonly<Record<'veth' | 'bridge' | 'dummy' | 'vxlan', NewLink>> = {
@@ -32,6 +33,7 @@ const PROBES: Readonly<Record<Feature, () => void>> = {
   dummy: () => makeLink(LINKS.dummy),
   vxlan: () => makeLink(LINKS.vxlan),
   nf_tables: makeNatChain,
+  netdev: makeDeviceChain,
   ip_vs: () => new IpvsConnection().close(),
   sysctls: () => void writeSysctl('net.ipv4.ip_forward', 1),
 };
@@ -39,6 +41,19 @@ const PROBES: Readonly<Record<Feature, () => void>> = {
 function makeLink(link: NewLink): void {
   using socket = openRouteSocket();
   addLink(socket, link);
+}
+
+/** The guard of pods' sources has chains at devices. */
+function makeDeviceChain(): void {
+  const connection = new NftConnection();
+  try {
+    const batch = connection.batch(NFPROTO_NETDEV);
+    batch.addTable(TABLE);
+    batch.addChain(TABLE, 'device', { type: 'filter', hook: 'ingress', priority: 0, device: 'lo' });
+    connection.commitSync(batch);
+  } finally {
+    connection.close();
+  }
 }
 
 /** All modes have rules for NAT. */

@@ -93,6 +93,8 @@ export interface PodNetworkOptions {
   readonly network: NodeNetwork;
   /** The node's folder, in which "pod-addresses.jsonl" is kept. */
   readonly stateDir: string;
+  /** Whether to fail on a kernel that cannot keep pods from sending with others' addresses. Default: true. */
+  readonly requiresGuard?: boolean;
   readonly clock?: Clock;
   readonly logger?: Logger;
 }
@@ -111,7 +113,12 @@ export function podPort(uid: string): string {
 }
 
 /** Opens the pod network of a node, with the current addresses of its pods. */
-export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOptions): PodNetwork {
+export function openPodNetwork({
+  network,
+  stateDir,
+  requiresGuard = true,
+  ...options
+}: PodNetworkOptions): PodNetwork {
   const journal = new AddressJournal(join(stateDir, JOURNAL_FILE));
   const removal = openPortRemoval(network.netns);
   const flows = openAddressFlows(network.netns);
@@ -137,6 +144,7 @@ export function openPodNetwork({ network, stateDir, ...options }: PodNetworkOpti
   const guard = openSourceGuard({
     ...options,
     gatewayMac: network.bridgeMac,
+    isRequired: requiresGuard,
     netns: network.netns,
     ports: [...journal.records.values()]
       .filter(({ uid }) => present.has(podPort(uid)))

@@ -2,7 +2,7 @@ import type { NetnsRef } from '../kernel/netns.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
 import type { Clock } from '../lib/clock.ts';
-import { hasCode } from '../lib/errors.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
 import {
@@ -47,6 +47,10 @@ export interface SourceGuardOptions {
   readonly gatewayMac: string;
   /** The ports that exist. */
   readonly ports: readonly GuardedPort[];
+  /** Whether policies are enforced, which do nothing for pods that can send with the addresses of others. */
+  readonly isRequired: boolean;
+  /** Default: the kernel's answer. */
+  readonly canGuard?: typeof kernelCanGuard;
   readonly netns?: NetnsRef | undefined;
   readonly clock?: Clock | undefined;
   readonly logger?: Logger | undefined;
@@ -56,9 +60,25 @@ export interface SourceGuardOptions {
 export const UNGUARDED =
   'this kernel has no nf_tables chains at devices (CONFIG_NF_TABLES_NETDEV): pods can send packets with the addresses of others, and so pass network policies';
 
-/** Opens the guard, with all ports in one transaction; null: the kernel does not support it. Throws other errors of the kernel. */
-export function openSourceGuard({ gatewayMac, ports, ...options }: SourceGuardOptions): SourceGuard | null {
-  if (!canGuard(options.netns)) return null;
+/**
+ * Opens the guard, with all ports in one transaction; null: the kernel does not support it. Throws FairleadError
+ * "missing-kernel-feature" if the guard is required then, and other errors of the kernel.
+ */
+export function openSourceGuard({
+  gatewayMac,
+  ports,
+  isRequired,
+  canGuard = kernelCanGuard,
+  ...options
+}: SourceGuardOptions): SourceGuard | null {
+  if (!canGuard(options.netns)) {
+    if (!isRequired) return null;
+    throw new FairleadError(`network policies cannot be enforced: ${UNGUARDED}`, {
+      op: 'guard pods',
+      code: 'missing-kernel-feature',
+      hint: 'use a kernel with CONFIG_NF_TABLES_NETDEV, or do without policies: policy: {enforce: false} in the configuration',
+    });
+  }
   const tables = openTables(options);
   /** Packets that were counted by sets and chains that no longer exist. */
   const before = { forged: 0, stray: 0 };
@@ -104,7 +124,7 @@ export function readForgers(netns?: NetnsRef): Map<string, number> {
 
 /** Removes the guard from a node. */
 export function removeSourceGuard(netns?: NetnsRef): void {
-  if (!canGuard(netns)) return;
+  if (!kernelCanGuard(netns)) return;
   const tables = openTables({ netns });
   try {
     tables.write('netdev', null);
@@ -116,8 +136,8 @@ export function removeSourceGuard(netns?: NetnsRef): void {
 const openTables = (options: Pick<SourceGuardOptions, 'netns' | 'clock' | 'logger'>): KeptTables<'netdev'> =>
   keepTables({ ...options, families: ['netdev'], name: GUARD_TABLE });
 
-/** Returns true if the kernel knows tables of the family netdev. */
-function canGuard(netns: NetnsRef | undefined): boolean {
+/** Returns true if the kernel knows tables of the family netdev (CONFIG_NF_TABLES_NETDEV). */
+export function kernelCanGuard(netns: NetnsRef | undefined): boolean {
   const connection = new NftConnection(netns);
   try {
     connection.tables(NFPROTO.netdev);
