@@ -137,7 +137,7 @@ const openTables = (options: Pick<SourceGuardOptions, 'netns' | 'clock' | 'logge
   keepTables({ ...options, families: ['netdev'], name: GUARD_TABLE });
 
 /** Returns true if the kernel knows tables of the family netdev (CONFIG_NF_TABLES_NETDEV). */
-export function kernelCanGuard(netns: NetnsRef | undefined): boolean {
+function kernelCanGuard(netns: NetnsRef | undefined): boolean {
   const connection = new NftConnection(netns);
   try {
     connection.tables(NFPROTO.netdev);
