@@ -18,7 +18,8 @@ export const POD_BRIDGE = 'fl0';
 
 /**
  * Settings that let a device ask no neighbours: all of them have permanent entries. The kernel keeps an entry for each address that
- * it asks for, in a table of about a thousand for the whole machine: a pod that sends to unused addresses would fill it.
+ * it asks for, in a table of about a thousand for the whole machine: a pod that sends to unused addresses would fill it. The namespaces
+ * of a user do not have these settings (neigh_sysctl_register).
  */
 export const noQuestions = (device: string): Readonly<Record<string, number>> =>
   Object.fromEntries(['ipv4', 'ipv6'].map((family) => [`net/${family}/neigh/${device}/mcast_solicit`, 0]));
