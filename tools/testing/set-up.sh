@@ -10,6 +10,7 @@ cd "$root"
 # shellcheck source=tools/real-cluster.sh
 . "$root/tools/real-cluster.sh"
 setup_node
+setup_typescript
 
 # In CI, a part that cannot run is a failure.
 cannot() {
