@@ -1,8 +1,8 @@
 import { isRunning } from '../kernel/process-identity.ts';
-import { createClient, hasReason } from '../kube/client.ts';
+import { type Client, createClient, hasReason } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
-import { RESOURCES } from '../kube/types.ts';
+import { type Pod, RESOURCES } from '../kube/types.ts';
 import { FAMILY_NAMES, familyOf } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
@@ -11,11 +11,15 @@ import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { logTail } from './processes.ts';
 import type { Progress } from './progress.ts';
 import { portsOpen } from './published-ports.ts';
-import { nodeReady, objectReady, podsRestarted, watchCluster } from './readiness.ts';
+import { type ClusterWatch, nodeReady, objectReady, podsRestarted, watchCluster } from './readiness.ts';
 import { servicesAnswer } from './service-answers.ts';
 import { servicePortText } from './service-port.ts';
 import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision } from './state.ts';
 
+/** Reasons of containers that wait for their pod. */
+const CREATING: ReadonlySet<string> = new Set(['ContainerCreating', 'PodInitializing']);
+/** Troubles that are shown while `up` waits. */
+const MAX_TROUBLES = 10;
 /** After this many consecutive exits a process is considered broken. */
 const MAX_FAILURES = 3;
 
@@ -33,6 +37,7 @@ export async function becomeReady(
   signal: AbortSignal,
   startedAgainAt: number | null = null,
 ): Promise<readonly ManifestObject[]> {
+  const start = performance.now();
   const ended = new AbortController();
   const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal, signal]);
   const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
@@ -53,7 +58,7 @@ export async function becomeReady(
           code: 'ended',
           hint: `the whole log: ${clusterPaths(state.name).logs}`,
         })
-      : new FairleadError(`not ready after ${timeoutSeconds} s:\n  ${messageOf(error)}`, {
+      : new FairleadError(`not ready after ${secondsSince(start)} s:\n  ${messageOf(error)}`, {
           op: 'fairlead up',
           code: 'not-ready',
           hint: `fairlead status --name ${state.name}; or stop it: fairlead down --name ${state.name}`,
@@ -62,11 +67,12 @@ export async function becomeReady(
     await controlPlaneStarted(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     if (state.realControlPlane)
       await programsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
-    await client.request('GET', '/version').catch((error: unknown) => Promise.reject(notReady(error)));
+    await answered(client, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     const version = state.realControlPlane ? `  Kubernetes ${state.realControlPlane.version}` : '';
     progress.step('control plane', `https://127.0.0.1:${state.apiPort}${version}`);
     await createClusterServices(client, state);
     const watch = watchCluster(client, AbortSignal.any([deadline, ended.signal]));
+    reportTroubles(watch, progress);
     const nodes = state.nodes.map((node) => nodeReady(watch, node.name));
     await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
@@ -112,6 +118,35 @@ export async function becomeReady(
     ended.abort();
     transport.close();
   }
+}
+
+const secondsSince = (start: number): number => Math.round((performance.now() - start) / 1000);
+
+/** Waits until the API server answers: on a slow machine it takes longer to start than a request waits. */
+async function answered(client: Client, deadline: AbortSignal): Promise<void> {
+  for (;;) {
+    try {
+      await client.request('GET', '/version', undefined, { signal: deadline });
+      return;
+    } catch (error) {
+      if (deadline.aborted) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+/** Reports each failure of a pod's sandbox, network or volumes once, while `up` waits. */
+function reportTroubles(watch: ClusterWatch, progress: Progress): void {
+  const known = new Set<string>();
+  const look = (pod: Pod) => {
+    const { waiting } = pod.status?.containerStatuses?.[0]?.state ?? {};
+    if (!waiting?.message || !CREATING.has(waiting.reason ?? '')) return;
+    const text = `Pod ${pod.metadata?.namespace}/${pod.metadata?.name}: ${waiting.message}`;
+    if (known.has(text) || known.size >= MAX_TROUBLES) return;
+    known.add(text);
+    progress.problem(new FairleadError(text, { op: 'fairlead up', code: 'FailedCreatePodSandBox' }));
+  };
+  watch.pods.handle({ onAdd: look, onUpdate: (pod) => look(pod), onDelete() {} });
 }
 
 /** Waits until the supervisor has started the control plane: then its listeners are open, and connections are queued. */

@@ -197,6 +197,8 @@ export function podProblem(pod: Pod): string {
     if (waiting?.reason && waiting.reason !== 'ContainerCreating' && waiting.reason !== 'PodInitializing') {
       return `container ${status.name}: ${waiting.reason}${waiting.message ? `: ${waiting.message}` : ''}`;
     }
+    // The sandbox, the network or a volume of the pod.
+    if (waiting?.message) return waiting.message;
     if (terminated && terminated.exitCode !== 0)
       return `container ${status.name} exited with status ${terminated.exitCode}`;
   }

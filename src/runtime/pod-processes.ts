@@ -20,13 +20,22 @@ import {
 import type { KubeletOptions } from './options.ts';
 import { type Image, removeRootfs } from './rootfs.ts';
 import { type RunPlaces, type StartedRun, startRun } from './run-start.ts';
-import { adoptSandbox, createSandbox, removeSandbox, type Sandbox } from './sandbox.ts';
+import {
+  adoptSandbox,
+  createSandbox,
+  pauseError,
+  pauseErrors,
+  removeSandbox,
+  type Sandbox,
+} from './sandbox.ts';
 
 /** The processes of pods and what the kernel keeps for them; workers and containers reach them only through this. */
 export interface PodProcesses {
   /** Returns the sandbox in a pod's folder, if its pause process is still running. */
   adoptSandbox(folder: string): Sandbox | null;
   createSandbox(folder: string, pod: Pod): Sandbox;
+  /** Returns why the pause process in a pod's folder has ended by itself; null: it gave no reason. */
+  sandboxFailure(folder: string): Error | null;
   removeSandbox(folder: string): void;
   /** Removes the control group of a pod. */
   removeGroup(uid: string): Promise<void>;
@@ -70,6 +79,7 @@ export function podProcesses(context: PodProcessesOptions): PodProcesses {
     adoptSandbox,
     createSandbox: (folder, pod) =>
       createSandbox(folder, pod, kernelHostname(pod, options), new Date(options.clock.now())),
+    sandboxFailure: (folder) => (pauseErrors(folder) === '' ? null : pauseError(folder)),
     removeSandbox,
     async removeGroup(uid) {
       if (groups) await removeControlGroup(groups, `${options.cgroupParent}/pod${uid}`);

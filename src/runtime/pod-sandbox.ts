@@ -52,9 +52,11 @@ export class PodSandbox {
     return sharedPidNamespace(this.pausePid ?? 0);
   }
 
-  /** Records that its pause process has died, and with it the network. */
-  lose(): void {
+  /** Records that its pause process has died, and with it the network. Returns its failure; null: it gave no reason. */
+  lose(): Error | null {
+    const failure = this.#sandbox === null ? null : this.#context.processes.sandboxFailure(this.#folder);
     this.#sandbox = null;
+    return failure;
   }
 
   create(pod: Pod): void {
@@ -70,7 +72,11 @@ export class PodSandbox {
     }
     const { namespace = '', name = '' } = pod.metadata ?? {};
     const attached = { uid: this.#uid, namespace, name, hostPorts: hostPortsOf(pod) };
-    this.#ips = (await network.attach(attached, { pid: this.pausePid ?? 0 })).ips;
+    try {
+      this.#ips = (await network.attach(attached, { pid: this.pausePid ?? 0 })).ips;
+    } catch (error) {
+      throw (this.isRunning ? null : this.lose()) ?? error;
+    }
   }
 
   /** Releases the addresses, ends the namespaces and removes the control group. */

@@ -46,6 +46,8 @@ export interface PodView {
   readonly startTime: string;
   /** The whole pod has failed for this reason ("Evicted", "UnsupportedField"). */
   readonly failure: { readonly reason: string; readonly message: string } | null;
+  /** Why the pod's containers cannot be created yet; empty: nothing is wrong. Upstream's kubelet has it in events only. */
+  readonly trouble?: string;
   /** RFC 3339, to the second. */
   readonly now: string;
 }
@@ -247,8 +249,12 @@ function containerStatus(
   const maxMessage = messageShare(pod);
   const given = view?.phase ?? { kind: 'waiting', reason: 'ContainerCreating', message: '' };
   const phase: ContainerPhase =
-    given.kind === 'waiting' && given.reason === 'ContainerCreating' && !initialized
-      ? { kind: 'waiting', reason: 'PodInitializing', message: '' }
+    given.kind === 'waiting' && given.reason === 'ContainerCreating'
+      ? {
+          kind: 'waiting',
+          reason: initialized ? given.reason : 'PodInitializing',
+          message: (initialized && given.message) || utf8Start(pod.trouble ?? '', maxMessage),
+        }
       : given;
   const running = phase.kind === 'running';
   const id = phase.kind === 'running' ? phase.id : phase.kind === 'ended' ? phase.termination.id : '';

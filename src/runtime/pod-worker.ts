@@ -46,6 +46,8 @@ export class PodWorker {
   #eviction: string | null = null;
   #failure: Rejection | null = null;
   #isRefusalReported = false;
+  /** Why the pod's last step failed, for its status; empty: it has not. */
+  #trouble = '';
   #goneFromApi = false;
   #terminating = false;
   #done = false;
@@ -160,6 +162,7 @@ export class PodWorker {
         } while (STEPS_TO_GO_ON.has(step) || (step === 'run-containers' && this.#isOver()));
         if (step === 'terminate') return;
         this.#retryMs = FIRST_RETRY_MS;
+        this.#trouble = '';
       } catch (error) {
         this.#report(error);
         if (hasCode(error, 'NodePorts')) {
@@ -268,9 +271,11 @@ export class PodWorker {
   }
 
   async #createSandbox(): Promise<void> {
-    this.#sandbox.lose();
+    const failure = this.#sandbox.lose();
     // The pause process has died, and with it the network: all containers must end.
     for (const runner of this.#containers.values()) await runner.abandon();
+    // Reported, and tried again later: it would end again.
+    if (failure !== null) throw failure;
     await checkRuntimeClass(this.#context.client, this.#pod);
     this.#sandbox.create(this.#pod);
   }
@@ -447,7 +452,9 @@ export class PodWorker {
   #report(error: unknown): void {
     const { options, events } = this.#context;
     const reason = reasonOf(error, 'FailedCreatePodSandBox');
-    events.event(this.#pod, 'Warning', reason, describeError(error));
+    const text = describeError(error);
+    this.#trouble = `${reason}: ${text}`;
+    events.event(this.#pod, 'Warning', reason, text);
     options.logger.warn(
       { pod: `${this.#pod.metadata?.namespace}/${this.#pod.metadata?.name}`, err: error },
       messageOf(error),
@@ -473,6 +480,7 @@ export class PodWorker {
       allocatable: this.#context.allocatable,
       startTime: this.#startTime,
       failure: this.#failure,
+      trouble: this.#trouble,
       now: timestamp(this.#context.options.clock.now()),
     });
   }

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { spawnLight } from '../kernel/child-process.ts';
 import { mappedIds } from '../kernel/id-maps.ts';
@@ -21,6 +21,9 @@ export interface Sandbox {
 const FILE = 'sandbox.json';
 /** GROUP_RANGE_MAX of the kernel's net/ipv4/ping.c, rounded down to what containerd sets. */
 const MAX_GROUP = 2_147_483_647;
+/** What the pause process writes to its standard error. */
+const ERRORS = 'pause.log';
+const MAX_ERROR_BYTES = 1024;
 /** The environment variable of pause processes with the folder of their pod. */
 const MARK = 'FAIRLEAD_SANDBOX';
 
@@ -49,16 +52,22 @@ exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -
   const ipc = settings.sysctls
     .filter(({ name }) => !name.startsWith('net.'))
     .flatMap(({ name, value }) => [name.replaceAll('.', '/'), value]);
-  const { pid } = inNewNamespaces(['net', 'ipc', 'uts'], () => {
-    // Not by /proc/sys, which the root of a user namespace may not write.
-    const name = Buffer.from(settings.hostname);
-    if (libc().sethostname(name, name.length) !== 0) throw systemError('set host name', settings.hostname);
-    return spawnLight('/bin/sh', ['-c', script, 'pause', ...ipc], {
-      descriptors: ['ignore', 'ignore', 'ignore'],
-      env: { ...process.env, [MARK]: folder },
-      session: true,
-    });
-  });
+  const errors = openSync(join(folder, ERRORS), 'w', 0o600);
+  let pid: number;
+  try {
+    ({ pid } = inNewNamespaces(['net', 'ipc', 'uts'], () => {
+      // Not by /proc/sys, which the root of a user namespace may not write.
+      const name = Buffer.from(settings.hostname);
+      if (libc().sethostname(name, name.length) !== 0) throw systemError('set host name', settings.hostname);
+      return spawnLight('/bin/sh', ['-c', script, 'pause', ...ipc], {
+        descriptors: ['ignore', 'ignore', errors],
+        env: { ...process.env, [MARK]: folder },
+        session: true,
+      });
+    }));
+  } finally {
+    closeSync(errors);
+  }
   const pause = identify(pid);
   if (!pause) {
     throw new KubeletError('FailedCreatePodSandBox', 'the pause process did not start', {
@@ -79,8 +88,9 @@ exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -
       });
     }
   } catch (error) {
+    const ended = !isRunning(pause) || pauseErrors(folder) !== '';
     signalProcess(pause, 'SIGKILL');
-    throw error;
+    throw ended ? pauseError(folder, error) : error;
   }
   // Written when it is complete: a sandbox left by an earlier crash is found by its mark.
   const sandbox = { pause, createdAt: now.toISOString() };
@@ -99,6 +109,22 @@ function lastGroup(): number {
  */
 export function sharedPidNamespace(pausePid: number): string {
   return `/proc/${pausePid}/ns/pid_for_children`;
+}
+
+/** Returns the error of a pause process that has ended by itself. */
+export function pauseError(folder: string, cause?: unknown): KubeletError {
+  const reason = pauseErrors(folder) || 'it gave no reason';
+  return new KubeletError('FailedCreatePodSandBox', `the pause process ended: ${reason}`, {
+    op: 'create sandbox',
+    hint: 'install catatonit 0.1.7 or later',
+    cause,
+  });
+}
+
+/** Returns the reason that a pause process gave before it ended; empty: none, as when it was killed. */
+export function pauseErrors(folder: string): string {
+  const text = readOptionalFile(join(folder, ERRORS))?.trim() ?? '';
+  return text.slice(0, MAX_ERROR_BYTES).replace(/\s*\n\s*/g, '; ');
 }
 
 /** Ends the pause process; its namespaces end after the containers. */

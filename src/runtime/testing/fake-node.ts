@@ -79,6 +79,7 @@ export function fakeNode(): FakeNode {
       sandbox = { pause: { pid: ++pids, startTime: '0' }, createdAt: new Date(clock.now()).toISOString() };
       return sandbox;
     },
+    sandboxFailure: () => null,
     removeSandbox() {
       if (isSandboxAlive) note('remove sandbox');
       isSandboxAlive = false;
