@@ -79,7 +79,7 @@ export function loadProgram(source: ProgramSource): BpfProgram {
     op: 'load BPF program',
     code: errorCode(failure.code),
     object: name,
-    hint: failure.hint ?? 'the kernel may be too old for this program, which needs Linux 5.18',
+    ...(failure.hint === undefined ? {} : { hint: failure.hint }),
   });
 }
 
