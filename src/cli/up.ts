@@ -1,5 +1,6 @@
-import { readFileSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { cpSync, existsSync, mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
 import { availableModes } from '../agent/dataplanes.ts';
 import { authorityName } from '../cluster/authority-name.ts';
 import { becomeReady } from '../cluster/bring-up.ts';
@@ -37,8 +38,9 @@ import {
 import { prepareStateFolder, releaseStateFolder } from '../cluster/state-folder.ts';
 import { addContext, ownKubeconfig, sudoKubeconfig } from '../cluster/user-kubeconfig.ts';
 import { systemClock } from '../lib/clock.ts';
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { listTopology } from '../network/topology.ts';
+import { requireCatatonit } from '../runtime/catatonit.ts';
 import { configurationWords } from './cluster-configuration.ts';
 import { defineCommand, type Output } from './command.ts';
 import { renderError } from './error-text.ts';
@@ -205,7 +207,9 @@ function subjectOf(
 }
 
 /** Adds the settings of the --config file; typed options take precedence. */
-function withConfiguration(typed: Parsed<typeof OPTIONS>): Pick<Parsed<typeof OPTIONS>, 'options' | 'given'> {
+export function withConfiguration(
+  typed: Parsed<typeof OPTIONS>,
+): Pick<Parsed<typeof OPTIONS>, 'options' | 'given'> {
   const { config } = typed.options;
   if (config === null) return typed;
   const words = configurationWords(config, OPTIONS, CONFIGURABLE, STRUCTURED);
@@ -238,7 +242,7 @@ function addToUserKubeconfig({ name }: ClusterState, progress: Progress): void {
   }
 }
 
-async function startCluster(
+export async function startCluster(
   name: string,
   options: Values<typeof OPTIONS>,
   publishedPorts: readonly PublishedPort[],
@@ -246,6 +250,7 @@ async function startCluster(
   progress: Progress,
 ): Promise<{ readonly state: ClusterState; readonly applied: readonly ManifestObject[] }> {
   requireMachine(options);
+  await requireCatatonit();
   refuseLeftovers(name);
   const memory = prepareStateFolder();
   if (memory !== null) progress.step('state', memory);
@@ -287,13 +292,33 @@ async function startCluster(
     return { state, applied: await Promise.race([ready, interrupted.promise]) };
   } catch (error) {
     // A cluster that is running but not ready is kept for inspection; anything else is removed.
-    if (isPlanned && (!(error instanceof FairleadError) || error.code !== 'not-ready'))
-      await removeCluster(name);
+    if (isPlanned && hasCode(error, 'not-ready')) throw error;
+    const logs = isPlanned && !hasCode(error, 'interrupted') ? keepLogs(name) : null;
+    if (isPlanned) await removeCluster(name);
     releaseStateFolder();
-    throw error;
+    throw logs === null ? error : withLogs(error, logs);
   } finally {
     interrupted.stop();
   }
+}
+
+/** Copies the logs of a failed start out of the folder that is removed. Returns where they are; null: there are none. */
+function keepLogs(name: string): string | null {
+  const { logs } = clusterPaths(name);
+  if (!existsSync(logs)) return null;
+  const kept = mkdtempSync(join(tmpdir(), `fairlead-${name}-logs-`));
+  cpSync(logs, kept, { recursive: true });
+  return kept;
+}
+
+function withLogs(error: unknown, logs: string): FairleadError {
+  const details = error instanceof FairleadError ? error : null;
+  return new FairleadError(messageOf(error), {
+    op: details?.op ?? 'fairlead up',
+    code: details?.code ?? 'ended',
+    hint: `the logs are in ${logs}`,
+    cause: details?.cause,
+  });
 }
 
 /** Throws FairleadError if this machine cannot run a cluster with these options. */
@@ -391,7 +416,7 @@ function watchRestarts(name: string, output: Output): NodeJS.Timeout {
 }
 
 /** Prints each step with the time since the start. */
-function startProgress(output: Output): Progress {
+export function startProgress(output: Output): Progress {
   const start = performance.now();
   const isColoured = output.interactive && !process.env['NO_COLOR'];
   const mark = isColoured ? '\u001b[32m✓\u001b[0m' : '✓';
