@@ -70,6 +70,7 @@ exec ${settings.sharesProcesses ? 'unshare --pid --fork --kill-child catatonit -
   }
   const pause = identify(pid);
   if (!pause) {
+    if (pauseErrors(folder) !== '') throw pauseError(folder);
     throw new KubeletError('FailedCreatePodSandBox', 'the pause process did not start', {
       op: 'create sandbox',
       hint: 'install catatonit (Debian: apt-get install catatonit)',
@@ -116,7 +117,7 @@ export function pauseError(folder: string, cause?: unknown): KubeletError {
   const reason = pauseErrors(folder) || 'it gave no reason';
   return new KubeletError('FailedCreatePodSandBox', `the pause process ended: ${reason}`, {
     op: 'create sandbox',
-    hint: 'install catatonit 0.1.7 or later',
+    ...(reason.includes('usage: catatonit') ? { hint: 'install catatonit 0.1.7 or later' } : {}),
     cause,
   });
 }
