@@ -13,6 +13,11 @@ export interface CommandEntry {
 export const COMMANDS: readonly CommandEntry[] = [
   { name: 'up', summary: 'start a local cluster and wait until it is ready', load: () => import('./up.ts') },
   {
+    name: 'run',
+    summary: 'run a command with a local cluster, which is removed afterwards',
+    load: () => import('./run.ts'),
+  },
+  {
     name: 'stop',
     summary: 'stop a local cluster and keep its state for the next "up"',
     load: () => import('./stop.ts'),
@@ -105,6 +110,11 @@ export const COMMANDS: readonly CommandEntry[] = [
     name: 'manifests',
     summary: 'print the manifests that install Fairlead on a real cluster',
     load: () => import('./manifests.ts'),
+  },
+  {
+    name: 'doctor',
+    summary: 'show what this machine can do for local clusters, why not, and the fix',
+    load: () => import('./doctor.ts'),
   },
   {
     name: 'preflight',

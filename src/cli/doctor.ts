@@ -1,0 +1,32 @@
+import { kernelRelease, machineReport } from '../cluster/machine-report.ts';
+import { requireRoot } from '../cluster/requirements.ts';
+import { defineCommand } from './command.ts';
+import { wrapLines } from './help-text.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { formatTable } from './table.ts';
+
+export const command = defineCommand({
+  name: 'doctor',
+  summary: 'show what this machine can do for local clusters, why not, and the fix',
+  description: [
+    'Tries what local clusters use, as "up" does: rights, kernel features, programs, file systems, control groups. Leaves nothing behind. The exit status is 1 if no cluster can run.',
+  ],
+  arguments: [],
+  options: FORMAT_OPTIONS,
+  examples: ['doctor', 'doctor -o json'],
+  async run({ options }, output) {
+    requireRoot('doctor');
+    const facts = { kernel: kernelRelease(), node: process.version, facts: await machineReport() };
+    const rows = [['CAPABILITY', 'HERE'], ...facts.facts.map(({ what, state }) => [what, state])];
+    const reasons = facts.facts.flatMap(({ what, why, fix }) =>
+      why === '' ? [] : [`${what}: ${why}\n${fix === null ? '' : `  fix: ${fix}\n`}`],
+    );
+    const text = `Linux ${facts.kernel}, Node.js ${facts.node}\n\n`;
+    output.out(
+      renderFacts(facts, options) ??
+        `${text}${formatTable(rows, output.columns)}\n${wrapLines(reasons.join(''), output.columns)}`,
+    );
+    // The programs and the kernel features that every cluster needs come first.
+    return facts.facts.slice(0, 4).some(({ state }) => state === 'no') ? 1 : 0;
+  },
+});
