@@ -28,7 +28,7 @@ const rows: {
   { name: 'others answer: until Services and policies are programmed', others: true, until: 'programmed' },
   { name: 'others answer, and programming fails: then', others: true, until: 'failed' },
   { name: 'others answer, and programming takes long: at the limit', others: true, until: 'late' },
-  { name: 'nobody else answers: queries would be rejected', others: false, until: 'at once' },
+  { name: 'no others answer: queries would be rejected', others: false, until: 'at once' },
   { name: 'the rules of the fallback could not be written', others: 'failed', until: 'at once' },
   { name: 'the nodes are not known: at the limit', others: 'unknown', until: 'late' },
 ];

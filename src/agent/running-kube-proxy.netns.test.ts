@@ -42,7 +42,7 @@ function leaveRules(): void {
 for (const path of Object.keys(ANSWERS))
   test(`a kube-proxy that serves ${path} on another port is found beside its rules`, async () => {
     const port = await serve([path]);
-    assert.equal(await findRunningKubeProxy(), null, 'without its rules, nobody else is asked');
+    assert.equal(await findRunningKubeProxy(), null, 'without its rules, no other port is asked');
     leaveRules();
     assert.equal(await findRunningKubeProxy(), `it answers on 127.0.0.1:${port}`);
   });

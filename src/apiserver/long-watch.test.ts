@@ -66,7 +66,7 @@ for (const [size, selector] of [
   ['23 MB', '&labelSelector=part%3Dfirst'],
   ['70 MB', ''],
 ] as const)
-  test(`a watch with ${size} of initial events that nobody reads does not disturb its connection`, async () => {
+  test(`a watch with ${size} of initial events that is not read does not disturb its connection`, async () => {
     const session = open();
     const stalled = await opened(session, `${PATH}${LIST}${selector}`);
     assert.equal(await asked(session), 200);
@@ -96,7 +96,7 @@ test('a client that reads slowly gets all initial events, and what changed meanw
   assert.equal(new Set(events.slice(0, mark).map(({ object }) => object.metadata.name)).size, OBJECTS);
 });
 
-test('a watch that nobody reads ends at its timeout', async () => {
+test('a watch that is not read ends at its timeout', async () => {
   const session = open();
   const stalled = session.request({ ':path': `${PATH}${LIST}&timeoutSeconds=1` });
   await once(stalled, 'response');
@@ -110,7 +110,7 @@ test('a watch that nobody reads ends at its timeout', async () => {
   assert.ok(bytes < OBJECTS * OBJECT_BYTES, `${bytes}`);
 });
 
-test('150 lists that nobody reads do not keep their connection from other requests', async () => {
+test('150 lists that are not read do not keep their connection from other requests', async () => {
   const session = open();
   const stalled = await Promise.all(Array.from({ length: 150 }, () => opened(session, `${CORE}/configmaps`)));
   assert.equal(await asked(session), 200);
