@@ -67,6 +67,19 @@ describe('fairlead run', () => {
     });
   });
 
+  test('a cluster that the user has is refused, and stays', async () => {
+    await inEmptyMachine(async ({ name, stateRoot }) => {
+      const up = await runFairlead(stateRoot, ['up', '--detach', '--name', name]);
+      assert.equal(up.status, 0, up.error);
+      const { status, error } = await runFairlead(stateRoot, ['run', '--name', name, '--', 'true']);
+      assert.equal(status, 1);
+      assert.match(error, /exists, and would be removed/);
+      const kept = await runFairlead(stateRoot, ['status', '--name', name]);
+      assert.equal(kept.status, 0, kept.out);
+      await runFairlead(stateRoot, ['down', '--name', name]);
+    });
+  });
+
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     test(`${signal} ends the command, and then the cluster`, async () => {
       await inEmptyMachine(async ({ name, stateRoot, folder }) => {

@@ -1,5 +1,4 @@
 import { kernelRelease, machineReport } from '../cluster/machine-report.ts';
-import { requireRoot } from '../cluster/requirements.ts';
 import { defineCommand } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
@@ -15,7 +14,6 @@ export const command = defineCommand({
   options: FORMAT_OPTIONS,
   examples: ['doctor', 'doctor -o json'],
   async run({ options }, output) {
-    requireRoot('doctor');
     const facts = { kernel: kernelRelease(), node: process.version, facts: await machineReport() };
     const rows = [['CAPABILITY', 'HERE'], ...facts.facts.map(({ what, state }) => [what, state])];
     const reasons = facts.facts.flatMap(({ what, why, fix }) =>

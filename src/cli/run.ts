@@ -14,7 +14,7 @@ import { requireRoot } from '../cluster/requirements.ts';
 import { restartTime } from '../cluster/restart-time.ts';
 import { parsePublishedPorts } from '../cluster/service-port.ts';
 import { restoreSnapshot } from '../cluster/snapshot.ts';
-import { checkClusterName, clusterPaths, requireCluster } from '../cluster/state.ts';
+import { checkClusterName, clusterPaths, readCluster, requireCluster } from '../cluster/state.ts';
 import { prepareStateFolder } from '../cluster/state-folder.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -70,6 +70,13 @@ export const command = defineCommand({
     const signals = followSignals();
     const lock = await lockCluster(name, 'fairlead run');
     try {
+      if (fresh) refuseExisting(name);
+    } catch (error) {
+      lock.release();
+      signals.stop();
+      throw error;
+    }
+    try {
       await start(name, fresh, options, output);
       const status = signals.ended ?? (await runProgram(parsed.program, name, signals));
       if (status !== 0) await keepEvidence(name, parsed.options.evidence, output);
@@ -79,12 +86,23 @@ export const command = defineCommand({
       if (hasCode(error, 'not-ready', 'refused')) await keepEvidence(name, parsed.options.evidence, output);
       throw error;
     } finally {
-      await removeCluster(name);
+      // A start that failed has removed it, or has found a folder that is not a cluster's.
+      if (readCluster(name) !== null) await removeCluster(name);
       lock.release();
       signals.stop();
     }
   },
 });
+
+/** The cluster of a run is removed at its end: it must not be one that the user has. */
+function refuseExisting(name: string): void {
+  if (readCluster(name) === null) return;
+  throw new FairleadError(`cluster ${name} exists, and would be removed at the end of this run`, {
+    op: 'fairlead run',
+    code: 'EEXIST',
+    hint: `omit --name, or remove it first: fairlead down --name ${name}`,
+  });
+}
 
 async function restoreFrom(file: string, output: Output): Promise<string> {
   const memory = prepareStateFolder();

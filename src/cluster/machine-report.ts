@@ -4,13 +4,13 @@ import type { Mode } from '../dataplane/dataplane.ts';
 import { probeFeatures } from '../kernel/feature-probes.ts';
 import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { listRoutes } from '../kernel/rtnetlink/routes.ts';
-import { readSysctl } from '../kernel/sysctl.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { requireCatatonit } from '../runtime/catatonit.ts';
 import { controlGroupWarning, readControlGroups } from '../runtime/control-groups.ts';
 import { installedCrunWarning } from '../runtime/crun-version.ts';
 import { runCommand } from '../runtime/oci-runtime.ts';
 import { clusterModeObstacle, requireKernel } from './requirements.ts';
+import { userNamespaceProblem } from './rootless/user-namespace-problem.ts';
 import { stateRoot } from './state.ts';
 import { overlayFailure } from './state-folder.ts';
 
@@ -36,16 +36,21 @@ const DEFAULT_ROUTE = '0.0.0.0/0';
 
 /** Tries what local clusters use, as `up` does, and reports it. Leaves nothing behind. */
 export async function machineReport(): Promise<readonly MachineFact[]> {
-  const cluster = attempt('local clusters', 'no', () => requireKernel());
-  if (cluster.state !== 'yes') return [cluster, rootless()];
-  return [
-    cluster,
+  const programs = [
     await program('crun', ['--version']),
     await program('conmon', ['--version']),
     await requireCatatonit().then(
       () => yes('program catatonit'),
       (error: unknown) => not('program catatonit', 'no', error),
     ),
+  ];
+  // The rest is tried with root's rights, which an ordinary user has in namespaces of clusters only.
+  if (process.getuid?.() !== 0) return [rootless(), ...programs];
+  const cluster = attempt('local clusters', 'no', () => requireKernel());
+  if (cluster.state !== 'yes') return [cluster, ...programs, rootless()];
+  return [
+    cluster,
+    ...programs,
     stateFolder(),
     ...MODES.map(modeFact),
     vxlan(),
@@ -133,25 +138,12 @@ function egress(): MachineFact {
       };
 }
 
-/** What keeps ordinary users from making user namespaces, as far as settings show. */
-const USER_SETTINGS: readonly (readonly [name: string, refusing: string, fix: string])[] = [
-  ['user.max_user_namespaces', '0', 'sysctl -w user.max_user_namespaces=15000'],
-  ['kernel.unprivileged_userns_clone', '0', 'sysctl -w kernel.unprivileged_userns_clone=1'],
-  [
-    'kernel.apparmor_restrict_unprivileged_userns',
-    '1',
-    'sysctl -w kernel.apparmor_restrict_unprivileged_userns=0',
-  ],
-];
-
 function rootless(): MachineFact {
-  const what = 'user namespaces of ordinary users';
+  const what = 'clusters of ordinary users';
   if (!existsSync('/proc/self/ns/user'))
     return { what, state: 'no', why: 'this kernel lacks user namespaces (CONFIG_USER_NS)', fix: null };
-  const refused = USER_SETTINGS.find(([name, refusing]) => readSysctl(name) === refusing);
-  if (refused === undefined) return yes(what);
-  const [name, value, fix] = refused;
-  return { what, state: 'no', why: `${name} is ${value}`, fix };
+  const problem = userNamespaceProblem();
+  return problem === null ? yes(what) : { what, state: 'no', why: problem.message, fix: problem.hint };
 }
 
 /** Returns the version of the kernel. */
