@@ -231,6 +231,22 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
     assert.equal((await kubectl('get', 'configmap', 'kept', '-o', 'name')).out, 'configmap/kept\n');
   });
 
+  test('run gives a command outside of the namespaces a cluster, and removes it', async () => {
+    const asked =
+      'id -u && kubectl get nodes -o name && fairlead exec client -- fairlead request http://hello; exit 7';
+    const words = ['run', '-f', HELLO, '--evidence', join(user.home, 'evidence'), '--', 'sh', '-c', asked];
+    const { status, out, error } = await user.fairlead(...words);
+    assert.equal(status, 7, error);
+    assert.match(out, new RegExp(`^${UID}\\nnode/node-1\\nhello-`));
+    assert.match(readFileSync(join(user.home, 'evidence', 'events.txt'), 'utf8'), /Pod default\/client/);
+    assert.deepEqual(readdirSync(join(user.home, '.local/state/fairlead')).toSorted(), [
+      '.namespaces',
+      'default',
+    ]);
+    const restored = await user.fairlead('run', '--restore', 'any.tar.gz', '--', 'true');
+    assert.match(restored.error, /run --restore must run as root/);
+  });
+
   test('down leaves no process, mount or context', async () => {
     await ask('down');
     await eventually(

@@ -1,27 +1,23 @@
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync } from 'node:fs';
-import { constants, tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { resumeCluster } from '../cluster/creation.ts';
-import { saveEvidence } from '../cluster/evidence.ts';
 import { type Manifests, readManifests } from '../cluster/manifests.ts';
 import { lockCluster } from '../cluster/name-lock.ts';
 import type { Progress } from '../cluster/progress.ts';
 import { removeCluster } from '../cluster/removal.ts';
-import { requireRoot } from '../cluster/requirements.ts';
 import { restartTime } from '../cluster/restart-time.ts';
 import { parsePublishedPorts } from '../cluster/service-port.ts';
 import { restoreSnapshot } from '../cluster/snapshot.ts';
 import { checkClusterName, clusterPaths, readCluster, requireCluster } from '../cluster/state.ts';
 import { prepareStateFolder } from '../cluster/state-folder.ts';
 import { systemClock } from '../lib/clock.ts';
-import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { FairleadError, hasCode } from '../lib/errors.ts';
 import { defineCommand, type Output } from './command.ts';
-import { renderError } from './error-text.ts';
 import { wrapLines } from './help-text.ts';
 import { type Parsed, text, usageError, type Values } from './options.ts';
+import { runAsUser } from './run-as-user.ts';
+import { keepEvidence } from './run-evidence.ts';
+import { followSignals, runProgram } from './run-program.ts';
 import { startCluster, startProgress, OPTIONS as UP, withConfiguration } from './up.ts';
 
 // Neither is a cluster in the background, nor does it belong in the user's kubeconfig.
@@ -39,8 +35,6 @@ const OPTIONS = {
 
 /** Options that a snapshot already has the values of. */
 const OF_NEW_CLUSTERS = Object.keys(START).filter((name) => !['file', 'timeout'].includes(name));
-/** As shells: the status of a command that a signal has ended. */
-const SIGNAL_STATUS = 128;
 
 export const command = defineCommand({
   name: 'run',
@@ -59,7 +53,7 @@ export const command = defineCommand({
     const other = fresh ? undefined : [...OF_NEW_CLUSTERS, 'name'].find((name) => given.has(name));
     if (other !== undefined)
       throw usageError('run', `--${other} does not apply to --restore: the snapshot has its value`);
-    requireRoot('run');
+    if (process.getuid?.() !== 0) return await runAsUser(parsed, START, output);
     const { options } = withConfiguration({
       ...parsed,
       options: { ...parsed.options, name: '', detach: true, 'no-kubeconfig': true },
@@ -140,76 +134,4 @@ async function resume(name: string, timeout: number, manifests: Manifests, progr
   const state = await resumeCluster(stored, null, progress, timeout);
   const { signal } = new AbortController();
   return await becomeReady(state, manifests, progress, timeout, signal, startedAgainAt);
-}
-
-interface Signals {
-  /** The exit status of a signal that came before the command; null: none. */
-  readonly ended: number | null;
-  /** The command to which signals are passed on. */
-  child: ChildProcess | null;
-  stop(): void;
-}
-
-/** Keeps this process alive at SIGINT and SIGTERM. A terminal sends SIGINT to the command too; SIGTERM is passed on. */
-function followSignals(): Signals {
-  let ended: number | null = null;
-  const signals = {
-    child: null as ChildProcess | null,
-    get ended() {
-      return ended;
-    },
-    stop() {
-      for (const name of NAMES) process.off(name, onSignal);
-    },
-  };
-  const NAMES = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-  const onSignal = (name: NodeJS.Signals) => {
-    ended = SIGNAL_STATUS + constants.signals[name];
-    if (name !== 'SIGINT' || !process.stdin.isTTY) signals.child?.kill(name);
-  };
-  for (const name of NAMES) process.on(name, onSignal);
-  return signals;
-}
-
-/** Runs the command; resolves to its exit status. */
-function runProgram(
-  [file = '', ...args]: readonly string[],
-  name: string,
-  signals: Signals,
-): Promise<number> {
-  const { bin, kubeconfig } = clusterPaths(name);
-  const env = {
-    ...process.env,
-    KUBECONFIG: kubeconfig,
-    FAIRLEAD_CLUSTER: name,
-    // "fairlead" is this program.
-    PATH: `${bin}:${process.env['PATH'] ?? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin'}`,
-  };
-  const child = spawn(file, args, { stdio: 'inherit', env });
-  signals.child = child;
-  return new Promise((resolve, reject) => {
-    child.on('error', (cause) =>
-      reject(
-        new FairleadError(`cannot run ${file}: ${messageOf(cause)}`, {
-          op: 'fairlead run',
-          code: hasCode(cause, 'ENOENT') ? 'ENOENT' : 'EIO',
-          cause,
-        }),
-      ),
-    );
-    child.on('exit', (code, signal) =>
-      resolve(code ?? SIGNAL_STATUS + (signal === null ? 0 : constants.signals[signal])),
-    );
-  });
-}
-
-/** Prints the ends of the pods' logs and the last events, and keeps all of them; a failure is only reported. */
-async function keepEvidence(name: string, folder: string | null, output: Output): Promise<void> {
-  try {
-    const to = folder ?? mkdtempSync(join(tmpdir(), `fairlead-${name}-`));
-    output.err(await saveEvidence(requireCluster(name), to));
-    output.err(`fairlead: logs and events are kept in ${to}\n`);
-  } catch (error) {
-    output.err(renderError(error));
-  }
 }
