@@ -7,7 +7,7 @@ import { hasReason } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import { startInformer } from '../kube/informer.ts';
 import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
-import { hasCode, messageOf } from '../lib/errors.ts';
+import { hasCode } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
 import { readControlGroups } from './control-groups.ts';
 import { removeTree } from './files/file-tree.ts';
@@ -24,6 +24,7 @@ import { PodWorker } from './pod-worker.ts';
 import { unmountBelow } from './runtime-state.ts';
 import { sweepSandboxes } from './sandbox.ts';
 import { serveKubelet } from './server/kubelet-server.ts';
+import { statusWriter } from './status-writer.ts';
 import type { WorkerContext } from './worker-context.ts';
 
 /** Runs the pods that are bound to one node. */
@@ -33,8 +34,6 @@ export interface Kubelet {
   /** Stops watching; all pods keep running. */
   close(): Promise<void>;
 }
-
-type PodStatus = NonNullable<Pod['status']>;
 
 /** Starts running this node's pods: adopts those of an earlier agent, ends those whose objects are gone. */
 export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
@@ -190,56 +189,4 @@ function readSavedPod(folder: string): Pod | null {
     if (hasCode(error, 'ENOENT') || error instanceof SyntaxError) return null;
     throw error;
   }
-}
-
-const RETRY_MS = 500;
-
-/** Writes pods' statuses: one write at a time for each pod, always the latest status, and only changes. */
-function statusWriter(options: KubeletOptions) {
-  const { client, clock, logger, signal } = options;
-  const wanted = new Map<string, { pod: Pod; status: PodStatus }>();
-  const written = new Map<string, string>();
-  const busy = new Map<string, Promise<void>>();
-  const write = async (uid: string): Promise<void> => {
-    for (let next = wanted.get(uid); next && !signal.aborted; next = wanted.get(uid)) {
-      wanted.delete(uid);
-      const text = JSON.stringify(next.status);
-      if (written.get(uid) === text) continue;
-      const { name = '', namespace = '' } = next.pod.metadata ?? {};
-      try {
-        await client.patch(
-          RESOURCES.pods,
-          name,
-          'strategic',
-          { metadata: { uid }, status: next.status },
-          { namespace, subresource: 'status' },
-        );
-        written.set(uid, text);
-      } catch (error) {
-        // Deleted, or replaced by another pod of this name.
-        if (hasReason(error, 'NotFound', 'Conflict')) return;
-        logger.warn({ pod: `${namespace}/${name}` }, `failed to write the pod's status: ${messageOf(error)}`);
-        if (!wanted.has(uid)) wanted.set(uid, next);
-        await new Promise<void>((resolve) => {
-          clock.after(RETRY_MS, resolve);
-        });
-      }
-    }
-  };
-  return {
-    publish(pod: Pod, status: PodStatus): void {
-      const uid = pod.metadata?.uid ?? '';
-      wanted.set(uid, { pod, status });
-      if (busy.has(uid)) return;
-      const writing = write(uid).finally(() => busy.delete(uid));
-      busy.set(uid, writing);
-    },
-    async flushed(uid: string): Promise<void> {
-      await busy.get(uid);
-    },
-    forget(uid: string): void {
-      wanted.delete(uid);
-      written.delete(uid);
-    },
-  };
 }
