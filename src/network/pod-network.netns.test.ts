@@ -123,7 +123,7 @@ for (const others of [0, 2500])
     const hooks = ['forward', 'input', 'output'].map(
       (hook) => `chain ${hook} { type filter hook ${hook} priority 0; ${track}; }`,
     );
-    execFileSync('ip', ['netns', 'exec', node, 'nft', `table inet flows { ${hooks.join(' ')} }`]);
+    execFileSync('ip', ['netns', 'exec', node, 'nft', `table inet flows {\n${hooks.join('\n')}\n}`]);
     const [a, b] = [sandbox(undo), sandbox(undo)];
     const { ips } = await pods.attach(pod('a'), a);
     const to = await pods.attach(pod('b'), b);
