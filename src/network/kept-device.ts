@@ -18,7 +18,9 @@ export function keepState(socket: NetlinkSocket, link: Link, wanted: { mtu: numb
     ...(link.mtu === mtu ? [] : [`had the MTU ${link.mtu}`]),
     ...(link.mac === mac ? [] : [`had the MAC ${link.mac}`]),
   ];
-  if (wrong.length > 0) setLink(socket, link.index, { mtu, mac, up: true });
+  // To set a MAC, even the same one, makes the kernel forget all neighbours of the device, the permanent ones of pods, too.
+  const changes = { ...(link.mtu === mtu ? {} : { mtu }), ...(link.mac === mac ? {} : { mac }), up: true };
+  if (wrong.length > 0) setLink(socket, link.index, changes);
   return wrong.map((text) => `${link.name} ${text}`);
 }
 
