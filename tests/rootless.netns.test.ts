@@ -287,7 +287,11 @@ function giveIds(uid: number, folder: string): () => void {
     writeFileSync(join(folder, file), `${uid}:200000:65536\n`);
     execFileSync('mount', ['--bind', join(folder, file), `/etc/${file}`]);
   }
-  return () => execFileSync('umount', ['/etc/subuid', '/etc/subgid']);
+  // newuidmap serves users with an entry only.
+  const passwd = join(folder, 'passwd');
+  writeFileSync(passwd, `${readFileSync('/etc/passwd', 'utf8')}flt-user:x:${uid}:${uid}::/:/bin/sh\n`);
+  execFileSync('mount', ['--bind', passwd, '/etc/passwd']);
+  return () => execFileSync('umount', ['/etc/subuid', '/etc/subgid', '/etc/passwd']);
 }
 
 const hasNewuidmap = spawnSync('sh', ['-c', 'command -v newuidmap newgidmap']).status === 0;

@@ -8,6 +8,7 @@ import { listTopology, removeTopology, unplugMachine } from '../network/topology
 import { authorityName } from './authority-name.ts';
 import { removeEgress } from './egress.ts';
 import { cgroupParent, endProcesses, findProcesses } from './processes.ts';
+import { isRootless } from './rootless/rootless.ts';
 import { clusterPaths, readCluster, removeClusterFolder } from './state.ts';
 import { releaseStateFolder } from './state-folder.ts';
 import { removeContext } from './user-kubeconfig.ts';
@@ -45,9 +46,12 @@ export async function stopCluster(name: string): Promise<void> {
   // The remaining processes are pods: no agent remains to record a graceful end. Twice, for forks in between.
   for (let round = 0; round < 2; round++) await endProcesses(findProcesses(name, namespaces), 0);
   unmountBelow(clusterPaths(name).root);
-  removeAllPins(pinPathOf(cgroupParent(name)));
-  for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'])
-    removeGroups(join(root, cgroupParent(name)));
+  // Without root, a cluster has neither: those of its name belong to a cluster of root.
+  if (!isRootless()) {
+    removeAllPins(pinPathOf(cgroupParent(name)));
+    for (const root of ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'])
+      removeGroups(join(root, cgroupParent(name)));
+  }
   removeEgress(name);
   unplugMachine(name);
   removeTopology(name);
