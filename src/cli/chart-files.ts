@@ -70,6 +70,7 @@ const CONDITIONS = {
   pool: isSet('.Values.pool'),
   clusterCidr: isSet('.Values.clusterCIDRs'),
   dnsReplicas: isSet('(int .Values.dnsReplicas)'),
+  uplink: isSet('.Values.uplink'),
 };
 
 function isSet(text: string) {
@@ -79,7 +80,9 @@ function isSet(text: string) {
 const VARIANTS: readonly (Variant & { readonly parts: Installation })[] = INSTALLATIONS.flatMap((parts) =>
   ['set', ''].flatMap((pool) =>
     ['set', ''].flatMap((clusterCidr) =>
-      ['set', ''].map((dnsReplicas) => ({ parts, pool, clusterCidr, dnsReplicas })),
+      ['set', ''].flatMap((dnsReplicas) =>
+        ['set', ''].map((uplink) => ({ parts, pool, clusterCidr, dnsReplicas, uplink })),
+      ),
     ),
   ),
 );
@@ -148,7 +151,7 @@ function variantObjects(): VariantObject[] {
       dnsAddress: '{{ .Values.dnsAddress }}',
       dnsReplicas: variant['dnsReplicas'] === 'set' ? DNS_REPLICAS : 0,
       clusterDomain: '{{ .Values.clusterDomain }}',
-      uplink: '{{ .Values.uplink }}',
+      uplink: variant['uplink'] === 'set' ? '{{ .Values.uplink }}' : '',
       pool: variant['pool'] === 'set' ? ['POOL'] : [],
     }).map((object) => ({ variant, object: withExpressions(object) })),
   );

@@ -47,7 +47,7 @@ const INSTALLATION = {
   dnsAddress: '10.96.0.10',
   dnsReplicas: 2,
   clusterDomain: 'cluster.local',
-  uplink: 'eth0',
+  uplink: '',
 } as const;
 
 /** Mistakes in the values of the chart, as fields of its values file. */
