@@ -16,14 +16,6 @@ import { writeDiffering } from './uplink.ts';
 /** The bridge of a node's pods. */
 export const POD_BRIDGE = 'fl0';
 
-/**
- * Settings that let a device ask no neighbours: all of them have permanent entries. The kernel keeps an entry for each address that
- * it asks for, in a table of about a thousand for the whole machine: a pod that sends to unused addresses would fill it. The namespaces
- * of a user do not have these settings (neigh_sysctl_register).
- */
-export const noQuestions = (device: string): Readonly<Record<string, number>> =>
-  Object.fromEntries(['ipv4', 'ipv6'].map((family) => [`net/${family}/neigh/${device}/mcast_solicit`, 0]));
-
 /** Metric of the kernel's own route to the pods: IP6_RT_PRIO_ADDRCONF (linux/ipv6_route.h), and the same for IPv4. */
 const KERNEL_METRIC = 256;
 /** Metrics of the route by which the node reaches its pods, which comes before the kernel's. */
@@ -73,7 +65,6 @@ export function keepBridge({ socket, netns, mac, mtu, gateways }: PodBridge): {
     [`net/ipv6/conf/${POD_BRIDGE}/accept_redirects`]: 0,
     [`net/ipv6/conf/${POD_BRIDGE}/accept_ra`]: 0,
     [`net/ipv6/conf/${POD_BRIDGE}/accept_dad`]: 0,
-    ...noQuestions(POD_BRIDGE),
   };
   const addresses = gateways.map(({ address, cidr }) => ({
     address,

@@ -160,7 +160,7 @@ for (const { family, any, unused } of [
   { family: 'udp4', any: '0.0.0.0', unused: '10.244.1.99' },
   { family: 'udp6', any: '::', unused: 'fd00:10:244:1::99' },
 ] as const)
-  test(`${family}: packets to unused addresses leave no neighbours that are asked for`, async () => {
+  test(`${family}: packets to unused addresses leave no neighbours that a pod asks for`, async () => {
     const { pods } = open();
     const netns = sandbox(undo);
     await pods.attach(pod('a'), netns);
@@ -177,11 +177,10 @@ for (const { family, any, unused } of [
       // The kernel may know at once that no neighbour has the address.
       await sendTo(socket, 9, unused).catch((error: unknown) => assert.ok(hasCode(error, 'EHOSTUNREACH')));
     };
-    const asked = (place: string) =>
-      execFileSync('ip', ['-n', place, 'neigh', 'show', unused, 'nud', 'incomplete'], { encoding: 'utf8' });
     await send([]);
     await send([SO_DONTROUTE]);
-    assert.deepEqual([asked(node), asked(netns)], ['', '']);
+    const asked = ['-n', netns, 'neigh', 'show', unused, 'nud', 'incomplete'];
+    assert.equal(execFileSync('ip', asked, { encoding: 'utf8' }), '');
   });
 
 function sendTo(socket: Socket, port: number, address: string): Promise<void> {

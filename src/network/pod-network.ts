@@ -35,7 +35,7 @@ import { AddressPool } from './address-pool.ts';
 import { type HostPort, openHostPorts, portsClash } from './host-ports.ts';
 import type { NodeNetwork } from './node-network.ts';
 import { localMac } from './overlay-routes.ts';
-import { noQuestions, POD_BRIDGE, type PodGateway } from './pod-bridge.ts';
+import { POD_BRIDGE, type PodGateway } from './pod-bridge.ts';
 import { openPortRemoval } from './port-removal.ts';
 import { type GuardCounts, openSourceGuard } from './source-guard.ts';
 import type { GuardedPort } from './source-guard-rules.ts';
@@ -414,6 +414,14 @@ function create(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef): boolean
   writeSysctls({ [`net/ipv6/conf/${name}/disable_ipv6`]: 1 }, network.netns);
   return true;
 }
+
+/**
+ * Settings that let a pod ask no neighbours: its gateways have permanent entries. The kernel keeps an entry for each address
+ * that it asks for, in a table of about a thousand for the whole machine. The namespaces of a user do not have these settings
+ * (neigh_sysctl_register). The bridge asks: a packet to an address without a pod is answered as unreachable.
+ */
+const noQuestions = (device: string): Readonly<Record<string, number>> =>
+  Object.fromEntries(['ipv4', 'ipv6'].map((family) => [`net/${family}/neigh/${device}/mcast_solicit`, 0]));
 
 /** Sets up both ends. */
 function setUp(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef, ips: readonly string[]): void {
