@@ -254,10 +254,8 @@ export function openPodNetwork({
       for (const address of journal.records.get(uid)?.ips ?? []) {
         deleteNeighbour(network.socket, { device: network.bridge, address });
       }
-      const { ips = [], hostPorts: ports = [] } = journal.records.get(uid) ?? {};
+      const ports = journal.records.get(uid)?.hostPorts ?? [];
       await removePort(uid);
-      // The next pod with an address would inherit the connections that policies allowed to this one.
-      await flows.forget(ips);
       free(uid);
       if (ports.length === 0) return;
       writeHostPorts();
@@ -274,6 +272,9 @@ export function openPodNetwork({
       checkHostPorts(pod);
       const { ips, fresh } = allocate(pod);
       try {
+        // It would inherit the connections that policies allowed to the former pod of an address. Not when that one leaves:
+        // the proxy finds the connections that it has to reset by their flows.
+        if (fresh) await flows.forget(ips);
         const port = podPort(pod.uid);
         if (findLink(network.socket, port) && !isPlugged(network, pod.uid, netns, pod.device)) {
           // Its sandbox was removed.
