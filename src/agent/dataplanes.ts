@@ -42,20 +42,17 @@ const FACTORIES: Readonly<Partial<Record<Mode, (settings: DataplaneSettings) => 
       import('../dataplane/nftables/nftables.ts'),
     ]);
     const options = { ...settings, fallback: createNftables };
-    const groups = cgroupParent === null ? null : readControlGroups();
     if (cgroupParent === null) return createEbpf(options);
+    const groups = readControlGroups();
+    const pinPath = pinPathOf(cgroupParent);
+    if (groups !== null) return createEbpf({ ...options, pinPath, cgroup: join(groups.root, cgroupParent) });
     // The group of the whole machine would have other programs than this node's pods.
-    if (groups === null)
-      throw new FairleadError('the mode ebpf needs a cgroup v2 hierarchy that can be written', {
-        op: 'start eBPF mode',
-        code: 'missing-kernel-feature',
-        hint: 'use the nftables mode here',
-      });
-    return createEbpf({
-      ...options,
-      cgroup: join(groups.root, cgroupParent),
-      pinPath: pinPathOf(cgroupParent),
+    const obstacle = new FairleadError('the mode ebpf needs a cgroup v2 hierarchy that can be written', {
+      op: 'start eBPF mode',
+      code: 'missing-kernel-feature',
+      hint: 'use the nftables mode here',
     });
+    return createEbpf({ ...options, pinPath, obstacle });
   },
   iptables: async (settings) => {
     const { createIptables } = await import('../dataplane/iptables/iptables.ts');

@@ -75,6 +75,8 @@ export interface EbpfOptions extends Omit<DataplaneOptions, 'owned'> {
    * process of this machine.
    */
   readonly cgroup?: string;
+  /** Why this node cannot run the mode: `sync` throws it. State of an earlier agent is removed all the same. */
+  readonly obstacle?: FairleadError;
   /** The directory of pinned links and maps, one for each node. Default: /sys/fs/bpf/fairlead. */
   readonly pinPath?: string;
   /** False: the programs neither eject endpoints nor reroute connections. Default: true. */
@@ -260,6 +262,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   async function sync(map: ServiceMap): Promise<ApplyReport> {
     // Before any write: a machine that does not meet the requirements stays unchanged.
     if (!loaded) {
+      if (options.obstacle) throw options.obstacle;
       checkRequirements();
       refuseOtherAgents(cgroup ?? defaultControlGroup(), pinPath);
       if (attachment === undefined) {
