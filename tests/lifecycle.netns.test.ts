@@ -255,7 +255,7 @@ describe('up rejects invalid input with an explanation, and creates nothing', ()
       env: { PATH: process.env['PATH'], HOME: '/nonexistent' },
     });
     assert.equal(status, 1, stderr);
-    assert.match(stderr, /cannot create \/nonexistent\/.*\n.*set XDG_STATE_HOME/);
+    assert.match(stderr, /cannot create \/nonexistent\/.*\n.*permission denied.*\n.*set XDG_STATE_HOME/);
   });
 });
 

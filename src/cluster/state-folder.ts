@@ -1,5 +1,5 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync } from 'node:fs';
-import { probeOverlay } from '../kernel/feature-probes.ts';
+import { probeOverlay, removeEndedProbes } from '../kernel/feature-probes.ts';
 import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -54,8 +54,9 @@ function isMemory(folder: string): boolean {
   return mounts.some((line) => line.startsWith(`${SOURCE} `) && line.split(' ')[1] === folder);
 }
 
-/** Removes the tmpfs of `prepareStateFolder`, if nothing is left in it. */
+/** Removes the probes of processes that were killed, and the tmpfs of `prepareStateFolder`, if nothing is left in it. */
 export function releaseStateFolder(folder = stateRoot()): void {
+  removeEndedProbes(folder);
   if (!statSync(folder, { throwIfNoEntry: false }) || !isMemory(folder)) return;
   if (readdirSync(folder).length > 0) return;
   if (libc().umount2(folder, MNT_DETACH) !== 0) throw systemError('unmount', folder);

@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { IpvsConnection } from './ipvs/connection.ts';
@@ -105,7 +105,7 @@ const MNT_DETACH = 2;
  * EROFS, EPERM, ….
  */
 export function probeOverlay(folder: string, lower = '/', data = ''): void {
-  const probe = mkdtempSync(join(folder, '.overlay-'));
+  const probe = mkdtempSync(join(folder, `.overlay-${process.pid}-`));
   const [upper, work, merged] = ['upper', 'work', 'merged'].map((name) => join(probe, name)) as [
     string,
     string,
@@ -131,5 +131,16 @@ export function probeOverlay(folder: string, lower = '/', data = ''): void {
     }
   } finally {
     rmSync(probe, { recursive: true, force: true });
+  }
+}
+
+/** Removes what probes of overlays left in a folder whose process was killed. */
+export function removeEndedProbes(folder: string): void {
+  if (!existsSync(folder)) return;
+  for (const name of readdirSync(folder)) {
+    const pid = /^\.overlay-([0-9]+)-/.exec(name)?.[1];
+    if (pid === undefined || existsSync(`/proc/${pid}`)) continue;
+    libc().umount2(join(folder, name, 'merged'), MNT_DETACH);
+    rmSync(join(folder, name), { recursive: true, force: true });
   }
 }
