@@ -247,11 +247,14 @@ export function listClusters(): string[] {
 
 /** Reports whether a cluster's folder exists without its state, as after an `up` that was killed at its first write. */
 export function isUnfinished(name: string): boolean {
-  const { root } = clusterPaths(name);
-  return (
-    existsSync(root) &&
-    readdirSync(root).every((entry) => entry.startsWith(`${STATE_FILE}.`) && entry.endsWith('.new'))
-  );
+  try {
+    const entries = readdirSync(clusterPaths(name).root);
+    return entries.every((entry) => entry.startsWith(`${STATE_FILE}.`) && entry.endsWith('.new'));
+  } catch (error) {
+    // EACCES: another user's cluster.
+    if (hasCode(error, 'ENOENT', 'EACCES')) return false;
+    throw error;
+  }
 }
 
 /** Removes a cluster's folder, and the common folder after the last cluster. */
