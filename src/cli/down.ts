@@ -2,6 +2,7 @@ import { findProcesses } from '../cluster/processes.ts';
 import { removeCluster } from '../cluster/removal.ts';
 import { requireOwner } from '../cluster/requirements.ts';
 import { checkClusterName, isUnfinished, listClusters } from '../cluster/state.ts';
+import { releaseStateFolder } from '../cluster/state-folder.ts';
 import { listTopology } from '../network/topology.ts';
 import { defineCommand } from './command.ts';
 import { NAME_OPTION } from './name-option.ts';
@@ -32,6 +33,8 @@ export const command = defineCommand({
         listTopology(name).length > 0 ||
         findProcesses(name, []).length > 0;
       if (!known) {
+        // Of an "up" that was killed before it made anything else.
+        releaseStateFolder();
         output.out(`no such cluster: ${name}\n`);
         continue;
       }
