@@ -186,9 +186,9 @@ export function startPolicies(
   /** A pod does not inherit the connections that policies of this node allowed to or from the former pod of its address. */
   function endFormerFlows(pod: Pod): void {
     const reused = owners.set(pod);
+    if (reused.length === 0) return;
     // The pod network of this node has ended them before the pod started; by now some may be the pod's own.
-    const isAttachedHere = [...attached.values()].includes(keyOf(pod));
-    if (reused.length === 0 || isAttachedHere) return;
+    if ([...attached.values()].includes(keyOf(pod))) return;
     const ended = enforcement?.programmed().then(() => flows.forget(reused));
     ended?.catch((error: unknown) =>
       logger.warn(
