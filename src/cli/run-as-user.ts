@@ -1,10 +1,10 @@
 import { spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import { checkClusterName, listClusters } from '../cluster/state.ts';
+import { listClusters } from '../cluster/state.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Output } from './command.ts';
 import type { Option, OptionTable, Parsed } from './options.ts';
 import { keepEvidence } from './run-evidence.ts';
+import { refuseExisting, runName } from './run-name.ts';
 import { awaitProgram, followSignals, runProgram, type Signals } from './run-program.ts';
 
 /**
@@ -20,14 +20,8 @@ export async function runAsUser(parsed: Parsed, upOptions: OptionTable, output: 
       hint: 'sudo fairlead run --restore FILE -- COMMAND, or: fairlead restore FILE, COMMAND, fairlead down',
     });
   }
-  const name = checkClusterName(String(options['name'] ?? `run-${randomBytes(4).toString('hex')}`));
-  if (listClusters().includes(name)) {
-    throw new FairleadError(`cluster ${name} exists, and would be removed at the end of this run`, {
-      op: 'fairlead run',
-      code: 'EEXIST',
-      hint: `omit --name, or remove it first: fairlead down --name ${name}`,
-    });
-  }
+  const name = runName(options['name'] === null ? null : String(options['name']));
+  refuseExisting(name);
   const evidence = options['evidence'] === null ? null : String(options['evidence']);
   const signals = followSignals();
   try {

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { becomeReady } from '../cluster/bring-up.ts';
 import { resumeCluster } from '../cluster/creation.ts';
 import { type Manifests, readManifests } from '../cluster/manifests.ts';
@@ -8,7 +7,7 @@ import { removeCluster } from '../cluster/removal.ts';
 import { restartTime } from '../cluster/restart-time.ts';
 import { parsePublishedPorts } from '../cluster/service-port.ts';
 import { restoreSnapshot } from '../cluster/snapshot.ts';
-import { checkClusterName, clusterPaths, readCluster, requireCluster } from '../cluster/state.ts';
+import { clusterPaths, readCluster, requireCluster } from '../cluster/state.ts';
 import { prepareStateFolder } from '../cluster/state-folder.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
@@ -17,6 +16,7 @@ import { wrapLines } from './help-text.ts';
 import { type Parsed, text, usageError, type Values } from './options.ts';
 import { runAsUser } from './run-as-user.ts';
 import { keepEvidence } from './run-evidence.ts';
+import { refuseExisting, runName } from './run-name.ts';
 import { followSignals, runProgram } from './run-program.ts';
 import { startCluster, startProgress, OPTIONS as UP, withConfiguration } from './up.ts';
 
@@ -59,7 +59,7 @@ export const command = defineCommand({
       options: { ...parsed.options, name: '', detach: true, 'no-kubeconfig': true },
     } as unknown as Parsed<typeof UP>);
     const name = fresh
-      ? checkClusterName(parsed.options.name ?? `run-${randomBytes(4).toString('hex')}`)
+      ? runName(parsed.options.name)
       : await restoreFrom(parsed.options.restore ?? '', output);
     const signals = followSignals();
     const lock = await lockCluster(name, 'fairlead run');
@@ -87,16 +87,6 @@ export const command = defineCommand({
     }
   },
 });
-
-/** The cluster of a run is removed at its end: it must not be one that the user has. */
-function refuseExisting(name: string): void {
-  if (readCluster(name) === null) return;
-  throw new FairleadError(`cluster ${name} exists, and would be removed at the end of this run`, {
-    op: 'fairlead run',
-    code: 'EEXIST',
-    hint: `omit --name, or remove it first: fairlead down --name ${name}`,
-  });
-}
 
 async function restoreFrom(file: string, output: Output): Promise<string> {
   const memory = prepareStateFolder();
