@@ -4,6 +4,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import { IpvsConnection } from './ipvs/connection.ts';
 import { libc, systemError } from './libc.ts';
 import { createNetns, inNewNamespaces, removeNetns } from './netns.ts';
+import type { BaseChain } from './nftables/batch.ts';
 import { NftConnection } from './nftables/connection.ts';
 import { addLink, getLink, type NewLink, openRouteSocket } from './rtnetlink/links.ts';
 import { writeSysctl } from './sysctl.ts';
@@ -32,8 +33,10 @@ const PROBES: Readonly<Record<Feature, () => void>> = {
   bridge: () => makeLink(LINKS.bridge),
   dummy: () => makeLink(LINKS.dummy),
   vxlan: () => makeLink(LINKS.vxlan),
-  nf_tables: makeNatChain,
-  netdev: makeDeviceChain,
+  // All modes have rules for NAT.
+  nf_tables: () => makeChain(NFPROTO_IPV4, { type: 'nat', hook: 'postrouting', priority: 100 }),
+  // The guard of pods' sources has chains at devices.
+  netdev: () => makeChain(NFPROTO_NETDEV, { type: 'filter', hook: 'ingress', priority: 0, device: 'lo' }),
   ip_vs: () => new IpvsConnection().close(),
   sysctls: () => void writeSysctl('net.ipv4.ip_forward', 1),
 };
@@ -43,26 +46,12 @@ function makeLink(link: NewLink): void {
   addLink(socket, link);
 }
 
-/** The guard of pods' sources has chains at devices. */
-function makeDeviceChain(): void {
+function makeChain(family: number, chain: BaseChain): void {
   const connection = new NftConnection();
   try {
-    const batch = connection.batch(NFPROTO_NETDEV);
+    const batch = connection.batch(family);
     batch.addTable(TABLE);
-    batch.addChain(TABLE, 'device', { type: 'filter', hook: 'ingress', priority: 0, device: 'lo' });
-    connection.commitSync(batch);
-  } finally {
-    connection.close();
-  }
-}
-
-/** All modes have rules for NAT. */
-function makeNatChain(): void {
-  const connection = new NftConnection();
-  try {
-    const batch = connection.batch(NFPROTO_IPV4);
-    batch.addTable(TABLE);
-    batch.addChain(TABLE, 'nat', { type: 'nat', hook: 'postrouting', priority: 100 });
+    batch.addChain(TABLE, 'probe', chain);
     connection.commitSync(batch);
   } finally {
     connection.close();
