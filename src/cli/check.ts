@@ -111,7 +111,7 @@ export const command = defineCommand({
           code: 'usage',
         });
       }
-      const explainer = createFlowExplainer(state, undefined, undefined, OBJECTS_MAX_AGE_MS);
+      const explainer = createFlowExplainer(state, { objectsMaxAgeMs: OBJECTS_MAX_AGE_MS });
       const oracle: Oracle & PolicyOracle = {
         mode: (node) => modes.get(node) ?? state.mode,
         decide: async (node, packets) =>

@@ -70,7 +70,10 @@ export function commandPaths(name: string, client: () => Client): FurtherPaths {
         case 'GET cluster':
           return json(200, await readReport(requireCluster(name)));
         case 'POST explain': {
-          const explainer = createFlowExplainer(requireCluster(name), machineOf(name), listObjects);
+          const explainer = createFlowExplainer(requireCluster(name), {
+            machine: machineOf(name),
+            listObjects,
+          });
           return json(200, await explainer.explain(readExplainRequest(await body())));
         }
         case 'POST trace': {

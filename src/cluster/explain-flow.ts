@@ -12,17 +12,16 @@ import { createExplainer, type FlowExplainer } from './explainer.ts';
 import { linkHosts, localPlace, OWN_NETNS } from './places.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
 
-/**
- * Explains flows of a local cluster. `machine`: the network namespace of the machine, if it is not this process's.
- * `listObjects`: lists the objects for agents that cannot reach the API server, because a fault cuts the link of their
- * node. `objectsMaxAgeMs`: see ExplainBody.
- */
-export function createFlowExplainer(
-  state: ClusterState,
-  machine: NetnsRef = OWN_NETNS,
-  listObjects: () => Promise<ListedObjects> = () => listByFiles(state),
-  objectsMaxAgeMs = 0,
-): FlowExplainer {
+export interface FlowExplainerOptions extends Pick<ExplainBody, 'objectsMaxAgeMs'> {
+  /** The network namespace of the machine. Default: that of this process. */
+  readonly machine?: NetnsRef;
+  /** Lists the objects for agents that cannot reach the API server, because a fault cuts the link of their node. */
+  readonly listObjects?: () => Promise<ListedObjects>;
+}
+
+/** Explains flows of a local cluster. */
+export function createFlowExplainer(state: ClusterState, options: FlowExplainerOptions = {}): FlowExplainer {
+  const { machine = OWN_NETNS, listObjects = () => listByFiles(state), objectsMaxAgeMs = 0 } = options;
   const cut = new Map<string, boolean>();
   // Read once, as all facts of an explainer are.
   const isCut = (node: string): boolean => {

@@ -69,7 +69,10 @@ export async function traceFlow(
   machine: NetnsRef = OWN_NETNS,
   listObjects?: () => Promise<ListedObjects>,
 ): Promise<TracedFlow> {
-  const explanation = await createFlowExplainer(state, machine, listObjects).explain(question);
+  const explanation = await createFlowExplainer(state, {
+    machine,
+    ...(listObjects && { listObjects }),
+  }).explain(question);
   const { packet, endpoints } = explanation;
   if (packet === null && !hasQuestions(explanation))
     return { explanation, lookups: [], trace: null, agreement: null };
