@@ -1,8 +1,9 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { NftConnection } from '../kernel/nftables/connection.ts';
+import { findProgram } from '../kernel/program-path.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 
@@ -177,5 +178,4 @@ function legacyTables(command: Command): string[] {
 
 export const familyOf = (command: Command): IPFamily => (command === 'iptables' ? 'ipv4' : 'ipv6');
 
-export const existsCommand = (command: string): boolean =>
-  (process.env['PATH'] ?? '').split(':').some((folder) => existsSync(`${folder}/${command}`));
+export const existsCommand = (command: string): boolean => findProgram(command) !== null;

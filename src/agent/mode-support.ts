@@ -1,8 +1,8 @@
-import { existsSync } from 'node:fs';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { defaultControlGroup } from '../dataplane/ebpf/programs.ts';
 import { checkRequirements } from '../dataplane/ebpf/requirements.ts';
 import { IpvsConnection } from '../kernel/ipvs/connection.ts';
+import { findProgram } from '../kernel/program-path.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 
 /** Why a node cannot run a mode, and what would help. */
@@ -24,8 +24,7 @@ const CHECKS: readonly (readonly [mode: Mode, check: () => void])[] = [
   [
     'iptables',
     () => {
-      const folders = (process.env['PATH'] ?? '').split(':');
-      if (folders.some((folder) => existsSync(`${folder}/iptables-restore`))) return;
+      if (findProgram('iptables-restore') !== null) return;
       throw new FairleadError('iptables-restore is not installed', {
         op: 'open the iptables mode',
         code: 'ENOENT',

@@ -1,6 +1,4 @@
-import { existsSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { delimiter, join } from 'node:path';
 import { OWN_NETNS } from '../cluster/places.ts';
 import {
   endUnusedNamespaces,
@@ -18,6 +16,7 @@ import {
 import { ROOTLESS } from '../cluster/rootless/rootless.ts';
 import { isUnfinished, listClusters, stateRoot } from '../cluster/state.ts';
 import { setInherited } from '../kernel/close-on-exec.ts';
+import { findProgram } from '../kernel/program-path.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import { FairleadError } from '../lib/errors.ts';
 
@@ -104,9 +103,8 @@ function existingNamespaces(): { readonly holder: number | null; readonly lock: 
 
 /** Finds the program by which this one enters namespaces: a process with several threads cannot enter a user namespace itself. */
 function nsenter(): string {
-  const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/bin', '/bin'];
-  const found = folders.map((folder) => join(folder, 'nsenter')).find((path) => existsSync(path));
-  if (found !== undefined) return found;
+  const found = findProgram('nsenter', ['/usr/bin', '/bin']);
+  if (found !== null) return found;
   throw new FairleadError('nsenter is not installed', {
     op: 'enter namespaces',
     code: 'ENOENT',

@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { accessSync, constants, mkdirSync, readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
-import { basename, delimiter, join } from 'node:path';
+import { mkdirSync, readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { type LightChild, pipeFromChild, spawnAsync } from '../kernel/child-process.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
+import { findProgram } from '../kernel/program-path.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { spreadFolders } from '../kernel/spread-folders.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -38,7 +39,8 @@ export const containersFolder = (stateDir: string): string => join(stateDir, 'ru
 /** Creates the folders and, on machines with mixed control groups, the wrapper that lets crun see only the v2 hierarchy. */
 export function prepareRuntime(stateDir: string, groups: ControlGroups | null): RuntimePaths {
   const root = join(stateDir, 'runtime');
-  const plainProgram = findProgram('crun');
+  // conmon does not search the PATH. The bare name, for the error message.
+  const plainProgram = findProgram('crun') ?? 'crun';
   // Even without control groups crun looks at the file system there.
   const isPlain = groups === null && isPlainFolder('/sys/fs/cgroup');
   const paths = {
@@ -87,21 +89,6 @@ function isPlainFolder(folder: string): boolean {
   } catch (error) {
     if (hasCode(error, 'ENOENT')) return false;
     throw error;
-  }
-}
-
-/** Returns the path of a program, since conmon does not search the PATH; if not found, its bare name, for the error message. */
-function findProgram(name: string): string {
-  const paths = (process.env['PATH'] ?? '').split(delimiter).map((folder) => join(folder, name));
-  return paths.find(isExecutable) ?? name;
-}
-
-function isExecutable(path: string): boolean {
-  try {
-    accessSync(path, constants.X_OK);
-    return true;
-  } catch {
-    return false;
   }
 }
 
