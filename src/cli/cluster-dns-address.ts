@@ -53,7 +53,7 @@ export async function currentDnsAddress(environment: NodeJS.ProcessEnv): Promise
       ...(cause === undefined ? {} : { cause }),
     });
   const place = findKubeconfigContext({ file: null, context: null }, environment);
-  if (place === null) throw fail('there is no kubeconfig with a current context');
+  if (place === null) throw fail('no kubeconfig has a current context');
   const source = kubeconfigSource(
     place.file,
     { server: null, now: Date.now, onProblem: () => {} },

@@ -30,8 +30,8 @@ exec catatonit -P </dev/null >/dev/null 2>&1
 
 /**
  * Makes the namespaces of an ordinary user, and returns the PID of the process that keeps them open: a user namespace, in which
- * the user is root, and mount, network, IPC, UTS and control group namespaces that belong to it. There is no process namespace:
- * PIDs mean the same inside and outside, and commands enter without a process between them and the user's shell.
+ * the user is root, and mount, network, IPC, UTS and control group namespaces that belong to it. The machine's process namespace is
+ * shared: PIDs mean the same inside and outside, and commands enter without a process between them and the user's shell.
  *
  * Throws FairleadError with the setting of the machine that forbids it, if one is known.
  */
