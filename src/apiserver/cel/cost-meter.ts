@@ -5,8 +5,9 @@ import { type AstNode, type Evaluate, type Evaluator, isNode, visitNodes } from 
 export const CALL_LIMIT = 1_000_000;
 
 /**
- * The time after which an evaluation ends, whatever it cost: some operations that upstream counts as one step take
- * longer for large values, and nothing else is served meanwhile.
+ * The processor time of this thread after which an evaluation ends, whatever it cost: some operations that upstream
+ * counts as one step take longer for large values, and nothing else is served meanwhile. It is not the time that passed:
+ * on a busy machine, a rule within its limit would be refused.
  */
 const MAX_MILLISECONDS = 2000;
 const STEPS_BETWEEN_LOOKS = 64;
@@ -15,15 +16,21 @@ const STEPS_BETWEEN_LOOKS = 64;
 export interface Meter {
   readonly limit: number;
   spent: number;
-  /** A steady clock, in milliseconds. */
-  readonly now: () => number;
+  /** The processor time that this thread has used, in milliseconds. */
+  readonly processorTime: () => number;
 }
 
-export const createMeter = (limit = CALL_LIMIT, now = () => performance.now()): Meter => ({
+/** Creates the meter of one evaluation. */
+export const createMeter = (limit = CALL_LIMIT, processorTime = threadTime): Meter => ({
   limit,
   spent: 0,
-  now,
+  processorTime,
 });
+
+function threadTime(): number {
+  const { user, system } = process.threadCpuUsage();
+  return (user + system) / 1000;
+}
 
 export const isExceeded = ({ limit, spent }: Meter): boolean => spent > limit;
 
@@ -56,7 +63,7 @@ export function withMeter(
 ): Record<string, unknown> {
   const running: Running = Object.assign(meter, {
     steps: 0,
-    deadline: meter.now() + MAX_MILLISECONDS,
+    deadline: meter.processorTime() + MAX_MILLISECONDS,
   });
   return Object.assign(Object.create(variables), { [METER]: running });
 }
@@ -70,7 +77,7 @@ const meterOf = (context: unknown): Running => (context as Context).getValue(MET
 function charge(context: unknown, cost: number): void {
   const meter = meterOf(context);
   meter.spent += cost;
-  if (++meter.steps % STEPS_BETWEEN_LOOKS === 0 && meter.now() > meter.deadline) {
+  if (++meter.steps % STEPS_BETWEEN_LOOKS === 0 && meter.processorTime() > meter.deadline) {
     meter.spent = Number.POSITIVE_INFINITY;
   }
   if (meter.spent > meter.limit) throw ENDED;
