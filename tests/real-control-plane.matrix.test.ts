@@ -14,6 +14,12 @@ const missing = ['etcd', 'kube-apiserver', 'kube-controller-manager', 'kube-sche
 );
 const skip = missing.length === 0 ? false : `KUBEBUILDER_ASSETS names no folder with ${missing.join(', ')}`;
 
+/**
+ * The folder's kubectl comes first. kubectl before 1.34 may read a command's first output before it has made the stream for
+ * it, and discards it ("Unknown stream id 1", kubernetes/kubernetes#131189).
+ */
+const PATH = `${folder}:${process.env['PATH']}`;
+
 interface Group {
   readonly name: string;
   /** The names of the tests that depend on controllers and on admission; null: only for the full product. */
@@ -47,7 +53,10 @@ describe('with a real control plane', { skip }, () => {
           ...(TAKES_FULL_PRODUCT ? [] : [`--test-name-pattern=${tests}`]),
           join(import.meta.dirname, `${name}.netns.test.ts`),
         ],
-        { env: { ...environment, FAIRLEAD_CONTROL_PLANE: folder }, stdio: ['ignore', 'pipe', 'inherit'] },
+        {
+          env: { ...environment, PATH, FAIRLEAD_CONTROL_PLANE: folder },
+          stdio: ['ignore', 'pipe', 'inherit'],
+        },
       );
       const ended = new Promise<number | null>((resolve) => child.on('exit', resolve));
       const output = await text(child.stdout);
