@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { type Duplex, Readable, Writable } from 'node:stream';
+import { type Duplex, PassThrough, Readable, Writable } from 'node:stream';
 import { finished } from 'node:stream/promises';
 import { FairleadError } from '../../lib/errors.ts';
 import { type CommandResult, exitStatus, exitText } from './exit-status.ts';
@@ -52,6 +52,8 @@ const WEBSOCKET_PROTOCOLS = [
   'channel.k8s.io',
   'base64.channel.k8s.io',
 ];
+
+const STREAM_TYPES = new Set(['error', 'stdin', 'stdout', 'stderr', 'resize']);
 
 /** Timeout for the client to open its streams after the upgrade. */
 const STREAMS_MS = 30_000;
@@ -134,6 +136,7 @@ async function acceptSpdy(
   }
   openSpdy(socket, protocol);
   const version = Number(/^v(\d)/.exec(protocol)?.[1] ?? 1);
+  // As the kubelet does, the streams are counted: a client may open one for stderr instead of one for the terminal's size.
   const wanted = [
     'error',
     ...(options.stdin ? ['stdin'] : []),
@@ -142,16 +145,20 @@ async function acceptSpdy(
     ...(options.tty && version >= 3 ? ['resize'] : []),
   ];
   const streams = new Map<string, SpdyStream>();
+  const resize = new PassThrough();
   const { promise: complete, resolve } = Promise.withResolvers<void>();
   const session = new SpdySession(socket, head, (stream) => {
     const type = stream.headers.get('streamtype') ?? '';
-    if (!wanted.includes(type) || streams.has(type)) {
+    if (!STREAM_TYPES.has(type) || streams.has(type)) {
       stream.destroy();
       return;
     }
     streams.set(type, stream);
+    if (type === 'resize') stream.pipe(resize);
+    else if (type !== 'stdin' || !options.stdin) stream.resume();
     if (streams.size === wanted.length) resolve();
   });
+  void session.closed.then(() => resize.end());
   await within(STREAMS_MS, Promise.race([complete, session.closed]), () => session.destroy());
   if (streams.size < wanted.length) {
     throw new FairleadError('the client did not open the streams of the command', {
@@ -166,10 +173,10 @@ async function acceptSpdy(
   const stderr = streams.get('stderr') ?? swallow();
   const error = streams.get('error') ?? swallow();
   return {
-    stdin: streams.get('stdin') ?? Readable.from([]),
+    stdin: (options.stdin ? streams.get('stdin') : null) ?? Readable.from([]),
     stdout,
     stderr,
-    resizes: terminalSizes(streams.get('resize') ?? Readable.from([])),
+    resizes: terminalSizes(resize),
     closed: closing.signal,
     async finish(result) {
       await flushed([stdout, stderr]);

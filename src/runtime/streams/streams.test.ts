@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { request } from 'node:http';
 import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
 import { after, before, test } from 'node:test';
@@ -252,6 +253,57 @@ test('a SPDY control frame of 16 MiB is refused by its head', () => {
 });
 
 /** A client and the server's session of one connection. */
+/** Runs a command over SPDY as a client that opens the given streams, and returns their bytes when all but stdin have ended. */
+async function overSpdy(query: string, types: readonly string[]): Promise<Record<string, string>> {
+  const outgoing = request({
+    port: server.port,
+    host: '127.0.0.1',
+    method: 'POST',
+    path: `${POD}/exec?${query}`,
+    headers: {
+      connection: 'Upgrade',
+      upgrade: 'SPDY/3.1',
+      'x-stream-protocol-version': 'v4.channel.k8s.io',
+    },
+  });
+  outgoing.end();
+  const [, socket, head] = (await once(outgoing, 'upgrade')) as [unknown, Socket, Buffer];
+  const encode = createHeaderEncoder();
+  for (const [i, type] of types.entries()) {
+    socket.write(controlFrame(1, 0, 2 * i + 1, 0, Buffer.alloc(2), encode(new Map([['streamtype', type]]))));
+  }
+  const received: Record<string, string> = {};
+  const open = new Set(types.filter((type) => type !== 'stdin' && type !== 'resize'));
+  const reader = new FrameReader();
+  const read = (chunk: Buffer) => {
+    for (const frame of reader.push(chunk)) {
+      if (frame.type !== 'data') continue;
+      const type = types[(frame.stream - 1) / 2] ?? '';
+      received[type] = (received[type] ?? '') + frame.payload.toString();
+      if (frame.flags & FLAG_FIN) open.delete(type);
+    }
+  };
+  read(head);
+  socket.on('data', read);
+  await eventually(() => open.size === 0);
+  socket.destroy();
+  return received;
+}
+
+const echoed = 'command=echo&command=hi&stdout=true';
+for (const [behaviour, query, types] of [
+  ['the streams of its command', `${echoed}&stderr=true`, ['error', 'stdout', 'stderr']],
+  ['one for stderr instead of the size of a terminal', `${echoed}&tty=true`, ['error', 'stdout', 'stderr']],
+  ['one for the size of a terminal', `${echoed}&tty=true`, ['error', 'stdout', 'resize']],
+  ['one more than its command has', `${echoed}&tty=true`, ['error', 'stdout', 'stderr', 'resize']],
+] as const) {
+  test(`a SPDY client gets output when it opens ${behaviour}`, async () => {
+    const { stdout, error } = await overSpdy(query, types);
+    assert.equal(stdout, 'hi\n');
+    assert.match(error ?? '', /"Success"/);
+  });
+}
+
 async function session(onStream: (stream: SpdyStream) => void) {
   const listener = createServer();
   await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
