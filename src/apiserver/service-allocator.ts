@@ -1,7 +1,7 @@
 import { type Cidr, canonicalAddress, FAMILY_NAMES, parseCidr } from '../lib/address.ts';
 import { type ClusterAddresses, clusterAddressesOf, searchFrom } from './cluster-addresses.ts';
 import type { Kind } from './kind.ts';
-import { type ApiObject, isObject, type JsonObject, listAt } from './object.ts';
+import { type ApiObject, equal, isObject, type JsonObject, listAt } from './object.ts';
 import { duplicate, type FieldError, invalid, StatusError } from './status-error.ts';
 import type { Store } from './store.ts';
 import { checkAddress } from './validation/addresses.ts';
@@ -103,6 +103,7 @@ export class ServiceAllocator {
         for (const field of ['clusterIP', 'clusterIPs', 'ipFamilies', 'ipFamilyPolicy']) delete spec[field];
       } else {
         checkPrimary(spec, errors);
+        if (before) checkRelease(spec, isObject(before['spec']) ? before['spec'] : {}, errors);
         if (errors.length === 0) this.#families(spec, errors);
         if (errors.length === 0) this.#clusterIps(service, spec, held, dryRun ? null : reserved, errors);
       }
@@ -338,4 +339,23 @@ function full(what: string): StatusError {
   const message = `Internal error occurred: failed to allocate ${what}: range is full`;
   const cause = { message: message.slice('Internal error occurred: '.length) };
   return new StatusError(500, 'InternalError', message, { causes: [cause] });
+}
+
+/** Refuses an update that leaves out the second family, or its address, without the policy that releases it. */
+function checkRelease(spec: JsonObject, old: JsonObject, errors: FieldError[]): void {
+  const policy = spec['ipFamilyPolicy'];
+  if (policy === undefined || policy === 'SingleStack' || old['type'] === 'ExternalName') return;
+  const isReduced = (field: string) => {
+    const [now, before] = [spec[field], old[field]];
+    if (!Array.isArray(now) || !Array.isArray(before) || now.length === 0) return false;
+    return now.length < before.length && equal(now, before.slice(0, now.length));
+  };
+  for (const [field, what] of [
+    ['clusterIPs', 'cluster IP'],
+    ['ipFamilies', 'IP family'],
+  ] as const) {
+    if (!isReduced(field)) continue;
+    const detail = `must be 'SingleStack' to release the secondary ${what}`;
+    errors.push(invalid('spec.ipFamilyPolicy', policy, detail));
+  }
 }

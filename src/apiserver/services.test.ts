@@ -75,6 +75,26 @@ test('a Service becomes dual-stack and single-stack again', async () => {
   assert.deepEqual(single.spec.ipFamilies, ['IPv4']);
 });
 
+for (const [what, spec, message] of [
+  ['the second family', { ipFamilies: ['IPv4'] }, /must be 'SingleStack' to release the secondary IP family/],
+  ['the second address', (ips: string[]) => ({ clusterIPs: ips.slice(0, 1) }), /the secondary cluster IP/],
+] as const) {
+  test(`an update that leaves out ${what} without the policy is refused`, async () => {
+    const name = `released-${what.replaceAll(' ', '-')}`;
+    const { body: before } = await create(name, { ipFamilyPolicy: 'PreferDualStack' });
+    const change = typeof spec === 'function' ? spec(before.spec.clusterIPs) : spec;
+    const { status, body } = await patch(name, change);
+    assert.equal(status, 422);
+    assert.match(body.message, message);
+    const { status: accepted, body: single } = await patch(name, {
+      ...change,
+      ipFamilyPolicy: 'SingleStack',
+    });
+    assert.equal(accepted, 200, JSON.stringify(single));
+    assert.deepEqual(single.spec.clusterIPs, before.spec.clusterIPs.slice(0, 1));
+  });
+}
+
 const refusals: readonly [what: string, spec: object, message: RegExp][] = [
   [
     'an address in use',
