@@ -47,9 +47,9 @@ export function checkSchema(schema: StructuralSchema, path: string, context: Sch
     }
   }
   if (
-    schema.properties !== undefined &&
+    Object.keys(schema.properties ?? {}).length > 0 &&
     schema.additionalProperties !== undefined &&
-    schema.additionalProperties !== false
+    schema.additionalProperties !== true
   ) {
     errors.push(
       forbidden(`${path}.additionalProperties`, 'additionalProperties and properties are mutual exclusive'),
