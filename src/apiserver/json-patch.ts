@@ -1,5 +1,5 @@
 import { ownMember, setOwnMember } from '../lib/own-member.ts';
-import { equal, isObject, type Json, type JsonObject } from './object.ts';
+import { equal, isObject, type Json, type JsonObject, jsonType } from './object.ts';
 import { badRequest, StatusError } from './status-error.ts';
 
 /** Maximum operations of one patch (upstream's limit). */
@@ -15,7 +15,7 @@ export class PatchTestError extends StatusError {}
  * operations, 422 if it does not apply or copies too much.
  */
 export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject {
-  if (!Array.isArray(patch)) throw badRequest('json patch must be a list of operations');
+  if (!Array.isArray(patch)) throw undecodable(patch, '[]handlers.jsonPatchOp');
   if (patch.length > MAX_OPERATIONS) {
     throw new StatusError(
       413,
@@ -26,10 +26,10 @@ export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject
   let result: Json = structuredClone(document);
   let copied = 0;
   for (const [i, operation] of patch.entries()) {
-    if (!isObject(operation)) throw badRequest(`json patch: operation ${i} is not an object`);
+    if (!isObject(operation)) throw undecodable(operation, 'handlers.jsonPatchOp');
     const { op, path, from, value } = operation;
     if (typeof op !== 'string' || typeof path !== 'string') {
-      throw badRequest(`json patch: operation ${i} needs "op" and "path"`);
+      throw doesNotApply(`operation ${i} needs "op" and "path"`);
     }
     const target = pointer(path);
     switch (op) {
@@ -45,7 +45,7 @@ export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject
         break;
       case 'move':
       case 'copy': {
-        if (typeof from !== 'string') throw badRequest(`json patch: operation ${i} needs "from"`);
+        if (typeof from !== 'string') throw doesNotApply(`operation ${i} needs "from"`);
         const source = read(result, pointer(from), from);
         if (op === 'copy') {
           copied += JSON.stringify(source).length;
@@ -73,7 +73,7 @@ export function applyJsonPatch(document: JsonObject, patch: unknown): JsonObject
 
 /** Applies a JSON merge patch (RFC 7386) to a copy. */
 export function applyMergePatch(document: JsonObject, patch: unknown): JsonObject {
-  if (!isObject(patch)) throw badRequest('merge patch must be an object');
+  if (!isObject(patch)) throw undecodable(patch, 'map[string]interface {}');
   const result: JsonObject = { ...document };
   for (const [field, value] of Object.entries(patch)) {
     if (value === null) delete result[field];
@@ -88,6 +88,14 @@ function objectAt(object: JsonObject, field: string): JsonObject {
   return isObject(value) ? value : {};
 }
 
+/** Refuses the body of a patch in upstream's words: it cannot be decoded as `type`, a type of Go. */
+function undecodable(body: unknown, type: string): StatusError {
+  if (body === null) return badRequest('Invalid JSON Patch');
+  return badRequest(
+    `error decoding patch: json: cannot unmarshal ${jsonType(body)} into Go value of type ${type}`,
+  );
+}
+
 const REFUSAL = 'the server rejected our request due to an error in our request';
 
 function doesNotApply(message: string): StatusError {
@@ -95,14 +103,14 @@ function doesNotApply(message: string): StatusError {
 }
 
 function required(value: Json | undefined, op: string, path: string): Json {
-  if (value === undefined) throw badRequest(`json patch: ${op} ${path} needs "value"`);
+  if (value === undefined) throw doesNotApply(`${op} ${path} needs "value"`);
   return structuredClone(value);
 }
 
 /** Splits a JSON pointer into tokens (RFC 6901). */
 function pointer(text: string): string[] {
   if (text === '') return [];
-  if (!text.startsWith('/')) throw badRequest(`json patch: path ${JSON.stringify(text)} must begin with "/"`);
+  if (!text.startsWith('/')) throw doesNotApply(`path ${JSON.stringify(text)} must begin with "/"`);
   return text
     .slice(1)
     .split('/')

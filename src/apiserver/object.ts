@@ -28,3 +28,10 @@ export function equal(a: unknown, b: unknown): boolean {
 /** Reports whether a write requires a version of the object; 0 is none, as in upstream. */
 export const namesVersion = ({ metadata }: ApiObject): boolean =>
   !/^0*$/.test(metadata.resourceVersion ?? '');
+
+/** Returns the name of a JSON value's type: "array", "object", "string", "number", "bool" or "null". */
+export function jsonType(value: unknown): string {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'array';
+  return typeof value === 'boolean' ? 'bool' : typeof value;
+}

@@ -133,6 +133,25 @@ test('strategic merge: a Service’s ports merge by port', () => {
   });
 });
 
+test('strategic merge: $patch: delete removes all items of its key', () => {
+  const ports = [{ port: 53, protocol: 'UDP' }, { port: 53, protocol: 'TCP' }, { port: 80 }];
+  const patch = { spec: { ports: [{ $patch: 'delete', port: 53 }] } };
+  assert.deepEqual(applyStrategicPatch({ spec: { ports } }, patch, serviceSchema), {
+    spec: { ports: [{ port: 80 }] },
+  });
+});
+
+for (const [what, order, containers] of [
+  ['in another order', [{ name: 'a' }, { name: 'b' }], [{ name: 'b' }, { name: 'a' }]],
+  ['that it does not name', [{ name: 'a' }], [{ name: 'b' }]],
+  ['and is no list', 5, []],
+] as const) {
+  test(`strategic merge: $setElementOrder with items ${what} is refused`, () => {
+    const patch = { spec: { '$setElementOrder/containers': order, containers } };
+    assert.throws(() => applyStrategicPatch({}, patch, podSchema), { code: 500 });
+  });
+}
+
 test('strategic merge: an item without its merge key is refused', () => {
   assert.throws(
     () => applyStrategicPatch({}, { spec: { containers: [{ image: 'x' }] } }, podSchema),

@@ -1,19 +1,24 @@
 import { ownMember, setOwnMember } from '../lib/own-member.ts';
-import { equal, isObject, type Json, type JsonObject } from './object.ts';
+import { equal, isObject, type Json, type JsonObject, jsonType } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
-import { badRequest } from './status-error.ts';
+import { badRequest, StatusError } from './status-error.ts';
 
 /**
  * Applies a strategic merge patch to a copy: a merge patch whose lists merge according to the kind's schema (null: no
  * list merges), with the directives $patch (replace, delete, merge), $retainKeys, $setElementOrder/FIELD and
- * $deleteFromPrimitiveList/FIELD. Throws StatusError 400 for a malformed patch.
+ * $deleteFromPrimitiveList/FIELD. Throws StatusError 400
+ * for a malformed patch, and 500, as upstream, for a list that is not in the order that the patch states.
  */
 export function applyStrategicPatch(
   document: JsonObject,
   patch: unknown,
   schema: FieldSchema | null,
 ): JsonObject {
-  if (!isObject(patch)) throw badRequest('strategic merge patch must be an object');
+  if (!isObject(patch)) {
+    throw badRequest(
+      `json: cannot unmarshal ${jsonType(patch)} into Go value of type map[string]interface {}`,
+    );
+  }
   return mergeObject(document, patch, schema, '');
 }
 
@@ -54,8 +59,10 @@ function mergeObject(
     }
   }
   for (const [field, value] of Object.entries(patch)) {
-    if (!field.startsWith('$setElementOrder/') || !Array.isArray(value)) continue;
+    if (!field.startsWith('$setElementOrder/')) continue;
     const list = field.slice('$setElementOrder/'.length);
+    if (!Array.isArray(value)) throw wrongOrder(`${path}.${field} must be a list`);
+    checkOrder(patch[list], value, schema?.field(list)?.mergeKey ?? null, `${path}.${list}`);
     const current = ownMember(result, list);
     const before = ownMember(document, list);
     const original = Array.isArray(before) ? before : [];
@@ -97,17 +104,19 @@ function mergeList(
   if (patch.some((item) => isObject(item) && item['$patch'] === 'replace')) {
     return patch.filter((item) => !(isObject(item) && item['$patch'] === 'replace' && !(key in item)));
   }
-  const result = [...list];
+  let result = [...list];
   for (const item of patch) {
     if (!isObject(item)) throw badRequest(`${path}: a list merged by ${key} must contain only objects`);
     const id = item[key];
     if (id === undefined)
       throw badRequest(`map: ${JSON.stringify(item)} does not contain declared merge key: ${key}`);
-    const at = result.findIndex((other) => isObject(other) && equal(other[key], id));
+    const isSame = (other: Json) => isObject(other) && equal(other[key], id);
     if (item['$patch'] === 'delete') {
-      if (at >= 0) result.splice(at, 1);
+      // A list may have several: a Service's ports are merged by port, whatever their protocol.
+      result = result.filter((other) => !isSame(other));
       continue;
     }
+    const at = result.findIndex(isSame);
     const old = result[at];
     const merged = mergeObject(isObject(old) ? old : {}, item, schema, path);
     if (at >= 0) result[at] = merged;
@@ -145,6 +154,22 @@ function reorder(
   }
   return [...result, ...named];
 }
+
+/** Refuses a list of a patch whose items are not in the order, or not among the items, that the patch states. */
+function checkOrder(items: Json | undefined, order: readonly Json[], key: string | null, path: string): void {
+  if (!Array.isArray(items)) return;
+  const identity = (item: Json) => (key !== null && isObject(item) ? item[key] : item);
+  let last = -1;
+  for (const item of items) {
+    if (isObject(item) && (item['$patch'] === 'delete' || item['$patch'] === 'replace')) continue;
+    const rank = order.findIndex((other) => equal(identity(other), identity(item)));
+    if (rank <= last) throw wrongOrder(`The order in patch list ${path} doesn't match $setElementOrder list`);
+    last = rank;
+  }
+}
+
+/** Returns the error of a stated order that cannot be, with the status that upstream gives it. */
+const wrongOrder = (message: string) => new StatusError(500, '', message);
 
 function stripDirectives(patch: JsonObject): JsonObject {
   return Object.fromEntries(

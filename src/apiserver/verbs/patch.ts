@@ -1,14 +1,14 @@
 import { storageKind } from '../conversion.ts';
 import { applyJsonPatch, applyMergePatch } from '../json-patch.ts';
-import { apiVersionOf } from '../kind.ts';
-import type { ApiObject, JsonObject } from '../object.ts';
+import { apiVersionOf, type Kind } from '../kind.ts';
+import { type ApiObject, isObject, type JsonObject, jsonType } from '../object.ts';
 import { contentType, readBody } from '../requests/body.ts';
 import type { Part } from '../resource-store.ts';
 import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
 import type { FieldSchema } from '../schema/patch-schema.ts';
 import { applyServerSide } from '../server-side-apply.ts';
 import type { ApiServices } from '../services.ts';
-import { StatusError } from '../status-error.ts';
+import { invalid, invalidObject, StatusError } from '../status-error.ts';
 import { applyStrategicPatch } from '../strategic-patch.ts';
 import { checkBody, checkName } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
@@ -74,13 +74,41 @@ async function patch(services: ApiServices, context: ResourceContext, part: Part
   const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
   const change = (current: ApiObject) => {
     const patched = patchedBy(context, current as JsonObject, body.object, schema);
+    checkHead(kind, patched);
     const object = checkBody(kind, namespace, patched);
-    checkFields(services, kind, { object, json: null }, context, options.fieldValidation);
+    try {
+      checkFields(services, kind, { object, json: null }, context, options.fieldValidation);
+    } catch (error) {
+      throw error instanceof StatusError && error.code === 400 ? undecodable(patched, error.message) : error;
+    }
     return object;
   };
   const store = storeOptions(services, kind, context, options, part);
   const stored = await updateObject(services, context, change, options, store);
   return objectResponse(services, context, form, 200, stored);
+}
+
+/** Throws StatusError 422 if the head of what a patch gives is not of the kind. */
+function checkHead(kind: Kind, patched: JsonObject): void {
+  const { apiVersion, kind: name, metadata } = patched;
+  const expected = apiVersionOf(kind);
+  if (apiVersion !== undefined && apiVersion !== expected) {
+    throw undecodable(patched, `${String(apiVersion)} is another version than ${expected}`);
+  }
+  if (name !== undefined && name !== kind.kind) {
+    const version = JSON.stringify(kind.version);
+    throw undecodable(patched, `${String(name)} in version ${version} cannot be handled as a ${kind.kind}`);
+  }
+  if (metadata !== undefined && !isObject(metadata)) {
+    const field = `${kind.kind}.metadata of type v1.ObjectMeta`;
+    throw undecodable(patched, `json: cannot unmarshal ${jsonType(metadata)} into Go struct field ${field}`);
+  }
+}
+
+/** Returns the refusal of what a patch gives: it cannot be decoded. Upstream names neither the kind nor the object. */
+function undecodable(patched: JsonObject, detail: string): StatusError {
+  const error = invalid('patch', JSON.stringify(patched), detail);
+  return invalidObject({ group: '', kind: '', plural: '' }, '', [error]);
 }
 
 /** Applies a patch of the request's content type to the document. Throws StatusError 400, 415 or 422. */
