@@ -81,6 +81,9 @@ function functionEstimate(name: string, first: number, second: number): CallEsti
       return { cost: traversal(first) };
     case 'bytes':
       return { cost: traversal(first), size: first * 4 };
+    case 'matches':
+    case MATCHES:
+      return { cost: matchingCost(first, second) };
     default:
       return { cost: 1 };
   }

@@ -1,8 +1,9 @@
 import { isIP } from 'node:net';
-import type { Environment } from '@marcbachmann/cel-js';
+import { type Environment, Optional } from '@marcbachmann/cel-js';
 import { addQuantities, canonicalQuantity, quantityNano } from '../../kube/quantity-text.ts';
 import { type Cidr, canonicalAddress, cidrContains, familyOf, parseCidr } from '../../lib/address.ts';
 import { re2 } from '../re2.ts';
+import { labelValueProblems, nameProblems } from '../validation/names.ts';
 import { MATCHES } from './syntax-tree.ts';
 
 /** Values of the types that Kubernetes adds to CEL (k8s.io/apiserver/pkg/cel). */
@@ -39,6 +40,14 @@ class CidrValue {
   }
 }
 class Sets {}
+/** The library of named formats (k8s.io/apiserver/pkg/cel/library/format.go), and one of them. */
+class Formats {}
+class NamedFormat {
+  readonly problems: (text: string) => readonly string[];
+  constructor(problems: (text: string) => readonly string[]) {
+    this.problems = problems;
+  }
+}
 
 type Handler = (...args: never[]) => unknown;
 
@@ -50,18 +59,31 @@ export function registerKubernetesFunctions(environment: Environment): Environme
     .registerType('IP', { ctor: Ip })
     .registerType('CIDR', { ctor: CidrValue })
     .registerType('Sets', { ctor: Sets })
-    .registerConstant('sets', 'Sets', new Sets());
-  for (const [signature, handler] of [...STRINGS, ...LISTS, ...URLS, ...ADDRESSES, ...QUANTITIES]) {
+    .registerType('Formats', { ctor: Formats })
+    .registerType('NamedFormat', { ctor: NamedFormat })
+    .registerConstant('sets', 'Sets', new Sets())
+    .registerConstant('format', 'Formats', new Formats());
+  for (const [signature, handler] of [
+    ...STRINGS,
+    ...LISTS,
+    ...URLS,
+    ...ADDRESSES,
+    ...QUANTITIES,
+    ...FORMATS,
+  ]) {
     environment.registerFunction(signature, handler as (...args: unknown[]) => unknown);
   }
   environment
     .registerOperator('Quantity == Quantity', (a: Quantity, b: Quantity) => a.nano === b.nano)
     .registerOperator('URL == URL', (a: Url, b: Url) => a.text === b.text)
     .registerOperator('IP == IP', (a: Ip, b: Ip) => a.text === b.text)
+    // An optional value is equal to another one only (cel-go common/types/optional.go).
+    .registerOperator('optional == null', () => false)
     .registerOperator('CIDR == CIDR', (a: CidrValue, b: CidrValue) => cidrText(a) === cidrText(b));
   return environment;
 }
 
+const matches = (text: string, pattern: string): boolean => re2(pattern).test(text);
 const STRINGS: readonly (readonly [string, Handler])[] = [
   ['string.charAt(int): string', (text: string, at: bigint) => text.charAt(Number(at))],
   [
@@ -89,7 +111,8 @@ const STRINGS: readonly (readonly [string, Handler])[] = [
       return limit < 0n ? all : all.slice(0, Number(limit));
     },
   ],
-  [`string.${MATCHES}(string): bool`, (text: string, pattern: string) => re2(pattern).test(text)],
+  [`string.${MATCHES}(string): bool`, matches],
+  [`${MATCHES}(string, string): bool`, matches],
   ['string.format(list): string', (text: string, values: unknown[]) => format(text, values)],
 ];
 
@@ -285,4 +308,32 @@ const QUANTITIES: readonly (readonly [string, Handler])[] = [
   ['Quantity.add(int): Quantity', (a: Quantity, b: bigint) => quantity(addQuantities(`${b}`, a.text))],
   ['Quantity.sub(Quantity): Quantity', (a: Quantity, b: Quantity) => quantity(`${a.nano - b.nano}n`)],
   ['Quantity.sub(int): Quantity', (a: Quantity, b: bigint) => quantity(`${a.nano - b * GIGA}n`)],
+];
+
+/** The names of formats, which are also functions: `format.dns1123Label()`. */
+const NAMED_FORMATS: Readonly<Record<string, NamedFormat>> = Object.fromEntries(
+  Object.entries<(text: string) => readonly string[]>({
+    dns1123Label: (text) => nameProblems(text, 'label'),
+    dns1123Subdomain: (text) => nameProblems(text, 'subdomain'),
+    dns1035Label: (text) => nameProblems(text, 'label1035'),
+    dns1123LabelPrefix: (text) => nameProblems(text.replace(/-$/, 'a'), 'label'),
+    dns1123SubdomainPrefix: (text) => nameProblems(text.replace(/-$/, 'a'), 'subdomain'),
+    dns1035LabelPrefix: (text) => nameProblems(text.replace(/-$/, 'a'), 'label1035'),
+    qualifiedName: (text) => nameProblems(text, 'qualified'),
+    labelValue: labelValueProblems,
+  }).map(([name, problems]) => [name, new NamedFormat(problems)]),
+);
+
+const FORMATS: readonly (readonly [string, Handler])[] = [
+  ...Object.entries(NAMED_FORMATS).map(([name, one]): [string, Handler] => [
+    `Formats.${name}(): NamedFormat`,
+    () => one,
+  ]),
+  [
+    'NamedFormat.validate(string): optional',
+    ({ problems }: NamedFormat, text: string) => {
+      const found = problems(text);
+      return found.length > 0 ? Optional.of(found) : Optional.none();
+    },
+  ],
 ];

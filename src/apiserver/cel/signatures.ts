@@ -187,6 +187,15 @@ optional<T> .or(optional<T>): optional<T>
 optional.none(): optional<T>
 optional.of(T): optional<T>
 optional.ofNonZeroValue(T): optional<T>
+format.dns1123Label(): kubernetes.NamedFormat
+format.dns1123Subdomain(): kubernetes.NamedFormat
+format.dns1035Label(): kubernetes.NamedFormat
+format.dns1123LabelPrefix(): kubernetes.NamedFormat
+format.dns1123SubdomainPrefix(): kubernetes.NamedFormat
+format.dns1035LabelPrefix(): kubernetes.NamedFormat
+format.qualifiedName(): kubernetes.NamedFormat
+format.labelValue(): kubernetes.NamedFormat
+kubernetes.NamedFormat .validate(string): optional<list<string>>
 url(string): kubernetes.URL
 isURL(string): bool
 quantity(string): kubernetes.Quantity

@@ -61,7 +61,9 @@ export function adaptTree(ast: unknown): void {
   visitNodes(ast, (node) => {
     const { macro } = node.meta;
     if (macro && isCallOf(node, 'call', 'has')) widen(macro);
-    if (isCallOf(node, 'rcall', 'matches')) (node.args as unknown[])[0] = MATCHES;
+    if (isCallOf(node, 'rcall', 'matches') || isCallOf(node, 'call', 'matches')) {
+      (node.args as unknown[])[0] = MATCHES;
+    }
     if (isCallOf(node, 'rcall', 'value')) allowFields(node);
     if (node.op === 'map') keepKeys(node);
   });

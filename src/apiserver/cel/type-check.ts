@@ -42,7 +42,7 @@ export interface CheckedTypes {
 const TYPE_NAMES = ['bool', 'int', 'uint', 'double', 'string', 'bytes', 'list', 'map', 'type', 'null_type'];
 
 /** The first parts of qualified names: `google.protobuf.Timestamp`, `sets.contains()`. */
-const QUALIFIERS = new Set(['google', 'optional', 'sets']);
+const QUALIFIERS = new Set(['format', 'google', 'optional', 'sets']);
 
 type Scope = ReadonlyMap<string, CelType>;
 

@@ -91,9 +91,9 @@ export function isAssignable(wanted: CelType, given: CelType, bindings: Bindings
 
 const isNull = (type: CelType): boolean => type.kind === 'simple' && type.name === 'null';
 
-/** Messages are nullable, and so are the types that a library declares. */
+/** Messages are nullable, and so are optional values and the types that a library declares. */
 function isNullable(type: CelType): boolean {
-  if (type.kind === 'object') return true;
+  if (type.kind === 'object' || type.kind === 'optional') return true;
   return (
     type.kind === 'simple' &&
     (type.name.includes('.') || ['null', 'timestamp', 'duration'].includes(type.name))
