@@ -92,6 +92,11 @@ const ROWS: readonly Row[] = [
     reasons: ['UnparseableSchedule'],
   },
   {
+    name: 'reports a schedule that never comes',
+    cronJob: cronJob({ schedule: '0 0 31 2 *' }),
+    reasons: ['InvalidSchedule'],
+  },
+  {
     name: 'warns about many missed times, and starts the last one',
     cronJob: cronJob({}, { lastScheduleTime: secondsAgo(500 * 60) }),
     reasons: ['TooManyMissedTimes'],

@@ -70,6 +70,10 @@ export function reconcileCronJob(view: CronJobView): CronJobPlan {
     return result;
   }
   const upcoming = schedule.next(now);
+  if (upcoming === null) {
+    // Upstream's reason; such a schedule is "0 0 31 2 *".
+    warn('InvalidSchedule', `invalid schedule: ${cronJob.spec?.schedule}: it never comes`);
+  }
   const waiting = { ...result, checkAgainIn: upcoming === null ? null : upcoming - now + 100 };
   const due = dueTime(cronJob, schedule, now);
   if (due === null) return waiting;
