@@ -436,6 +436,26 @@ describe('a proxy', () => {
       answer: { kind: 'refused', text: 'ICMP host unreachable', by: 'node-1' },
     },
     {
+      name: 'opens a connection while a pod opens one to the endpoint from the same port',
+      frames: [
+        relay(500, 20),
+        sighting(node1, 'in veth', 22, tcpFrame('10.244.1.2:5000 > 10.244.2.2:8080', { sequence: 700 })),
+        relay(500, 30, 'SYN-ACK'),
+      ],
+      connections: [first],
+      found: [500],
+      answer: { kind: 'answered' },
+    },
+    {
+      name: 'opens a connection whose source is translated',
+      frames: [
+        sighting(node1, 'out eth0', 20, tcpFrame('192.0.2.9:5000 > 10.244.2.2:8080', { sequence: 500 })),
+      ],
+      connections: [first],
+      found: [500],
+      answer: null,
+    },
+    {
       name: 'opens connections for other clients earlier and meanwhile',
       frames: [relay(90_000, 2), relay(500, 20), relay(95_000, 22), relay(500, 30, 'SYN-ACK')],
       connections: [...others, first],

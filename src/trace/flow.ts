@@ -127,25 +127,35 @@ export function connectionsFor(
   return connections.filter(({ client }) => clients.has(hostPort(client)));
 }
 
-/** Returns the first sequence numbers of connections of the proxy of a node, in order of time. */
+/**
+ * Returns the first sequence numbers of connections of the proxy of a node, in order of time. A connection of a pod to the same
+ * endpoint may have the same port: the address tells them apart. Only where no packet has the proxy's address, because it was
+ * translated, the port alone counts.
+ */
 export function sequencesOf(
   sightings: readonly Sighting[],
   node: string,
   connections: readonly ProxyConnection[],
 ): number[] {
-  const wanted = new Set(
-    connections.flatMap(({ proxy, endpoint }) => (proxy ? `${proxy.port} ${hostPort(endpoint)}` : [])),
-  );
-  const found = new Set<number>();
-  for (const { place, packet } of sightings) {
+  const syns = sightings.flatMap(({ place, packet }) => {
     // A SYN that no device of the node could pass is seen in the error about it only.
-    const { tcp, ports, destination } = packet.icmp?.about ?? packet;
-    if (!tcp || !ports || place.name !== node) continue;
-    if (!packet.icmp && kindOf(tcp.flags) !== 'SYN') continue;
-    if (wanted.has(`${ports.source} ${hostPort({ ip: destination, port: ports.destination })}`))
-      found.add(tcp.sequence);
+    const { tcp, ports, source, destination } = packet.icmp?.about ?? packet;
+    if (!tcp || !ports || place.name !== node) return [];
+    if (!packet.icmp && kindOf(tcp.flags) !== 'SYN') return [];
+    const [from, to] = [
+      { ip: source, port: ports.source },
+      { ip: destination, port: ports.destination },
+    ];
+    return [{ from, to: hostPort(to), sequence: tcp.sequence }];
+  });
+  const found = new Set<number>();
+  for (const { proxy, endpoint } of connections) {
+    if (!proxy) continue;
+    const tried = syns.filter(({ from, to }) => from.port === proxy.port && to === hostPort(endpoint));
+    const exact = tried.filter(({ from }) => hostPort(from) === hostPort(proxy));
+    for (const { sequence } of exact.length > 0 ? exact : tried) found.add(sequence);
   }
-  return [...found];
+  return [...new Set(syns.map(({ sequence }) => sequence))].filter((sequence) => found.has(sequence));
 }
 
 const tuple = ({ source, destination, ports }: Packet) =>
