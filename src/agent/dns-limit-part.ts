@@ -1,5 +1,5 @@
 import { Counter } from 'prom-client';
-import { DEFAULT_SHARE } from '../dns/source-share.ts';
+import { DEFAULT_SHARE, type ShareLimits } from '../dns/source-share.ts';
 import { messageOf } from '../lib/errors.ts';
 import { openDnsLimit } from '../network/dns-limit.ts';
 import type { AgentContext } from './agent-context.ts';
@@ -8,15 +8,19 @@ import type { AgentContext } from './agent-context.ts';
  * The kernel lets pass a third more than the share that the server's process answers: so the process still sees that a client
  * sends more than its share, and names the client in its log.
  */
-const PER_CLIENT = { perSecond: (DEFAULT_SHARE.perSecond * 4) / 3, burst: DEFAULT_SHARE.burst * 2 } as const;
+const perClientOf = ({ perSecond, burst }: ShareLimits) => ({
+  perSecond: (perSecond * 4) / 3,
+  burst: burst * 2,
+});
 
 /**
  * Limits the queries of each client in the kernel. Returns a function that sets the addresses of the name servers. The rules
- * stay when the agent ends.
+ * stay when the agent ends. `share`: that of the server's process.
  */
 export function startDnsLimit(
   context: Pick<AgentContext, 'clock' | 'logger' | 'registry' | 'onClose'>,
   port: number,
+  share: ShareLimits = DEFAULT_SHARE,
 ): (servers: readonly string[]) => void {
   const { clock, registry } = context;
   const logger = context.logger.child({ part: 'dns' });
@@ -36,7 +40,7 @@ export function startDnsLimit(
   return (servers) => {
     if (isRefused) return;
     try {
-      limit.write({ servers, port, perClient: PER_CLIENT, maxClients: DEFAULT_SHARE.maxSources });
+      limit.write({ servers, port, perClient: perClientOf(share), maxClients: share.maxSources });
     } catch (error) {
       isRefused = true;
       logger.warn(
