@@ -77,6 +77,8 @@ export interface TransportOptions {
   readonly onBody?: (request: SentRequest, bytes: number) => void;
   /** Returns the timeout for the next connection, with its TLS handshake; absent: that of the response. */
   readonly connectMs?: () => number;
+  /** Milliseconds that requests wait at most for the TLS session of the first one. */
+  readonly sessionMs?: number;
   /** Called for each connection once it is open, before a request is sent on it. */
   readonly onConnect?: (socket: Socket) => void;
 }
@@ -111,7 +113,14 @@ const KEEP_ALIVE_MS = 5000;
  */
 export function httpTransport(
   source: Credentials | CredentialSource,
-  { now = Date.now, onAnswer, onBody, connectMs = () => ANSWER_MS, onConnect }: TransportOptions = {},
+  {
+    now = Date.now,
+    onAnswer,
+    onBody,
+    connectMs = () => ANSWER_MS,
+    sessionMs = SESSION_MS,
+    onConnect,
+  }: TransportOptions = {},
 ): Transport & { close(): void } {
   let connection: Connection | null = 'server' in source ? openConnection(source) : null;
   const connect = async (): Promise<Connection> => {
@@ -135,7 +144,7 @@ export function httpTransport(
     const { credentials, agent, secure, host, port, prefix } = connection;
     const isFirst = secure && connection.hasSession === null;
     const { promise: hasSession, resolve: resume } = Promise.withResolvers<void>();
-    const resumable = isFirst ? setTimeout(resume, SESSION_MS) : undefined;
+    const resumable = isFirst ? setTimeout(resume, sessionMs) : undefined;
     if (isFirst) connection.hasSession = hasSession;
     else await connection.hasSession;
     return await new Promise((resolve, reject) => {
