@@ -130,6 +130,10 @@ const largeList = {
   schema: object({ l: list(number, 725) }),
   rules: [{ rule: 'self.l.all(x, self.l.all(y, y == x))' }],
 };
+/** A comparison of long texts costs 2,000, and little time. */
+const costlyItem = object({ s: { type: 'string', maxLength: 20_000 }, n: list(number, 100) });
+const costlyRules = (count: number) =>
+  Array.from({ length: count }, (_, i) => `self.n.all(x, x != ${i} && self.s == self.s)`);
 const counted = object({ n: number, m: number });
 export const objects: readonly ObjectRow[] = [
   { what: 'a loop in a loop over 725 items', ...largeList, specs: [{ l: twenties(725) }] },
@@ -147,9 +151,15 @@ export const objects: readonly ObjectRow[] = [
   },
   {
     what: 'rules of items that use up the budget of the object',
-    schema: object({ l: list({ ...list(number, 300), 'x-kubernetes-validations': largeRules() }, 18) }),
+    schema: object({ l: list(withRules(costlyItem, ...costlyRules(5)), 12) }),
     rules: [],
-    specs: [{ l: Array(18).fill(twenties(300)) }],
+    specs: [{ l: Array(12).fill({ s: 'a'.repeat(20_000), n: twenties(100) }) }],
+  },
+  {
+    what: 'rules of items that nearly use up the budget of the object',
+    schema: object({ l: list(withRules(costlyItem, ...costlyRules(4)), 12) }),
+    rules: [],
+    specs: [{ l: Array(12).fill({ s: 'a'.repeat(20_000), n: twenties(100) }) }],
   },
   { what: 'a violated rule', schema: counted, rules: [{ rule: 'self.n < self.m' }], specs: [{ n: 2, m: 1 }] },
   {
@@ -236,7 +246,3 @@ export const objects: readonly ObjectRow[] = [
     ],
   },
 ];
-
-function largeRules(): readonly Rule[] {
-  return [{ rule: 'self.all(x, self.all(y, y == x))' }];
-}
