@@ -1,5 +1,6 @@
 import { createSocket } from 'node:dgram';
 import { connect, isIPv6 } from 'node:net';
+import { afterRunning, systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { decodeMessage } from './decode.ts';
 import { encodeQuery } from './encode.ts';
@@ -67,14 +68,14 @@ function exchangeUdp(
     const finish = (settle: () => void) => {
       if (finished) return;
       finished = true;
-      clearTimeout(timer);
+      cancelTimeout();
       socket.removeAllListeners();
       socket.on('error', () => {});
       socket.close();
       settle();
     };
-    const timer = setTimeout(() => finish(() => reject(timedOut(upstream, timeoutMs))), timeoutMs);
     const fail = (error: Error) => finish(() => reject(error));
+    const cancelTimeout = afterRunning(systemClock, timeoutMs, () => fail(timedOut(upstream, timeoutMs)));
     socket.once('error', fail);
     socket.on('message', (data) => {
       const reply = readReply(data, query, id);
@@ -100,14 +101,14 @@ function exchangeTcp(
     const socket = connect(upstream.port, upstream.address);
     let received = Buffer.alloc(0);
     const finish = (settle: () => void) => {
-      clearTimeout(timer);
+      cancelTimeout();
       socket.removeAllListeners();
       socket.on('error', () => {});
       socket.destroy();
       settle();
     };
     const fail = (error: Error) => finish(() => reject(error));
-    const timer = setTimeout(() => fail(timedOut(upstream, timeoutMs)), timeoutMs);
+    const cancelTimeout = afterRunning(systemClock, timeoutMs, () => fail(timedOut(upstream, timeoutMs)));
     socket.once('error', fail);
     socket.once('close', () => fail(broken(upstream)));
     socket.on('data', (chunk) => {
