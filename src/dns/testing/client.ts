@@ -1,6 +1,7 @@
 import { createSocket } from 'node:dgram';
 import { connect } from 'node:net';
 import { familyOf, formatAddress } from '../../lib/address.ts';
+import { afterRunning, systemClock } from '../../lib/clock.ts';
 import { decodeMessage } from '../decode.ts';
 import { encodeQuery } from '../encode.ts';
 import { CLASS_IN, type Edns, type Message, type ResourceRecord, TYPE } from '../message.ts';
@@ -29,9 +30,10 @@ export function exchangeUdp(
 ): Promise<Buffer | null> {
   return new Promise((resolve, reject) => {
     const socket = createSocket(familyOf(server.address) === 'ipv6' ? 'udp6' : 'udp4');
-    const timer = setTimeout(() => finish(null), timeoutMs);
+    // Time in which this process stood still is not the server's.
+    const cancelTimeout = afterRunning(systemClock, timeoutMs, () => finish(null));
     const finish = (answer: Buffer | null) => {
-      clearTimeout(timer);
+      cancelTimeout();
       socket.close();
       resolve(answer);
     };
