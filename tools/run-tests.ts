@@ -13,7 +13,7 @@ import { availableParallelism } from 'node:os';
 import { join, relative, resolve } from 'node:path';
 import { selectChanged } from './testing/changed.ts';
 import { FULL_FILES } from './testing/full-suite.ts';
-import { importGraph, isPure } from './testing/import-graph.ts';
+import { canShareProcess, importGraph } from './testing/import-graph.ts';
 import { describeLoad, parseProcessorTimes } from './testing/machine-load.ts';
 import { type Part, type PartName, partNamed, partOf } from './testing/parts.ts';
 import { allFiles, defaultFiles, leftOutLines, parseCommand } from './testing/plan.ts';
@@ -289,7 +289,7 @@ function unitJobs(
   const graph = importGraph(texts, { withTypes: false });
   const shared = areNamed
     ? []
-    : files.filter((file) => WEIGHTS[file] === undefined && isPure(graph, texts, file));
+    : files.filter((file) => WEIGHTS[file] === undefined && canShareProcess(graph, texts, file));
   const others = files.filter((file) => !shared.includes(file));
   const job = (some: readonly string[]): Job => ({ part: 'unit', files: some, launcher: 'plain' });
   return [...groupsOf(shared, GROUPS_OF_A_PROCESSOR * cores).map(job), ...others.map((file) => job([file]))];

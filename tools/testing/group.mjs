@@ -1,6 +1,7 @@
 // Runs several test files in one process, one after another, each as a suite with the file's name: node group.mjs FILE…
 import { resolve } from 'node:path';
 import { suite } from 'node:test';
+import 'node:tls';
 import { pathToFileURL } from 'node:url';
 
 /** Connections and timers of the last file may end in this time. */

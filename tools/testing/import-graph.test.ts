@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { closureOf, importersOf, importGraph, isPure } from './import-graph.ts';
+import { canShareProcess, closureOf, importersOf, importGraph } from './import-graph.ts';
 
 const imports: readonly {
   readonly name: string;
@@ -59,12 +59,13 @@ test('importers have the least number of imports to the changed files', () => {
   assert.deepEqual([...importers].sort(), Object.entries({ 'a.ts': 2, 'b.ts': 1, 'c.ts': 0, 'd.ts': 1 }));
 });
 
-const purity: readonly (readonly [name: string, text: string, imported: string, isPure: boolean])[] = [
+const shared: readonly (readonly [name: string, text: string, imported: string, expected: boolean])[] = [
   ['a computation', 'add(1, 2);', 'export const add = 1;', true],
-  ['files of its own', "import { readFileSync } from 'node:fs';", '', false],
-  ['promises of files in what it imports', '', "import { readFile } from 'node:fs/promises';", false],
-  ['a type of a socket in what it imports', '', "import type { Socket } from 'node:net';", true],
-  ['the kernel', '', "import koffi from 'koffi';", false],
+  ['files of its own', "import { readFileSync } from 'node:fs';", '', true],
+  ['sockets in what it imports', '', "import { Socket } from 'node:net';", true],
+  ['processes', "import { spawn } from 'node:child_process';", '', false],
+  ['processes that it does not start itself', '', "import { spawn } from 'node:child_process';", true],
+  ['the kernel', "import koffi from 'koffi';", '', false],
   ['an environment variable that is read', "if (process.env.HOME === '/') f();", '', true],
   ['an environment variable that is set', "process.env['HOME'] = '/';", '', false],
   ['a deleted environment variable', '', 'delete process.env.HOME;', false],
@@ -74,11 +75,26 @@ const purity: readonly (readonly [name: string, text: string, imported: string, 
   ['a mock of the test', 't.mock.timers.enable();', '', true],
 ];
 
-for (const [name, text, imported, expected] of purity)
+for (const [name, text, imported, expected] of shared)
   test(`a file that shares a process, or does not: ${name}`, () => {
-    const texts = new Map([
-      ['a.test.ts', `import './b.ts';\n${text}`],
-      ['b.ts', imported],
-    ]);
-    assert.equal(isPure(importGraph(texts, { withTypes: false }), texts, 'a.test.ts'), expected);
+    assert.equal(canShare({ 'a.test.ts': `import './b.ts';\n${text}`, 'b.ts': imported }), expected);
   });
+
+for (const [name, imported, expected] of [
+  ['a computation', 'export const add = 1;', true],
+  ['files', "import { readFileSync } from 'node:fs';", false],
+] as const)
+  test(`a file of a room with processes shares one, or does not: ${name}`, () => {
+    const texts = { 'src/runtime/a.test.ts': "import './b.ts';", 'src/runtime/b.ts': imported };
+    assert.equal(canShare(texts), expected);
+  });
+
+test('processes that a helper of the test starts are its own', () => {
+  const texts = { 'a.test.ts': "import './testing/b.ts';", 'testing/b.ts': "import 'node:child_process';" };
+  assert.equal(canShare(texts), false);
+});
+
+function canShare(texts: Readonly<Record<string, string>>): boolean {
+  const map = new Map(Object.entries(texts));
+  return canShareProcess(importGraph(map, { withTypes: false }), map, Object.keys(texts)[0] ?? '');
+}

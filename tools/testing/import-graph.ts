@@ -65,9 +65,15 @@ export function importersOf(graph: ImportGraph, files: readonly string[]): Reado
   return steps;
 }
 
-/** Modules that open files, sockets or processes, or call the kernel. */
+/** Modules that start processes and threads, call the kernel, or measure the process. */
+const OUTWARD = /^(node:)?(child_process|worker_threads|cluster|inspector|repl|v8)(\/|$)|^(koffi|ws)$/;
+/** Modules that open anything. */
 const OPENING =
-  /^(node:)?(fs|child_process|net|http|https|http2|tls|dgram|dns|worker_threads|cluster|inspector|repl)(\/|$)|^(koffi|ws)$/;
+  /^(node:)?(fs|child_process|net|http|https|http2|tls|dgram|dns|worker_threads|cluster|inspector|repl|v8)(\/|$)|^(koffi|ws)$/;
+/** Helpers of tests, which do for a test file what it would do itself. */
+const HELPER = /(^|\/)testing\//;
+/** Rooms whose tests bound the memory of their process, count its files, or wait for its children. */
+const OWN_PROCESS = /^src\/(kernel|runtime|dataplane|network|agent\/pod-runtime)\//;
 /** State of the whole process, which one test file would leave to the next one. */
 const PROCESS_WIDE =
   /\bprocess\.(env(\.\w+|\[[^\]]+\])\s*(\?\?|\|\|)?=[^=]|chdir\(|umask\(|on\(|once\(|exitCode\s*=|exit\(|execPath\s*=)|\bdelete process\.env|\bglobalThis\.\w+\s*=[^=>]/;
@@ -76,12 +82,23 @@ const SHARED_MOCK = /(?<![.\w])mock\.(timers|method|fn|module|property|getter|se
 /** Random comparisons with an oracle take seconds of processor time each: they run beside each other. */
 const LONG = /\.property\.test\.ts$/;
 
-/** Whether a test file can share a process with others: nothing that it imports opens something or changes the process. */
-export function isPure(graph: ImportGraph, texts: ReadonlyMap<string, string>, file: string): boolean {
+/**
+ * Whether a test file can share a process with others, which saves its start and imports: it and its helpers open at most
+ * files and sockets of their own, and nothing that it imports changes the process.
+ */
+export function canShareProcess(
+  graph: ImportGraph,
+  texts: ReadonlyMap<string, string>,
+  file: string,
+): boolean {
   if (LONG.test(file) || SHARED_MOCK.test(texts.get(file) ?? '')) return false;
-  return [...closureOf(graph, file)].every(
+  const closure = [...closureOf(graph, file)];
+  const opens = (one: string, modules: RegExp) =>
+    [...(graph.packages.get(one) ?? [])].some((name) => modules.test(name));
+  if (OWN_PROCESS.test(file) && closure.some((one) => opens(one, OPENING))) return false;
+  return closure.every(
     (one) =>
-      ![...(graph.packages.get(one) ?? [])].some((name) => OPENING.test(name)) &&
+      !((one === file || HELPER.test(one)) && opens(one, OUTWARD)) &&
       !PROCESS_WIDE.test(texts.get(one) ?? ''),
   );
 }
