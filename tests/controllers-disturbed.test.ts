@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { ApiResponse, Transport } from '../src/kube/transport.ts';
 import { type Deployment, type Pod, RESOURCES } from '../src/kube/types.ts';
+import { pause, systemClock } from '../src/lib/clock.ts';
 import { startControlPlane } from './testing/control-plane.ts';
 
 function deployment(name: string, replicas: number, image: string): Deployment {
@@ -141,8 +142,13 @@ describe('controllers', { timeout: 120_000 }, () => {
 
   test('remove the pods of a silent node from Services, and add them again when it returns', async () => {
     const plane = await startControlPlane({ nodeGraceSeconds: 1 });
+    let isOver = false;
+    let heart: Promise<void> | undefined;
     try {
       await plane.addNode('a');
+      heart = (async () => {
+        for (; !isOver; await pause(systemClock, 100)) if (!plane.freeze) await plane.beat('a');
+      })();
       await plane.client.create(RESOURCES.services, {
         metadata: { name: 'web', namespace: 'default' },
         spec: { selector: { app: 'web' }, ports: [{ port: 80 }] },
@@ -150,7 +156,7 @@ describe('controllers', { timeout: 120_000 }, () => {
       await plane.client.create(RESOURCES.deployments, deployment('web', 1, 'host:1'));
       const ready = (wanted: boolean) =>
         plane.until(RESOURCES.endpointSlices, `ready: ${wanted}`, ([slice]) =>
-          slice?.endpoints[0]?.conditions?.ready === wanted ? true : undefined,
+          slice?.endpoints?.[0]?.conditions?.ready === wanted ? true : undefined,
         );
       await ready(true);
       plane.freeze = true;
@@ -164,12 +170,13 @@ describe('controllers', { timeout: 120_000 }, () => {
       );
       assert.equal(node.status?.conditions?.find(({ type }) => type === 'Ready')?.status, 'Unknown');
       plane.freeze = false;
-      await plane.beat('a');
       await plane.until(RESOURCES.nodes, 'no taints', ([found]) =>
         (found?.spec?.taints ?? []).length === 0 ? true : undefined,
       );
       await ready(true);
     } finally {
+      isOver = true;
+      await heart;
       await plane.close();
     }
   });
