@@ -50,7 +50,7 @@ for (const [path, ok, message, hasWarning] of ROWS) {
     const result = await probeHttp(
       { path, port },
       { host: '127.0.0.1', port },
-      path === '/silent' ? 200 : 5000,
+      path === '/silent' ? 200 : 60_000,
     );
     assert.equal(result.ok, ok, result.message);
     assert.match(result.message, message);
