@@ -160,9 +160,11 @@ function collect(
   });
 }
 
+const TYPE_CHECK = ['node_modules/typescript/bin/tsc', '--noEmit', '--incremental', '--tsBuildInfoFile'];
+// With the results of the run before, a check of types takes a fifth of the time.
 const CHECKS: readonly (readonly [name: string, args: readonly string[]])[] = [
-  ['types', ['node_modules/typescript/bin/tsc', '--noEmit']],
-  ['types of the page', ['node_modules/typescript/bin/tsc', '--noEmit', '-p', 'src/ui/page']],
+  ['types', [...TYPE_CHECK, '.cache/types/all.tsbuildinfo']],
+  ['types of the page', [...TYPE_CHECK, '.cache/types/page.tsbuildinfo', '-p', 'src/ui/page']],
   ['lint', ['node_modules/@biomejs/biome/bin/biome', 'check', '--diagnostic-level=error', '.']],
 ];
 
