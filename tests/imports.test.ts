@@ -32,13 +32,14 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
     ...['runtime', 'dns', 'loadbalancer', 'flows', 'controllers', 'observe', 'modes', 'trace', 'conformance'],
   ],
   cluster: EVERY_ROOM,
+  fixture: ['lib', 'kube', 'apiserver', 'cluster'],
   learn: EVERY_ROOM,
   ui: EVERY_ROOM,
   cli: EVERY_ROOM,
 };
 
-/** The rooms that may import from every room, in order: none imports from a later one. */
-const UPPER_ROOMS = ['cluster', 'learn', 'ui', 'cli'];
+/** The last rooms, in order: none imports from a later one, and all but `fixture` may import from every earlier room. */
+const UPPER_ROOMS = ['cluster', 'fixture', 'learn', 'ui', 'cli'];
 
 const MODES = ['nftables', 'iptables', 'userspace', 'ipvs', 'ebpf'];
 

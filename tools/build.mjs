@@ -1,8 +1,8 @@
 // Bundles src/ into dist/ with esbuild: one entry, one chunk per command, so that a command loads only the
-// code that it runs, some commands as one file each, the entries of threads, and the page of `fairlead ui`. May run while
-// clusters run from dist/: files are replaced, and chunks of earlier builds stay for a day, since running processes load
-// theirs when they first need them.
-import { mkdirSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+// code that it runs, some commands as one file each, the entries of threads, the library `fairlead/testing`, and the page
+// of `fairlead ui`. May run while clusters run from dist/: files are replaced, and chunks of earlier builds stay for a day,
+// since running processes load theirs when they first need them.
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
@@ -144,6 +144,8 @@ const built = await Promise.all([
     entryPoints: { fairlead: join(root, 'src/cli/fairlead.ts') },
     external: ['./main.mjs', './main.ts'],
   }),
+  // The library "fairlead/testing": one file, which programs of users load.
+  build({ ...common, entryPoints: { testing: join(root, 'src/fixture/testing.ts') } }),
   ...Object.keys(IN_ONE_FILE).map((name) =>
     build({
       ...common,
@@ -173,7 +175,13 @@ const built = await Promise.all([
   }),
 ]);
 const outputFiles = built.flatMap((one) => one.outputFiles);
+outputFiles.push({ path: join(outdir, 'testing.d.ts'), contents: testingTypes() });
 mkdirSync(outdir, { recursive: true });
+/** Returns the types of "fairlead/testing": a file without imports and code, and the function that it describes. */
+function testingTypes() {
+  const types = readFileSync(join(root, 'src/fixture/api.ts'), 'utf8');
+  return `${types}\nexport declare const startCluster: StartCluster;\n`;
+}
 // The entry last: its time shows whether the bundle is up to date, and it names chunks that must exist.
 const isEntry = (file) => (basename(file.path) === 'fairlead.mjs' ? 1 : 0);
 for (const file of outputFiles.sort((a, b) => isEntry(a) - isEntry(b))) {

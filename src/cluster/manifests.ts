@@ -36,17 +36,35 @@ export interface Manifests {
  * result.
  */
 export async function readManifests(paths: readonly string[]): Promise<Manifests> {
-  const objects: ManifestObject[] = [];
-  const problems: FairleadError[] = [];
+  const documents: Document[] = [];
   for (const file of paths.flatMap(manifestFiles)) {
     const name = file === '-' ? 'standard input' : file;
-    for (const { where, value } of parseDocuments(name, await readText(file))) {
-      const found = readObject(where, value);
-      if (found instanceof FairleadError) problems.push(found);
-      else objects.push(found);
-    }
+    documents.push(...parseDocuments(name, await readText(file)));
   }
-  return { objects, problems };
+  return readObjects(documents);
+}
+
+/** Reads manifests from text, or takes objects as they are; like `readManifests`. `name` is that of the source in messages. */
+export function manifestsOf(source: string | readonly unknown[], name: string): Manifests {
+  return readObjects(
+    typeof source === 'string'
+      ? parseDocuments(name, source)
+      : source.map((value, i) => ({ where: `${name}: object ${i + 1}`, value })),
+  );
+}
+
+/** A value of a manifest, with its position. */
+interface Document {
+  readonly where: string;
+  readonly value: unknown;
+}
+
+function readObjects(documents: readonly Document[]): Manifests {
+  const found = documents.map(({ where, value }) => readObject(where, value));
+  return {
+    objects: found.filter((one): one is ManifestObject => !(one instanceof FairleadError)),
+    problems: found.filter((one) => one instanceof FairleadError),
+  };
 }
 
 export const isUrl = (path: string): boolean => /^https?:\/\//.test(path);
@@ -78,7 +96,7 @@ const refusal = (file: string, message: string, hint?: string) =>
   });
 
 /** Returns the documents of a file, and the items of lists, with their positions. Empty documents are left out. */
-function parseDocuments(file: string, text: string): { readonly where: string; readonly value: unknown }[] {
+function parseDocuments(file: string, text: string): Document[] {
   const documents = parseAllDocuments(text);
   return (Array.isArray(documents) ? documents : []).flatMap((document, i) => {
     const [problem] = document.errors;
@@ -151,12 +169,13 @@ export async function applyManifests(
   client: Client,
   objects: readonly ManifestObject[],
   deadline: AbortSignal,
+  fieldManager = 'fairlead-up',
 ): Promise<AppliedManifests> {
   const applied: ManifestObject[] = [];
   for (let left = objects; ; ) {
     const failed: { readonly entry: ManifestObject; readonly error: FairleadError }[] = [];
     for (const entry of left) {
-      const error = await applyObject(client, entry);
+      const error = await applyObject(client, entry, fieldManager);
       if (error === null) applied.push(entry);
       else failed.push({ entry, error });
     }
@@ -174,7 +193,11 @@ export async function applyManifests(
 }
 
 /** Applies an object. Returns the error that explains why it was not applied, or null. */
-async function applyObject(client: Client, entry: ManifestObject): Promise<FairleadError | null> {
+async function applyObject(
+  client: Client,
+  entry: ManifestObject,
+  fieldManager: string,
+): Promise<FairleadError | null> {
   const { object, namespace, name, source } = entry;
   let path = source;
   try {
@@ -183,7 +206,7 @@ async function applyObject(client: Client, entry: ManifestObject): Promise<Fairl
     path = pathOf(resource, namespace, name);
     await client.patch({ ...resource }, name, 'apply', object, {
       namespace,
-      fieldManager: 'fairlead-up',
+      fieldManager,
       fieldValidation: 'Strict',
       force: true,
     });

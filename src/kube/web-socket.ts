@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import type { IncomingMessage } from 'node:http';
 import { WebSocket } from 'ws';
 import { createTunnelAgent, proxyOf } from './proxy-tunnel.ts';
 import { trustPublicAuthorities } from './public-authorities.ts';
@@ -15,6 +16,7 @@ export interface ApiWebSocketOptions {
 
 /** Milliseconds for the connection and the answer to the upgrade. */
 const HANDSHAKE_MS = 30_000;
+const MAX_REFUSAL_BYTES = 64 << 10;
 
 /** Opens a WebSocket to an API server; failures are its `error` and `unexpected-response` events. */
 export function openApiWebSocket(
@@ -42,4 +44,20 @@ export function openApiWebSocket(
     },
     ...(proxy === null ? {} : { agent: createTunnelAgent(proxy, scheme === 'wss', {}) }),
   });
+}
+
+/** Reads the message of an API server that refuses: a meta/v1 Status, or text. */
+export async function readRefusal(response: IncomingMessage): Promise<string> {
+  let text = '';
+  try {
+    for await (const chunk of response) {
+      text += String(chunk);
+      if (text.length > MAX_REFUSAL_BYTES) break;
+    }
+    const { message } = JSON.parse(text) as { message?: unknown };
+    if (typeof message === 'string' && message !== '') return message;
+  } catch {
+    // Text, or a connection that broke.
+  }
+  return text.trim() || `the API server answers ${response.statusCode}`;
 }

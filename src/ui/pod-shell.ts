@@ -1,7 +1,6 @@
-import type { IncomingMessage } from 'node:http';
 import { type RawData, WebSocket } from 'ws';
 import type { Credentials } from '../kube/transport.ts';
-import { openApiWebSocket } from '../kube/web-socket.ts';
+import { openApiWebSocket, readRefusal } from '../kube/web-socket.ts';
 import { messageOf } from '../lib/errors.ts';
 
 /** Bytes of output that the page may have received without having shown them. */
@@ -10,7 +9,6 @@ const WINDOW_BYTES = 256 << 10;
 const MAX_INPUT_BYTES = 8 << 20;
 /** Larger than any message of a node. */
 const MAX_MESSAGE_BYTES = 1 << 20;
-const MAX_REFUSAL_BYTES = 64 << 10;
 /** The channel of the protocol for the end of a command, a meta/v1 Status. */
 const STATUS_CHANNEL = 3;
 const PROTOCOL = 'v5.channel.k8s.io';
@@ -114,19 +112,3 @@ function execPath(pod: string, container: string | null): string {
 
 const bytesOf = (data: RawData): Buffer =>
   Buffer.isBuffer(data) ? data : Buffer.concat(Array.isArray(data) ? data : [Buffer.from(data)]);
-
-/** Reads the message of an API server that refuses: a meta/v1 Status, or text. */
-async function readRefusal(response: IncomingMessage): Promise<string> {
-  let text = '';
-  try {
-    for await (const chunk of response) {
-      text += String(chunk);
-      if (text.length > MAX_REFUSAL_BYTES) break;
-    }
-    const { message } = JSON.parse(text) as { message?: unknown };
-    if (typeof message === 'string' && message !== '') return message;
-  } catch {
-    // Text, or a connection that broke.
-  }
-  return text.trim() || `the API server answers ${response.statusCode}`;
-}
