@@ -72,6 +72,7 @@ export function execInPod(credentials: Credentials, options: PodCommand): Promis
       } catch (error) {
         reject(error);
       }
+      socket.close();
       return;
     }
     received += bytes.length;
