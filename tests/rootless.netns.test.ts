@@ -18,6 +18,7 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
   const user = ordinaryUser(UID);
   const other = ordinaryUser(OTHER_UID);
   const port = freeLocalPort();
+  const snapshot = join(user.home, 'snapshot.tar.gz');
   // The same name as that of the user.
   const root = { ...reserveCluster(), name: 'default' };
   const kubectl = (...words: string[]) =>
@@ -223,10 +224,9 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
   });
 
   test('a snapshot of it is restored by the same user', async () => {
-    const file = join(user.home, 'snapshot.tar.gz');
-    await ask('snapshot', file);
+    await ask('snapshot', snapshot);
     await ask('down');
-    await ask('restore', file);
+    await ask('restore', snapshot);
     await ask('up', '--detach');
     assert.equal((await kubectl('get', 'configmap', 'kept', '-o', 'name')).out, 'configmap/kept\n');
   });
@@ -243,8 +243,8 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
       '.namespaces',
       'default',
     ]);
-    const restored = await user.fairlead('run', '--restore', 'any.tar.gz', '--', 'true');
-    assert.match(restored.error, /run --restore must run as root/);
+    const restored = await user.fairlead('run', '--restore', snapshot, '--', 'true');
+    assert.match(restored.error, /cluster default exists, and would be removed at the end of this run/);
   });
 
   test('down leaves no process, mount or context', async () => {
@@ -256,6 +256,23 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
     assert.doesNotMatch(readFileSync('/proc/self/mounts', 'utf8'), new RegExp(user.home));
     assert.deepEqual(readdirSync(join(user.home, '.local/state/fairlead')), ['.namespaces']);
     assert.doesNotMatch(readFileSync(join(user.home, '.kube', 'config'), 'utf8'), /fairlead-default/);
+  });
+
+  test('run --restore gives a command the cluster of a snapshot, and removes it', async () => {
+    const asked =
+      'kubectl get configmap kept -o name && fairlead exec client -- fairlead request http://hello; exit 3';
+    const { status, out, error } = await user.fairlead('run', '--restore', snapshot, '--', 'sh', '-c', asked);
+    assert.equal(status, 3, error);
+    assert.match(out, /^configmap\/kept\nhello-/);
+    await eventually(
+      () => Promise.resolve(user.processes()),
+      (left) => left.length === 0,
+    );
+    assert.deepEqual(readdirSync(join(user.home, '.local/state/fairlead')), ['.namespaces']);
+    writeFileSync(snapshot, 'not an archive');
+    const broken = await user.fairlead('run', '--restore', snapshot, '--', 'true');
+    assert.equal(broken.status, 1);
+    assert.match(broken.error, /failed to restore a snapshot/);
   });
 });
 

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
+import { snapshotName } from '../cluster/snapshot.ts';
 import { listClusters } from '../cluster/state.ts';
-import { FairleadError } from '../lib/errors.ts';
 import type { Output } from './command.ts';
 import type { Option, OptionTable, Parsed } from './options.ts';
 import { keepEvidence } from './run-evidence.ts';
@@ -8,25 +8,25 @@ import { refuseExisting, runName } from './run-name.ts';
 import { awaitProgram, followSignals, runProgram, type Signals } from './run-program.ts';
 
 /**
- * Runs a command with a cluster of an ordinary user. "up" and "down" are processes of their own, because they enter the
+ * Runs a command with a cluster of an ordinary user. "restore", "up" and "down" are processes of their own, because they enter the
  * user's namespaces: the command has the network and the files of the user.
  */
 export async function runAsUser(parsed: Parsed, upOptions: OptionTable, output: Output): Promise<number> {
   const { options } = parsed;
-  if (options['restore'] !== null) {
-    throw new FairleadError('fairlead run --restore must run as root', {
-      op: 'fairlead run',
-      code: 'not-root',
-      hint: 'sudo fairlead run --restore FILE -- COMMAND, or: fairlead restore FILE, COMMAND, fairlead down',
-    });
-  }
-  const name = runName(options['name'] === null ? null : String(options['name']));
+  const snapshot = options['restore'] === null ? null : String(options['restore']);
+  const name =
+    snapshot === null
+      ? runName(options['name'] === null ? null : String(options['name']))
+      : await snapshotName(snapshot);
   refuseExisting(name);
   const evidence = options['evidence'] === null ? null : String(options['evidence']);
   const signals = followSignals();
+  const restored = snapshot === null ? 0 : await runOwn(['restore', snapshot], signals);
+  // It has left nothing.
+  if (restored !== 0) return restored;
   try {
     const up = ['up', '--detach', '--no-kubeconfig', '--name', name, ...wordsOf(parsed, upOptions)];
-    const started = await runOwn(up, signals);
+    const started = signals.ended ?? (await runOwn(up, signals));
     const status =
       signals.ended ?? (started === 0 ? await runProgram(parsed.program, name, signals) : started);
     if (status !== 0 && listClusters().includes(name)) await keepEvidence(name, evidence, output);

@@ -77,23 +77,31 @@ async function copyDatabase(
   else copy();
 }
 
-/** Extracts a snapshot as a stopped cluster of the same name; `up` starts it. Returns its name. */
-export async function restoreSnapshot(file: string): Promise<string> {
-  const archive = resolve(file);
-  const op = 'restore a snapshot';
-  const { stdout } = await tar(op, ['--list', '--gzip', '--file', archive]);
+const RESTORE = 'restore a snapshot';
+
+/** Returns the name of a snapshot's cluster. Throws FairleadError "bad-archive" for other files. */
+export async function snapshotName(file: string): Promise<string> {
+  const { stdout } = await tar(RESTORE, ['--list', '--gzip', '--file', resolve(file)]);
   const entries = stdout.split('\n').filter((entry) => entry !== '');
   const name = entries.find((entry) => /^[^/]+\/cluster\.json$/.test(entry))?.split('/')[0] ?? '';
   const foreign = entries.find((entry) => entry !== name && !entry.startsWith(`${name}/`));
   if (name === '' || foreign !== undefined) {
     throw new FairleadError(`${file} is not a snapshot of a cluster`, {
-      op,
+      op: RESTORE,
       code: 'bad-archive',
       object: foreign ?? 'cluster.json',
       hint: 'snapshots are written by: fairlead snapshot FILE',
     });
   }
-  const { root } = clusterPaths(checkClusterName(name));
+  return checkClusterName(name);
+}
+
+/** Extracts a snapshot as a stopped cluster of the same name; `up` starts it. Returns its name. */
+export async function restoreSnapshot(file: string): Promise<string> {
+  const archive = resolve(file);
+  const op = RESTORE;
+  const name = await snapshotName(file);
+  const { root } = clusterPaths(name);
   if (existsSync(root)) {
     throw new FairleadError(`cluster ${name} exists`, {
       op,
