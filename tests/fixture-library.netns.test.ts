@@ -66,7 +66,10 @@ const WIDGETS = [
         {
           ...{ name: 'v1', served: true, storage: true },
           schema: {
-            openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true },
+            openAPIV3Schema: {
+              type: 'object',
+              properties: { spec: { type: 'object', properties: { size: { type: 'integer' } } } },
+            },
           },
         },
       ],
@@ -114,7 +117,7 @@ describe('two clusters of one test', () => {
   });
 
   for (const [place, message] of [
-    ['nobody', /pods "nobody" not found/],
+    ['missing', /pods "missing" not found/],
     ['node/node-7', /nodes "node-7" not found/],
   ] as const)
     test(`exec: ${place} is an error, not a status`, () =>
@@ -165,7 +168,7 @@ describe('two clusters of one test', () => {
     });
     await assert.rejects(first.apply([map('bad', { date: {} }), map('good', {})]), {
       code: 'refused',
-      message: /ConfigMap bad: .*unknown field "date"/,
+      message: /^apply: object 1: ConfigMap bad: .*\.date: field not declared/,
     });
     await first.waitFor('cm/good', 'exists');
   });
@@ -179,7 +182,7 @@ describe('two clusters of one test', () => {
   test('logs: of a pod', async () => {
     const { stdout } = await first.exec('client', ['fairlead', 'request', 'http://hello']);
     assert.match(await first.logs(stdout.trim()), /HTTP on port 8080/);
-    await assert.rejects(first.logs('nobody'), { reason: 'NotFound' });
+    await assert.rejects(first.logs('missing'), { reason: 'NotFound' });
   });
 
   test('a test that fails: logs and events are printed and kept, and its error stays', async () => {
