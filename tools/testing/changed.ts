@@ -15,6 +15,7 @@ const READERS: readonly (readonly [changed: RegExp, tests: readonly string[]])[]
   [/^(cni\/|tools\/build-cni\.mjs)/, ['tools/build-cni.test.ts']],
   [/^deploy\//, ['src/cli/deployment-files.test.ts', 'tests/monitoring.test.ts', 'tests/manifests.test.ts']],
   [/^(src\/cli\/|README\.md$)/, ['src/cli/commands.test.ts']],
+  [/^(action\.yml$|examples\/ci\/)/, ['tests/ci-examples.test.ts']],
   [/^tools\/schema\//, ['src/apiserver/schema/schema.test.ts']],
   [/^(tools\/(build\.mjs|setup\.sh)|fairlead|package\.json)$/, ['tests/npm-package.netns.test.ts']],
   [/^tools\/private-node$/, ['src/network/pod-network.netns.test.ts']],

@@ -58,6 +58,7 @@ export const WEIGHTS: Readonly<Record<string, number>> = {
   'tests/dns.netns.test.ts': 45,
   'src/agent/foreign-servers.vm.test.ts': 44,
   'tests/forged-packets.vm.test.ts': 41,
+  'tests/fixture-library.netns.test.ts': 41,
   'tests/nodes-change.netns.test.ts': 40,
   'src/dataplane/ipvs-switching.vm.test.ts': 39,
   'tests/start-without-api-server.netns.test.ts': 36,
