@@ -233,7 +233,7 @@ test('a start that fails prints logs and events, and leaves nothing', async () =
 /** A program that starts a cluster, prints "started", and then does not end. */
 const OWNER = `
 import { startCluster } from ${JSON.stringify(SOURCE)};
-const cluster = await startCluster({ name: process.argv[2] });
+const cluster = await startCluster({ name: process.argv[2], timeout: ${PATIENCE_MS} });
 console.log('started');
 setInterval(() => cluster, 1000);
 `;
@@ -329,7 +329,8 @@ test('an ordinary user', { skip: obstacle ?? false }, async () => {
     writeFileSync(
       script,
       `import { startCluster } from ${JSON.stringify(join(ROOT, 'dist', 'testing.mjs'))};
-       await using cluster = await startCluster({ manifests: [${JSON.stringify(HELLO)}] });
+       const evidence = ${JSON.stringify(join(user.home, 'evidence'))};
+       await using cluster = await startCluster({ manifests: [${JSON.stringify(HELLO)}], timeout: ${PATIENCE_MS}, evidence });
        console.log(JSON.stringify(await cluster.request('client', 'http://hello')));
        console.log((await cluster.exec('outside', ['id', '-u'])).stdout.trim());
        await cluster.logsOnFailure(() => { throw new Error('fails'); }).catch(() => {});`,
