@@ -144,7 +144,7 @@ test('strategic merge: $patch: delete removes all items of its key', () => {
 for (const [what, order, containers] of [
   ['in another order', [{ name: 'a' }, { name: 'b' }], [{ name: 'b' }, { name: 'a' }]],
   ['that it does not name', [{ name: 'a' }], [{ name: 'b' }]],
-  ['and is no list', 5, []],
+  ['and is not a list', 5, []],
 ] as const) {
   test(`strategic merge: $setElementOrder with items ${what} is refused`, () => {
     const patch = { spec: { '$setElementOrder/containers': order, containers } };
