@@ -17,6 +17,7 @@ import { gatewayOf, keepBridge, keepBridgeRoutes, POD_BRIDGE, type PodGateway } 
 import { type KernelRoutes, readPodRoutes, removePodRoute, writePodRoute } from './pod-route-writer.ts';
 import { removeSourceGuard } from './source-guard.ts';
 import { keepTunnel, removeTunnel, TUNNEL, TUNNEL_OVERHEAD, VXLAN_PORT } from './tunnel-device.ts';
+import { removeUnusedAddresses } from './unused-addresses.ts';
 import { findUplink, prepareForwarding, recordUplink, restoreUplink, type Uplink } from './uplink.ts';
 
 /** RFC 8200, section 5 */
@@ -390,4 +391,5 @@ export function removeNodeNetwork(netns?: NetnsRef): void {
   deleteLink(socket, POD_BRIDGE);
   removeSourceGuard(netns);
   removeNodeSources(netns);
+  removeUnusedAddresses(netns);
 }

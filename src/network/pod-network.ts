@@ -39,6 +39,7 @@ import { POD_BRIDGE, type PodGateway } from './pod-bridge.ts';
 import { openPortRemoval } from './port-removal.ts';
 import { type GuardCounts, openSourceGuard } from './source-guard.ts';
 import type { GuardedPort } from './source-guard-rules.ts';
+import { openUnusedAddresses } from './unused-addresses.ts';
 
 /** The parts of a pod that its network needs. */
 export interface NetworkPod {
@@ -150,6 +151,13 @@ export function openPodNetwork({
       .filter(({ uid }) => present.has(podPort(uid)))
       .map(({ uid, pod, ips }) => guarded(uid, pod, ips)),
   });
+  const unused = openUnusedAddresses({
+    ...options,
+    bridge: POD_BRIDGE,
+    podCidrs: network.gateways.map(({ cidr }) => cidr),
+    used: [...journal.records.values()].flatMap(({ ips }) => ips),
+    netns: network.netns,
+  });
   writeHostPorts();
   repairPorts();
 
@@ -237,6 +245,7 @@ export function openPodNetwork({
     if (!record) return;
     journal.free(uid);
     release(record.ips);
+    for (const ip of record.ips) unused.free(ip);
   }
 
   /** Removes a pod's device. It is down before its guard ends. */
@@ -282,6 +291,7 @@ export function openPodNetwork({
         }
         const isNew = create(network, pod, netns);
         await guard?.protect(guarded(pod.uid, `${pod.namespace}/${pod.name}`, ips), isNew);
+        for (const ip of ips) await unused.take(ip);
         setUp(network, pod, netns, ips);
         if (fresh && pod.hostPorts?.length) {
           writeHostPorts();
@@ -333,7 +343,12 @@ export function openPodNetwork({
       }
       return null;
     },
-    repair: async () => [...repairPorts(), ...((await guard?.check()) ?? []), ...(await hostPorts.check())],
+    repair: async () => [
+      ...repairPorts(),
+      ...((await guard?.check()) ?? []),
+      ...(await unused.check()),
+      ...(await hostPorts.check()),
+    ],
     macOf(address) {
       for (const { uid, ips } of journal.records.values()) if (ips.includes(address)) return podMac(uid);
       return null;
@@ -361,6 +376,7 @@ export function openPodNetwork({
       removal.close();
       flows.close();
       guard?.close();
+      unused.close();
       hostPorts.close();
     },
   };
@@ -419,7 +435,7 @@ function create(network: NodeNetwork, pod: NetworkPod, netns: NetnsRef): boolean
 /**
  * Settings that let a pod ask no neighbours: its gateways have permanent entries. The kernel keeps an entry for each address
  * that it asks for, in a table of about a thousand for the whole machine. The namespaces of a user do not have these settings
- * (neigh_sysctl_register). The bridge asks: a packet to an address without a pod is answered as unreachable.
+ * (neigh_sysctl_register). The bridge asks only for the node's own packets (unused-addresses.ts).
  */
 const noQuestions = (device: string): Readonly<Record<string, number>> =>
   Object.fromEntries(['ipv4', 'ipv6'].map((family) => [`net/${family}/neigh/${device}/mcast_solicit`, 0]));

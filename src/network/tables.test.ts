@@ -8,6 +8,7 @@ import { renderEgress } from './egress.ts';
 import { renderHostPorts } from './host-ports.ts';
 import { renderSources } from './node-sources.ts';
 import { renderGuard } from './source-guard-rules.ts';
+import { renderUnused } from './unused-addresses.ts';
 
 /** `node --test --test-update-snapshots FILE` updates the files. */
 const file = (name: string) => join(import.meta.dirname, 'golden', `${name}.nft`);
@@ -95,4 +96,11 @@ test('the limit of DNS clients equals golden/dns-limit.nft', (t) => {
   const spec = renderDnsLimit('ipv4', limits);
   t.assert.fileSnapshot(spec && printTable(spec), file('dns-limit'), { serializers: [String] });
   t.assert.equal(renderDnsLimit('ipv6', { ...limits, servers: ['10.96.0.10'] }), null);
+});
+
+test('the answers for unused addresses equal golden/unused-addresses.nft', (t) => {
+  const own = ['10.244.1.0/24', 'fd00:244::/64'].flatMap((text) => parseCidr(text) ?? []);
+  const spec = renderUnused('ipv4', 'fl0', own, ['10.244.1.5', 'fd00:244::5']);
+  t.assert.fileSnapshot(spec && printTable(spec), file('unused-addresses'), { serializers: [String] });
+  t.assert.equal(renderUnused('ipv4', 'fl0', own.slice(1), []), null);
 });

@@ -120,6 +120,13 @@ function printChain({ name, base, rules }: ChainSpec): string {
 
 export const printRule = (rule: Rule): string => rule.map(printStatement).join(' ');
 
+/** Of a host: in a table of the family ip6, `nft` says "icmpv6 addr-unreachable". */
+const REJECTIONS = {
+  'tcp-reset': 'reject with tcp reset',
+  'port-unreachable': 'reject',
+  'host-unreachable': 'reject with icmp host-unreachable',
+} as const;
+
 function printStatement(statement: Statement): string {
   switch (statement.kind) {
     case 'match': {
@@ -169,7 +176,7 @@ function printStatement(statement: Statement): string {
     case 'queue':
       return `queue num ${statement.number} bypass`;
     case 'reject':
-      return statement.with === 'tcp-reset' ? 'reject with tcp reset' : 'reject';
+      return REJECTIONS[statement.with];
   }
 }
 

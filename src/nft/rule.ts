@@ -23,7 +23,7 @@ import {
   type QueueForm,
   queue as queueExpression,
   random,
-  rejectPort,
+  rejectUnreachable,
   rejectWithReset,
   setMeta,
   setOriginalZone,
@@ -166,7 +166,7 @@ export type Statement =
   | { readonly kind: 'masquerade' }
   /** Hands the packet to the process that has bound the queue; accepts it if there is none. */
   | { readonly kind: 'queue'; readonly number: number; readonly form: QueueForm }
-  | { readonly kind: 'reject'; readonly with: 'tcp-reset' | 'port-unreachable' };
+  | { readonly kind: 'reject'; readonly with: 'tcp-reset' | 'port-unreachable' | 'host-unreachable' };
 
 export type Rule = readonly Statement[];
 
@@ -241,6 +241,7 @@ export const masquerade: Statement = { kind: 'masquerade' };
 export const queue = (number: number, form: QueueForm): Statement => ({ kind: 'queue', number, form });
 export const resetTcp: Statement = { kind: 'reject', with: 'tcp-reset' };
 export const rejectPacket: Statement = { kind: 'reject', with: 'port-unreachable' };
+export const rejectHost: Statement = { kind: 'reject', with: 'host-unreachable' };
 /** Matches if the destination is an address of this node (RTN_LOCAL). */
 export const destinationIsLocal: Statement = is('fib.daddr.type', 2);
 export const sourceIsLocal: Statement = is('fib.saddr.type', 2);
@@ -316,6 +317,12 @@ function load(key: readonly KeyPart[], from = 0): Expression[] {
   });
 }
 
+/** RFC 792, RFC 4443: the codes of ICMP destination unreachable. */
+const UNREACHABLE = {
+  'port-unreachable': { ipv4: 3, ipv6: 4 },
+  'host-unreachable': { ipv4: 1, ipv6: 3 },
+} as const;
+
 function compileStatement(statement: Statement, tableFamily: TableFamily): Expression[] {
   // Invariant: tables of the family netdev have no statements that depend on the family of IP.
   const family: IPFamily = tableFamily === 'netdev' ? 'ipv4' : tableFamily;
@@ -383,6 +390,10 @@ function compileStatement(statement: Statement, tableFamily: TableFamily): Expre
     case 'queue':
       return [queueExpression(statement.number, statement.form)];
     case 'reject':
-      return [statement.with === 'tcp-reset' ? rejectWithReset : rejectPort(family === 'ipv4' ? 3 : 4)];
+      return [
+        statement.with === 'tcp-reset'
+          ? rejectWithReset
+          : rejectUnreachable(UNREACHABLE[statement.with][family]),
+      ];
   }
 }

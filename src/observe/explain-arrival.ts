@@ -92,7 +92,8 @@ function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: stri
     peer === null
       ? `no host on the link of ${node} has ${address}`
       : `${address} is in the pod network of ${node}, but no pod has it`;
-  // Neighbour resolution fails after three requests, a second apart; then the node sends an ICMP error.
+  // A node answers for its pod network at once (unused-addresses.ts), but not the packets of its own processes. Neighbour
+  // resolution fails after three requests, a second apart; then the node sends an ICMP error.
   return failed('no-host', text, null, null, 'use the address of a pod, node or host');
 }
 

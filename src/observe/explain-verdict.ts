@@ -25,7 +25,7 @@ const REASONS: Readonly<Record<Arrival, string>> = {
   answered: 'forwarded to an endpoint of the Service, where a process accepts it',
   refused: 'no process accepts it: refused',
   'queue-full': 'the queue of the server is full: dropped without an answer',
-  'no-host': 'no host has the address: reported as unreachable after about 3 seconds',
+  'no-host': 'no host has the address: reported as unreachable, after 3 seconds at most',
   'reply-lost': 'an endpoint replies, but the client drops the replies',
   denied: 'denied by network policies: dropped without an answer',
   fault: 'dropped by a planted fault, without an answer',

@@ -229,8 +229,8 @@ export const masquerade: Expression = (b) =>
 export const rejectWithReset: Expression = (b) =>
   b.expression('reject', () => b.be32(NFTA.reject.type, REJECT_TCP_RESET));
 
-/** Rejects with ICMP port unreachable. `code`: 3 for IPv4, 4 for IPv6. */
-export const rejectPort =
+/** Rejects with ICMP destination unreachable; `code`: the kind, of the table's family. */
+export const rejectUnreachable =
   (code: number): Expression =>
   (b) =>
     b.expression('reject', () => {

@@ -1,0 +1,162 @@
+import type { NetnsRef } from '../kernel/netns.ts';
+import { type Cidr, familyOf, type IPFamily } from '../lib/address.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
+import { type Logger, silentLogger } from '../lib/log.ts';
+import { wordsOfAddress } from '../nft/encoding.ts';
+import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
+import { maskOf } from '../nft/ranges.ts';
+import {
+  addressFields,
+  counter,
+  deviceName,
+  is,
+  notInSet,
+  type Rule,
+  rejectHost,
+  typesOf,
+} from '../nft/rule.ts';
+import { type ElementGroup, elements, group, type TableSpec } from '../nft/spec.ts';
+
+/** The table of each family (`ip` and `ip6`). */
+export const UNUSED_TABLE = 'fairlead-unused';
+
+const FAMILIES = ['ipv4', 'ipv6'] as const;
+const USED = 'used';
+/** After the policies (0), which drop packets without an answer. */
+const PRIORITY = 10;
+/**
+ * For so long an address without its pod stays silent: a client that connected to a Service is sent to another endpoint as long as
+ * it has no answer, but an error ends its attempt.
+ */
+const SILENCE_MS = 10_000;
+
+/**
+ * Answers packets to addresses of the node's pod networks that no pod has with host unreachable, before the kernel asks for a
+ * neighbour: it keeps an entry for each address that it asks for, in a table of about a thousand for the whole machine.
+ * Packets of the node's own processes do not pass this table: the kernel answers them after three seconds.
+ */
+export interface UnusedAddresses {
+  /** Records that a pod has the address. Throws the kernel's error. */
+  take(address: string): Promise<void>;
+  /** Records that no pod has the address; packets to it are answered after ten seconds. */
+  free(address: string): void;
+  /** Reverts changes by other programs; returns a description of them. */
+  check(): Promise<string[]>;
+  /** Stops; the table stays. */
+  close(): void;
+}
+
+export interface UnusedAddressesOptions {
+  /** The name of the pods' bridge. */
+  readonly bridge: string;
+  /** The pod networks of this node. */
+  readonly podCidrs: readonly Cidr[];
+  /** The addresses of the node's pods. */
+  readonly used: readonly string[];
+  readonly netns?: NetnsRef | undefined;
+  readonly clock?: Clock | undefined;
+  readonly logger?: Logger | undefined;
+}
+
+/** Opens the table; on a kernel without the expression `reject` (CONFIG_NFT_REJECT) logs a warning, and does nothing. */
+export function openUnusedAddresses({
+  bridge,
+  podCidrs,
+  used,
+  ...options
+}: UnusedAddressesOptions): UnusedAddresses {
+  const { clock = systemClock, logger = silentLogger } = options;
+  const tables = openTables(options);
+  /** Cancels the removal of an address that is silent. */
+  const silent = new Map<string, () => void>();
+  let closed = false;
+  let isSupported = true;
+  try {
+    for (const family of FAMILIES) tables.write(family, renderUnused(family, bridge, podCidrs, used));
+  } catch (error) {
+    if (!hasCode(error, 'ENOENT', 'EOPNOTSUPP', 'EINVAL')) throw error;
+    isSupported = false;
+    for (const family of FAMILIES) tables.write(family, null);
+    logger.warn(
+      { err: error },
+      `packets to unused addresses of the pod network make the kernel ask for neighbours, whose table a pod can fill: ${messageOf(error)}; the kernel needs the nf_tables expression reject (CONFIG_NFT_REJECT)`,
+    );
+  }
+  const change = async (address: string, isUsed: boolean) => {
+    const family = familyOf(address) ?? 'ipv4';
+    if (!isSupported || !podCidrs.some((cidr) => cidr.family === family)) return;
+    await tables.change(family, address, isUsed ? renderAddress(address, family) : null);
+  };
+  return {
+    async take(address) {
+      silent.get(address)?.();
+      silent.delete(address);
+      await change(address, true);
+    },
+    free(address) {
+      silent.get(address)?.();
+      const cancel = clock.after(SILENCE_MS, () => {
+        silent.delete(address);
+        change(address, false).catch((error: unknown) => {
+          if (!closed) logger.warn({ err: error, address }, `failed to free ${address}: ${messageOf(error)}`);
+        });
+      });
+      silent.set(address, cancel);
+    },
+    check: async () => (await tables.check()).map((family) => `${UNUSED_TABLE} (${family})`),
+    close() {
+      closed = true;
+      for (const cancel of silent.values()) cancel();
+      tables.close();
+    },
+  };
+}
+
+/** Removes the table from a node. */
+export function removeUnusedAddresses(netns?: NetnsRef): void {
+  const tables = openTables({ netns });
+  try {
+    for (const family of FAMILIES) tables.write(family, null);
+  } finally {
+    tables.close();
+  }
+}
+
+const openTables = (options: Pick<UnusedAddressesOptions, 'netns' | 'clock' | 'logger'>): KeptTables =>
+  keepTables({ ...options, families: FAMILIES, name: UNUSED_TABLE });
+
+/** Renders one family's table; null for a node without pods of the family. */
+export function renderUnused(
+  family: IPFamily,
+  bridge: string,
+  podCidrs: readonly Cidr[],
+  used: readonly string[],
+): TableSpec | null {
+  const own = podCidrs.filter((cidr) => cidr.family === family);
+  if (own.length === 0) return null;
+  const { destination } = addressFields(family);
+  const rules = own.map(
+    (cidr): Rule => [
+      is('meta.oifname', deviceName(bridge)),
+      is(destination, cidr.bytes, maskOf(cidr)),
+      notInSet(USED, destination),
+      counter,
+      rejectHost,
+    ],
+  );
+  return {
+    family,
+    name: UNUSED_TABLE,
+    sets: [{ name: USED, key: typesOf(destination) }],
+    chains: [{ name: 'forward', base: { type: 'filter', hook: 'forward', priority: PRIORITY }, rules }],
+    groups: new Map(
+      used
+        .filter((address) => familyOf(address) === family)
+        .map((address) => [address, renderAddress(address, family)]),
+    ),
+  };
+}
+
+const renderAddress = (address: string, family: IPFamily): ElementGroup =>
+  group([elements(USED, Uint32Array.from(wordsOfAddress(address, family)))]);
