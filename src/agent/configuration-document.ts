@@ -57,6 +57,8 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
     "The interface towards the other nodes. Absent: the one with the node's address, which is used in any case; another name is answered with the event UplinkNotUsed.",
   'network.masquerade':
     "Masquerades traffic from pods to addresses outside the cluster as the node's address.",
+  'network.maxConnectionsPerPod':
+    "The tracked connections that one pod may open; while it has more, its new ones are dropped. 0: as many as it likes. Absent: a quarter of the kernel's limit (`proxy.conntrack`).",
   'network.cni': 'Installs the CNI plugin for the container runtime.',
   'network.cni.binDir': 'The folder in which the container runtime looks for plugins.',
   'network.cni.chained':

@@ -104,6 +104,8 @@ export interface NetworkConfiguration {
    * routes to the pods.
    */
   readonly masquerade: boolean;
+  /** The tracked connections that one pod may open; 0: as many as it likes; null: a quarter of the kernel's limit. */
+  readonly maxConnectionsPerPod: number | null;
   /** Where the CNI plugin is installed, and which plugins follow it; null: it is not installed. */
   readonly cni: Omit<CniInstallation, 'socket'> | null;
 }
@@ -337,6 +339,7 @@ function readNetwork(reader: FieldReader): NetworkConfiguration {
     overlay: reader.choice('overlay', ['routes', 'vxlan', 'none'], 'vxlan'),
     uplink: reader.optionalText('uplink'),
     masquerade: reader.flag('masquerade', true),
+    maxConnectionsPerPod: reader.optionalNumber('maxConnectionsPerPod', 0, 2 ** 31 - 1),
     cni: reader.optionalObject('cni', (fields) => ({
       binDir: fields.text('binDir', '/opt/cni/bin'),
       confDir: fields.text('confDir', '/etc/cni/net.d'),

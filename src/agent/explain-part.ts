@@ -10,6 +10,7 @@ import {
   RESOURCES,
 } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { readHeldPods } from '../network/connection-bound.ts';
 import { ALLOWED_SOURCES, EXTRA_SOURCES } from '../network/extra-sources.ts';
 import { explain } from '../observe/explain.ts';
 import { splitSource } from '../observe/explain-forgery.ts';
@@ -124,6 +125,7 @@ function explainView(
   { hosts, facts }: Pick<ExplainBody, 'hosts' | 'facts'>,
 ): ExplainView {
   const here = configuration.nodeName;
+  const held = readHeldPods();
   return {
     services: () => services.list(),
     slices: () => slices,
@@ -136,6 +138,7 @@ function explainView(
     facts: knownFacts(facts),
     hosts,
     policies: () => (policies && !policies.isForbidden() ? policies.table : null),
+    isHeld: (pod) => held.has(pod),
     permittedSources: (namespace) =>
       namespaces.find(({ metadata }) => metadata?.name === namespace)?.metadata?.annotations?.[
         ALLOWED_SOURCES

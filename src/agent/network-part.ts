@@ -10,6 +10,7 @@ import { NodeNetwork } from '../network/node-network.ts';
 import { type PeerNode, peerNode } from '../network/peer-node.ts';
 import { openPodNetwork, type PodNetwork } from '../network/pod-network.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
+import { startConnectionBound } from './connection-bound-part.ts';
 import { startPodSources } from './pod-sources.ts';
 import type { PolicyPart } from './policy-part.ts';
 
@@ -82,7 +83,8 @@ export function startNetwork(
     keeper.close();
     network.close();
   });
-  startPodSources(context, opened);
+  const ownPods = startPodSources(context, opened);
+  startConnectionBound(context, opened, network.netns, (key) => ownPods?.get(key) ?? null);
   if (configuration.network?.cni) serveCniPlugin(context, configuration.network.cni, network, pods);
   return pods;
 }

@@ -14,16 +14,16 @@ const EVENT_MS = 300_000;
 
 /**
  * Reports packets of the node's pods that were dropped for their source, as metrics and as events of the pods, and lets pods
- * use the additional addresses that annotations permit.
+ * use the additional addresses that annotations permit. Returns the node's pods; null: the kernel cannot drop the packets.
  */
-export function startPodSources(context: AgentContext, network: PodNetwork): void {
+export function startPodSources(context: AgentContext, network: PodNetwork): Informer<Pod> | null {
   const { configuration, clock, logger: parent, registry } = context;
   const logger = parent.child({ part: 'network' });
   createMetrics(registry, network);
   if (network.droppedSources() === null) {
     logger.error({}, UNGUARDED);
     context.nodeEvent('Warning', 'PodsNotGuarded', UNGUARDED);
-    return;
+    return null;
   }
   let namespaces: Informer<Namespace> | null = null;
   /** The message of the last event about refused sources, by pod. */
@@ -141,6 +141,7 @@ export function startPodSources(context: AgentContext, network: PodNetwork): voi
   };
   read();
   context.onClose(() => cancel());
+  return pods;
 }
 
 function createMetrics(registry: AgentContext['registry'], network: PodNetwork): void {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { forgeryTexts } from './forger-watch.ts';
+import { droppedTexts, FORGED, HELD } from './forger-watch.ts';
 
 const rows: [name: string, before: number, now: number, texts: string[]][] = [
   ['nothing is said without packets', 3, 3, []],
@@ -10,6 +10,11 @@ const rows: [name: string, before: number, now: number, texts: string[]][] = [
 ];
 for (const [name, before, now, texts] of rows) {
   test(`forged packets: ${name}`, () => {
-    assert.deepEqual(forgeryTexts(new Map([['x/y', before]]), new Map([['x/y', now]])), texts);
+    assert.deepEqual(droppedTexts(new Map([['x/y', before]]), new Map([['x/y', now]]), FORGED), texts);
   });
 }
+
+test('dropped packets of a pod with too many connections: the setting is named', () => {
+  const [text = ''] = droppedTexts(new Map(), new Map([['x/y', 2]]), HELD);
+  assert.match(text, /^dropped 2 packets of pod x\/y: .*maxConnectionsPerPod/);
+});

@@ -1,6 +1,7 @@
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { readHeldPods } from '../network/connection-bound.ts';
 import { readForgers } from '../network/source-guard.ts';
 
 export interface ForgerWatchOptions {
@@ -12,17 +13,21 @@ export interface ForgerWatchOptions {
 
 const READ_MS = 1000;
 
-/** Reports the packets of pods that the source guard drops: such packets belong to no flow of the pod. */
+/**
+ * Reports the packets of pods that the source guard drops, and those of pods with too many connections: such packets belong to
+ * no flow of the pod.
+ */
 export function watchForgers({ clock, logger, onNotice }: ForgerWatchOptions): { close(): void } {
-  let before: ReadonlyMap<string, number> | null = null;
+  let before: { readonly forged: Counts; readonly held: Counts } | null = null;
   let cancel = () => {};
   const read = () => {
     try {
-      const counts = readForgers();
-      for (const text of before ? forgeryTexts(before, counts) : []) onNotice(text);
-      before = counts;
+      const now = { forged: readForgers(), held: readHeldPods() };
+      for (const text of before ? droppedTexts(before.forged, now.forged, FORGED) : []) onNotice(text);
+      for (const text of before ? droppedTexts(before.held, now.held, HELD) : []) onNotice(text);
+      before = now;
     } catch (error) {
-      logger.warn({}, `cannot read the counters of forged packets: ${messageOf(error)}`);
+      logger.warn({}, `cannot read the counters of dropped packets: ${messageOf(error)}`);
     }
     cancel = clock.after(READ_MS, read);
   };
@@ -30,15 +35,19 @@ export function watchForgers({ clock, logger, onNotice }: ForgerWatchOptions): {
   return { close: () => cancel() };
 }
 
+type Counts = ReadonlyMap<string, number>;
+
+/** The reasons for which packets of pods are dropped. */
+export const FORGED = 'the source is not an address of the pod';
+export const HELD =
+  'the pod has more tracked connections than its share of the node, and opens no more (network.maxConnectionsPerPod)';
+
 /** Words what was counted since; a table that was rewritten counts from zero. */
-export function forgeryTexts(
-  before: ReadonlyMap<string, number>,
-  counts: ReadonlyMap<string, number>,
-): string[] {
+export function droppedTexts(before: Counts, counts: Counts, reason: string): string[] {
   return [...counts].flatMap(([pod, count]) => {
     const known = before.get(pod) ?? 0;
     const fresh = count >= known ? count - known : count;
     const packets = fresh === 1 ? 'a packet' : `${fresh} packets`;
-    return fresh === 0 ? [] : [`dropped ${packets} of pod ${pod}: the source is not an address of the pod`];
+    return fresh === 0 ? [] : [`dropped ${packets} of pod ${pod}: ${reason}`];
   });
 }

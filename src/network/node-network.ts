@@ -7,6 +7,7 @@ import type { Clock } from '../lib/clock.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { removeConnectionBound } from './connection-bound.ts';
 import type { MaintainedState } from './drift-watch.ts';
 import { type Egress, openEgress, removeEgress } from './egress.ts';
 import { removeHostPorts } from './host-ports.ts';
@@ -392,4 +393,5 @@ export function removeNodeNetwork(netns?: NetnsRef): void {
   removeSourceGuard(netns);
   removeNodeSources(netns);
   removeUnusedAddresses(netns);
+  removeConnectionBound(netns);
 }

@@ -32,6 +32,7 @@ import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { AddressJournal } from './address-journal.ts';
 import { AddressPool } from './address-pool.ts';
+import type { AddressOwner } from './connection-bound.ts';
 import { type HostPort, openHostPorts, portsClash } from './host-ports.ts';
 import type { NodeNetwork } from './node-network.ts';
 import { localMac } from './overlay-routes.ts';
@@ -78,6 +79,8 @@ export interface PodNetwork {
   repair(): Promise<string[]>;
   /** Returns the MAC of the pod with an address; null: no such pod. */
   macOf(address: string): string | null;
+  /** Returns the pod that sends with an address; null: no pod of this node. */
+  ownerOf(address: string): AddressOwner | null;
   /** Sets the networks whose addresses a pod may use in addition to its own, for this and later attachments. */
   allowSources(pod: string, networks: readonly Cidr[]): Promise<void>;
   /** The pods' packets that were dropped for their source, by pod ("namespace/name"); null: the kernel cannot drop them. */
@@ -351,6 +354,14 @@ export function openPodNetwork({
     ],
     macOf(address) {
       for (const { uid, ips } of journal.records.values()) if (ips.includes(address)) return podMac(uid);
+      return null;
+    },
+    ownerOf(address) {
+      for (const { uid, pod, ips } of journal.records.values()) {
+        const isOwn =
+          ips.includes(address) || extraSources.get(pod)?.some((one) => cidrContains(one, address));
+        if (isOwn) return { pod, mac: podMac(uid) };
+      }
       return null;
     },
     async allowSources(pod, networks) {

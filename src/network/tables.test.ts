@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { parseCidr } from '../lib/address.ts';
 import { printTable } from '../nft/print.ts';
+import { renderHeld } from './connection-bound.ts';
 import { nameServerOfNode, renderDnsFallback } from './dns-fallback.ts';
 import { renderDnsLimit } from './dns-limit.ts';
 import { renderEgress } from './egress.ts';
@@ -103,4 +104,9 @@ test('the answers for unused addresses equal golden/unused-addresses.nft', (t) =
   const spec = renderUnused('ipv4', 'fl0', own, ['10.244.1.5', 'fd00:244::5']);
   t.assert.fileSnapshot(spec && printTable(spec), file('unused-addresses'), { serializers: [String] });
   t.assert.equal(renderUnused('ipv4', 'fl0', own.slice(1), []), null);
+});
+
+test('pods with too many connections equal golden/connections.nft', (t) => {
+  const spec = renderHeld('ipv4', 'fl0', [{ pod: 'shop/web-0', mac: '02:00:00:00:00:05' }]);
+  t.assert.fileSnapshot(printTable(spec), file('connections'), { serializers: [String] });
 });

@@ -56,6 +56,8 @@ export interface ExplainView {
   policies?(): PolicyMap | null;
   /** Returns the annotation of a namespace that permits its pods additional sources. */
   permittedSources?(namespace: string): string | undefined;
+  /** Whether a pod ("namespace/name") of this node has too many tracked connections, so that its new ones are dropped. */
+  isHeld?(pod: string): boolean;
   /** Returns the node through which packets to an address enter the cluster (its announcer); null if unknown. */
   entryNode?(address: string): string | null;
 }

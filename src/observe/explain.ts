@@ -27,6 +27,7 @@ import {
   serviceName,
   sourceStep,
 } from './explain-forwarding.ts';
+import { heldPod } from './explain-held.ts';
 import { hostPortEnd, sourceBehindHostPort } from './explain-host-ports.ts';
 import { findOrigin, hostAt, nodeAt } from './explain-places.ts';
 import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
@@ -88,6 +89,11 @@ export function explain(view: ExplainView, { from, to, family, entry = null }: E
       reason,
       causes: [forgery],
     });
+  }
+  const held = entry === null ? heldPod(view, origin) : null;
+  if (held) {
+    const reason = 'the pod has too many tracked connections: dropped without an answer';
+    return finish({ ...NOTHING, steps: destination.steps, verdict: 'dropped', reason, causes: [held] });
   }
   const body = explainPacket(view, origin, destination, entry);
   return finish({ ...body, steps: [...destination.steps, ...body.steps] });

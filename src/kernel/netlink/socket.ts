@@ -198,6 +198,20 @@ export class NetlinkSocket {
     }
   }
 
+  /** Lists the first objects, about `max`, and closes the socket: the kernel holds the rest of the answer. */
+  dumpFirst(type: number, payload: Uint8Array, max: number, object?: string): NetlinkMessage[] {
+    try {
+      const sequence = this.nextSequence();
+      this.#send(this.#message(type, NLM_F_REQUEST | NLM_F_DUMP, sequence, payload));
+      const { messages, refusals } = this.#collect(sequence, max);
+      const [refusal] = refusals;
+      if (refusal) throw refusalError(refusal, 'netlink dump', object);
+      return messages;
+    } finally {
+      this.close();
+    }
+  }
+
   /**
    * Sends messages that the caller built and returns the refusals. Only the last message has to request an
    * acknowledgement; `last` is its sequence number. `bytes` must not change until then; requests made
@@ -328,9 +342,9 @@ export class NetlinkSocket {
 
   /**
    * Reads the kernel's replies. It queues all replies before send() returns (the next part of a dump while
-   * the previous one is read), so this never waits; a missing reply means that replies were lost.
+   * the previous one is read), so this never waits; a missing reply means that replies were lost. Stops behind `max` messages.
    */
-  #collect(last: number): Replies {
+  #collect(last: number, max = Number.POSITIVE_INFINITY): Replies {
     const messages: NetlinkMessage[] = [];
     const refusals: NetlinkRefusal[] = [];
     let interrupted = false;
@@ -356,6 +370,7 @@ export class NetlinkSocket {
         if (errno !== 0) refusals.push(refusalOf(message, errno));
         if (message.sequence === last) ended = true;
       }
+      if (messages.length >= max) return { messages, refusals, interrupted };
     }
     if (!ended && refusals.length === 0) {
       refusals.push({
