@@ -9,6 +9,7 @@ export const WEIGHTS: Readonly<Record<string, number>> = {
   'tests/kube-proxy-ipvs.matrix.vm.test.ts': 230,
   'tests/forged-packets.netns.test.ts': 208,
   'tests/explain.netns.test.ts': 190,
+  'tests/pod-bounds.netns.test.ts': 110,
   'tests/dns-replacement.netns.test.ts': 190,
   'tests/control-plane.matrix.test.ts': 183,
   'tests/real-control-plane.matrix.test.ts': 170,
