@@ -1,8 +1,9 @@
 /**
- * Measures the cost of the source guard: connections, and round trips over an open connection, between pods of a node with the
- * guard and of one from which it was removed, in turns; and how long a pod's guard takes on a node with many pods.
+ * Measures the cost of the source guard and of the answers for unused addresses: connections, and round trips over an open
+ * connection, between pods of a node with them and of one from which they were removed, in turns; and how long a pod's guard takes on a
+ * node with many pods. `--unused-alone`: only the answers are removed, and the guard stays.
  *
- * node bench/source-guard.ts [--rounds 4000] [--pods 250]
+ * node bench/source-guard.ts [--rounds 4000] [--pods 250] [--unused-alone]
  */
 import { parseArgs } from 'node:util';
 import { addLink, openRouteSocket } from '../src/kernel/rtnetlink/links.ts';
@@ -10,6 +11,7 @@ import { tunnelMac } from '../src/network/overlay-routes.ts';
 import { openSourceGuard, removeSourceGuard } from '../src/network/source-guard.ts';
 import type { GuardedPort } from '../src/network/source-guard-rules.ts';
 import { netnsOf, sandbox, testTopology, Undo } from '../src/network/testing/packets.ts';
+import { removeUnusedAddresses } from '../src/network/unused-addresses.ts';
 import {
   figures,
   machineText,
@@ -21,7 +23,11 @@ import {
 import { printTable } from './print-table.ts';
 
 const { values } = parseArgs({
-  options: { rounds: { type: 'string', default: '4000' }, pods: { type: 'string', default: '250' } },
+  options: {
+    rounds: { type: 'string', default: '4000' },
+    pods: { type: 'string', default: '250' },
+    'unused-alone': { type: 'boolean', default: false },
+  },
 });
 const [rounds, pods] = [Number(values.rounds), Number(values.pods)];
 const undo = new Undo();
@@ -55,7 +61,8 @@ async function main(): Promise<void> {
   const [guarded, free] = [await one(), await other()];
   // The table belongs to its process as long as that uses it.
   other.closePods();
-  removeSourceGuard(netnsOf(topology, 2));
+  if (!values['unused-alone']) removeSourceGuard(netnsOf(topology, 2));
+  removeUnusedAddresses(netnsOf(topology, 2));
   const connections = await measureConnections(rounds, { guarded, free });
   const trips = await measureRoundTrips(rounds * 2, { guarded, free });
   const protection = await measureProtection();
