@@ -1,7 +1,7 @@
 import type { NetnsRef } from '../kernel/netns.ts';
 import { type Link, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { listRoutes, type Route } from '../kernel/rtnetlink/routes.ts';
-import { isPodPort } from '../network/pod-network.ts';
+import { isPodPort } from '../network/pod-link.ts';
 import { UPLINK } from '../network/topology.ts';
 import { TUNNEL } from '../network/tunnel-device.ts';
 import type { TracedPlace } from '../trace/recorder.ts';

@@ -2,7 +2,7 @@ import { nodeDevice, observedPlace } from '../agent/observed-devices.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import type { Pod, Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
-import { podPort } from '../network/pod-network.ts';
+import { podPort } from '../network/pod-link.ts';
 import { nodeNetns, outsideNetns, wireNetns } from '../network/topology.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
 import { OWN_NETNS, pausePid } from './places.ts';

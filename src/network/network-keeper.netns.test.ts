@@ -10,7 +10,8 @@ import { silentLogger } from '../lib/log.ts';
 import { eventually } from '../lib/testing/eventually.ts';
 import { keepNetwork } from './network-keeper.ts';
 import { NodeNetwork } from './node-network.ts';
-import { openPodNetwork, podMac, podPort } from './pod-network.ts';
+import { podMac, podPort } from './pod-link.ts';
+import { openPodNetwork } from './pod-network.ts';
 import {
   connectFrom,
   echoBytes,

@@ -4,7 +4,8 @@ import type { Logger } from '../lib/log.ts';
 import { watchDrift } from './drift-watch.ts';
 import type { NodeNetwork, RouteFailure } from './node-network.ts';
 import type { PeerNode } from './peer-node.ts';
-import { isPodPort, type PodNetwork } from './pod-network.ts';
+import { isPodPort } from './pod-link.ts';
+import type { PodNetwork } from './pod-network.ts';
 
 export interface NetworkKeeperOptions {
   readonly network: NodeNetwork;

@@ -14,7 +14,8 @@ import { listNeighbours } from '../kernel/rtnetlink/neighbours.ts';
 import { writeSysctl } from '../kernel/sysctl.ts';
 import { hasCode } from '../lib/errors.ts';
 import { NodeNetwork } from './node-network.ts';
-import { openPodNetwork, type PodNetwork, podPort, removePods } from './pod-network.ts';
+import { podPort } from './pod-link.ts';
+import { openPodNetwork, type PodNetwork, removePods } from './pod-network.ts';
 import {
   connectFrom,
   datagram,

@@ -1,7 +1,7 @@
 import { familyOf } from '../../lib/address.ts';
 import type { NodeNetwork } from '../node-network.ts';
 import { POD_BRIDGE } from '../pod-bridge.ts';
-import { podMac, podPort } from '../pod-network.ts';
+import { podMac, podPort } from '../pod-link.ts';
 import { atLeast, type CniConfig, type CniVersion } from './specification.ts';
 
 /** Returns the result of an ADD (SPEC.md, "Add Success"), in the format of the configuration's version. */
