@@ -2,6 +2,7 @@ import { readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
+import { MNT_DETACH } from '../kernel/mount-flags.ts';
 import { blockFor } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { listTopology, removeTopology, unplugMachine } from '../network/topology.ts';
@@ -13,7 +14,6 @@ import { clusterPaths, readCluster, removeClusterFolder } from './state.ts';
 import { releaseStateFolder } from './state-folder.ts';
 import { removeContext } from './user-kubeconfig.ts';
 
-const MNT_DETACH = 2;
 const PATIENCE_MS = 1500;
 
 /**

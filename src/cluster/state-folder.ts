@@ -2,12 +2,11 @@ import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync } from 'node:
 import { probeOverlay, removeEndedProbes } from '../kernel/feature-probes.ts';
 import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
+import { MNT_DETACH } from '../kernel/mount-flags.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { isRootless } from './rootless/rootless.ts';
 import { stateRoot } from './state.ts';
 
-// linux/mount.h
-const MNT_DETACH = 2;
 /** The source of a tmpfs that `prepareStateFolder` has mounted, as /proc/mounts shows it. */
 const SOURCE = 'fairlead-state';
 

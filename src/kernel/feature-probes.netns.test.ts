@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { hasCode } from '../lib/errors.ts';
 import { probeFeatures, probeNamedNetns, probeOverlay } from './feature-probes.ts';
 import { libc } from './libc.ts';
+import { MNT_DETACH } from './mount-flags.ts';
 import { listNetns } from './netns.ts';
 import { listLinks, openRouteSocket } from './rtnetlink/links.ts';
 
@@ -44,7 +45,6 @@ test('overlays: a tmpfs holds upper layers, an overlay does not; nothing is left
     assert.deepEqual(readdirSync(merged), []);
   } finally {
     // Those of the test end with its mount namespace, too.
-    const MNT_DETACH = 2;
     for (const mount of readdirSync(folder)) libc().umount2(join(folder, mount), MNT_DETACH);
     libc().umount2(folder, MNT_DETACH);
     rmSync(folder, { recursive: true, force: true });

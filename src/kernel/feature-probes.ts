@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { IpvsConnection } from './ipvs/connection.ts';
 import { libc, systemError } from './libc.ts';
+import { MNT_DETACH } from './mount-flags.ts';
 import { createNetns, inNewNamespaces, removeNetns } from './netns.ts';
 import type { BaseChain } from './nftables/batch.ts';
 import { NftConnection } from './nftables/connection.ts';
@@ -84,9 +85,6 @@ export function probeNamedNetns(): void {
     removeNetns(name);
   }
 }
-
-// linux/mount.h
-const MNT_DETACH = 2;
 
 /**
  * Mounts and writes an overlay whose upper layer is in `folder`, as those of containers. Throws FairleadError: ENODEV

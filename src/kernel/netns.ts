@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { addressBytes } from '../lib/address.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { errnoError, libc, systemError } from './libc.ts';
+import { MNT_DETACH, MS_BIND, MS_REC, MS_SHARED } from './mount-flags.ts';
 import { readOptionalFolder, removeOptionalFile } from './optional-file.ts';
 import { AF_INET, AF_INET6, SOCK_CLOEXEC, SOL_SOCKET } from './socket-numbers.ts';
 import { setSocketOption } from './socket-option.ts';
@@ -20,11 +21,6 @@ export const NETNS_DIR = '/run/netns';
 const CLONE_NEWUTS = 0x04000000;
 const CLONE_NEWIPC = 0x08000000;
 const CLONE_NEWNET = 0x40000000;
-// linux/mount.h
-const MS_BIND = 4096;
-const MS_REC = 16384;
-const MS_SHARED = 1 << 20;
-const MNT_DETACH = 2;
 
 /** Returns the path of a namespace's file. */
 export function netnsPath(ref: NetnsRef): string {

@@ -12,9 +12,8 @@ import {
 import { dirname, join } from 'node:path';
 import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
+import { MNT_DETACH } from '../kernel/mount-flags.ts';
 
-// linux/mount.h
-const MNT_DETACH = 2;
 // linux/stat.h
 const S_IFCHR = 0o020000;
 /** The machine's folders that pods of built-in images see: its programs and its configuration. */

@@ -1,12 +1,8 @@
 import { closeSync, fstatSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { libc, systemError } from '../kernel/libc.ts';
+import { MNT_DETACH, MS_BIND, MS_REC } from '../kernel/mount-flags.ts';
 import { readOptionalFolder } from '../kernel/optional-file.ts';
-
-// linux/mount.h
-const MS_BIND = 0x1000;
-const MS_REC = 0x4000;
-const MNT_DETACH = 2;
 
 const folderOf = (bundle: string): string => join(bundle, 'pinned');
 

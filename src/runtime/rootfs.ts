@@ -2,6 +2,7 @@ import { lstatSync, mkdirSync, statSync } from 'node:fs';
 import { join, normalize } from 'node:path';
 import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
+import { MNT_DETACH } from '../kernel/mount-flags.ts';
 import { removeTree } from './files/file-tree.ts';
 import type { HostRoot, LayerTree } from './host-root.ts';
 import { KubeletError } from './kubelet-error.ts';
@@ -73,9 +74,6 @@ export function builtinImage(
     ],
   };
 }
-
-// linux/mount.h
-const MNT_DETACH = 2;
 
 /**
  * Mounts an image's layers below a private writable one; returns the root file system's path. `mountPoints`: the paths in it at

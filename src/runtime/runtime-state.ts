@@ -1,6 +1,7 @@
 import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { libc } from '../kernel/libc.ts';
+import { MNT_DETACH } from '../kernel/mount-flags.ts';
 import { readOptionalFolder } from '../kernel/optional-file.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { blockFor } from '../lib/clock.ts';
@@ -8,8 +9,6 @@ import { hasCode } from '../lib/errors.ts';
 import { readControlGroups } from './control-groups.ts';
 import type { Sandbox } from './sandbox.ts';
 
-// linux/mount.h
-const MNT_DETACH = 2;
 const ROUNDS = 200;
 const ROUND_MS = 10;
 
