@@ -1,29 +1,27 @@
 import { networkInterfaces } from 'node:os';
-import { Counter, Gauge, Histogram } from 'prom-client';
 import type { ProxyPolicies } from '../dataplane/userspace/pool-listeners.ts';
 import { openAddressFlows } from '../kernel/conntrack/address-flows.ts';
 import { hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
-import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES, splitKey } from '../kube/types.ts';
-import type { IPFamily, SocketAddress } from '../lib/address.ts';
+import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES } from '../kube/types.ts';
+import type { SocketAddress } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
 import { createAddressOwners } from '../policy/address-owners.ts';
-import { allows, type EndVerdict, type PolicyVerdict } from '../policy/allows.ts';
+import { allows, type PolicyVerdict } from '../policy/allows.ts';
 import { readClusterPolicy } from '../policy/cluster-policy-reader.ts';
 import {
-  type DeniedPod,
   type Enforcement,
   type PolicyRefusal,
   removePolicies,
   startEnforcement,
 } from '../policy/enforcement.ts';
 import { followClusterPolicies } from '../policy/follow-cluster-policies.ts';
-import { DIRECTIONS } from '../policy/model.ts';
 import { trimPod } from '../policy/pod-reader.ts';
 import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
 import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
 import type { AgentContext } from './agent-context.ts';
+import { createPolicyMetrics } from './policy-metrics.ts';
 
 /** How long the start waits for the answer whether policies may be read. */
 const ANSWER_MS = 5000;
@@ -31,9 +29,6 @@ const ANSWER_MS = 5000;
 const ADMISSION_MS = 10_000;
 /** The labels of DNS pods in other clusters, by which policies allow DNS. */
 const DNS_POD = { namespace: 'kube-system', name: 'kube-dns', labels: { 'k8s-app': 'kube-dns' } } as const;
-
-/** Pods and policies for which denials by the proxy are counted separately: the latest ones. */
-const MAX_DENIED_PODS = 1000;
 
 /** Enforces the NetworkPolicies for a node's pods. */
 export interface PolicyPart extends ProxyPolicies {
@@ -69,7 +64,7 @@ export function startPolicies(
   const { configuration, logger: parent, clock, registry } = context;
   const logger = parent.child({ part: 'policy' });
   const table = createPolicyTable(configuration.nodeName);
-  const metrics = createMetrics(registry, table, () => enforcement);
+  const metrics = createPolicyMetrics(registry, table, () => enforcement);
   let enforcement: Enforcement | null = null;
   let proxies: readonly string[] | null = null;
   let nameServers = configuration.dns?.addresses ?? [];
@@ -443,104 +438,5 @@ function dnsPod(addresses: readonly string[]): Pod {
       ],
     },
     status: { podIPs: addresses.map((ip) => ({ ip })) },
-  };
-}
-
-function createMetrics(
-  registry: AgentContext['registry'],
-  table: PolicyTable,
-  enforcement: () => Enforcement | null,
-): {
-  denied: (family: IPFamily, end: EndVerdict) => void;
-  programmed: (done: { readonly latencyMs: number }) => void;
-  failed: () => void;
-} {
-  const registers = [registry];
-  new Gauge({
-    name: 'fairlead_policy_active',
-    help: 'NetworkPolicies that isolate pods of this node.',
-    registers,
-    collect() {
-      this.set(table.all().policies.size);
-    },
-  });
-  new Gauge({
-    name: 'fairlead_policy_elements',
-    help: 'Elements of the nf_tables sets of network policies, of both families.',
-    registers,
-    collect() {
-      this.set(enforcement()?.elements() ?? 0);
-    },
-  });
-  new Gauge({
-    name: 'fairlead_policy_refused',
-    help: 'Pods and policies, by family, whose elements the kernel rejects, so that they are left out and tried again.',
-    labelNames: ['ip_family', 'kind'],
-    registers,
-    collect() {
-      this.reset();
-      for (const { family, kind } of enforcement()?.refusals() ?? []) this.inc({ ip_family: family, kind });
-    },
-  });
-  const latency = new Histogram({
-    name: 'fairlead_policy_programming_duration_seconds',
-    help: 'Time from a change of a policy, pod or namespace until the kernel has it.',
-    buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
-    registers,
-  });
-  const failures = new Counter({
-    name: 'fairlead_policy_programming_failures_total',
-    help: 'Failed updates of network policies in the kernel.',
-    registers,
-  });
-  /** Denied by the proxy of this node, by family and direction. */
-  const byProxy = new Map<string, number>();
-  /** The same by pod and policy; a bounded number, since pods come and go. */
-  const podsByProxy = new Map<string, DeniedPod>();
-  new Counter({
-    name: 'fairlead_policy_denied_packets_total',
-    help: 'Packets that network policies dropped on this node; in userspace mode also connections to Services of which they allow the client no endpoint.',
-    labelNames: ['direction', 'ip_family'],
-    registers,
-    collect() {
-      this.reset();
-      for (const family of ['ipv4', 'ipv6'] as const) {
-        for (const direction of DIRECTIONS) {
-          const dropped = enforcement()?.denied(family, direction) ?? 0;
-          const refused = byProxy.get(`${family} ${direction}`) ?? 0;
-          this.inc({ direction, ip_family: family }, dropped + refused);
-        }
-      }
-    },
-  });
-  new Counter({
-    name: 'fairlead_policy_denied_pod_packets_total',
-    help: 'Like fairlead_policy_denied_packets_total, by pod and policy. The policy is empty if no rule of the NetworkPolicies of the pod allows the packets.',
-    labelNames: ['namespace', 'pod', 'policy', 'direction', 'ip_family'],
-    registers,
-    collect() {
-      this.reset();
-      for (const one of [...(enforcement()?.deniedPods() ?? []), ...podsByProxy.values()]) {
-        const { family, direction, pod: key, policy, packets } = one;
-        const { namespace, name: pod } = splitKey(key);
-        this.inc({ namespace, pod, policy: policy ?? '', direction, ip_family: family }, packets);
-      }
-    },
-  });
-  return {
-    denied(family, { direction, pod, reason }) {
-      const key = `${family} ${direction}`;
-      byProxy.set(key, (byProxy.get(key) ?? 0) + 1);
-      if (pod === null) return;
-      const policy = reason.kind === 'rule' ? reason.policy : null;
-      const id = `${key} ${policy ?? ''} ${pod}`;
-      const packets = (podsByProxy.get(id)?.packets ?? 0) + 1;
-      podsByProxy.delete(id);
-      podsByProxy.set(id, { family, direction, pod, policy, packets });
-      const [oldest] = podsByProxy.keys();
-      if (podsByProxy.size > MAX_DENIED_PODS && oldest !== undefined) podsByProxy.delete(oldest);
-    },
-    programmed: ({ latencyMs }) => latency.observe(latencyMs / 1000),
-    failed: () => failures.inc(),
   };
 }
