@@ -114,7 +114,7 @@ describe('two clusters of one test', () => {
   });
 
   test('exec: a node and the client outside', async () => {
-    assert.match((await second.exec('node/node-2', ['ip', 'route'])).stdout, /172\.\d+\.0\.0/);
+    assert.match((await second.exec('node/node-2', ['ip', 'route'])).stdout, /172\.\d+\.\d+\.0\/24 dev eth0/);
     assert.match((await first.exec('outside', ['ip', '-o', 'address'])).stdout, /eth0|wire/);
   });
 
