@@ -17,10 +17,11 @@ import { replaceForwardingEntry, replaceNeighbour } from '../kernel/rtnetlink/ne
 import { listRoutes, type Route, replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
 import { cidrContains, familyOf } from '../lib/address.ts';
+import { type Clock, pause } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { NodeNetwork } from './node-network.ts';
 import { localMac } from './overlay-routes.ts';
-import type { PodGateway } from './pod-bridge.ts';
+import { POD_BRIDGE, type PodGateway } from './pod-bridge.ts';
 
 // The veth pair of one pod: its end in the pod, and its port on the node's bridge.
 
@@ -125,6 +126,46 @@ export function setUpPodLink(
   writeSysctls(noQuestions(device), netns);
   using inside = openRouteSocket(netns);
   setUpInside(network, inside, device, ips);
+}
+
+/** Longest time that the kernel may take to activate the devices, and the longest pause between looks. */
+const ACTIVE_MS = 5000;
+const LOOK_MS = 20;
+
+/**
+ * Waits until packets pass both ends and the bridge. The kernel activates devices in a work of its own, which waits for all other
+ * changes of devices on the machine (net/core/link_watch.c); until then it drops their packets. Throws FairleadError "ETIMEDOUT".
+ */
+export async function untilPodLinkWorks(
+  network: NodeNetwork,
+  { uid, device = POD_DEVICE }: LinkedPod,
+  netns: NetnsRef,
+  clock: Clock,
+): Promise<void> {
+  using inside = openRouteSocket(netns);
+  const inactive = () =>
+    [
+      getLink(inside, device),
+      getLink(network.socket, podPort(uid)),
+      getLink(network.socket, POD_BRIDGE),
+    ].find(({ isOperational }) => !isOperational);
+  let left = ACTIVE_MS;
+  for (let ms = 1; ; ms = Math.min(2 * ms, LOOK_MS)) {
+    const link = inactive();
+    if (!link) return;
+    if (left <= 0) {
+      throw new FairleadError(
+        `the kernel has not activated the device ${link.name} in ${ACTIVE_MS / 1000} s`,
+        {
+          op: 'attach pod',
+          code: 'ETIMEDOUT',
+          object: link.name,
+        },
+      );
+    }
+    await pause(clock, ms);
+    left -= ms;
+  }
 }
 
 /** Sets up the node's end, which may be detached if another program removed the bridge and it was recreated. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { appendFileSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
@@ -17,6 +17,8 @@ import { NodeNetwork } from './node-network.ts';
 import { podPort } from './pod-link.ts';
 import { openPodNetwork, type PodNetwork, removePods } from './pod-network.ts';
 import {
+  answerSource,
+  anyAddressServer,
   connectFrom,
   datagram,
   echoBytes,
@@ -114,6 +116,27 @@ test('pods of a node, the node and its Services’ network reach each other at t
     const onNode = await echoServer(undo, node, gateway);
     assert.ok(await echoBytes(await connectFrom(undo, a, gateway, onNode.port), 1000));
     assert.deepEqual(onNode.peers, [ips[i]]);
+  }
+});
+
+test('packets of a pod are not lost as soon as it is attached, while other programs change devices', async () => {
+  const { network, pods } = open();
+  const gateway = network.gateways[0]?.address ?? '';
+  const port = await anyAddressServer(undo, node, 'ipv4');
+  // The kernel activates a device when no other change of devices is in progress.
+  const change = 'while :; do ip link add flx type veth peer name fly; ip link del flx; done';
+  const busy = [1, 2, 3].map(() => spawn('ip', ['netns', 'exec', sandbox(undo), 'sh', '-c', change]));
+  undo.add(() => {
+    for (const child of busy) child.kill('SIGKILL');
+  });
+  for (let i = 0; i < 30; i++) {
+    const netns = sandbox(undo);
+    const { ips } = await pods.attach(pod(`n${i}`), netns);
+    const answered = answerSource(undo, { netns, address: ips[0] ?? '' }, gateway, port);
+    const lost = new Promise<never>((_, reject) =>
+      setTimeout(() => reject(new Error(`no answer to the first datagram of pod ${i}`)), 20_000).unref(),
+    );
+    await Promise.race([answered, lost]);
   }
 });
 

@@ -5,7 +5,7 @@ import type { NetnsRef } from '../kernel/netns.ts';
 import { findLink, listBridgePorts, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { deleteNeighbour, listForwardingEntries, listNeighbours } from '../kernel/rtnetlink/neighbours.ts';
 import { type Cidr, cidrContains } from '../lib/address.ts';
-import type { Clock } from '../lib/clock.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { AddressJournal } from './address-journal.ts';
@@ -26,6 +26,7 @@ import {
   setUpPodLink,
   setUpPort,
   shutDown,
+  untilPodLinkWorks,
 } from './pod-link.ts';
 import { openPortRemoval } from './port-removal.ts';
 import { type GuardCounts, openSourceGuard } from './source-guard.ts';
@@ -272,6 +273,7 @@ export function openPodNetwork({
         await guard?.protect(guarded(pod.uid, `${pod.namespace}/${pod.name}`, ips), isNew);
         for (const ip of ips) await unused.take(ip);
         setUpPodLink(network, pod, netns, ips);
+        await untilPodLinkWorks(network, pod, netns, options.clock ?? systemClock);
         if (fresh && pod.hostPorts?.length) {
           writeHostPorts();
           await hostPorts.forgetFlows(pod.hostPorts);

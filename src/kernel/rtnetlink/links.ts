@@ -85,6 +85,8 @@ export interface Link {
   readonly up: boolean;
   /** Whether it has a carrier (IFF_LOWER_UP). */
   readonly carrier: boolean;
+  /** Whether the kernel has activated it (IF_OPER_UP, RFC 2863), which it does some time after it was set up. */
+  readonly isOperational: boolean;
   /** Index of the bridge that this device is a port of. */
   readonly master: number | null;
   /** Index of the underlying device, or of a veth's peer, in the peer's namespace. */
@@ -332,6 +334,7 @@ export function readLink(message: NetlinkMessage): Link {
     mtu: number(attributes, IFLA_MTU) ?? 0,
     up: (flags & IFF_UP) !== 0,
     carrier: (flags & IFF_LOWER_UP) !== 0 && attributes.get(IFLA_OPERSTATE)?.[0] !== OPERSTATE_DOWN,
+    isOperational: attributes.get(IFLA_OPERSTATE)?.[0] === OPERSTATE_UP,
     master: number(attributes, IFLA_MASTER) ?? null,
     link: number(attributes, IFLA_LINK) ?? null,
     vxlan: kind === 'vxlan' && data ? readVxlan(data) : null,
@@ -339,8 +342,9 @@ export function readLink(message: NetlinkMessage): Link {
   };
 }
 
-// IF_OPER_DOWN of linux/if.h
+// IF_OPER_DOWN and IF_OPER_UP of linux/if.h
 const OPERSTATE_DOWN = 2;
+const OPERSTATE_UP = 6;
 
 /** Returns "02:00:00:00:00:01" for six bytes. */
 export function formatMac(bytes: Uint8Array): string {
