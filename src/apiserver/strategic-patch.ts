@@ -136,9 +136,8 @@ function reorder(
   original: readonly Json[],
   key: string | null,
 ): Json[] {
-  const identity = (item: Json) => (key !== null && isObject(item) ? item[key] : item);
   const rankIn = (items: readonly Json[], item: Json) =>
-    items.findIndex((other) => equal(identity(other), identity(item)));
+    items.findIndex((other) => isSameItem(other, item, key));
   const named = list
     .filter((item) => rankIn(order, item) >= 0)
     .sort((a, b) => rankIn(order, a) - rankIn(order, b));
@@ -158,14 +157,20 @@ function reorder(
 /** Refuses a list of a patch whose items are not in the order, or not among the items, that the patch states. */
 function checkOrder(items: Json | undefined, order: readonly Json[], key: string | null, path: string): void {
   if (!Array.isArray(items)) return;
-  const identity = (item: Json) => (key !== null && isObject(item) ? item[key] : item);
-  let last = -1;
+  let next = 0;
   for (const item of items) {
     if (isObject(item) && (item['$patch'] === 'delete' || item['$patch'] === 'replace')) continue;
-    const rank = order.findIndex((other) => equal(identity(other), identity(item)));
-    if (rank <= last) throw wrongOrder(`The order in patch list ${path} doesn't match $setElementOrder list`);
-    last = rank;
+    while (next < order.length && !isSameItem(order[next] ?? null, item, key)) next++;
+    if (next === order.length)
+      throw wrongOrder(`The order in patch list ${path} doesn't match $setElementOrder list`);
+    next++;
   }
+}
+
+/** Reports whether two items of a list are the same one: by the merge key, or by their values without one. */
+function isSameItem(a: Json, b: Json, key: string | null): boolean {
+  const identity = (item: Json) => (key !== null && isObject(item) ? item[key] : item);
+  return equal(identity(a), identity(b));
 }
 
 /** Returns the error of a stated order that cannot be, with the status that upstream gives it. */

@@ -5,26 +5,33 @@ import { badRequest, conflict, type StatusError, versionMissing } from './status
 
 // Rules of writes that follow from the request and the two states of the object alone.
 
+/** Returns why an object with this apiVersion and kind is not one of a kind; null: it is, or has neither. */
+export function headProblem(kind: Kind, object: JsonObject): string | null {
+  const { apiVersion, kind: name } = object;
+  const expected = apiVersionOf(kind);
+  if (apiVersion !== undefined && apiVersion !== expected)
+    return `${kind.kind} in version ${JSON.stringify(apiVersion)} cannot be handled as a ${kind.kind}: the expected version is ${JSON.stringify(expected)}`;
+  if (name !== undefined && name !== kind.kind)
+    return `${String(name)} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}`;
+  return null;
+}
+
 /** Checks that a request's body is an object of the kind and namespace in the path. */
 export function checkBody(kind: Kind, namespace: string, body: unknown): ApiObject {
   if (!isObject(body)) throw badRequest('the body of the request must be an object');
-  const expected = apiVersionOf(kind);
-  if (body['apiVersion'] !== undefined && body['apiVersion'] !== expected) {
-    throw badRequest(
-      `${kind.kind} in version ${JSON.stringify(body['apiVersion'])} cannot be handled as a ${kind.kind}: the expected version is ${JSON.stringify(expected)}`,
-    );
-  }
-  if (body['kind'] !== undefined && body['kind'] !== kind.kind) {
-    throw badRequest(
-      `${String(body['kind'])} in version ${JSON.stringify(kind.version)} cannot be handled as a ${kind.kind}`,
-    );
-  }
+  const problem = headProblem(kind, body);
+  if (problem !== null) throw badRequest(problem);
   const metadata = isObject(body['metadata']) ? body['metadata'] : {};
   if (kind.namespaced && metadata['namespace'] && metadata['namespace'] !== namespace) {
     throw badRequest(`the namespace of the provided object does not match the namespace sent on the request`);
   }
   const { apiVersion: _version, kind: _kind, metadata: _metadata, ...rest } = body as JsonObject;
-  return { apiVersion: expected, kind: kind.kind, metadata: metadata as ApiObject['metadata'], ...rest };
+  return {
+    apiVersion: apiVersionOf(kind),
+    kind: kind.kind,
+    metadata: metadata as ApiObject['metadata'],
+    ...rest,
+  };
 }
 
 /** Throws StatusError if an update names another object, or another version of it. */

@@ -1,4 +1,5 @@
 import { canonicalQuantity } from '../../kube/quantity-text.ts';
+import { jsonType } from '../object.ts';
 import type { FieldType, ObjectType, Scalar, TypeRegistry } from './type-schema.ts';
 
 /**
@@ -106,11 +107,8 @@ function base64Error(text: string): string | null {
 }
 
 function jsonName(value: unknown): string {
-  if (Array.isArray(value)) return 'array';
-  if (typeof value === 'boolean') return 'bool';
-  if (typeof value === 'number')
-    return Number.isInteger(value) && value === (value | 0) ? 'number' : `number ${value}`;
-  return typeof value;
+  const isLarge = typeof value === 'number' && value !== (value | 0);
+  return isLarge ? `number ${value}` : jsonType(value);
 }
 
 /** Formats the type like Go: "v1.Container", "[]v1.Container", "map[string]string". */

@@ -10,7 +10,7 @@ import { applyServerSide } from '../server-side-apply.ts';
 import type { ApiServices } from '../services.ts';
 import { invalid, invalidObject, StatusError } from '../status-error.ts';
 import { applyStrategicPatch } from '../strategic-patch.ts';
-import { checkBody, checkName } from '../write-rules.ts';
+import { checkBody, checkName, headProblem } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject, updateObject } from './write.ts';
 import {
@@ -90,15 +90,9 @@ async function patch(services: ApiServices, context: ResourceContext, part: Part
 
 /** Throws StatusError 422 if the head of what a patch gives is not of the kind. */
 function checkHead(kind: Kind, patched: JsonObject): void {
-  const { apiVersion, kind: name, metadata } = patched;
-  const expected = apiVersionOf(kind);
-  if (apiVersion !== undefined && apiVersion !== expected) {
-    throw undecodable(patched, `${String(apiVersion)} is another version than ${expected}`);
-  }
-  if (name !== undefined && name !== kind.kind) {
-    const version = JSON.stringify(kind.version);
-    throw undecodable(patched, `${String(name)} in version ${version} cannot be handled as a ${kind.kind}`);
-  }
+  const problem = headProblem(kind, patched);
+  if (problem !== null) throw undecodable(patched, problem);
+  const { metadata } = patched;
   if (metadata !== undefined && !isObject(metadata)) {
     const field = `${kind.kind}.metadata of type v1.ObjectMeta`;
     throw undecodable(patched, `json: cannot unmarshal ${jsonType(metadata)} into Go struct field ${field}`);
