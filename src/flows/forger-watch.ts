@@ -23,8 +23,10 @@ export function watchForgers({ clock, logger, onNotice }: ForgerWatchOptions): {
   const read = () => {
     try {
       const now = { forged: readForgers(), held: readHeldPods() };
-      for (const text of before ? droppedTexts(before.forged, now.forged, FORGED) : []) onNotice(text);
-      for (const text of before ? droppedTexts(before.held, now.held, HELD) : []) onNotice(text);
+      if (before) {
+        const forged = droppedTexts(before.forged, now.forged, FORGED);
+        for (const text of [...forged, ...droppedTexts(before.held, now.held, HELD)]) onNotice(text);
+      }
       before = now;
     } catch (error) {
       logger.warn({}, `cannot read the counters of dropped packets: ${messageOf(error)}`);
