@@ -79,7 +79,7 @@ describe('down', () => {
     const ended = new Promise<number | null>((resolve) => up.once('close', resolve));
     await eventually(() => existsSync(join(stateRoot, name, 'cluster.json')), Boolean);
     up.kill('SIGTERM');
-    assert.equal(await ended, 1);
+    assert.equal(await ended, 130);
     assert.deepEqual(machineChanges(earlier, machineState(name, stateRoot)), []);
     rmSync(stateRoot, { recursive: true, force: true });
   });

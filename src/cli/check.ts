@@ -40,6 +40,7 @@ import type { Verdict } from '../service/decide.ts';
 import { differenceText, report } from './check-report.ts';
 import { defineCommand } from './command.ts';
 import { wrapLines } from './help-text.ts';
+import { shutdownSignal } from './logging.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { texts, wholeNumber } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
@@ -76,6 +77,10 @@ export const command = defineCommand({
     const state = requireCluster(name);
     const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
     const client = createClient(transport, 'fairlead-check');
+    const interrupted = shutdownSignal();
+    interrupted.addEventListener('abort', () =>
+      output.err('fairlead: removing the namespaces of the check\n'),
+    );
     let setup: CheckSetup<LocalPlace> | null = null;
     let starting: Promise<PolicyScene> | null = null;
     try {
@@ -93,6 +98,7 @@ export const command = defineCommand({
       starting?.catch(() => {});
       setup = await setUpCheck(localServices(cluster), SCENARIOS);
       const scene = await starting;
+      interrupted.throwIfAborted();
       const { fixture } = setup;
       const flows = flowsOf(fixture, SCENARIOS, setup.frontends).filter((flow) => isWanted(flowText(flow)));
       const kinds = await unusedClusterPolicyKinds(client);
@@ -129,6 +135,7 @@ export const command = defineCommand({
       let checked = 0;
       const progress = showProgress(output, systemClock, () => `${checked} of ${count} flows checked`);
       const onResult = (result: FlowResult) => {
+        interrupted.throwIfAborted();
         checked++;
         if (!isText || result.ok) return;
         progress.hide();

@@ -9,6 +9,7 @@ import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
+import { FairleadError } from '../lib/errors.ts';
 import { renderExplanation } from '../observe/explain-text.ts';
 import { renderLookups, renderTrace } from '../trace/trace-text.ts';
 import { defineCommand } from './command.ts';
@@ -77,7 +78,9 @@ export const command = defineCommand({
       if (source.service !== null) output.err(`waiting for a connection to ${source.service}\n`);
       try {
         while (flows.length < options.count && !end.signal.aborted) {
-          const flow = await source.next();
+          const flow = await (watch === null
+            ? Promise.race([source.next(), aborted(end.signal)])
+            : source.next());
           if (flow === null) break;
           flows.push(flow);
           if (options.output === 'text')
@@ -89,7 +92,7 @@ export const command = defineCommand({
         source.close();
       }
     } finally {
-      stop();
+      end.abort();
       process.off('SIGINT', stop).off('SIGTERM', stop);
     }
     const facts = renderFacts(options.count === 1 ? flows[0] : flows, options);
@@ -97,6 +100,16 @@ export const command = defineCommand({
     return flows.length > 0 && flows.every(({ trace }) => trace?.answer.kind === 'answered') ? 0 : 1;
   },
 });
+
+/** Rejects when the signal aborts: a packet without an answer is followed for seconds. */
+function aborted(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    const stop = () =>
+      reject(new FairleadError('interrupted', { op: 'fairlead trace', code: 'interrupted' }));
+    if (signal.aborted) stop();
+    else signal.addEventListener('abort', stop, { once: true });
+  });
+}
 
 /** Where the flows come from, one after the other; null: there will be no more. */
 interface FlowSource {

@@ -28,7 +28,8 @@ export const command = defineCommand({
     listen: () => [{ wanted: options.port, ...listenOnLoopback(options.port) }],
   }),
   async run({ options }, output) {
-    const signal = shutdownSignal();
+    const failed = new AbortController();
+    const signal = AbortSignal.any([shutdownSignal(), failed.signal]);
     const server = await serveClusterPage({
       name: options.name,
       port: options.port,
@@ -37,6 +38,10 @@ export const command = defineCommand({
       clock: systemClock,
       random: Math.random,
       signal,
+    }).catch((error: unknown) => {
+      // What it has opened already would keep this process.
+      failed.abort();
+      throw error;
     });
     output.out(`${server.url}\n`);
     output.err('open this address in a browser of this machine; Ctrl-C ends the page\n');
