@@ -1,25 +1,26 @@
-import { type SpawnOptions, spawn } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { constants } from 'node:os';
 import { join } from 'node:path';
 import { nodeResolvConf } from '../cluster/places.ts';
 import { requireOwner } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { spawnInNetns } from '../kernel/netns.ts';
-import { readOptionalFolder } from '../kernel/optional-file.ts';
+import { readOptionalFile, readOptionalFolder } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import { readControlGroups } from '../runtime/control-groups.ts';
 import { prepareExec, prepareRuntime } from '../runtime/oci-runtime.ts';
 import { defineCommand } from './command.ts';
 import { NAME_OPTION } from './name-option.ts';
-import { suggestion, text } from './options.ts';
+import { flag, suggestion, text } from './options.ts';
 
 export const command = defineCommand({
   name: 'exec',
   summary: 'run a command in a pod, on a node or outside',
   description: [
-    "Runs a command inside a pod, in a node's network, or as the client outside the cluster, with the caller's standard streams and terminal. Exits with the command's status.",
+    "Runs a command inside a pod, in a node's network, or as the client outside the cluster, with the caller's standard streams, and in a terminal if the caller has one. Exits with the command's status; 127 if there is no such program, 126 if it cannot be run.",
     'On nodes and outside, "fairlead" is this program; nodes resolve names through cluster DNS.',
   ],
   arguments: [
@@ -31,40 +32,65 @@ export const command = defineCommand({
   program: 'COMMAND…',
   options: {
     container: text('CONTAINER', 'a container of the pod; default: the first', { short: 'c' }),
+    stdin: flag('standard input is passed on; always so', { short: 'i' }),
+    tty: flag('in a terminal; always so if standard input and output are one', { short: 't' }),
     name: NAME_OPTION,
   },
   examples: [
     'exec client -- fairlead request http://hello --count 300',
+    'exec -it client sh',
     'exec node/node-2 -- ip route',
     'exec outside -- curl http://172.30.0.11:30080',
   ],
   asUser: ({ options }) => ({ cluster: options.name }),
-  async run({ options, args: [target = ''], program }) {
+  async run({ options, args: [target = ''], program }, output) {
     requireOwner('exec', options.name);
     const state = requireCluster(options.name);
+    if (options.tty && !hasTerminal())
+      output.err('fairlead: -t has no effect: standard input and output are not a terminal\n');
     const [file = '', ...args] = program;
-    const child =
+    const start = (): Started =>
       target === 'outside'
-        ? spawnInNetns(outsideNetns(state.name), file, args, placeOptions(state))
+        ? startedAs(spawnInNetns(outsideNetns(state.name), file, args, placeOptions(state)))
         : target.startsWith('node/')
-          ? spawnOnNode(state, nodeOf(state, target.slice(5)), program)
+          ? startedAs(spawnOnNode(state, nodeOf(state, target.slice(5)), program))
           : spawnInPod(state, target, options.container ?? '', program);
-    return new Promise((resolve, reject) => {
-      child.on('error', (error) =>
-        reject(
-          new FairleadError(`cannot run ${file}`, {
-            op: 'fairlead exec',
-            code: hasCode(error, 'ENOENT') ? 'ENOENT' : 'EIO',
-            cause: error,
-          }),
-        ),
-      );
-      // The terminal sends Ctrl-C to the command too: this process waits for the command to exit.
-      process.on('SIGINT', () => {});
-      child.on('exit', (code, signal) => resolve(code ?? (signal ? 130 : 1)));
+    const { child, failure, signal } = start();
+    // Ctrl-C reaches the command from the terminal, too; other programs send signals to this process only.
+    const passOn = (name: NodeJS.Signals) => {
+      if (name !== 'SIGINT' || !process.stdin.isTTY) signal(name);
+    };
+    const end = await new Promise<Error | number>((resolve) => {
+      child.on('error', resolve);
+      // This process waits for the command to exit.
+      for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, passOn);
+      child.on('exit', (code, signal) => resolve(code ?? 128 + (signal ? constants.signals[signal] : 1)));
     });
+    if (typeof end !== 'number') {
+      output.err(`fairlead: cannot run ${file}: ${messageOf(end)}\n`);
+      return hasCode(end, 'ENOENT') ? 127 : 126;
+    }
+    const reason = failure?.() ?? null;
+    // crun has printed it too.
+    if (reason === null) return end;
+    return MISSING.test(reason) ? 127 : 126;
   },
 });
+
+interface Started {
+  readonly child: ChildProcess;
+  /** Sends a signal to the command. */
+  signal(name: NodeJS.Signals): void;
+  /** After the end: the reason why the program could not be started; null: it ran. */
+  failure?(): string | null;
+}
+
+const startedAs = (child: ChildProcess): Started => ({ child, signal: (name) => child.kill(name) });
+
+/** crun's texts for a program that does not exist. */
+const MISSING = /No such file or directory|not found in \$PATH/;
+
+const hasTerminal = (): boolean => process.stdin.isTTY && process.stdout.isTTY;
 
 function placeOptions(state: ClusterState): SpawnOptions {
   const path = process.env['PATH'] ?? '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
@@ -99,7 +125,12 @@ function nodeOf(state: ClusterState, name: string): string {
   );
 }
 
-function spawnInPod(state: ClusterState, target: string, container: string, program: readonly string[]) {
+function spawnInPod(
+  state: ClusterState,
+  target: string,
+  container: string,
+  program: readonly string[],
+): Started {
   const [namespace, name] = target.includes('/') ? target.split('/') : ['default', target];
   for (const node of state.nodes) {
     const folder = join(clusterPaths(state.name).node(node.name), 'state');
@@ -126,11 +157,26 @@ function spawnInPod(state: ClusterState, target: string, container: string, prog
           code: 'not-running',
         });
       const paths = prepareRuntime(folder, readControlGroups());
-      const tty = process.stdin.isTTY && process.stdout.isTTY;
+      const tty = hasTerminal();
       const running = { id: saved.id, bundle: join(home, `run-${saved.attempt ?? 0}`) };
       const { columns: width, rows: height } = process.stdout;
-      const { args, remove } = prepareExec(paths, running, program, tty, tty ? { width, height } : null);
-      return spawn(paths.program, args, { stdio: 'inherit' }).on('exit', remove);
+      const size = tty ? { width, height } : null;
+      const { args, remove, logFile, pidFile } = prepareExec(paths, running, program, tty, size);
+      const child = spawn(paths.program, [`--log=${logFile}`, ...args], { stdio: 'inherit' });
+      return {
+        child,
+        // crun does not pass signals on to a command without a terminal.
+        signal(name) {
+          const pid = Number(readOptionalFile(pidFile) ?? '');
+          if (pid > 0) signalIfRunning(pid, name);
+          else child.kill(name);
+        },
+        failure() {
+          const message = existsSync(logFile) ? readFileSync(logFile, 'utf8').trim() : '';
+          remove();
+          return message === '' ? null : message;
+        },
+      };
     }
   }
   throw new FairleadError(`no such pod on any node: ${target}`, {
@@ -138,6 +184,14 @@ function spawnInPod(state: ClusterState, target: string, container: string, prog
     code: 'no-pod',
     hint: 'kubectl get pods -A; write NAMESPACE/POD for a pod outside the namespace "default"',
   });
+}
+
+function signalIfRunning(pid: number, name: NodeJS.Signals): void {
+  try {
+    process.kill(pid, name);
+  } catch (error) {
+    if (!hasCode(error, 'ESRCH')) throw error;
+  }
 }
 
 function readJson(file: string): unknown {

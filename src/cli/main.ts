@@ -1,12 +1,12 @@
 import { dirname, join } from 'node:path';
 import { isRootless } from '../cluster/rootless/rootless.ts';
-import { FairleadError } from '../lib/errors.ts';
+import { hasCode } from '../lib/errors.ts';
 import { type Output, processOutput } from './command.ts';
 import { COMMANDS } from './commands.ts';
 import { keepCompiledCode } from './compile-cache.ts';
 import { renderError } from './error-text.ts';
 import { definitions, wrapLines } from './help-text.ts';
-import { suggestion } from './options.ts';
+import { splitProgram, suggestion } from './options.ts';
 
 /** Runs one command line (without "fairlead" itself); resolves to the exit status. */
 export async function main(argv: readonly string[], output: Output): Promise<number> {
@@ -30,8 +30,9 @@ export async function main(argv: readonly string[], output: Output): Promise<num
     return 2;
   }
   const { command } = await entry.load();
-  const end = words.indexOf('--');
-  if ((end < 0 ? words : words.slice(0, end)).some((word) => word === '--help' || word === '-h')) {
+  const { own } = splitProgram(command.syntax, words);
+  const end = own.indexOf('--');
+  if ((end < 0 ? own : own.slice(0, end)).some((word) => word === '--help' || word === '-h')) {
     output.out(command.help);
     return 0;
   }
@@ -45,10 +46,18 @@ export async function main(argv: readonly string[], output: Output): Promise<num
     return await command.run(words, output);
   } catch (error) {
     output.err(wrapLines(renderError(error), output.columns));
-    return error instanceof FairleadError && error.code === 'usage' ? 2 : 1;
+    return statusOf(error);
   } finally {
     leave();
   }
+}
+
+/** The exit status of a command that Ctrl-C ended, as shells report it. */
+const INTERRUPTED = 130;
+
+function statusOf(error: unknown): number {
+  if (hasCode(error, 'usage')) return 2;
+  return hasCode(error, 'interrupted') ? INTERRUPTED : 1;
 }
 
 function overview(): string {
@@ -75,4 +84,6 @@ export async function runMain(): Promise<void> {
     keepCompiledCode(join(dirname(import.meta.filename), 'compile-cache'), String(command));
   }
   process.exitCode = await main(words, processOutput());
+  // Such a command does not wait for its work.
+  if (process.exitCode === INTERRUPTED) process.exit();
 }

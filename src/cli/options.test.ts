@@ -83,15 +83,44 @@ describe('invalid command lines: the error names the wrong argument, and a corre
   }
 });
 
-describe('a program after "--"', () => {
-  const run = { name: 'run', arguments: [{ name: 'POD', help: '' }], program: 'COMMAND…', options: {} };
-  test('keeps its options', () => {
-    const { args, program } = parseWords(run, ['web', '--', 'ls', '--help', '--', '-l']);
-    assert.deepEqual([args, program], [['web'], ['ls', '--help', '--', '-l']]);
-  });
-  for (const words of [['web'], ['web', '--']]) {
-    test(`missing in "${words.join(' ')}"`, () => {
-      assert.throws(() => parseWords(run, words), { message: 'missing COMMAND…: write it after --' });
+describe('a program', () => {
+  const run = {
+    name: 'run',
+    arguments: [{ name: 'POD', help: '' }],
+    program: 'COMMAND…',
+    options: {
+      container: text('C', '', { short: 'c' }),
+      stdin: flag('', { short: 'i' }),
+      tty: flag('', { short: 't' }),
+    },
+  };
+  const rows: readonly (readonly [
+    what: string,
+    words: string,
+    args: string[],
+    program: string[],
+    given: string[],
+  ])[] = [
+    ['after "--" keeps its options', 'web -- ls --help -- -l', ['web'], ['ls', '--help', '--', '-l'], []],
+    ['after the arguments keeps its options', 'web ls --help -l', ['web'], ['ls', '--help', '-l'], []],
+    ['after an option with a value', '-c web web ls -c', ['web'], ['ls', '-c'], ['container']],
+    ['after an option behind the argument', 'web --container=a ls', ['web'], ['ls'], ['container']],
+    ['keeps a "--" of its own', 'web sh -- -c', ['web'], ['sh', '--', '-c'], []],
+    ['after joined flags', '-it web -- sh', ['web'], ['sh'], ['stdin', 'tty']],
+    ['after joined flags behind the argument', 'web -ti sh -i', ['web'], ['sh', '-i'], ['tty', 'stdin']],
+  ];
+  for (const [what, words, args, program, given] of rows) {
+    test(what, () => {
+      const parsed = parseWords(run, words.split(' '));
+      assert.deepEqual([parsed.args, parsed.program, [...parsed.given]], [args, program, given]);
     });
   }
+  for (const words of [['web'], ['web', '--'], ['-it', 'web']]) {
+    test(`missing in "${words.join(' ')}"`, () => {
+      assert.throws(() => parseWords(run, words), { message: 'missing COMMAND…' });
+    });
+  }
+  test('unknown letters of joined flags are named', () => {
+    assert.throws(() => parseWords(run, ['-ix', 'web', '--', 'ls']), { message: 'unknown option -x' });
+  });
 });

@@ -112,7 +112,7 @@ export interface Syntax<T extends OptionTable = OptionTable> {
   readonly name: string;
   readonly options: T;
   readonly arguments: readonly Argument[];
-  /** The placeholder of a command line after "--", which the command then requires. */
+  /** The placeholder of a command line, after "--" or after all arguments, which the command then requires. */
   readonly program?: string;
 }
 
@@ -121,7 +121,7 @@ export interface Parsed<T extends OptionTable = OptionTable> {
   /** The names of the options that were given. */
   readonly given: ReadonlySet<string>;
   readonly args: readonly string[];
-  /** The arguments after "--". */
+  /** The words of the program's command line. */
   readonly program: readonly string[];
 }
 
@@ -130,8 +130,8 @@ export function parseWords<T extends OptionTable>(syntax: Syntax<T>, words: read
   const values = new Map<string, ValueOf<Option>>();
   const given = new Set<string>();
   const args: string[] = [];
-  const end = syntax.program === undefined ? -1 : words.indexOf('--');
-  const own = end < 0 ? words : words.slice(0, end);
+  const { own: typed, program } = splitProgram(syntax, words);
+  const own = [...typed];
   let onlyArguments = false;
   for (let i = 0; i < own.length; i++) {
     const word = own[i] ?? '';
@@ -145,8 +145,9 @@ export function parseWords<T extends OptionTable>(syntax: Syntax<T>, words: read
     }
     const { name, option, attached } = findOption(syntax, word);
     const label = word.startsWith('--') ? `--${name}` : word.slice(0, 2);
+    if (isJoined(word, option)) own.splice(i + 1, 0, `-${word.slice(2)}`);
     const needsValue = option.kind !== 'flag' && !(option.kind === 'choice' && option.implied !== undefined);
-    const value = attached ?? (needsValue ? own[++i] : undefined);
+    const value = isJoined(word, option) ? undefined : (attached ?? (needsValue ? own[++i] : undefined));
     if (needsValue && value === undefined)
       throw usageError(syntax.name, `${label} needs a value: ${option.value}`);
     if (given.has(name) && option.kind !== 'texts') throw usageError(syntax.name, `${label} is given twice`);
@@ -154,14 +155,49 @@ export function parseWords<T extends OptionTable>(syntax: Syntax<T>, words: read
     values.set(name, readValue(syntax.name, label, option, value, values.get(name)));
   }
   checkArguments(syntax, args);
-  const program = end < 0 ? [] : words.slice(end + 1);
   if (syntax.program !== undefined && program.length === 0)
-    throw usageError(syntax.name, `missing ${syntax.program}: write it after --`);
+    throw usageError(syntax.name, `missing ${syntax.program}`);
   const options = Object.fromEntries(
     Object.entries(syntax.options).map(([name, option]) => [name, values.get(name) ?? fallbackOf(option)]),
   );
   return { options: options as Values<T>, given, args, program };
 }
+
+/**
+ * Splits a command line at "--", or after the last argument that the syntax has: `exec POD ls -l`. `program` is empty for
+ * commands that run none.
+ */
+export function splitProgram(
+  { arguments: wanted, options, program }: Syntax,
+  words: readonly string[],
+): { readonly own: readonly string[]; readonly program: readonly string[] } {
+  if (program === undefined) return { own: words, program: [] };
+  let left = wanted.length;
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i] ?? '';
+    if (word === '--') return { own: words.slice(0, i), program: words.slice(i + 1) };
+    if (!word.startsWith('-') || word === '-') {
+      if (left-- === 0) return { own: words.slice(0, i), program: words.slice(i) };
+    } else if (takesNextWord(options, word)) i++;
+  }
+  return { own: words, program: [] };
+}
+
+/** Whether an option's value is the word after it; false for an unknown option. */
+function takesNextWord(options: OptionTable, word: string): boolean {
+  const isLong = word.startsWith('--');
+  const option = isLong
+    ? options[word.slice(2)]
+    : Object.values(options).find(({ short }) => short === word.slice(1));
+  return (
+    option !== undefined &&
+    option.kind !== 'flag' &&
+    !(option.kind === 'choice' && option.implied !== undefined)
+  );
+}
+
+/** Whether a word has several flags of one letter: "-it". */
+const isJoined = (word: string, { kind }: Option): boolean => kind === 'flag' && /^-[a-zA-Z]{2,}$/.test(word);
 
 export function usageError(command: string, message: string): FairleadError {
   return new FairleadError(message, {

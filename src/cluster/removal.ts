@@ -3,9 +3,11 @@ import { join } from 'node:path';
 import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { MNT_DETACH } from '../kernel/mount-flags.ts';
+import { readOptionalFolder } from '../kernel/optional-file.ts';
 import { blockFor } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import { listTopology, removeTopology, unplugMachine } from '../network/topology.ts';
+import { removeExecFolder } from '../runtime/exec-files.ts';
 import { authorityName } from './authority-name.ts';
 import { removeEgress } from './egress.ts';
 import { cgroupParent, endProcesses, findProcesses } from './processes.ts';
@@ -45,7 +47,9 @@ export async function stopCluster(name: string): Promise<void> {
   }
   // The remaining processes are pods: no agent remains to record a graceful end. Twice, for forks in between.
   for (let round = 0; round < 2; round++) await endProcesses(findProcesses(name, namespaces), 0);
-  unmountBelow(clusterPaths(name).root);
+  const { root, nodeState } = clusterPaths(name);
+  for (const node of readOptionalFolder(join(root, 'nodes'))) removeExecFolder(nodeState(node));
+  unmountBelow(root);
   // Without root, a cluster has neither: those of its name belong to a cluster of root.
   if (!isRootless()) {
     removeAllPins(pinPathOf(cgroupParent(name)));

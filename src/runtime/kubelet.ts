@@ -10,6 +10,7 @@ import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { hasCode } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
 import { readControlGroups } from './control-groups.ts';
+import { removeExecFolder } from './exec-files.ts';
 import { removeTree } from './files/file-tree.ts';
 import { type HostRoot, makeHostRoot } from './host-root.ts';
 import { createImageSource } from './images/image-source.ts';
@@ -43,6 +44,8 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   spreadFolders(podsDir);
   const groups = readControlGroups();
   const paths = prepareRuntime(stateDir, groups);
+  // Of execs that a kill ended together with the runtime before.
+  removeExecFolder(stateDir);
   const events = createEventRecorder({ client, component: 'kubelet', host: nodeName, clock, logger, signal });
   const workers = new Map<string, PodWorker>();
   const statuses = statusWriter(options);

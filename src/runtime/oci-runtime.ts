@@ -1,5 +1,4 @@
-import { randomUUID } from 'node:crypto';
-import { mkdirSync, readFileSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, statfsSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { type LightChild, pipeFromChild, spawnAsync } from '../kernel/child-process.ts';
@@ -9,11 +8,14 @@ import { replaceFile } from '../kernel/replace-file.ts';
 import { spreadFolders } from '../kernel/spread-folders.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
+import { newExecFiles, removeExecFiles } from './exec-files.ts';
 import { KubeletError } from './kubelet-error.ts';
 import type { TerminalSize } from './streams/remote-command.ts';
 
 /** Folders that the OCI runtime and its monitors use, below a node's state. */
 export interface RuntimePaths {
+  /** The node's state. */
+  readonly stateDir: string;
   readonly root: string;
   /** crun's own state. */
   readonly crun: string;
@@ -44,6 +46,7 @@ export function prepareRuntime(stateDir: string, groups: ControlGroups | null): 
   // Even without control groups crun looks at the file system there.
   const isPlain = groups === null && isPlainFolder('/sys/fs/cgroup');
   const paths = {
+    stateDir,
     root,
     crun: containersFolder(stateDir),
     exits: join(root, 'exits'),
@@ -331,13 +334,11 @@ export interface RunningContainer {
   readonly bundle: string;
 }
 
-/** The folder of a running exec's files: in memory, so that exec and exec probes do not depend on the state's disk. */
-const EXEC_FILES = '/run';
-
 /**
  * Prepares the runtime's arguments for a command in a container that runs like the container's own process: user,
  * groups, variables, folder, capabilities (crun itself would use root and no variables). `tty`: with a terminal,
- * initially of this size if it is known. `remove` deletes the files after the command.
+ * initially of this size if it is known. `logFile`: a free path for the runtime's own messages, for its option `--log`.
+ * `remove` deletes the files after the command.
  */
 export function prepareExec(
   paths: RuntimePaths,
@@ -345,7 +346,7 @@ export function prepareExec(
   command: readonly string[],
   tty: boolean,
   size: TerminalSize | null = null,
-): { readonly args: string[]; readonly pidFile: string; remove(): void } {
+): { readonly args: string[]; readonly pidFile: string; readonly logFile: string; remove(): void } {
   const config = JSON.parse(readFileSync(join(bundle, 'config.json'), 'utf8')) as {
     process: { env: string[] };
   };
@@ -358,15 +359,13 @@ export function prepareExec(
     ...(tty && size ? { consoleSize: size } : {}),
     env: [...env, ...term],
   };
-  const base = join(EXEC_FILES, `fairlead-exec-${randomUUID()}`);
-  const [processFile, pidFile] = [`${base}.json`, `${base}.pid`];
-  writeFileSync(processFile, JSON.stringify(process), { mode: 0o600 });
+  const files = newExecFiles(paths.stateDir);
+  writeFileSync(files.process, JSON.stringify(process), { mode: 0o600 });
   return {
-    args: [...crunArgs(paths), 'exec', '--process', processFile, '--pid-file', pidFile, id],
-    pidFile,
-    remove() {
-      for (const file of [processFile, pidFile]) rmSync(file, { force: true });
-    },
+    args: [...crunArgs(paths), 'exec', '--process', files.process, '--pid-file', files.pid, id],
+    pidFile: files.pid,
+    logFile: files.log,
+    remove: () => removeExecFiles(files),
   };
 }
 

@@ -17,6 +17,7 @@ export function machineState(cluster: string, stateRoot: string): string[] {
     ),
     ...lines('ip rule; ip -6 rule').map((line) => `rule ${line}`),
     ...lines('ls /run/netns 2>/dev/null || true').map((line) => `netns ${line}`),
+    ...lines('ls -d /run/fairlead-exec/* 2>/dev/null || true').map((line) => `exec ${line}`),
     ...lines('cut -d" " -f5 /proc/self/mountinfo').map((line) => `mount ${line}`),
     ...lines('nft list ruleset').map((line) => `nft ${line}`),
     // Other clusters may start and end: the control groups are those of the whole machine.
