@@ -42,8 +42,10 @@ export const COMMANDS: readonly CommandEntry[] = [
     summary: 'show processes, nodes and Services, and all problems with their causes',
     load: () => import('./status.ts'),
   },
+  { name: 'clusters', summary: 'list the local clusters', load: () => import('./clusters.ts') },
   { name: 'kubeconfig', summary: 'print the path of the kubeconfig', load: () => import('./kubeconfig.ts') },
   { name: 'exec', summary: 'run a command in a pod, on a node or outside', load: () => import('./exec.ts') },
+  { name: 'logs', summary: 'print what a pod has written', load: () => import('./logs.ts') },
   {
     name: 'open',
     summary: 'forward a port of this machine to a Service, until Ctrl-C',

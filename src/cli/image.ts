@@ -82,7 +82,7 @@ export const command = defineCommand({
         return 0;
       }
       case 'ls':
-        print(output, store.list(), options);
+        print(output, store.list(), options, BUILTIN_ROWS);
         return 0;
       case 'rm':
         return remove(store, needed('IMAGE'), output, options);
@@ -126,10 +126,17 @@ function remove(
   return 0;
 }
 
+/** The images of every node, in the columns of `print`. */
+const BUILTIN_ROWS = [
+  ['host', '-', '-', "built in: this machine's root file system"],
+  ['fairlead', '-', '-', 'built in: host, with this program'],
+];
+
 function print(
   output: Output,
   images: readonly StoredImage[],
   options: Parameters<typeof renderFacts>[1],
+  builtin: readonly (readonly string[])[] = [],
 ): void {
   const rows = images.map(({ name, digest, size, source, storedAt }) => ({
     name,
@@ -150,6 +157,7 @@ function print(
             megabytes(size),
             source,
           ]),
+          ...builtin,
         ],
         output.columns,
         ['DIGEST', 'FROM', 'SIZE'],

@@ -34,7 +34,7 @@ describe('facts as they happen', () => {
 
 /** Commands that act, run a program or a server, or print a file. */
 const WITHOUT_FACTS = [
-  ...['up', 'stop', 'down', 'snapshot', 'restore', 'kubeconfig', 'exec', 'open'],
+  ...['up', 'stop', 'down', 'snapshot', 'restore', 'kubeconfig', 'exec', 'logs', 'open'],
   ...['agent', 'address-controller', 'dns-server', 'manifests', 'echo', 'completion', 'ui', 'run'],
 ];
 for (const { name, internal, load } of COMMANDS) {
