@@ -109,12 +109,14 @@ export const command = defineCommand({
       remote: (cluster) => cluster.explain({ from, to, family }),
       local: async (name) => (await openCluster(name)).explain({ from, to, family }),
     });
-    const render = options.verbose ? renderExplanation : renderShort;
     const { verdict } = explanation;
     const colour = verdict === 'delivered' ? 'good' : verdict === 'unknown' ? 'unknown' : 'bad';
     const mark = MARK[verdict];
-    const text = () =>
-      wrapLines(render(explanation).replace(`${mark}:`, `${paint(output, colour, mark)}:`), output.columns);
+    const plain = () =>
+      options.verbose
+        ? wrapLines(renderExplanation(explanation), output.columns)
+        : renderShort(explanation, output.columns);
+    const text = () => plain().replace(`${mark}:`, `${paint(output, colour, mark)}:`);
     output.out(renderFacts(explanation, options) ?? text());
     return explanation.verdict === 'delivered' ? 0 : 1;
   },

@@ -6,6 +6,7 @@ import { linkFault, podFault } from './explain-faults.ts';
 import { hostAt, nameOf, nodeAt, placeOfPod } from './explain-places.ts';
 import type { Arrival, Cause, ExplainView } from './explain-view.ts';
 import type { ListeningSocket, Place } from './facts.ts';
+import { WAY_OUT } from './way-out.ts';
 
 /** The destination of a packet after translation. */
 export interface Destined {
@@ -74,7 +75,7 @@ function arriveByRoute(view: ExplainView, node: string, to: Destined, peer: stri
       text,
       `Node ${node}`,
       'routes',
-      `give ${node} a route to it, or use another address`,
+      `give ${node} a route to it, or use another address; ${WAY_OUT}`,
     );
   }
   if (route.type === 'local') return arriveAt(view, place, `node ${node}`, to);

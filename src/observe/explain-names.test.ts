@@ -99,4 +99,30 @@ describe('names that do not resolve', () => {
       for (const pattern of says) assert.match(renderExplanation(explanation), pattern);
     });
   }
+
+  const externalRows: [what: string, name: string, isClosed: boolean, says: RegExp][] = [
+    [
+      'an external name without a way out',
+      'api.example.com',
+      true,
+      /no route out of the cluster[\s\S]*--egress/,
+    ],
+    [
+      'an external name with a way out',
+      'api.example.com',
+      false,
+      /no other name server knows api\.example\.com/,
+    ],
+    ['a Service of a namespace that exists', 'nothing.shop', true, /there is no Service shop\/nothing/],
+    ['a name of one label', 'nothing', true, /there is no Service shop\/nothing/],
+    ['a typing error of two labels', 'wbe.shp', true, /did you mean web\?/],
+  ];
+  for (const [what, name, isClosed, says] of externalRows) {
+    test(what, () => {
+      const facts = knownFactsOf({}, { names: () => log({ tries: tried('NXDOMAIN') }) });
+      const route: typeof facts.route = (...of) => (isClosed ? null : facts.route(...of));
+      const scene = view({ facts: { ...facts, route }, services: () => services });
+      assert.match(renderExplanation(ask(scene, 'shop/client-1', `${name}:80`)), says);
+    });
+  }
 });

@@ -5,6 +5,7 @@ import { nameOf, namespaceOf } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
 import type { NameLog, NameTry } from './facts.ts';
+import { WAY_OUT } from './way-out.ts';
 
 /** Describes each question to a name server as a step, with the aliases in its answer. */
 export function nameSteps(name: string, log: NameLog): ExplainStep[] {
@@ -206,12 +207,35 @@ function unknownName(view: ExplainView, origin: Origin, name: string, log: NameL
     services.flatMap(({ metadata }) => metadata?.name ?? []),
   );
   const similar = services.find(({ metadata }) => metadata?.name === like);
+  if (!similar && second !== undefined && !hasNamespace(view, second)) {
+    const closed = noWayOut(view, origin, name);
+    if (closed) return closed;
+  }
   return {
     ...cause,
     text: `there is no Service ${second ?? here}/${first}, and no other name server knows ${name}`,
     fix: similar
       ? `did you mean ${similar.metadata?.namespace === here ? like : `${like}.${similar.metadata?.namespace}`}?`
       : 'check the name; names of Services are SERVICE.NAMESPACE',
+  };
+}
+
+const hasNamespace = (view: ExplainView, namespace: string): boolean =>
+  [...view.services(), ...view.pods()].some(({ metadata }) => metadata?.namespace === namespace);
+
+/** Addresses for documentation (RFC 5737, RFC 3849): the routes to them are those to any external address. */
+const EXTERNAL_ADDRESSES = ['198.51.100.1', '2001:db8::1'];
+
+/** The cause of an external name that is asked for on a node without a route out of the cluster; null: it has one. */
+function noWayOut(view: ExplainView, { node }: Origin, name: string): Cause | null {
+  if (node === null) return null;
+  const routes = EXTERNAL_ADDRESSES.map((address) => view.facts.route({ kind: 'node', node }, address));
+  if (routes.some((route) => route !== null)) return null;
+  return {
+    text: `${name} is not a name of the cluster, and node ${node} has no route out of the cluster`,
+    object: `Node ${node}`,
+    field: 'routes',
+    fix: WAY_OUT,
   };
 }
 

@@ -27,9 +27,13 @@ export const SHORT_COLUMNS = 80;
 export const SHORT_LINES = 8;
 /** The maximum number of lines with endpoints in the short form. */
 const SHORT_ENDPOINTS = 3;
+const MAX_FIX_LINES = 3;
 
-/** Renders the verdict, the endpoints with their odds, the reason and the fix: at most SHORT_LINES lines of SHORT_COLUMNS. */
-export function renderShort(explanation: Explanation): string {
+/**
+ * Renders the verdict, the endpoints with their odds, the reason and the fix: at most SHORT_LINES lines of `columns`, for a
+ * terminal. `columns` null: not a terminal, so that no line is wrapped or shortened.
+ */
+export function renderShort(explanation: Explanation, columns: number | null = SHORT_COLUMNS): string {
   const { from, to, packet, endpoints, verdict, reason, causes, clientSeen } = explanation;
   const target = packet
     ? ` (${hostPort({ ip: packet.destination, port: packet.port })}/${packet.protocol})`
@@ -48,7 +52,7 @@ export function renderShort(explanation: Explanation): string {
   const [cause] = causes;
   const room = SHORT_LINES - lines.length;
   if (!cause) {
-    if (verdict !== 'delivered' || endpoints.length === 0) lines.push(...wrapped('', reason, room));
+    if (verdict !== 'delivered' || endpoints.length === 0) lines.push(...wrapped('', reason, room, columns));
     if (
       verdict === 'delivered' &&
       endpoints.length === 0 &&
@@ -58,10 +62,13 @@ export function renderShort(explanation: Explanation): string {
       lines.push(`  the server sees ${clientSeen}`);
     }
   } else {
-    const fix = cause.fix === null ? [] : wrapped('fix: ', fixText(cause), 2);
-    lines.push(...wrapped('because ', cause.text, room - fix.length), ...fix);
+    const fix = cause.fix === null ? [] : wrapped('fix: ', fixText(cause), MAX_FIX_LINES, columns);
+    lines.push(...wrapped('because ', cause.text, Math.max(1, room - fix.length), columns), ...fix);
   }
-  return `${lines.slice(0, SHORT_LINES).map(cut).join('\n')}\n`;
+  return `${lines
+    .slice(0, SHORT_LINES)
+    .map((line) => cut(line, columns))
+    .join('\n')}\n`;
 }
 
 /** Returns the fix and the object and field to change. */
@@ -119,9 +126,10 @@ function bracketed(address: string): string {
   return address.includes(':') ? `[${address}]` : address;
 }
 
-/** Wraps a text to the width of the short form, and truncates it after `max` lines. */
-function wrapped(prefix: string, text: string, max: number): string[] {
-  const width = SHORT_COLUMNS - 2 - prefix.length;
+/** Wraps a text to the width of a terminal, and truncates it after `max` lines. */
+function wrapped(prefix: string, text: string, max: number, columns: number | null): string[] {
+  if (columns === null) return [`  ${prefix}${text}`];
+  const width = columns - 2 - prefix.length;
   const lines: string[] = [];
   for (const word of text.split(' ')) {
     const last = lines.at(-1);
@@ -132,8 +140,8 @@ function wrapped(prefix: string, text: string, max: number): string[] {
   return kept.map((line, index) => `  ${index === 0 ? prefix : ' '.repeat(prefix.length)}${line}`);
 }
 
-function cut(line: string): string {
-  return line.length > SHORT_COLUMNS ? `${line.slice(0, SHORT_COLUMNS - 1)}…` : line;
+function cut(line: string, columns: number | null): string {
+  return columns !== null && line.length > columns ? `${line.slice(0, columns - 1)}…` : line;
 }
 
 function aligned(rows: readonly (readonly string[])[]): string[] {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { ADDRESS_ALLOCATED } from '../kube/load-balancer.ts';
 import { compile } from '../service/compile.ts';
@@ -393,4 +393,23 @@ test('the short form has the verdict, the endpoints, the reason and the fix in e
   assert.match(text, /^.*pod shop\/client-1 → svc\/web:80 \(10\.96\.0\.1:80\/TCP\)\n/);
   assert.match(text, /10\.244\.1\.50:8080 +11 % /);
   assert.match(text, /and 7 more/);
+});
+
+describe('the short form', () => {
+  const ROUTE = { type: 'unicast', via: null, source: null, masqueradeSource: null };
+  const facts = knownFactsOf({}, { route: ({ kind }) => (kind === 'node' ? null : ROUTE) });
+  const explanation = ask(view({ facts }), 'shop/client-1', '192.0.2.7:443');
+  const widest = (text: string) => Math.max(...text.split('\n').map(({ length }) => length));
+  test('is as wide as the terminal, which wraps it once', () => {
+    for (const columns of [60, 80, 200])
+      assert.ok(widest(renderShort(explanation, columns)) <= columns, `${columns}`);
+  });
+  test('is neither wrapped nor shortened in a pipe', () => {
+    const text = renderShort(explanation, null);
+    assert.doesNotMatch(text, /…/);
+    assert.match(text, /^ {2}fix: .*up --egress.*$/m);
+  });
+  test('has the whole fix at 200 columns', () => {
+    assert.doesNotMatch(renderShort(explanation, 200), /…/);
+  });
 });
