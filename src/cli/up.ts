@@ -56,6 +56,7 @@ import {
   type Values,
   wholeNumber,
 } from './options.ts';
+import { upAdvice } from './up-advice.ts';
 import { version } from './version.ts';
 
 const POLL_MS = 500;
@@ -182,7 +183,13 @@ export const command = defineCommand({
     } else ({ state, applied } = await startCluster(name, options, ports ?? [], manifests, progress));
     if (!options['no-kubeconfig']) addToUserKubeconfig(state, progress);
     lock.release();
-    progress.done(advice(state, applied));
+    const scene = {
+      program: process.env['FAIRLEAD_COMMAND'] ?? 'fairlead',
+      cluster: name,
+      firstNode: state.nodes[0]?.name ?? '',
+      publishedPorts: state.publishedPorts,
+    };
+    progress.done(upAdvice(scene, applied));
     // Later, `status` shows them.
     for (const warning of isNew ? await programWarnings() : [])
       output.err(wrapLines(`fairlead: ${warning}\n`, output.columns));
@@ -427,6 +434,7 @@ export function startProgress(output: Output): Progress {
       output.err(wrapLines(line, output.columns));
     },
     problem: (error) => output.err(wrapLines(renderError(error), output.columns)),
+    warning: (text) => output.err(wrapLines(`fairlead: warning: ${text}\n`, output.columns)),
     done(text) {
       const seconds = ((performance.now() - start) / 1000).toFixed(2);
       output.err(`ready in ${seconds} s\n\n`);
@@ -452,28 +460,4 @@ function interruption(): { readonly promise: Promise<never>; readonly signal: Ab
       process.off('SIGINT', interrupt).off('SIGTERM', interrupt);
     },
   };
-}
-
-function advice(state: ClusterState, applied: readonly ManifestObject[]): string {
-  const program = process.env['FAIRLEAD_COMMAND'] ?? 'fairlead';
-  const suffix = state.name === DEFAULT_CLUSTER ? '' : ` --name ${state.name}`;
-  const pod = applied.find((entry) => entry.kind?.kind === 'Pod');
-  const service = applied.find(
-    (entry) => entry.kind?.kind === 'Service' && entry.namespace === pod?.namespace,
-  );
-  const inDefault = pod?.namespace === 'default';
-  const lines = [
-    'try:',
-    `  export KUBECONFIG=$(${program} kubeconfig${suffix})`,
-    `  kubectl ${pod && !inDefault ? `-n ${pod.namespace} ` : ''}get pods,services -o wide`,
-    ...(pod && service
-      ? [
-          `  ${program} exec${suffix} ${inDefault ? '' : `${pod.namespace}/`}${pod.name} -- fairlead request http://${service.name} --count 300`,
-        ]
-      : []),
-    `  ${program} status${suffix}`,
-    `  ${program} down${suffix}`,
-    '',
-  ];
-  return lines.join('\n');
 }

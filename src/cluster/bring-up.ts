@@ -1,23 +1,37 @@
 import { isRunning } from '../kernel/process-identity.ts';
+import { withWarnings } from '../kube/api-warnings.ts';
 import { type Client, createClient, hasReason } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { FAMILY_NAMES, familyOf } from '../lib/address.ts';
+import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { lastLogLines } from './container-logs.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { applyManifests, type ManifestObject, type Manifests } from './manifests.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { logTail } from './processes.ts';
 import type { Progress } from './progress.ts';
 import { portsOpen } from './published-ports.ts';
-import { type ClusterWatch, nodeReady, objectReady, podsRestarted, watchCluster } from './readiness.ts';
+import {
+  type ClusterWatch,
+  nodeReady,
+  objectReady,
+  podsRestarted,
+  restartedSince,
+  watchCluster,
+} from './readiness.ts';
 import { servicesAnswer } from './service-answers.ts';
 import { servicePortText } from './service-port.ts';
 import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision } from './state.ts';
 
 /** Reasons of containers that wait for their pod. */
 const CREATING: ReadonlySet<string> = new Set(['ContainerCreating', 'PodInitializing']);
+/** How long after they were ready pods are looked at once more: on a slow machine, a container ends later, too. */
+const settleMs = (startMs: number): number => Math.min(Math.max(startMs / 2, 150), 3000);
+/** How long all pods must stay ready, once one of them was ready and then was not. */
+const STABLE_MS = 3000;
 /** Troubles that are shown while `up` waits. */
 const MAX_TROUBLES = 10;
 /** After this many consecutive exits a process is considered broken. */
@@ -38,6 +52,7 @@ export async function becomeReady(
   startedAgainAt: number | null = null,
 ): Promise<readonly ManifestObject[]> {
   const start = performance.now();
+  const startedAt = Date.now();
   const ended = new AbortController();
   const deadline = AbortSignal.any([AbortSignal.timeout(timeoutSeconds * 1000), ended.signal, signal]);
   const transport = httpTransport(readKubeconfig(clusterPaths(state.name).kubeconfig));
@@ -77,7 +92,13 @@ export async function becomeReady(
     await watch.until(nodes, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     // Only when all nodes are ready, or all pods would be placed on the first.
-    const { applied, problems } = await applyManifests(client, manifests.objects, deadline);
+    const warnings = new Set<string>();
+    const warned = withWarnings(transport, (text) => {
+      if (!warnings.has(text)) progress.warning(text);
+      warnings.add(text);
+    });
+    const applying = createClient(warned, 'fairlead-up');
+    const { applied, problems } = await applyManifests(applying, manifests.objects, deadline);
     progress.step(
       'nodes ready',
       state.nodes.map((node) => `${node.name} ${node.addresses.join(' ')}`).join(', '),
@@ -87,11 +108,24 @@ export async function becomeReady(
       ...applied.flatMap((entry) => objectReady(watch, entry) ?? []),
       ...(startedAgainAt === null ? [] : podsRestarted(watch, startedAgainAt)),
     ];
+    const objectsReady = (stableMs: number) =>
+      watch.until(requirements, deadline, stableMs).catch(async (error: unknown) => {
+        const lines = await lastLogLines(transport, watch.pods.list());
+        return Promise.reject(notReady([messageOf(error), ...lines].join('\n  ')));
+      });
+    const appliedAt = performance.now();
+    await objectsReady(0);
+    const readyAt = performance.now();
+    const answering = await servicesAnswer(client, state, applied, deadline);
     if (requirements.length > 0) {
-      await watch.until(requirements, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
+      // A container that ends at once was ready for a moment, and is again after each restart.
+      await pause(systemClock, settleMs(readyAt - appliedAt) - (performance.now() - readyAt));
+      const isBroken = requirements.some((requirement) => requirement() !== null);
+      const isRestarted =
+        startedAgainAt === null && watch.pods.list().some((pod) => restartedSince(pod, startedAt));
+      if (isBroken || isRestarted) await objectsReady(STABLE_MS);
       progress.step('pods ready', `${watch.pods.list().length} pods`);
     }
-    const answering = await servicesAnswer(client, state, applied, deadline);
     if (answering.length > 0) progress.step('Services answer', answering.join(', '));
     if (state.publishedPorts.length > 0) {
       await portsOpen(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));

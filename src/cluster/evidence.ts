@@ -1,11 +1,12 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createClient, readBody } from '../kube/client.ts';
+import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
-import { httpTransport, type Transport } from '../kube/transport.ts';
+import { httpTransport } from '../kube/transport.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
+import { readContainerLog } from './container-logs.ts';
 import { podProblem } from './readiness.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
 
@@ -15,7 +16,7 @@ const SHOWN_LINES = 20;
 /** Containers whose logs are kept, and events that are shown. */
 const MAX_LOGS = 200;
 const MAX_EVENTS = 50;
-const LOG_BYTES = 10 * 1024 * 1024;
+const LOG_BYTES = String(10 * 1024 * 1024);
 
 /**
  * Writes the logs of a cluster's containers and of its processes, its pods and its events to a folder. Returns the ends of
@@ -39,9 +40,11 @@ export async function saveEvidence(state: ClusterState, folder: string): Promise
     const logs: string[] = [];
     for (const { pod, container } of pods.items.flatMap(containersOf).slice(0, MAX_LOGS)) {
       const { namespace = '', name = '' } = pod.metadata ?? {};
-      const log = await readLog(transport, namespace, name, container).catch(
-        (error: unknown) => `(no log: ${messageOf(error)})\n`,
-      );
+      const log = await readContainerLog(
+        transport,
+        { namespace, pod: name, container },
+        { limitBytes: LOG_BYTES },
+      ).catch((error: unknown) => `(no log: ${messageOf(error)})\n`);
       writeFileSync(join(folder, `${namespace}_${name}_${container}.log`), log);
       const end = log.trimEnd().split('\n').slice(-SHOWN_LINES);
       logs.push(`--- ${namespace}/${name} ${container} (${podProblem(pod)})`, ...end);
@@ -57,19 +60,6 @@ const containersOf = (pod: Pod) =>
     pod,
     container: name,
   }));
-
-async function readLog(
-  transport: Transport,
-  namespace: string,
-  name: string,
-  container: string,
-): Promise<string> {
-  const path = `/api/v1/namespaces/${namespace}/pods/${name}/log?container=${container}&limitBytes=${LOG_BYTES}`;
-  const signal = AbortSignal.timeout(TIMEOUT_MS);
-  const { status, body } = await transport({ method: 'GET', path, headers: {}, signal });
-  const text = await readBody(body);
-  return status === 200 ? text : `(no log: status ${status})\n`;
-}
 
 interface ShownEvent {
   readonly type?: string;

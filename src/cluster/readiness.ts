@@ -14,8 +14,11 @@ export interface ClusterWatch {
   readonly nodes: Informer<Node>;
   readonly pods: Informer<Pod>;
   follow<T extends KubeObject>(resource: Resource<T>): Informer<T>;
-  /** Resolves when every requirement is met; rejects with the unmet ones if `deadline` aborts first. */
-  until(requirements: readonly Requirement[], deadline: AbortSignal): Promise<void>;
+  /**
+   * Resolves when every requirement is met, without a break for `stableMs` if that is not 0; rejects with the unmet ones
+   * if `deadline` aborts first.
+   */
+  until(requirements: readonly Requirement[], deadline: AbortSignal, stableMs?: number): Promise<void>;
 }
 
 export function watchCluster(client: Client, signal: AbortSignal): ClusterWatch {
@@ -44,20 +47,33 @@ export function watchCluster(client: Client, signal: AbortSignal): ClusterWatch 
     nodes: follow(RESOURCES.nodes),
     pods: follow(RESOURCES.pods),
     follow,
-    until(requirements, deadline) {
+    until(requirements, deadline, stableMs = 0) {
       return new Promise((resolve, reject) => {
         const missing = () => requirements.flatMap((requirement) => requirement() ?? []);
-        const look = () => {
-          if (missing().length > 0) return;
+        let last: readonly string[] = [];
+        let stable: NodeJS.Timeout | undefined;
+        const done = () => {
           finish();
           resolve();
         };
+        const look = () => {
+          const now = missing();
+          if (now.length > 0) {
+            last = now;
+            clearTimeout(stable);
+            stable = undefined;
+          } else if (stableMs === 0) done();
+          else stable ??= setTimeout(done, stableMs);
+        };
         const abort = () => {
           finish();
-          const message = missing().join('\n  ') || messageOf(deadline.reason);
+          // All may be met for a moment.
+          const message =
+            (missing().length > 0 ? missing() : last).join('\n  ') || messageOf(deadline.reason);
           reject(new FairleadError(message, { op: 'wait for the cluster', code: 'not-ready' }));
         };
         const finish = () => {
+          clearTimeout(stable);
           listeners.delete(look);
           deadline.removeEventListener('abort', abort);
         };
@@ -101,6 +117,16 @@ export function podsRestarted(watch: ClusterWatch, since: number): Requirement[]
         return isFresh && isReady(pod) ? null : `Pod ${key}: not restarted yet`;
       };
     });
+}
+
+/** Whether a container of the pod was started again since a time (milliseconds since 1970). */
+export function restartedSince({ status }: Pod, since: number): boolean {
+  return (status?.containerStatuses ?? []).some(
+    ({ restartCount, state }) =>
+      // The API writes whole seconds.
+      (restartCount ?? 0) > 0 &&
+      Date.parse(String(state?.running?.startedAt)) >= Math.floor(since / 1000) * 1000,
+  );
 }
 
 /**
@@ -199,7 +225,7 @@ export function podProblem(pod: Pod): string {
     }
     // The sandbox, the network or a volume of the pod.
     if (waiting?.message) return waiting.message;
-    if (terminated && terminated.exitCode !== 0)
+    if (terminated && (terminated.exitCode !== 0 || pod.status?.phase === 'Running'))
       return `container ${status.name} exited with status ${terminated.exitCode}`;
   }
   return pod.status?.message ?? pod.status?.phase ?? 'pending';
