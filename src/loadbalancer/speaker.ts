@@ -256,6 +256,9 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     const metadata = addressLeaseMetadata(key);
     const current = leases.get(`${metadata.namespace}/${metadata.name}`);
     if (what === 'release' && announced.has(key)) return;
+    // The watch may have reported another owner since the decision: the write would succeed, and take its address.
+    const owner = current?.spec?.holderIdentity ?? '';
+    if (owner !== '' && owner !== identity && !sessions.isOver(owner)) return;
     if (what === 'remove' || (what === 'release' && !candidates?.wanted.has(key))) {
       if (current) await remove(current);
     } else if (what === 'release') {
