@@ -78,6 +78,7 @@ describe('nodes that share addresses by Leases', { timeout: 120_000 }, () => {
     const speaker = startSpeaker({
       ...common,
       node: name,
+      namespace: ANNOUNCEMENT_NAMESPACE,
       leases: follow(RESOURCES.leases, {
         namespace: ANNOUNCEMENT_NAMESPACE,
         labelSelector: ANNOUNCEMENT_LABEL,

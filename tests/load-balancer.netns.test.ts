@@ -2,7 +2,11 @@ import assert from 'node:assert/strict';
 import { after, before, describe, type TestContext, test } from 'node:test';
 import { isRunning } from '../src/kernel/process-identity.ts';
 import { getLink, openRouteSocket, setLink } from '../src/kernel/rtnetlink/links.ts';
-import { ADDRESS_ANNOUNCED, addressLeaseMetadata } from '../src/kube/load-balancer.ts';
+import {
+  ADDRESS_ANNOUNCED,
+  ANNOUNCEMENT_NAMESPACE,
+  addressLeaseMetadata,
+} from '../src/kube/load-balancer.ts';
 import type { Event, Service } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type AnnouncementWatcher, watchAnnouncements } from './testing/announcement-watcher.ts';
@@ -344,7 +348,14 @@ describe('the announcing node fails under load from outside', () => {
   const transitions = async (address: string) => {
     const lease = `lease/${addressLeaseMetadata(address).name}`;
     return Number(
-      await cluster.ask('get', lease, '-n', 'kube-system', '-o', 'jsonpath={.spec.leaseTransitions}'),
+      await cluster.ask(
+        'get',
+        lease,
+        '-n',
+        ANNOUNCEMENT_NAMESPACE,
+        '-o',
+        'jsonpath={.spec.leaseTransitions}',
+      ),
     );
   };
   /** Resolves when the node could be chosen again. */
@@ -353,9 +364,9 @@ describe('the announcing node fails under load from outside', () => {
       async () => {
         const holder = '{.spec.holderIdentity}';
         const lease = `lease/load-balancer-node-${node}`;
-        return (await cluster.ask('get', lease, '-n', 'kube-system', '-o', `jsonpath=${holder}`)).split(
-          '/',
-        )[0];
+        return (
+          await cluster.ask('get', lease, '-n', ANNOUNCEMENT_NAMESPACE, '-o', `jsonpath=${holder}`)
+        ).split('/')[0];
       },
       (holder) => holder === node,
       60_000,
@@ -414,7 +425,7 @@ describe('the announcing node fails under load from outside', () => {
         () => isRunning(agent),
         (running) => !running,
       );
-      const lease = ['get', 'lease', `load-balancer-node-${node}`, '-n', 'kube-system'];
+      const lease = ['get', 'lease', `load-balancer-node-${node}`, '-n', ANNOUNCEMENT_NAMESPACE];
       assert.equal(await cluster.ask(...lease, '-o', 'jsonpath={.spec.holderIdentity}'), '');
     };
     await cluster.stopSupervisor();

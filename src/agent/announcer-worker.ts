@@ -7,7 +7,7 @@ import { RESOURCES } from '../kube/types.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import { type Logger, silentLogger } from '../lib/log.ts';
-import { startSpeaker } from '../loadbalancer/speaker.ts';
+import { startMigratingSpeaker } from '../loadbalancer/migrating-speaker.ts';
 import { watchAlive } from './alive-watch.ts';
 import { announceOnLink } from './announcer-link.ts';
 import type { AnnouncerSettings, FromAnnouncer, LogLevel, ToAnnouncer } from './announcer-messages.ts';
@@ -38,15 +38,18 @@ function announce(port: MessagePort, settings: AnnouncerSettings, clock: Clock):
   const client = createClient(transport, settings.userAgent);
   const contact = contactOf(client, { clock, logger: contactLogger });
   const count = () => tell({ kind: 'announced', count: speaker.announced.size });
-  const speaker = startSpeaker({
+  const speaker = startMigratingSpeaker({
     ...{ client, clock, random, logger, signal },
     node: settings.node,
-    leases: follow({ client, clock, random, logger, signal }, RESOURCES.leases, {
-      contact,
-      namespace: ANNOUNCEMENT_NAMESPACE,
-      labelSelector: ANNOUNCEMENT_LABEL,
-      onMissingRule: (rule) => tell({ kind: 'missing-rule', rule }),
-    }),
+    follow: (namespace, until) =>
+      follow({ client, clock, random, logger, signal: until }, RESOURCES.leases, {
+        contact,
+        namespace,
+        labelSelector: ANNOUNCEMENT_LABEL,
+        ...(namespace === ANNOUNCEMENT_NAMESPACE
+          ? { onMissingRule: (rule) => tell({ kind: 'missing-rule', rule }) }
+          : { optional: true }),
+      }),
     leaseDurationMs: settings.leaseDurationMs,
     steady: () => performance.now(),
     onStarted(address, services, before) {

@@ -1,11 +1,12 @@
+import { ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { addressAt, FAMILY_NAMES, familyOf, parseCidr } from '../lib/address.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
 import { type ApiObject, at, equal } from './object.ts';
 import type { ResourceStore } from './resource-store.ts';
 import type { Store } from './store.ts';
 
-/** The namespaces that every cluster has from its start. */
-const NAMESPACES = ['default', 'kube-system', 'kube-public', 'kube-node-lease'];
+/** The namespaces that every cluster has from its start: upstream's, and that of the agents' Leases. */
+const NAMESPACES = ['default', 'kube-system', 'kube-public', 'kube-node-lease', ANNOUNCEMENT_NAMESPACE];
 
 /** Priority classes that the cluster needs (upstream's values). */
 const PRIORITY_CLASSES = { 'system-cluster-critical': 2_000_000_000, 'system-node-critical': 2_000_001_000 };

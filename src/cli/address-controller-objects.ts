@@ -1,3 +1,4 @@
+import { POOLS_LEASE } from '../controllers/elected-pools.ts';
 import {
   CLUSTER_CONTAINER,
   CLUSTER_MOUNTS,
@@ -5,6 +6,7 @@ import {
   CLUSTER_VOLUMES,
   CONFIGURATION_PATH,
   clusterRoleBinding,
+  holderRights,
   type InstallationOptions,
   type KubeObject,
   LABEL,
@@ -33,7 +35,8 @@ export function addressController(options: InstallationOptions): KubeObject[] {
       ],
     },
     clusterRoleBinding(options, CONTROLLER, CONTROLLER),
-    ...leaseRights(options, CONTROLLER, ['get', 'list', 'watch', 'create', 'update']),
+    ...leaseRights(options, CONTROLLER, ['get', 'list', 'watch']),
+    ...holderRights(options, CONTROLLER, POOLS_LEASE),
     // The addresses of the API servers, of the Service kubernetes.
     ...namespacedRights(options, CONTROLLER, 'default', [
       { apiGroups: ['discovery.k8s.io'], resources: ['endpointslices'], verbs: ['list', 'watch'] },

@@ -181,13 +181,23 @@ test('with a pool only the address controller may write Services; nodes get Leas
     [['ClusterRole', 'fairlead-addresses']],
   );
   assert.deepEqual(
-    all.filter(({ kind }) => kind === 'Role').map(({ metadata }) => metadata),
+    all.filter(({ kind }) => kind === 'Role').map(({ metadata }) => [metadata.name, metadata.namespace]),
     [
-      ['fairlead', 'kube-system'],
+      ['fairlead', 'fairlead-leases'],
+      ['fairlead-earlier-leases', 'kube-system'],
+      ['fairlead-addresses', 'fairlead-leases'],
       ['fairlead-addresses', 'kube-system'],
       ['fairlead-addresses', 'default'],
-    ].map(([name, namespace]) => ({ name, namespace, labels: { 'app.kubernetes.io/name': name } })),
+    ],
   );
+  const changed = all.flatMap(({ kind, metadata, rules = [] }) =>
+    rules.flatMap(({ resources, resourceNames = [], verbs }) =>
+      metadata.namespace === 'kube-system' && kind === 'Role' && resources?.includes('leases')
+        ? verbs.filter((verb) => !READING.includes(verb)).map((verb) => `${verb} ${resourceNames.join()}`)
+        : [],
+    ),
+  );
+  assert.deepEqual(changed, ['update load-balancer-pools', 'create ']);
 });
 
 describe('values.schema.json', () => {

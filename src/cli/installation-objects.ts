@@ -11,10 +11,12 @@ import {
   CONFIGURATION_PATH,
   CONFIGURATION_VOLUME,
   clusterRoleBinding,
+  earlierLeaseRights,
   type Installation,
   type InstallationOptions,
   type KubeObject,
   LABEL,
+  leaseNamespace,
   leaseRights,
   meta,
   NAME,
@@ -91,8 +93,11 @@ const policyRights = (options: InstallationOptions): KubeObject[] =>
     },
   ]);
 
-const announcementRights = (options: InstallationOptions) =>
-  leaseRights(options, NAME, ['get', 'list', 'watch', 'create', 'update', 'delete']);
+const announcementRights = (options: InstallationOptions) => [
+  leaseNamespace(),
+  ...leaseRights(options, NAME, ['get', 'list', 'watch', 'create', 'update', 'delete']),
+  ...earlierLeaseRights(options, NAME),
+];
 
 function agentConfiguration(options: InstallationOptions): KubeObject {
   const { parts, clusterCidr } = options;

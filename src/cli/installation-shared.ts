@@ -1,3 +1,5 @@
+import { ANNOUNCEMENT_NAMESPACE, EARLIER_ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+
 /** What the objects of all parts of an installation share. */
 
 /** The functions of a cluster's agents. */
@@ -61,21 +63,22 @@ export function clusterRoleBinding(options: InstallationOptions, name: string, r
   };
 }
 
-/** Returns a Role of one namespace, bound to the ServiceAccount of the same name. */
+/** Returns a Role of one namespace, bound to a ServiceAccount; `role`: its name, if it is not the ServiceAccount's. */
 export function namespacedRights(
   options: InstallationOptions,
   name: string,
   namespace: string,
   rules: readonly KubeObject[],
+  role = name,
 ): KubeObject[] {
-  const metadata = { ...meta(options, name), namespace };
+  const metadata = { ...meta(options, name), name: role, namespace };
   return [
     { apiVersion: `${RBAC}/v1`, kind: 'Role', metadata, rules },
     {
       apiVersion: `${RBAC}/v1`,
       kind: 'RoleBinding',
       metadata,
-      roleRef: { apiGroup: RBAC, kind: 'Role', name },
+      roleRef: { apiGroup: RBAC, kind: 'Role', name: role },
       subjects: [{ kind: 'ServiceAccount', name, namespace: options.namespace }],
     },
   ];
@@ -124,12 +127,38 @@ export function probes(port: number, host?: string): KubeObject {
   };
 }
 
-/** The Leases that record which node announces which address are in kube-system. */
+const LEASES = { apiGroups: ['coordination.k8s.io'], resources: ['leases'] };
+
+/** Returns the namespace of the Leases that record which node announces which address. */
+export const leaseNamespace = (): KubeObject => ({
+  apiVersion: 'v1',
+  kind: 'Namespace',
+  metadata: { name: ANNOUNCEMENT_NAMESPACE, labels: { [LABEL]: NAME } },
+});
+
+/** Returns rights on these Leases. */
 export const leaseRights = (
   options: InstallationOptions,
   name: string,
   verbs: readonly string[],
-): KubeObject[] =>
+): KubeObject[] => namespacedRights(options, name, ANNOUNCEMENT_NAMESPACE, [{ ...LEASES, verbs }]);
+
+/** Returns the right to hold one Lease of kube-system. The name of an object to create cannot be limited. */
+export const holderRights = (options: InstallationOptions, name: string, lease: string): KubeObject[] =>
   namespacedRights(options, name, 'kube-system', [
-    { apiGroups: ['coordination.k8s.io'], resources: ['leases'], verbs },
+    { ...LEASES, resourceNames: [lease], verbs: ['get', 'update'] },
+    { ...LEASES, verbs: ['create'] },
   ]);
+
+/**
+ * Returns the right to see Leases in kube-system: whether agents of version 0.1 announce by those there. The Role of
+ * that version has another name, so that it is kept until the last of them is gone.
+ */
+export const earlierLeaseRights = (options: InstallationOptions, name: string): KubeObject[] =>
+  namespacedRights(
+    options,
+    name,
+    EARLIER_ANNOUNCEMENT_NAMESPACE,
+    [{ ...LEASES, verbs: ['get', 'list', 'watch'] }],
+    `${name}-earlier-leases`,
+  );

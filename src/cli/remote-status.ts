@@ -1,6 +1,6 @@
 import type { AgentReport, RemoteCluster } from '../cluster/remote-cluster.ts';
 import type { Client } from '../kube/client.ts';
-import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+import { ANNOUNCEMENT_LABEL } from '../kube/load-balancer.ts';
 import { type EndpointSlice, type Node, RESOURCES } from '../kube/types.ts';
 import type { Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
@@ -120,7 +120,7 @@ async function listServices(client: Client) {
     client.list(RESOURCES.services),
     client.list(RESOURCES.endpointSlices),
     client.list(RESOURCES.pods),
-    client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
+    client.list(RESOURCES.leases, { labelSelector: ANNOUNCEMENT_LABEL }),
   ]);
   const byService = new Map<string, EndpointSlice[]>();
   for (const slice of slices.items) {

@@ -7,7 +7,7 @@ import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { programWarnings } from '../cluster/requirements.ts';
 import { CONTROL_PLANE } from '../cluster/supervision.ts';
 import { createClient, readBody } from '../kube/client.ts';
-import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+import { ANNOUNCEMENT_LABEL } from '../kube/load-balancer.ts';
 import { type Credentials, httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { hostPort } from '../lib/address.ts';
@@ -152,7 +152,7 @@ async function look(credentials: Credentials) {
       client.list(RESOURCES.pods),
       client.list(RESOURCES.services),
       client.list(RESOURCES.endpointSlices),
-      client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
+      client.list(RESOURCES.leases, { labelSelector: ANNOUNCEMENT_LABEL }),
     ]);
     return {
       failedChecks: failed,

@@ -70,7 +70,7 @@ async function readinessProblem(transport: Transport): Promise<string | null> {
 async function createObjects(client: Client): Promise<void> {
   for (const object of agentAccessObjects()) {
     const { name = '', namespace } = object.metadata;
-    await client.patch(rbacResource(object.kind, namespace !== undefined), name, 'apply', object, {
+    await client.patch(resourceOf(object.kind, namespace !== undefined), name, 'apply', object, {
       ...(namespace === undefined ? {} : { namespace }),
       fieldManager: 'fairlead',
       force: true,
@@ -93,10 +93,10 @@ async function createObjects(client: Client): Promise<void> {
   }
 }
 
-const rbacResource = (kind: string, namespaced: boolean): Resource<KubeObject> => ({
-  group: 'rbac.authorization.k8s.io',
-  version: 'v1',
-  plural: `${kind.toLowerCase()}s`,
-  kind,
-  namespaced,
-});
+const resourceOf = (kind: string, namespaced: boolean): Resource<KubeObject> =>
+  kind === 'Namespace'
+    ? RESOURCES.namespaces
+    : {
+        ...{ group: 'rbac.authorization.k8s.io', version: 'v1' },
+        ...{ plural: `${kind.toLowerCase()}s`, kind, namespaced },
+      };

@@ -1,6 +1,6 @@
 import type { FactBody, FactPod } from '../agent/node-facts.ts';
 import type { Client } from '../kube/client.ts';
-import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+import { ANNOUNCEMENT_LABEL } from '../kube/load-balancer.ts';
 import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { EXTRA_SOURCES } from '../network/extra-sources.ts';
@@ -56,7 +56,7 @@ async function listObjects(client: Client, namespace: string | null) {
   const [pods, services, leases] = await Promise.all([
     client.list(RESOURCES.pods, namespace === null ? {} : { namespace }),
     client.list(RESOURCES.services, namespace === null ? {} : { namespace }),
-    client.list(RESOURCES.leases, { namespace: ANNOUNCEMENT_NAMESPACE, labelSelector: ANNOUNCEMENT_LABEL }),
+    client.list(RESOURCES.leases, { labelSelector: ANNOUNCEMENT_LABEL }),
   ]);
   return { pods: pods.items, services: services.items, leases: leases.items };
 }

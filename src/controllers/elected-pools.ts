@@ -8,6 +8,7 @@ import { type AddressContext, startLoadBalancerAddresses } from './load-balancer
 
 /** The Lease of the only process that assigns addresses. */
 export const POOLS_LEASE = 'load-balancer-pools';
+export const POOLS_NAMESPACE = 'kube-system';
 const DURATION_SECONDS = 15;
 
 /**
@@ -35,7 +36,7 @@ export async function electPools(
   };
   await holdLease({
     client,
-    namespace: ANNOUNCEMENT_NAMESPACE,
+    namespace: POOLS_NAMESPACE,
     name: POOLS_LEASE,
     identity,
     durationSeconds: DURATION_SECONDS,

@@ -27,7 +27,10 @@ export const ADDRESS_ANNOUNCED = 'fairlead.dev/AddressAnnounced';
  * that session lasts.
  */
 export const ANNOUNCEMENT_LABEL = 'fairlead.dev/load-balancer';
-export const ANNOUNCEMENT_NAMESPACE = 'kube-system';
+/** They have a namespace of their own: agents of all nodes write each of them, and may write no other Lease. */
+export const ANNOUNCEMENT_NAMESPACE = 'fairlead-leases';
+/** The namespace in which agents of version 0.1 have them (docs/decisions/0009-namespace-of-leases.md). */
+export const EARLIER_ANNOUNCEMENT_NAMESPACE = 'kube-system';
 /** The group of the identities with which agents of local clusters write them: nodes may not (NodeRestriction). */
 export const ANNOUNCERS_GROUP = 'fairlead:announcers';
 /** The address or node of the Lease. */
@@ -44,7 +47,7 @@ const annotation = (object: Annotated, name: string): string | undefined =>
  * Returns the metadata of the Lease of an address; its name encodes the address without colons, which names must not
  * contain.
  */
-export function addressLeaseMetadata(address: string) {
+export function addressLeaseMetadata(address: string, namespace: string = ANNOUNCEMENT_NAMESPACE) {
   const bytes = addressBytes(address) ?? new Uint8Array();
   const name =
     bytes.length === 16
@@ -54,17 +57,21 @@ export function addressLeaseMetadata(address: string) {
       : address;
   return {
     name: `load-balancer-${name}`,
-    namespace: ANNOUNCEMENT_NAMESPACE,
+    namespace,
     labels: { [ANNOUNCEMENT_LABEL]: 'address' },
     annotations: { [SUBJECT]: address },
   };
 }
 
 /** Returns the metadata of the Lease of a node's session. */
-export function sessionLeaseMetadata(node: string, durationMs: number) {
+export function sessionLeaseMetadata(
+  node: string,
+  durationMs: number,
+  namespace: string = ANNOUNCEMENT_NAMESPACE,
+) {
   return {
     name: `load-balancer-node-${node}`,
-    namespace: ANNOUNCEMENT_NAMESPACE,
+    namespace,
     labels: { [ANNOUNCEMENT_LABEL]: 'node' },
     annotations: { [SUBJECT]: node, [DURATION]: String(durationMs) },
   };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, test } from 'node:test';
-import { leaseDurationMs } from '../kube/load-balancer.ts';
+import { ANNOUNCEMENT_NAMESPACE, leaseDurationMs } from '../kube/load-balancer.ts';
 import { type MiniatureServer, miniatureServer } from '../kube/testing/miniature-server.ts';
 import type { Lease } from '../kube/types.ts';
 import { type ManualClock, manualClock, pause } from '../lib/clock.ts';
@@ -50,6 +50,7 @@ beforeEach(async () => {
   session = startSession({
     client: server.client('n1'),
     node: 'n1',
+    namespace: ANNOUNCEMENT_NAMESPACE,
     ownerMs: OWNER_MS,
     idleMs: 9000,
     clock,

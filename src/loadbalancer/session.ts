@@ -1,6 +1,6 @@
-import { type Client, hasReason } from '../kube/client.ts';
+import { ApiError, type Client, hasReason } from '../kube/client.ts';
 import { releasedLease } from '../kube/lease.ts';
-import { ANNOUNCEMENT_NAMESPACE, leaseDurationMs, sessionLeaseMetadata } from '../kube/load-balancer.ts';
+import { leaseDurationMs, sessionLeaseMetadata } from '../kube/load-balancer.ts';
 import { type Lease, RESOURCES } from '../kube/types.ts';
 import { afterRunning, type Clock, pause } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -10,6 +10,8 @@ import { createRenewalPace } from './renewal-pace.ts';
 export interface SessionOptions {
   readonly client: Client;
   readonly node: string;
+  /** The namespace of the Lease. */
+  readonly namespace: string;
   /**
    * The duration of the session without a renewal: while the node owns an address (ownerMs, and longer after renewals
    * were late), and while it owns none.
@@ -25,6 +27,8 @@ export interface SessionOptions {
   readonly signal: AbortSignal;
   /** A session began or ended. */
   readonly onChange: () => void;
+  /** A write succeeded, or was refused because the client has no right to it. */
+  readonly onWrite?: (outcome: 'written' | 'refused') => void;
 }
 
 /**
@@ -54,6 +58,8 @@ const FENCE = 2 / 3;
 /** Renewals in one duration. */
 const RENEWALS = 5;
 const RETRY_MS = 30;
+/** Interval between attempts of a client without the right to write: a role is missing, or not known yet. */
+const REFUSED_RETRY_MS = 1000;
 const CLOSE_MS = 1000;
 
 interface Held {
@@ -77,7 +83,7 @@ const earlier = (a: Held['until'], b: Held['until']): Held['until'] => ({
 });
 
 export function startSession(options: SessionOptions): Session {
-  const { client, node, clock, steady, logger, signal } = options;
+  const { client, node, namespace, clock, steady, logger, signal } = options;
   const name = sessionLeaseMetadata(node, 1).name;
   let held: Held | null = null;
   let busy = false;
@@ -110,7 +116,7 @@ export function startSession(options: SessionOptions): Session {
   const read = async (): Promise<Lease | null> => {
     try {
       return await within(durationMs(), (signal) =>
-        client.get(RESOURCES.leases, name, ANNOUNCEMENT_NAMESPACE, { signal }),
+        client.get(RESOURCES.leases, name, namespace, { signal }),
       );
     } catch (error) {
       if (hasReason(error, 'NotFound')) return null;
@@ -125,7 +131,7 @@ export function startSession(options: SessionOptions): Session {
     const now = `${new Date(asked.wall).toISOString().slice(0, 23)}000Z`;
     const begins = current?.spec?.holderIdentity !== identity;
     const lease: Lease = {
-      metadata: { ...current?.metadata, ...sessionLeaseMetadata(node, duration) },
+      metadata: { ...current?.metadata, ...sessionLeaseMetadata(node, duration, namespace) },
       spec: {
         ...current?.spec,
         holderIdentity: identity,
@@ -145,6 +151,7 @@ export function startSession(options: SessionOptions): Session {
         ? client.update(RESOURCES.leases, lease, { signal })
         : client.create(RESOURCES.leases, lease, { signal }),
     );
+    options.onWrite?.('written');
     return { identity, lease: written, durationMs: duration, isBusy, until, since: steady() };
   };
   const lose = (why: string) => {
@@ -232,7 +239,9 @@ export function startSession(options: SessionOptions): Session {
       } catch (error) {
         if (signal.aborted || closed) break;
         logger.debug({}, `failed to renew Lease ${name}: ${messageOf(error)}`);
-        await sleep(RETRY_MS * (0.5 + options.random()));
+        const isRefused = lacksRight(error);
+        if (isRefused) options.onWrite?.('refused');
+        await sleep((isRefused ? REFUSED_RETRY_MS : RETRY_MS) * (0.5 + options.random()));
       }
     }
   };
@@ -268,3 +277,7 @@ export function startSession(options: SessionOptions): Session {
     },
   };
 }
+
+/** Returns true for a refusal by the authorizer. Admission, such as a quota, also answers with Forbidden. */
+const lacksRight = (error: unknown) =>
+  error instanceof ApiError && hasReason(error, 'Forbidden') && /User "[^"]*" cannot /.test(error.message);

@@ -2,7 +2,6 @@ import { type Client, hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
 import { releasedLease } from '../kube/lease.ts';
 import {
-  ANNOUNCEMENT_NAMESPACE,
   addressLeaseMetadata,
   addressOfLease,
   nodeOfLease,
@@ -29,7 +28,9 @@ export interface Announcer {
 export interface SpeakerOptions {
   readonly client: Client;
   readonly node: string;
-  /** Leases with the label of ANNOUNCEMENT_LABEL. */
+  /** The namespace of the Leases. */
+  readonly namespace: string;
+  /** Its Leases with the label of ANNOUNCEMENT_LABEL. */
   readonly leases: Informer<Lease>;
   /** How long other nodes wait for a silent node before they take over its addresses. */
   readonly leaseDurationMs: number;
@@ -42,6 +43,8 @@ export interface SpeakerOptions {
   readonly onStarted?: (address: string, services: readonly string[], before: string) => void;
   /** This node stopped announcing an address. */
   readonly onStopped?: (address: string, services: readonly string[]) => void;
+  /** See SessionOptions. */
+  readonly onWrite?: (outcome: 'written' | 'refused') => void;
 }
 
 /** One node's share of announcing load-balancer addresses. It never announces an address that another node owns. */
@@ -87,7 +90,7 @@ const FIRST_OBSERVERS = 4;
 const PROBE_MS = 60;
 
 export function startSpeaker(options: SpeakerOptions): Speaker {
-  const { client, node, clock, steady, signal, logger, leases } = options;
+  const { client, node, namespace, clock, steady, signal, logger, leases } = options;
   const idleMs = Math.max(IDLE_MS, options.leaseDurationMs);
   const sessions = createSessionTable(steady, idleMs);
   const owners = new Map<string, string>();
@@ -253,7 +256,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     const what = plan.get(key);
     const identity = session.identity;
     if (what === undefined || identity === null || closed) return;
-    const metadata = addressLeaseMetadata(key);
+    const metadata = addressLeaseMetadata(key, namespace);
     const current = leases.get(`${metadata.namespace}/${metadata.name}`);
     if (what === 'release' && announced.has(key)) return;
     // The watch may have reported another owner since the decision: the write would succeed, and take its address.
@@ -295,7 +298,6 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
 
   async function remove(lease: Lease): Promise<void> {
     const { name = '', resourceVersion = '', uid = '' } = lease.metadata ?? {};
-    const namespace = ANNOUNCEMENT_NAMESPACE;
     try {
       await client.delete(RESOURCES.leases, name, { namespace, resourceVersion, uid, ...limited() });
     } catch (error) {
@@ -339,8 +341,8 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
   async function readSuspect(): Promise<void> {
     const name = sessionLeaseMetadata(suspect.name, 1).name;
     try {
-      const lease = await client.get(RESOURCES.leases, name, ANNOUNCEMENT_NAMESPACE, limited());
-      const known = leases.get(`${ANNOUNCEMENT_NAMESPACE}/${name}`);
+      const lease = await client.get(RESOURCES.leases, name, namespace, limited());
+      const known = leases.get(`${namespace}/${name}`);
       if (lease.metadata?.resourceVersion !== known?.metadata?.resourceVersion) leases.record(lease);
     } catch (error) {
       if (!hasReason(error, 'NotFound')) throw error;

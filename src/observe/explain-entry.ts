@@ -162,4 +162,7 @@ function noAnnouncerCauses(view: ExplainView, address: string): Cause[] {
   ];
 }
 
-const leaseOf = (address: string) => `Lease kube-system/${addressLeaseMetadata(address).name}`;
+const leaseOf = (address: string) => {
+  const { namespace, name } = addressLeaseMetadata(address);
+  return `Lease ${namespace}/${name}`;
+};

@@ -360,7 +360,7 @@ test('traffic from outside enters through the node that announces the address', 
   assert.equal(explanation.verdict, 'delivered');
   assert.match(
     explanation.steps.map(({ object, text }) => `${object}: ${text}`).join('\n'),
-    /Lease kube-system\/load-balancer-203\.0\.113\.2: node-2 announces 203\.0\.113\.2 by ARP/,
+    /Lease fairlead-leases\/load-balancer-203\.0\.113\.2: node-2 announces 203\.0\.113\.2 by ARP/,
   );
 });
 

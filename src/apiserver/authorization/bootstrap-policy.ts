@@ -1,4 +1,8 @@
-import { ANNOUNCEMENT_NAMESPACE, ANNOUNCERS_GROUP } from '../../kube/load-balancer.ts';
+import {
+  ANNOUNCEMENT_NAMESPACE,
+  ANNOUNCERS_GROUP,
+  EARLIER_ANNOUNCEMENT_NAMESPACE,
+} from '../../kube/load-balancer.ts';
 import type { ApiObject, JsonObject } from '../object.ts';
 import { equal, listAt } from '../object.ts';
 import { CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES } from './generated/bootstrap-policy.ts';
@@ -48,12 +52,19 @@ const ANNOUNCER_ROLE: BootstrapRole = {
   namespace: ANNOUNCEMENT_NAMESPACE,
   rules: ['create,delete,get,list,patch,update,watch coordination.k8s.io leases'],
 };
-const ANNOUNCER_BINDING: BootstrapBinding = {
+/** Agents of version 0.1 had the Leases elsewhere: whether any still announce by those. */
+const EARLIER_ANNOUNCER_ROLE: BootstrapRole = {
   name: ANNOUNCER_ROLE.name,
-  namespace: ANNOUNCEMENT_NAMESPACE,
-  role: `Role/${ANNOUNCER_ROLE.name}`,
-  subjects: [`Group/${ANNOUNCERS_GROUP}`],
+  namespace: EARLIER_ANNOUNCEMENT_NAMESPACE,
+  rules: ['get,list,watch coordination.k8s.io leases'],
 };
+const ANNOUNCER_ROLES = [ANNOUNCER_ROLE, EARLIER_ANNOUNCER_ROLE];
+const ANNOUNCER_BINDINGS = ANNOUNCER_ROLES.map(
+  ({ name, namespace = '' }): BootstrapBinding => ({
+    ...{ name, namespace, role: `Role/${name}` },
+    subjects: [`Group/${ANNOUNCERS_GROUP}`],
+  }),
+);
 
 const AGENT_BINDING: BootstrapBinding = {
   name: 'fairlead:node-agent',
@@ -61,13 +72,14 @@ const AGENT_BINDING: BootstrapBinding = {
   subjects: ['Group/system:nodes'],
 };
 
-/** Returns the roles and bindings of agents, which only the embedded API server has by default. */
+/** Returns the roles and bindings of agents, and the namespace of their Leases: only the embedded API server has them by default. */
 export function agentAccessObjects(): readonly ApiObject[] {
   return [
+    { apiVersion: 'v1', kind: 'Namespace', metadata: { name: ANNOUNCEMENT_NAMESPACE } },
     roleObject('ClusterRole', AGENT_ROLE),
     bindingObject('ClusterRoleBinding', AGENT_BINDING),
-    roleObject('Role', ANNOUNCER_ROLE),
-    bindingObject('RoleBinding', ANNOUNCER_BINDING),
+    ...ANNOUNCER_ROLES.map((role) => roleObject('Role', role)),
+    ...ANNOUNCER_BINDINGS.map((binding) => bindingObject('RoleBinding', binding)),
   ];
 }
 
@@ -145,7 +157,7 @@ export interface PolicyWriter {
 export function reconcileBootstrapPolicy(policy: PolicyWriter): void {
   const roles = [
     ...[...CLUSTER_ROLES, AGENT_ROLE].map((role) => ['ClusterRole', COLLECTIONS.clusterRoles, role] as const),
-    ...[...ROLES, ANNOUNCER_ROLE].map((role) => ['Role', COLLECTIONS.roles, role] as const),
+    ...[...ROLES, ...ANNOUNCER_ROLES].map((role) => ['Role', COLLECTIONS.roles, role] as const),
   ];
   for (const [kind, collection, role] of roles) {
     reconcile(policy, collection, roleObject(kind, role), mergedRole);
@@ -154,7 +166,7 @@ export function reconcileBootstrapPolicy(policy: PolicyWriter): void {
     ...[...CLUSTER_ROLE_BINDINGS, AGENT_BINDING].map(
       (binding) => ['ClusterRoleBinding', COLLECTIONS.clusterRoleBindings, binding] as const,
     ),
-    ...[...ROLE_BINDINGS, ANNOUNCER_BINDING].map(
+    ...[...ROLE_BINDINGS, ...ANNOUNCER_BINDINGS].map(
       (binding) => ['RoleBinding', COLLECTIONS.roleBindings, binding] as const,
     ),
   ];
