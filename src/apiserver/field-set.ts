@@ -64,7 +64,8 @@ export function listMerge(schema: FieldSchema | null): ListIdentity | null {
 
 /**
  * Returns the fields that an object sets; lists and maps that are replaced as a whole are single fields. An empty map
- * counts as a field; an empty list whose items are owned individually does not.
+ * counts as a field; an empty list whose items are owned individually does not. A member that its schema does not declare,
+ * as in a map, is a field besides those below it (structured-merge-diff's toFieldSetWalker).
  */
 export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: FieldPath = []): FieldSet {
   const set: FieldSet = {};
@@ -72,7 +73,9 @@ export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: 
     if (child === undefined) continue;
     const element = `f:${field}`;
     if (path.length < 2 && UNMANAGED.has([...path, element].join('/'))) continue;
-    const below = subset(child, schema?.field(field) ?? null, [...path, element]);
+    const member = schema?.field(field) ?? null;
+    const below = subset(child, member, [...path, element]);
+    if (below && Object.keys(below).length > 0 && !isDeclared(schema, member)) below['.'] = {};
     // Identifying fields of metadata do not belong to a manager.
     if (below && (element !== 'f:metadata' || path.length > 0 || Object.keys(below).length > 0)) {
       set[element] = below;
@@ -80,6 +83,9 @@ export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: 
   }
   return set;
 }
+
+const isDeclared = (schema: FieldSchema | null, member: FieldSchema | null) =>
+  schema?.kind === 'object' && member !== null && member.isUndeclared !== true;
 
 /** Returns null if nothing at or below the value is owned. */
 function subset(value: Json, schema: FieldSchema | null, path: FieldPath): FieldSet | null {
@@ -130,6 +136,11 @@ export function hasField(set: FieldSet, path: FieldPath): boolean {
 /** Reports whether the set contains the field or a field below it. */
 export function hasFieldAtOrBelow(set: FieldSet, path: FieldPath): boolean {
   return nodeAt(set, path) !== undefined;
+}
+
+/** Reports whether the field is a member of the set besides fields below it: as a map or an item, not as a value. */
+export function isMemberAbove(set: FieldSet, path: FieldPath): boolean {
+  return nodeAt(set, path)?.['.'] !== undefined;
 }
 
 function nodeAt(set: FieldSet, path: FieldPath): FieldSet | undefined {

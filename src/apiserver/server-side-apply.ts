@@ -9,6 +9,7 @@ import {
   fieldSetOf,
   hasField,
   hasFieldAtOrBelow,
+  isMemberAbove,
   isUnmanaged,
   keyElement,
   listMerge,
@@ -155,11 +156,16 @@ function findConflicts(
   // List items may be shared; their fields may not.
   const paths = members(own).filter((path) => path.at(-1)?.startsWith('f:'));
   const read = createValueReader(schema);
-  const differing = paths.filter(
-    (path) => !equal(read(config, path), read(current as JsonObject | null, path)),
-  );
+  const value = (path: string[]) => read(current as JsonObject | null, path);
+  const differing = paths.filter((path) => !equal(read(config, path), value(path)));
+  // Maps may be shared, too, but for their members; null is one without any.
+  const isMap = (found: Json | undefined) => found === null || isObject(found);
+  const isShared = (set: FieldSet, path: string[]) =>
+    isMemberAbove(own, path) ? isMap(value(path)) : read(config, path) === null && isMemberAbove(set, path);
   return others.flatMap((entry) =>
-    differing.filter((path) => hasField(entry.fieldsV1, path)).map((path) => ({ entry, path })),
+    differing
+      .filter((path) => hasField(entry.fieldsV1, path) && !isShared(entry.fieldsV1, path))
+      .map((path) => ({ entry, path })),
   );
 }
 

@@ -16,6 +16,8 @@ const ANY: FieldSchema = {
   atomic: false,
   default: undefined,
 };
+/** A field that a schema preserves without declaring it. */
+const UNDECLARED: FieldSchema = { ...ANY, isUndeclared: true };
 const SCALAR: FieldSchema = { ...ANY, kind: 'scalar' };
 const STRING: FieldSchema = { ...SCALAR, scalar: 'string' };
 
@@ -25,43 +27,47 @@ const STRING: FieldSchema = { ...SCALAR, scalar: 'string' };
  * conversion.
  */
 export function customFieldSchema(schema: StructuralSchema, metadata: FieldSchema | null): FieldSchema {
-  const root = fieldSchema(schema);
+  const root = fieldSchema(schema, false);
+  const isFree = root.kind === 'any' && preservesUnknown(schema);
+  const field = (name: string) => (isFree ? UNDECLARED : root.field(name));
   return {
     ...root,
     kind: 'object',
     field: (name) =>
-      name === 'metadata' ? metadata : name === 'apiVersion' || name === 'kind' ? STRING : root.field(name),
+      name === 'metadata' ? metadata : name === 'apiVersion' || name === 'kind' ? STRING : field(name),
   };
 }
 
-function fieldSchema(schema: StructuralSchema): FieldSchema {
-  const type = typeSchema(schema);
+/** `isOpen`: a schema around this one preserves unknown fields, and so do all inside of it (kube-openapi's schemaconv). */
+function fieldSchema(schema: StructuralSchema, isOpen: boolean): FieldSchema {
+  const type = typeSchema(schema, isOpen || preservesUnknown(schema));
   return schema.default === undefined ? type : { ...type, default: schema.default as Json };
 }
 
-function typeSchema(schema: StructuralSchema): FieldSchema {
+function typeSchema(schema: StructuralSchema, isOpen: boolean): FieldSchema {
   if (schema['x-kubernetes-int-or-string']) return SCALAR;
   switch (schema.type) {
     case 'array':
       return {
         ...ANY,
         kind: 'list',
-        items: schema.items ? fieldSchema(schema.items) : ANY,
+        items: schema.items ? fieldSchema(schema.items, isOpen) : ANY,
         listType: schema['x-kubernetes-list-type'] ?? 'atomic',
         listKeys: schema['x-kubernetes-list-map-keys'] ?? [],
       };
     case 'object':
     case undefined:
-      return objectSchema(schema);
+      return objectSchema(schema, isOpen);
     default:
       return { ...SCALAR, scalar: scalarType(schema) };
   }
 }
 
-function objectSchema(schema: StructuralSchema): FieldSchema {
+function objectSchema(schema: StructuralSchema, isOpen: boolean): FieldSchema {
   const atomic = schema['x-kubernetes-map-type'] === 'atomic';
   const values = typeof schema.additionalProperties === 'object' ? schema.additionalProperties : null;
-  if (!schema.properties && values) return { ...ANY, kind: 'map', items: fieldSchema(values), atomic };
+  if (!schema.properties && values)
+    return { ...ANY, kind: 'map', items: fieldSchema(values, isOpen), atomic };
   if (!schema.properties) return { ...ANY, atomic };
   const members = new Map<string, FieldSchema>();
   return {
@@ -72,8 +78,8 @@ function objectSchema(schema: StructuralSchema): FieldSchema {
       let member = members.get(name);
       if (!member) {
         const own = memberSchema(schema, name);
-        if (!own) return preservesUnknown(schema) ? ANY : null;
-        member = fieldSchema(own);
+        if (!own) return isOpen ? UNDECLARED : null;
+        member = fieldSchema(own, isOpen);
         members.set(name, member);
       }
       return member;

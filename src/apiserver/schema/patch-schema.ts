@@ -5,6 +5,8 @@ import type { Field, FieldType, ListType, Scalar, TypeRegistry } from './type-sc
 export interface FieldSchema {
   /** "any": free-form JSON. */
   readonly kind: 'object' | 'map' | 'list' | 'scalar' | 'any';
+  /** A member of an object that preserves unknown fields, which its schema does not declare. */
+  readonly isUndeclared?: true;
   /** The type of a scalar in expressions; null for other values, and for a scalar of several types (quantities). */
   readonly scalar: ScalarType | null;
   /** Returns the schema of a member of an object or map; null for an unknown field. */
