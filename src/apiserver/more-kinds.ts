@@ -15,7 +15,8 @@ const NO_DRIVER = 'volumes are local and this cluster runs no CSI driver: this o
 const RUNTIME_HANDLERS = new Set(['crun', 'runc']);
 const NO_RUNTIME =
   'nodes have one runtime, with the handlers crun and runc: pods of this class stay Pending with the reason FailedCreatePodSandBox';
-const NO_DEVICES = 'this cluster does not allocate devices: this object has no effect';
+const NO_DEVICES =
+  'this cluster does not allocate devices: this object has no effect, and of its fields only the types were checked';
 
 /** The kinds of upstream's other groups, as its discovery lists them. */
 export const MORE_KINDS: readonly Kind[] = [
