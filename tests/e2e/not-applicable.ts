@@ -134,14 +134,15 @@ const IPPROTO_SCTP = 132;
 export const KERNEL_NEEDS: readonly KernelNeed[] = [
   {
     specs: '\\[Feature:SCTPConnectivity\\]',
-    isThere: () => canOpenSocket(AF_INET, SOCK_STREAM, IPPROTO_SCTP),
+    isThere: canOpenSctp,
     reason:
       "the machine's kernel has no SCTP sockets (CONFIG_IP_SCTP): the servers of the specs do not start",
   },
 ];
 
-function canOpenSocket(family: number, type: number, protocol: number): boolean {
-  const fd = libc().socket(family, type, protocol);
+/** Returns true if the machine's kernel has SCTP sockets. */
+export function canOpenSctp(): boolean {
+  const fd = libc().socket(AF_INET, SOCK_STREAM, IPPROTO_SCTP);
   if (fd >= 0) closeSync(fd);
   return fd >= 0;
 }
