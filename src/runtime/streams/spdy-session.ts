@@ -94,10 +94,13 @@ export class SpdySession {
     void this.#run(head);
   }
 
-  /** Sends nothing more and closes the connection after the written data is sent. */
+  /**
+   * Announces the end of the connection, which the client closes, as a kubelet's: older Go clients (docker/spdystream) may drop
+   * the last frames of a connection that ends, and then take a missing status for success.
+   */
   close(): void {
     if (this.#carrier.destroyed) return;
-    this.#carrier.end(controlFrame(GOAWAY, 0, this.#lastStream, 0));
+    this.#carrier.write(controlFrame(GOAWAY, 0, this.#lastStream, 0));
   }
 
   destroy(): void {

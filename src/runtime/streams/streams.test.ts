@@ -319,6 +319,21 @@ async function session(onStream: (stream: SpdyStream) => void) {
   return { client, carrier, served, close };
 }
 
+test('the client ends a SPDY connection: an older one drops the last frames of one that ends', async (t) => {
+  const { client, carrier, served, close } = await session(() => {});
+  t.after(close);
+  const kinds: number[] = [];
+  const reader = new FrameReader();
+  client.on('data', (chunk) => {
+    for (const frame of reader.push(chunk)) if (frame.type === 'control') kinds.push(frame.kind);
+  });
+  served.close();
+  await eventually(() => kinds.includes(7));
+  assert.equal(carrier.writableEnded, false);
+  client.end();
+  await served.closed;
+});
+
 /** A stream of a client, which sends nothing. */
 function openingFrames(count: number): Buffer {
   const encode = createHeaderEncoder();
