@@ -25,6 +25,15 @@ export function equal(a: unknown, b: unknown): boolean {
   return true;
 }
 
+/** Returns a text that two values have in common if they are equal as JSON, whatever the order of fields: a key of maps. */
+export function valueText(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value) ?? 'undefined';
+  if (Array.isArray(value)) return `[${value.map(valueText).join()}]`;
+  const fields = Object.entries(value).filter(([, one]) => one !== undefined);
+  fields.sort(([a], [b]) => (a < b ? -1 : 1));
+  return `{${fields.map(([field, one]) => `${JSON.stringify(field)}:${valueText(one)}`).join()}}`;
+}
+
 /** Reports whether a write requires a version of the object; 0 is none, as in upstream. */
 export const namesVersion = ({ metadata }: ApiObject): boolean =>
   !/^0*$/.test(metadata.resourceVersion ?? '');

@@ -113,6 +113,58 @@ for (const { what, document, patch, result } of strategic) {
   });
 }
 
+const KINDS_OF_LARGE: [what: string, patch: (items: JsonObject[], names: string[]) => JsonObject][] = [
+  ['all items in another order', (items) => ({ spec: { containers: items.toReversed() } })],
+  [
+    'new items',
+    (items) => ({ spec: { containers: items.map((item) => ({ name: `new-${item['name']}` })) } }),
+  ],
+  [
+    'items to delete',
+    (items) => ({ spec: { containers: items.map((item) => Object.assign(item, { $patch: 'delete' })) } }),
+  ],
+  ['an order', (items) => ({ spec: { '$setElementOrder/containers': items.toReversed() } })],
+  ['primitive values', (_, names) => ({ metadata: { finalizers: names } })],
+  [
+    'primitive values to delete',
+    (_, names) => ({ metadata: { '$deleteFromPrimitiveList/finalizers': names } }),
+  ],
+];
+for (const [what, patchOf] of KINDS_OF_LARGE) {
+  test(`strategic merge: twice as many ${what} are read twice as often`, () => {
+    const readsOf = (count: number): number => {
+      let reads = 0;
+      const item = (i: number) =>
+        Object.defineProperty({}, 'name', {
+          enumerable: true,
+          get() {
+            reads++;
+            return `c${i}`;
+          },
+        });
+      const list = <T>(make: (i: number) => T) =>
+        new Proxy(
+          Array.from({ length: count }, (_, i) => make(i)),
+          {
+            get(target, name, self) {
+              if (typeof name === 'string' && /^[0-9]+$/.test(name)) reads++;
+              return Reflect.get(target, name, self);
+            },
+          },
+        );
+      const document = { metadata: { finalizers: list((i) => `f${i}`) }, spec: { containers: list(item) } };
+      const patch = patchOf(
+        list(item) as JsonObject[],
+        list((i) => `f${count - i}`),
+      );
+      applyStrategicPatch(document as JsonObject, patch, podSchema);
+      return reads;
+    };
+    const [once, twice] = [readsOf(400), readsOf(800)];
+    assert.ok(twice < 2.5 * once, `${once} reads of 400 items, ${twice} of 800`);
+  });
+}
+
 test('strategic merge: a Service’s ports merge by port', () => {
   const ports = [
     { port: 80, name: 'a' },

@@ -1,5 +1,5 @@
 import { ownMember, setOwnMember } from '../lib/own-member.ts';
-import { equal, isObject, type Json, type JsonObject, jsonType } from './object.ts';
+import { isObject, type Json, type JsonObject, jsonType, valueText } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
 import { badRequest, StatusError } from './status-error.ts';
 
@@ -37,19 +37,20 @@ function mergeObject(
   const result: JsonObject = { ...document };
   const retain = patch['$retainKeys'];
   if (Array.isArray(retain)) {
-    for (const field of Object.keys(result)) if (!retain.includes(field)) delete result[field];
+    const retained = new Set<Json>(retain);
+    for (const field of Object.keys(result)) if (!retained.has(field)) delete result[field];
   }
   for (const [field, value] of Object.entries(patch)) {
     if (value === undefined || field === '$patch' || field === '$retainKeys') continue;
     if (field.startsWith('$deleteFromPrimitiveList/')) {
       const list = field.slice('$deleteFromPrimitiveList/'.length);
-      const gone = Array.isArray(value) ? value : [];
+      const gone = new Set((Array.isArray(value) ? value : []).map(valueText));
       const current = ownMember(result, list);
       if (Array.isArray(current))
         setOwnMember(
           result,
           list,
-          current.filter((item) => !gone.some((other) => equal(item, other))),
+          current.filter((item) => !gone.has(valueText(item))),
         );
     } else if (!field.startsWith('$setElementOrder/')) {
       const current = ownMember(result, field);
@@ -91,7 +92,8 @@ function mergeField(
   if (schema.mergeKey !== null) {
     return reorder(mergeList(list, value, schema.mergeKey, schema.items, path), value, list, schema.mergeKey);
   }
-  return [...list, ...value.filter((item) => !list.some((other) => equal(item, other)))];
+  const known = new Set(list.map(valueText));
+  return [...list, ...value.filter((item) => !known.has(valueText(item)))];
 }
 
 function mergeList(
@@ -104,26 +106,42 @@ function mergeList(
   if (patch.some((item) => isObject(item) && item['$patch'] === 'replace')) {
     return patch.filter((item) => !(isObject(item) && item['$patch'] === 'replace' && !(key in item)));
   }
-  let result = [...list];
+  const result = [...list];
+  /** The places of items that a delete directive has removed. */
+  const gone = new Set<number>();
+  /** By identity: the places of the items, in order. */
+  const places = new Map<string, Set<number>>();
+  const put = (item: Json, at: number) => {
+    if (!isObject(item) || item[key] === undefined) return;
+    const id = identityOf(item, key);
+    const same = places.get(id);
+    if (same) same.add(at);
+    else places.set(id, new Set([at]));
+  };
+  list.forEach(put);
   for (const item of patch) {
     if (!isObject(item)) throw badRequest(`${path}: a list merged by ${key} must contain only objects`);
-    const id = item[key];
-    if (id === undefined)
+    if (item[key] === undefined)
       throw badRequest(`map: ${JSON.stringify(item)} does not contain declared merge key: ${key}`);
-    const isSame = (other: Json) => isObject(other) && equal(other[key], id);
+    const id = identityOf(item, key);
+    const same = places.get(id);
     if (item['$patch'] === 'delete') {
       // A list may have several: a Service's ports are merged by port, whatever their protocol.
-      result = result.filter((other) => !isSame(other));
+      for (const at of same ?? []) gone.add(at);
+      places.delete(id);
       continue;
     }
-    const at = result.findIndex(isSame);
+    const [at = result.length] = same ?? [];
     const old = result[at];
     const merged = mergeObject(isObject(old) ? old : {}, item, schema, path);
-    if (at >= 0) result[at] = merged;
-    else result.push(merged);
+    result[at] = merged;
+    // A null as the key removes the key.
+    if (item[key] === null) same?.delete(at);
+    else put(merged, at);
   }
+  const left = result.filter((_, at) => !gone.has(at));
   // Items of the patch come in its order, new items before those that it does not name (as upstream).
-  return reorder(result, patch, list, key);
+  return reorder(left, patch, list, key);
 }
 
 /**
@@ -136,42 +154,57 @@ function reorder(
   original: readonly Json[],
   key: string | null,
 ): Json[] {
-  const rankIn = (items: readonly Json[], item: Json) =>
-    items.findIndex((other) => isSameItem(other, item, key));
-  const named = list
-    .filter((item) => rankIn(order, item) >= 0)
-    .sort((a, b) => rankIn(order, a) - rankIn(order, b));
+  const ranked = list.map((item) => ({ item, id: identityOf(item, key) }));
+  const wanted = ranksOf(order, key);
+  const earlier = ranksOf(original, key);
+  const rank = (ranks: ReadonlyMap<string, number>, id: string) => ranks.get(id) ?? -1;
+  const named = ranked
+    .filter(({ id }) => wanted.has(id))
+    .sort((a, b) => rank(wanted, a.id) - rank(wanted, b.id));
   const result: Json[] = [];
-  for (const other of list.filter((item) => rankIn(order, item) < 0)) {
-    for (let next = named[0]; next !== undefined; next = named[0]) {
-      const rank = rankIn(original, next);
-      if (rank >= 0 && rank > rankIn(original, other)) break;
-      result.push(next);
-      named.shift();
+  let at = 0;
+  for (const other of ranked) {
+    if (wanted.has(other.id)) continue;
+    for (let next = named[at]; next !== undefined; next = named[at]) {
+      const known = rank(earlier, next.id);
+      if (known >= 0 && known > rank(earlier, other.id)) break;
+      result.push(next.item);
+      at++;
     }
-    result.push(other);
+    result.push(other.item);
   }
-  return [...result, ...named];
+  for (const { item } of named.slice(at)) result.push(item);
+  return result;
+}
+
+/** Returns the place of the first item with each identity. */
+function ranksOf(items: readonly Json[], key: string | null): Map<string, number> {
+  const ranks = new Map<string, number>();
+  for (const [at, item] of items.entries()) {
+    const id = identityOf(item, key);
+    if (!ranks.has(id)) ranks.set(id, at);
+  }
+  return ranks;
 }
 
 /** Refuses a list of a patch whose items are not in the order, or not among the items, that the patch states. */
 function checkOrder(items: Json | undefined, order: readonly Json[], key: string | null, path: string): void {
   if (!Array.isArray(items)) return;
+  const ids = order.map((item) => identityOf(item, key));
   let next = 0;
   for (const item of items) {
     if (isObject(item) && (item['$patch'] === 'delete' || item['$patch'] === 'replace')) continue;
-    while (next < order.length && !isSameItem(order[next] ?? null, item, key)) next++;
-    if (next === order.length)
+    const id = identityOf(item, key);
+    while (next < ids.length && ids[next] !== id) next++;
+    if (next === ids.length)
       throw wrongOrder(`The order in patch list ${path} doesn't match $setElementOrder list`);
     next++;
   }
 }
 
-/** Reports whether two items of a list are the same one: by the merge key, or by their values without one. */
-function isSameItem(a: Json, b: Json, key: string | null): boolean {
-  const identity = (item: Json) => (key !== null && isObject(item) ? item[key] : item);
-  return equal(identity(a), identity(b));
-}
+/** Returns what makes an item of a list the same one as another: its merge key, or its value without one, as a text. */
+const identityOf = (item: Json, key: string | null): string =>
+  valueText(key !== null && isObject(item) ? item[key] : item);
 
 /** Returns the error of a stated order that cannot be, with the status that upstream gives it. */
 const wrongOrder = (message: string) => new StatusError(500, '', message);
