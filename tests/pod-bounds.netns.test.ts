@@ -10,7 +10,7 @@ import { listNeighbours } from '../src/kernel/rtnetlink/neighbours.ts';
 import { readSysctl } from '../src/kernel/sysctl.ts';
 import type { Pod } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
-import { type Cluster, type RunningPod, startCluster } from './testing/cluster.ts';
+import { type Cluster, type RunningPod, spawnFairlead, startCluster } from './testing/cluster.ts';
 import { clusterPlaces } from './testing/cluster-places.ts';
 import { pod } from './testing/policy-traffic.ts';
 
@@ -23,6 +23,9 @@ const MANIFEST = [
   pod('far', 'node-2', 'role: far', 'sleep, infinity'),
 ].join('\n---');
 const UNUSED = 150;
+const DNS = '10.96.0.10';
+/** Datagrams without a question, at once: the kernel lets 2,000 pass, and 8,000 a second. */
+const FLOOD = 20_000;
 /** NUD_INCOMPLETE, NUD_FAILED (linux/neighbour.h): not of the entries without a question that the kernel makes for redirects. */
 const ASKED = 0x01 | 0x20;
 /** Datagrams that are handed to the kernel before the process waits. */
@@ -53,6 +56,49 @@ for (const overlay of ['routes', 'vxlan'] as const)
     after(() => cluster?.down());
 
     const find = (name: string) => pods.get(name) ?? assert.fail(`no pod ${name}`);
+
+    if (overlay === 'routes')
+      test('explain, flows and an event name a pod that sends more DNS queries than it may', async () => {
+        const { netns, ips } = find('greedy');
+        const [own = ''] = ips;
+        const dns = ['explain', 'pod/greedy', `${DNS}:53/udp`] as const;
+        assert.match((await cluster.fairlead(...dns)).out, /^DELIVERED/);
+        const socket = await openUdp(netns, own);
+        const flood = () =>
+          send(
+            socket,
+            Array.from({ length: FLOOD }, () => [DNS, 53]),
+          );
+        const flows = spawnFairlead(cluster.stateRoot, ['flows', '--name', cluster.name]);
+        let shown = '';
+        flows.stdout?.resume();
+        flows.stderr?.on('data', (text) => {
+          shown += text;
+        });
+        try {
+          await eventually(
+            async () => {
+              await flood();
+              return (await cluster.fairlead(...dns)).out;
+            },
+            (text) => /^PARTLY DELIVERED.*limit of one client/.test(text.replace(/\s+/g, ' ')),
+          );
+          const others = (await cluster.fairlead('explain', 'pod/other', `${DNS}:53/udp`)).out;
+          assert.match(others, /^DELIVERED/);
+          await eventually(
+            async () => {
+              await flood();
+              return shown + (await cluster.ask('get', 'events', '-o', 'jsonpath={.items[*].reason}'));
+            },
+            (text) =>
+              text.includes('TooManyDNSQueries') &&
+              new RegExp(`dropped \\d+ packets of ${own}: .*DNS queries`).test(text),
+          );
+        } finally {
+          socket.close();
+          flows.kill('SIGTERM');
+        }
+      });
 
     for (const mode of ['nftables', 'ebpf', 'iptables', 'userspace'] as const) {
       test(`${mode}: packets to addresses without a pod are answered at once, and leave no neighbours`, async () => {

@@ -1,6 +1,7 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Gauge, Registry } from 'prom-client';
+import { createLimitedClients } from '../dns/limited-clients.ts';
 import { readSysctl } from '../kernel/sysctl.ts';
 import { type Client, createClient } from '../kube/client.ts';
 import { createEventRecorder, type EventType } from '../kube/events.ts';
@@ -183,6 +184,7 @@ async function startParts(
       this.set(at === null ? 0 : (clock.now() - at) / 1000);
     },
   });
+  const limited = createLimitedClients(clock.now);
   let proxy: ProxyPart | null = null;
   let isStarted = false;
   let networkProblem: string | null = null;
@@ -290,7 +292,7 @@ async function startParts(
         });
       const others = lateGateways ? Promise.resolve(false) : startFallback(gateways);
       parts.push(others);
-      const sources = { services, slices, gateways, lateGateways };
+      const sources = { services, slices, gateways, lateGateways, limited };
       parts.push(startDns(context, dns, { ...sources, others, programmed: programmed.promise }));
       lateGateways?.then(startFallback).catch((error: unknown) => {
         if (!signal.aborted)
@@ -306,7 +308,7 @@ async function startParts(
               async () => indexObjects(await listObjectsToExplain(context.client, context.announcer)),
               context.clock,
             );
-            const sources = { part: started, followed, services, slices, policies, listToExplain };
+            const sources = { part: started, followed, services, slices, policies, listToExplain, limited };
             const socket = startControlSocket(context, sources);
             context.onClose(() => socket.close());
             const port = startCommands(context, sources);

@@ -1,6 +1,7 @@
 import { chmodSync, rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { join } from 'node:path';
+import type { LimitedClients } from '../dns/limited-clients.ts';
 import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Service } from '../kube/types.ts';
@@ -25,6 +26,8 @@ export interface ControlSources {
    * `maxAgeMs`: an earlier one may answer.
    */
   readonly listToExplain: (maxAgeMs: number) => Promise<IndexedObjects>;
+  /** Clients of which the agent's name server drops queries. */
+  readonly limited: LimitedClients;
 }
 
 /** Returns the path of an agent's control socket. */

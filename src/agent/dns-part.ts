@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createForwarder, type Forwarder } from '../dns/forwarder.ts';
+import type { LimitedClients } from '../dns/limited-clients.ts';
 import { createDnsMetrics } from '../dns/metrics.ts';
 import { upstreamsFromResolvConf } from '../dns/resolv-conf.ts';
 import { type DnsListener, type DnsServer, type DnsServerOptions, startDnsServer } from '../dns/server.ts';
@@ -44,6 +45,8 @@ export interface DnsSources {
   readonly others: Promise<boolean>;
   /** Resolves when the kernel has the Services and policies. */
   readonly programmed: Promise<unknown>;
+  /** Those of which this process drops queries are noted here. */
+  readonly limited: LimitedClients;
 }
 
 /** Records the addresses added to the loopback device, so that `cleanup` can remove them. */
@@ -118,7 +121,7 @@ export function prepareAnswers(
 export async function startDns(
   context: AgentContext,
   dns: DnsConfiguration,
-  { services, slices, gateways, lateGateways, others, programmed }: DnsSources,
+  { services, slices, gateways, lateGateways, others, programmed, limited }: DnsSources,
 ): Promise<DnsServer> {
   const { configuration, logger, signal, clock } = context;
   const passed = takePassedSockets();
@@ -138,7 +141,11 @@ export async function startDns(
   const limitClients = startDnsLimit(context, DNS_PORT);
   limitClients(own);
   const { common: answers, known } = prepareAnswers(context, dns, { services, slices, own });
-  const common = { ...answers, podName: (address: string) => podOfEndpoint(slices, address) };
+  const common = {
+    ...answers,
+    podName: (address: string) => podOfEndpoint(slices, address),
+    onDropped: limited.note,
+  };
   await Promise.race([known, pause(clock, SILENCE_MS, signal)]);
   // Queries wait in sockets that the agent before this one has left open.
   if (passed.length === 0) await untilAnswersAreSwift({ others, programmed }, clock, signal);

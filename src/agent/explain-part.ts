@@ -11,6 +11,7 @@ import {
 } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { readHeldPods } from '../network/connection-bound.ts';
+import { readLimitedClients } from '../network/dns-limit.ts';
 import { ALLOWED_SOURCES, EXTRA_SOURCES } from '../network/extra-sources.ts';
 import { explain } from '../observe/explain.ts';
 import { splitSource } from '../observe/explain-forgery.ts';
@@ -120,12 +121,13 @@ interface ExplainObjects extends IndexedObjects {
 
 function explainView(
   { configuration }: AgentContext,
-  { part, services, policies }: ControlSources,
+  { part, services, policies, limited: dropped }: ControlSources,
   { pods, podsByAddress, nodes, slices, leases, namespaces }: ExplainObjects,
   { hosts, facts }: Pick<ExplainBody, 'hosts' | 'facts'>,
 ): ExplainView {
   const here = configuration.nodeName;
   const held = readHeldPods();
+  const limited = readLimitedClients();
   return {
     services: () => services.list(),
     slices: () => slices,
@@ -139,6 +141,8 @@ function explainView(
     hosts,
     policies: () => (policies && !policies.isForbidden() ? policies.table : null),
     isHeld: (pod) => held.has(pod),
+    isLimited: (client, server) =>
+      limited.servers.has(server) && (limited.packets.has(client) || dropped.has(client)),
     permittedSources: (namespace) =>
       namespaces.find(({ metadata }) => metadata?.name === namespace)?.metadata?.annotations?.[
         ALLOWED_SOURCES

@@ -11,6 +11,7 @@ import { type PeerNode, peerNode } from '../network/peer-node.ts';
 import { openPodNetwork, type PodNetwork } from '../network/pod-network.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
 import { startConnectionBound } from './connection-bound-part.ts';
+import { startDnsLimitEvents } from './dns-limit-events.ts';
 import { startPodSources } from './pod-sources.ts';
 import type { PolicyPart } from './policy-part.ts';
 
@@ -84,7 +85,9 @@ export function startNetwork(
     network.close();
   });
   const ownPods = startPodSources(context, opened);
-  startConnectionBound(context, opened, network.netns, (key) => ownPods?.get(key) ?? null);
+  const podOf = (key: string) => ownPods?.get(key) ?? null;
+  startConnectionBound(context, opened, network.netns, podOf);
+  startDnsLimitEvents(context, (address) => podOf(opened.ownerOf(address)?.pod ?? ''));
   if (configuration.network?.cni) serveCniPlugin(context, configuration.network.cni, network, pods);
   return pods;
 }

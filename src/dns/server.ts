@@ -37,6 +37,8 @@ export interface DnsServerOptions {
   readonly share?: Partial<ShareLimits>;
   /** Returns the name of the pod with an address, for a log line; null: unknown. */
   readonly podName?: (address: string) => string | null;
+  /** Called with the client of each dropped query. */
+  readonly onDropped?: (address: string) => void;
   /** Closes the server. */
   readonly signal?: AbortSignal;
 }
@@ -94,7 +96,7 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
 /** The clients that are named in the log; more may be counted. */
 const MAX_LOGGED = 100;
 
-function createShare({ share, logger, metrics, podName }: DnsServerOptions): SourceShare {
+function createShare({ share, logger, metrics, podName, onDropped }: DnsServerOptions): SourceShare {
   const limits = { ...DEFAULT_SHARE, ...share };
   const logged = new Set<string | number>();
   return createSourceShare(
@@ -102,6 +104,7 @@ function createShare({ share, logger, metrics, podName }: DnsServerOptions): Sou
     () => performance.now(),
     (source) => {
       metrics?.dropped();
+      onDropped?.(sourceAddress(source));
       if (logged.has(source) || logged.size >= MAX_LOGGED) return;
       logged.add(source);
       const address = sourceAddress(source);

@@ -2,6 +2,7 @@ import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { readHeldPods } from '../network/connection-bound.ts';
+import { readLimitedClients } from '../network/dns-limit.ts';
 import { readForgers } from '../network/source-guard.ts';
 
 export interface ForgerWatchOptions {
@@ -14,18 +15,20 @@ export interface ForgerWatchOptions {
 const READ_MS = 1000;
 
 /**
- * Reports the packets of pods that the source guard drops, and those of pods with too many connections: such packets belong to
- * no flow of the pod.
+ * Reports the packets of pods that the source guard drops, those of pods with too many connections, and DNS queries above the
+ * limit of a client: such packets belong to no flow of the pod.
  */
 export function watchForgers({ clock, logger, onNotice }: ForgerWatchOptions): { close(): void } {
-  let before: { readonly forged: Counts; readonly held: Counts } | null = null;
+  let before: Readonly<Record<'forged' | 'held' | 'limited', Counts>> | null = null;
   let cancel = () => {};
   const read = () => {
     try {
-      const now = { forged: readForgers(), held: readHeldPods() };
+      const now = { forged: readForgers(), held: readHeldPods(), limited: readLimitedClients().packets };
       if (before) {
         const forged = droppedTexts(before.forged, now.forged, FORGED);
-        for (const text of [...forged, ...droppedTexts(before.held, now.held, HELD)]) onNotice(text);
+        const held = droppedTexts(before.held, now.held, HELD);
+        const limited = droppedTexts(before.limited, now.limited, LIMITED, '');
+        for (const text of [...forged, ...held, ...limited]) onNotice(text);
       }
       before = now;
     } catch (error) {
@@ -43,13 +46,14 @@ type Counts = ReadonlyMap<string, number>;
 export const FORGED = 'the source is not an address of the pod';
 export const HELD =
   'the pod has more tracked connections than its share of the node, and opens no more (network.maxConnectionsPerPod)';
+export const LIMITED = 'it sends more DNS queries than the limit of one client';
 
-/** Words what was counted since; a table that was rewritten counts from zero. */
-export function droppedTexts(before: Counts, counts: Counts, reason: string): string[] {
-  return [...counts].flatMap(([pod, count]) => {
-    const known = before.get(pod) ?? 0;
+/** Words what was counted since; a table that was rewritten counts from zero. `kind`: of the names; '' if they are addresses. */
+export function droppedTexts(before: Counts, counts: Counts, reason: string, kind = 'pod '): string[] {
+  return [...counts].flatMap(([name, count]) => {
+    const known = before.get(name) ?? 0;
     const fresh = count >= known ? count - known : count;
     const packets = fresh === 1 ? 'a packet' : `${fresh} packets`;
-    return fresh === 0 ? [] : [`dropped ${packets} of pod ${pod}: ${reason}`];
+    return fresh === 0 ? [] : [`dropped ${packets} of ${kind}${name}: ${reason}`];
   });
 }

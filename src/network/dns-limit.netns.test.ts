@@ -3,7 +3,7 @@ import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { afterEach, beforeEach, test } from 'node:test';
 import { pause, systemClock } from '../lib/clock.ts';
-import { type DnsLimit, openDnsLimit, removeDnsLimit } from './dns-limit.ts';
+import { type DnsLimit, openDnsLimit, readLimitedClients, removeDnsLimit } from './dns-limit.ts';
 
 const QUERIES = 100;
 /** So low that no token is added while the test runs. */
@@ -59,6 +59,9 @@ for (const [family, server, client] of [
     await eventually(() => count(client) + limit.dropped() >= QUERIES);
     assert.equal(count(client) + limit.dropped(), QUERIES);
     assert.ok(count(client) >= BURST && limit.dropped() > 0, `${count(client)} arrived`);
+    const { packets, servers } = readLimitedClients();
+    assert.deepEqual([...packets], [[client, limit.dropped()]]);
+    assert.deepEqual([...servers], [server]);
     assert.deepEqual(await limit.check(), [], 'the kernel shows the rules as they were written');
   });
 }

@@ -1,12 +1,15 @@
 import type { NetnsRef } from '../kernel/netns.ts';
+import { NftConnection } from '../kernel/nftables/connection.ts';
+import { NFPROTO } from '../kernel/nftables/constants.ts';
 import type { PacketRate } from '../kernel/nftables/expressions.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
-import { familyOf, type IPFamily } from '../lib/address.ts';
+import { familyOf, formatAddress, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
+import { hasCode } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { be16Port, wordsOfAddress } from '../nft/encoding.ts';
 import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
-import { addressFields, counter, drop, inSet, is, overRate, typesOf } from '../nft/rule.ts';
+import { addressFields, counter, countKey, drop, goto, inSet, is, overRate, typesOf } from '../nft/rule.ts';
 import { elements, group, type TableSpec } from '../nft/spec.ts';
 
 /** The table of each family (`ip` and `ip6`). */
@@ -43,11 +46,15 @@ export interface DnsLimitOptions {
 }
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
-const DROPPING_CHAIN = 'prerouting';
+const DROPPING_CHAIN = 'over-limit';
+const LIMITED = 'limited';
+const SERVERS = 'servers';
 /** Before connection tracking (-200), so that dropped queries open no flows, and before the DNS fallback's zones (-300). */
 const PRIORITY = -310;
 /** A bucket is full again after a shorter time: to forget it does not give its client more. */
 const TIMEOUT_MS = 5000;
+/** How long a client is counted and named after its last dropped query: longer than the interval of its readers. */
+const NAMED_MS = 20_000;
 
 export function openDnsLimit(options: DnsLimitOptions): DnsLimit {
   const tables = openTables(options);
@@ -67,6 +74,35 @@ export function openDnsLimit(options: DnsLimitOptions): DnsLimit {
     check: async () => (await tables.check()).map((family) => `${DNS_LIMIT_TABLE} (${family})`),
     close: () => tables.close(),
   };
+}
+
+/** The clients of which the kernel drops queries now, and the node's name servers. */
+export interface LimitedClients {
+  /** Dropped packets by address, since the first of them; a client is left out 20 s after its last one. */
+  readonly packets: ReadonlyMap<string, number>;
+  /** Addresses. */
+  readonly servers: ReadonlySet<string>;
+}
+
+/** Reads the clients that send too many queries from the kernel; empty without a limit. */
+export function readLimitedClients(netns?: NetnsRef): LimitedClients {
+  const connection = new NftConnection(netns);
+  const packets = new Map<string, number>();
+  const servers = new Set<string>();
+  try {
+    for (const family of FAMILIES) {
+      const read = (set: string) => connection.elements(NFPROTO[family], DNS_LIMIT_TABLE, set);
+      try {
+        for (const { key, packets: count } of read(LIMITED)) packets.set(formatAddress(key), count);
+        for (const { key } of read(SERVERS)) servers.add(formatAddress(key));
+      } catch (error) {
+        if (!hasCode(error, 'ENOENT', 'EOPNOTSUPP', 'EAFNOSUPPORT')) throw error;
+      }
+    }
+    return { packets, servers };
+  } finally {
+    connection.close();
+  }
 }
 
 /** Removes the rules from a node. */
@@ -95,25 +131,27 @@ export function renderDnsLimit(
     family,
     name: DNS_LIMIT_TABLE,
     sets: [
-      { name: 'servers', key: typesOf(destination) },
+      { name: SERVERS, key: typesOf(destination) },
       { name: 'clients', key: typesOf(source), dynamic: true, size: maxClients },
+      { name: LIMITED, key: typesOf(source), dynamic: true, size: maxClients },
     ],
     chains: [
+      // A full set ends the first rule only.
+      { name: DROPPING_CHAIN, rules: [[countKey(LIMITED, [source], NAMED_MS)], [counter, drop]] },
       {
-        name: DROPPING_CHAIN,
+        name: 'prerouting',
         base: { type: 'filter', hook: 'prerouting', priority: PRIORITY },
         rules: [
           [
             is('meta.l4proto', PROTOCOL_NUMBER.UDP),
             is('th.dport', be16Port(port)),
-            inSet('servers', destination),
+            inSet(SERVERS, destination),
             overRate('clients', [source], perClient, TIMEOUT_MS),
-            counter,
-            drop,
+            goto(DROPPING_CHAIN),
           ],
         ],
       },
     ],
-    groups: new Map([['servers', group([elements('servers', words, { count: own.length })])]]),
+    groups: new Map([[SERVERS, group([elements(SERVERS, words, { count: own.length })])]]),
   };
 }

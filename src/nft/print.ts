@@ -165,6 +165,8 @@ function printStatement(statement: Statement): string {
       const { perSecond, burst } = statement.rate;
       return `update @${statement.set} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s limit rate over ${perSecond}/second burst ${burst} packets }`;
     }
+    case 'count-key':
+      return `update @${statement.set} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s counter }`;
     case 'zone':
       return `ct original zone set ${statement.zone}`;
     case 'counter':

@@ -8,6 +8,7 @@ import {
   CT,
   compare,
   counter as counterExpression,
+  countPackets,
   ct,
   destinationType,
   dnat,
@@ -155,6 +156,13 @@ export type Statement =
       readonly rate: PacketRate;
       readonly timeoutMs: number;
     }
+  /** Counts the packets of a key in the dynamic set. The rule ends if the set is full. */
+  | {
+      readonly kind: 'count-key';
+      readonly set: string;
+      readonly key: readonly Field[];
+      readonly timeoutMs: number;
+    }
   /**
    * Assigns the flow's opening direction to a zone of connection tracking, before connection tracking; replies are found
    * in the default zone.
@@ -228,6 +236,13 @@ export const overRate = (
   rate: PacketRate,
   timeoutMs: number,
 ): Statement => ({ kind: 'over-rate', set, key, rate, timeoutMs });
+/** Counts the packets of a key in a dynamic set; elements expire after `timeoutMs` without packets. */
+export const countKey = (set: string, key: readonly Field[], timeoutMs: number): Statement => ({
+  kind: 'count-key',
+  set,
+  key,
+  timeoutMs,
+});
 export const setZone = (zone: number): Statement => ({ kind: 'zone', zone });
 /** Counts packets; `Table.packets` reads it. */
 export const counter: Statement = { kind: 'counter' };
@@ -379,6 +394,8 @@ function compileStatement(statement: Statement, tableFamily: TableFamily): Expre
     }
     case 'over-rate':
       return [...load(statement.key), exceedsRate(statement.set, 0, statement.rate, statement.timeoutMs)];
+    case 'count-key':
+      return [...load(statement.key), countPackets(statement.set, 0, statement.timeoutMs)];
     case 'zone':
       return [immediate(hostOrder(statement.zone, 2), 0), setOriginalZone(0)];
     case 'counter':

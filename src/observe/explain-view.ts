@@ -58,6 +58,8 @@ export interface ExplainView {
   permittedSources?(namespace: string): string | undefined;
   /** Whether a pod ("namespace/name") of this node has too many tracked connections, so that its new ones are dropped. */
   isHeld?(pod: string): boolean;
+  /** Whether this node drops queries of a client to a name server, because it sends too many. */
+  isLimited?(client: string, server: string): boolean;
   /** Returns the node through which packets to an address enter the cluster (its announcer); null if unknown. */
   entryNode?(address: string): string | null;
 }

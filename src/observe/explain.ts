@@ -15,6 +15,7 @@ import {
 } from './explain-arrival.ts';
 import { findCauses, serviceAt, serviceOf } from './explain-causes.ts';
 import { findDestination } from './explain-destination.ts';
+import { limitedClient } from './explain-dns-limit.ts';
 import { type Entered, enter } from './explain-entry.ts';
 import { linkFault, podFault } from './explain-faults.ts';
 import { forgedSource, splitSource } from './explain-forgery.ts';
@@ -161,8 +162,18 @@ function explainPacket(view: ExplainView, origin: Origin, wanted: Wanted, entry:
     const packet = { ...sent, sourceClass: 'external' as const, node };
     return { ...NOTHING, packet, steps: entered.steps, verdict: 'unknown', reason, askNode: node };
   }
-  const body = throughTables(view, origin, map, sent);
+  const body = withinDnsLimit(view, origin, sent, throughTables(view, origin, map, sent));
   return { ...body, steps: [...entered.steps, ...body.steps] };
+}
+
+/** Applies the limit of one client's DNS queries: the node drops those above it before its Service rules. */
+function withinDnsLimit(view: ExplainView, origin: Origin, sent: Sent, body: Body): Body {
+  const cause = limitedClient(view, origin, sent);
+  if (!cause) return body;
+  const causes = [cause, ...body.causes];
+  if (body.verdict !== 'delivered') return { ...body, causes };
+  const reason = 'the queries above the limit of one client are dropped without an answer';
+  return { ...body, verdict: 'partial', reason, causes };
 }
 
 interface Sent {
