@@ -39,6 +39,7 @@ import { createTokenIssuer } from './service-account-tokens.ts';
 import { ServiceAllocator } from './service-allocator.ts';
 import type { FurtherPaths, Security, ServerParts } from './services.ts';
 import { Store } from './store.ts';
+import { createUnreadBudget } from './watch/unread-budget.ts';
 import { createWatchHub } from './watch/watch-hub.ts';
 
 export interface ApiServerOptions {
@@ -91,6 +92,8 @@ export interface ApiServer {
 
 /** After a start, for which a cluster waits. */
 const RESERVE_AFTER_MS = 2000;
+/** Bytes that may wait for the clients of all watches. */
+const MAX_UNREAD_BYTES = 256 * 1024 * 1024;
 
 /** Opens the store and prepares to serve; does not listen yet. */
 export function createApiServer(options: ApiServerOptions): ApiServer {
@@ -174,6 +177,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     aggregator,
     dialer: createClusterDialer({ store, mayDial, tls: options.nodeTls }),
     hub: createWatchHub(store, clock),
+    unread: createUnreadBudget(MAX_UNREAD_BYTES),
     swagger: createSwaggerService(),
     furtherPaths: options.furtherPaths ?? (() => null),
   });

@@ -15,6 +15,7 @@ import type { ResourceRegistry } from './routes/resource-registry.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
 import type { TokenIssuer } from './service-account-tokens.ts';
 import type { Store } from './store.ts';
+import type { UnreadBudget } from './watch/unread-budget.ts';
 import type { WatchHub } from './watch/watch-hub.ts';
 
 /** The inputs of the security modules. */
@@ -66,6 +67,7 @@ export interface ApiServices extends ServerParts, Security {
   readonly aggregator: Aggregator;
   readonly dialer: ClusterDialer;
   readonly hub: WatchHub;
+  readonly unread: UnreadBudget;
   readonly swagger: SwaggerService;
   readonly furtherPaths: FurtherPaths;
 }

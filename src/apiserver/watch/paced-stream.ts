@@ -7,6 +7,8 @@ export interface PacedStream {
   start(pieces: Iterator<Buffer>): void;
   /** Sends bytes after everything before them. A client that lags by too much is disconnected. */
   push(bytes: Buffer): void;
+  /** The bytes that wait for the client, besides the pieces. */
+  unread(): number;
   /** Ends the stream after what was pushed; pieces that the client has had no room for are left out, with all that follows. */
   end(): void;
 }
@@ -55,6 +57,7 @@ export function createPacedStream(maxUnread: number): PacedStream {
       }
       if (heldBytes + stream.readableLength > maxUnread) stream.destroy();
     },
+    unread: () => (stream.destroyed ? 0 : heldBytes + stream.readableLength),
     end() {
       pieces = null;
       held = [];

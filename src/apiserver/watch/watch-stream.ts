@@ -8,6 +8,7 @@ import type { Store, StoredObject } from '../store.ts';
 import type { EventEncoding } from './event-encoding.ts';
 import { convertingSink, directSink, type EventSink } from './event-sink.ts';
 import { createPacedStream, joined } from './paced-stream.ts';
+import type { UnreadBudget } from './unread-budget.ts';
 import type { WatchGroup, WatchHub } from './watch-hub.ts';
 
 export interface WatchRequest {
@@ -28,6 +29,7 @@ export interface WatchParts {
   readonly store: Store;
   readonly clock: Clock;
   readonly hub: WatchHub;
+  readonly unread: UnreadBudget;
 }
 
 const BOOKMARK_MS = 60_000;
@@ -38,7 +40,11 @@ const PIECE_BYTES = 64 * 1024;
 const INITIAL_EVENTS_END = 'k8s.io/initial-events-end';
 
 /** Streams the changes of a kind. Throws StatusError before the first byte if it cannot start. */
-export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: WatchRequest): Readable {
+export function watch(
+  { store, clock, hub, unread }: WatchParts,
+  kind: Kind,
+  request: WatchRequest,
+): Readable {
   const { encoding } = request;
   const start = startVersion(request.resourceVersion);
   const filter = start !== null && start > store.version ? after(request.filter, start) : request.filter;
@@ -47,7 +53,11 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   if (missed === null) throw expired(`too old resource version: ${start} (${store.oldestWatchable})`);
 
   const paced = createPacedStream(MAX_UNREAD_BYTES);
-  const { stream, push: receive } = paced;
+  const { stream } = paced;
+  const receive = (bytes: Buffer) => {
+    paced.push(bytes);
+    unread.received(bytes.length);
+  };
   const bookmark = (annotations?: Record<string, string>) => {
     const metadata = {
       resourceVersion: String(store.version),
@@ -90,6 +100,11 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
         },
         watcher,
       );
+  const leave = unread.join({
+    unread: paced.unread,
+    group: () => group,
+    disconnect: () => stream.destroy(),
+  });
   let cancelBookmark = () => {};
   const scheduleBookmark = () => {
     cancelBookmark = clock.after(BOOKMARK_MS, () => {
@@ -106,6 +121,7 @@ export function watch({ store, clock, hub }: WatchParts, kind: Kind, request: Wa
   });
   const stop = () => {
     group.remove(watcher);
+    leave();
     cancelBookmark();
     cancelTimeout();
     request.signal.removeEventListener('abort', abort);

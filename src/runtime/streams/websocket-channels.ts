@@ -101,8 +101,13 @@ export class WebSocketChannels {
     if (!input.push(bytes)) {
       this.#full.add(channel);
       this.#socket.pause();
-      this.#pings ??= setInterval(() => this.#socket.ping(), PING_MS);
+      this.#pings ??= setInterval(() => this.#ping(), PING_MS);
     }
+  }
+
+  /** A client that does not read either gets none that would wait for it. */
+  #ping(): void {
+    if (this.#socket.bufferedAmount === 0) this.#socket.ping();
   }
 
   #end(channel: number | undefined): void {
