@@ -87,6 +87,8 @@ export interface PodNetworkOptions {
   readonly stateDir: string;
   /** Whether to fail on a kernel that cannot keep pods from sending with others' addresses. Default: true. */
   readonly requiresGuard?: boolean;
+  /** See KeptTablesOptions. */
+  readonly owned?: boolean;
   readonly clock?: Clock;
   readonly logger?: Logger;
 }

@@ -4,20 +4,26 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { NftConnection } from '../kernel/nftables/connection.ts';
+import { NFPROTO } from '../kernel/nftables/constants.ts';
 import { openPacketSocket } from '../kernel/packet-socket.ts';
 import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { icmpErrorFrame, udpFrame } from '../kernel/testing/frames.ts';
 import { parseCidr } from '../lib/address.ts';
+import { manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
 import { eventually } from '../lib/testing/eventually.ts';
 import { NodeNetwork } from './node-network.ts';
+import { POD_BRIDGE } from './pod-bridge.ts';
 import { podMac, podPort } from './pod-link.ts';
 import { openPodNetwork, type PodNetwork } from './pod-network.ts';
 import { openSourceGuard } from './source-guard.ts';
 import { GUARD_TABLE } from './source-guard-rules.ts';
 import { netnsOf, sandbox, testNode, testPodCidrs, testTopology, Undo } from './testing/packets.ts';
+import { UNUSED_TABLE } from './unused-addresses.ts';
 
 const VIP = '172.30.9.77';
+const FLOOD = 3000;
 
 describe('the source guard', () => {
   const undo = new Undo();
@@ -88,7 +94,9 @@ describe('the source guard', () => {
     return frames.filter(hasArrived).map(({ address }) => address);
   }
 
-  function sendRaw(from: string, frame: Uint8Array): void {
+  const sendRaw = (from: string, frame: Uint8Array): void => sendAll(from, [frame]);
+
+  function sendAll(from: string, frames: readonly Uint8Array[]): void {
     using socket = openRouteSocket(from);
     const tap = openPacketSocket({
       device: getLink(socket, 'eth0').index,
@@ -98,7 +106,7 @@ describe('the source guard', () => {
       onError: () => {},
     });
     try {
-      tap.send(frame);
+      for (const frame of frames) tap.send(frame);
     } finally {
       tap.close();
     }
@@ -123,8 +131,13 @@ describe('the source guard', () => {
   }
 
   /** Sends a packet from a source in the sender's namespace, then an honest one, and returns whether the first arrived. */
-  async function passes(source: string, from = inside, mac = podMac('sender')): Promise<boolean> {
-    const marks = [source, ips[0] ?? ''].map((one) => ({ one, mark: `mark ${++serial};` }));
+  async function passes(
+    source: string,
+    from = inside,
+    mac = podMac('sender'),
+    own = ips[0] ?? '',
+  ): Promise<boolean> {
+    const marks = [source, own].map((one) => ({ one, mark: `mark ${++serial};` }));
     const has = (mark: string) => received.some((frame) => frame.includes(mark));
     const send = ({ one, mark }: { one: string; mark: string }) =>
       sendRaw(from, fromSender(udpFrame(`${one}:4000 > ${target}:${5000 + serial}`, mark), mac));
@@ -168,6 +181,33 @@ describe('the source guard', () => {
     }
     await pods.allowSources('x/sender', []);
     assert.equal(await passes(VIP), false);
+  });
+
+  test('a flood of MACs and of reports to groups leaves nothing in the tables of the bridge', async () => {
+    const learned = () => inNode('bridge', 'fdb', 'show', 'br', POD_BRIDGE).split('\n').length;
+    const joined = () => inNode('bridge', 'mdb', 'show');
+    const [entries, groups] = [learned(), joined()];
+    const frames = Array.from({ length: FLOOD }, (_, i) => {
+      const mac = `02:66:00:00:${(i >> 8).toString(16).padStart(2, '0')}:${(i & 0xff).toString(16).padStart(2, '0')}`;
+      // IGMPv2 reports (RFC 2236) to many groups, mDNS questions, and datagrams, each from a MAC of its own.
+      const to = [`224.1.${i >> 8}.${i & 0xff}`, '224.0.0.251', target][i % 3] ?? '';
+      const packet = udpFrame(`${ips[0]}:5353 > ${to}:5353`, `flood ${i};`);
+      if (i % 3 === 0) packet[14 + 9] = 2;
+      const frame = fromSender(packet, mac);
+      if (i % 3 < 2) frame.set([0x01, 0x00, 0x5e, ...to.split('.').slice(1).map(Number)], 0);
+      return frame;
+    });
+    const before = pods.droppedSources();
+    sendAll(inside, frames);
+    assert.equal(await passes('10.244.1.77'), false);
+    assert.deepEqual([learned(), joined()], [entries, groups]);
+    assert.deepEqual(
+      received.filter((frame) => frame.includes('flood ')),
+      [],
+    );
+    const after = pods.droppedSources();
+    const dropped = (after?.forged ?? 0) + (after?.stray ?? 0) - (before?.forged ?? 0) - (before?.stray ?? 0);
+    assert.ok(dropped >= FLOOD, `${dropped} of ${FLOOD} are counted`);
   });
 
   test('it stays while no agent runs, and the next agent adopts it', async () => {
@@ -222,5 +262,101 @@ describe('the source guard', () => {
     assert.deepEqual(await pods.repair(), []);
     assert.equal(await passes('10.244.1.77'), false);
     assert.doesNotMatch(inNode('nft', 'list', 'table', 'netdev', GUARD_TABLE), new RegExp(podPort('gone')));
+  });
+
+  describe('changes by other programs', () => {
+    /** Repairs are made when the test advances it. */
+    const clock = manualClock();
+    const REPAIR_MS = 50;
+    const nft = (command: string) => execFileSync('ip', ['netns', 'exec', node, 'bash', '-c', command]);
+    // The order of tables and chains is that of their creation.
+    const tables = () =>
+      inNode('nft', '-s', 'list', 'ruleset')
+        .replace(/ packets \d+ bytes \d+/g, '')
+        .split('\n')
+        .sort()
+        .join('\n');
+
+    test('a kernel that can protect the tables refuses them (Linux 6.9)', async (t) => {
+      const connection = new NftConnection(node);
+      const isProtected = connection.canOwnTables(NFPROTO.netdev);
+      connection.close();
+      if (!isProtected) {
+        t.skip('this kernel cannot');
+        return;
+      }
+      const before = tables();
+      for (const table of [`netdev ${GUARD_TABLE}`, `ip ${UNUSED_TABLE}`, `ip6 ${UNUSED_TABLE}`])
+        assert.throws(() => nft(`nft delete table ${table} 2>&1`), { status: 1 }, table);
+      nft('nft flush ruleset');
+      assert.equal(tables(), before);
+      assert.equal(await passes('10.244.1.77'), false);
+    });
+
+    describe('on a kernel that cannot', () => {
+      before(() => {
+        pods.close();
+        pods = openPodNetwork({ network, stateDir, logger: silentLogger, owned: false, clock });
+      });
+      after(() => {
+        pods.close();
+        pods = open();
+      });
+
+      const port = podPort('sender');
+      const mac = podMac('sender');
+      const rows: [what: string, command: string, isGap: boolean][] = [
+        ['deletes the guard', `nft delete table netdev ${GUARD_TABLE}`, true],
+        ['flushes all tables', 'nft flush ruleset', true],
+        ['empties the chain of a port', `nft flush chain netdev ${GUARD_TABLE} port-${port}`, true],
+        [
+          'permits a source',
+          `nft add element netdev ${GUARD_TABLE} own-ipv4 '{ "${port}" . ${mac} . 10.244.1.77 }'`,
+          true,
+        ],
+        ['deletes the answers for unused addresses', `nft delete table ip ${UNUSED_TABLE}`, false],
+      ];
+      for (const [what, command, isGap] of rows)
+        test(`another program ${what}: repaired ${REPAIR_MS} ms after the kernel's event`, async () => {
+          const before = tables();
+          nft(command);
+          assert.notEqual(tables(), before);
+          assert.equal(await passes('10.244.1.77'), isGap, 'until the repair');
+          await eventually(
+            () => {
+              clock.advance(REPAIR_MS);
+              return tables();
+            },
+            (text) => text === before,
+            20_000,
+          );
+          assert.equal(await passes('10.244.1.77'), false);
+        });
+
+      test('a change whose event is lost: repaired by the check of each ten seconds', async () => {
+        const before = tables();
+        nft('nft flush ruleset');
+        assert.deepEqual((await pods.repair()).includes(GUARD_TABLE), true);
+        assert.equal(tables(), before);
+        assert.equal(await passes('10.244.1.77'), false);
+      });
+
+      test('a pod that starts in between is guarded from its first packet on, and so are the others', async () => {
+        nft(`nft delete table netdev ${GUARD_TABLE}`);
+        const between = sandbox(undo);
+        const attached = pods.attach({ uid: 'between', namespace: 'x', name: 'between' }, between);
+        const until = setInterval(() => clock.advance(1), 1);
+        try {
+          const {
+            ips: [own = ''],
+          } = await attached;
+          assert.equal(await passes('10.244.1.77'), false);
+          assert.equal(await passes('10.244.1.78', between, podMac('between'), own), false);
+        } finally {
+          clearInterval(until);
+        }
+        await pods.detach('between');
+      });
+    });
   });
 });

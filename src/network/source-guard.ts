@@ -52,6 +52,8 @@ export interface SourceGuardOptions {
   /** Default: the kernel's answer. */
   readonly canGuard?: typeof kernelCanGuard;
   readonly netns?: NetnsRef | undefined;
+  /** See KeptTablesOptions. */
+  readonly owned?: boolean | undefined;
   readonly clock?: Clock | undefined;
   readonly logger?: Logger | undefined;
 }
@@ -122,6 +124,19 @@ export function readForgers(netns?: NetnsRef): Map<string, number> {
   }
 }
 
+/** Returns true if the node has a guard. */
+export function hasSourceGuard(netns?: NetnsRef): boolean {
+  const connection = new NftConnection(netns);
+  try {
+    return connection.tables(NFPROTO.netdev).some(({ name }) => name === GUARD_TABLE);
+  } catch (error) {
+    if (hasCode(error, 'EOPNOTSUPP', 'EAFNOSUPPORT')) return false;
+    throw error;
+  } finally {
+    connection.close();
+  }
+}
+
 /** Removes the guard from a node. */
 export function removeSourceGuard(netns?: NetnsRef): void {
   if (!kernelCanGuard(netns)) return;
@@ -133,8 +148,9 @@ export function removeSourceGuard(netns?: NetnsRef): void {
   }
 }
 
-const openTables = (options: Pick<SourceGuardOptions, 'netns' | 'clock' | 'logger'>): KeptTables<'netdev'> =>
-  keepTables({ ...options, families: ['netdev'], name: GUARD_TABLE });
+const openTables = (
+  options: Pick<SourceGuardOptions, 'netns' | 'owned' | 'clock' | 'logger'>,
+): KeptTables<'netdev'> => keepTables({ ...options, families: ['netdev'], name: GUARD_TABLE });
 
 /** Returns true if the kernel knows tables of the family netdev (CONFIG_NF_TABLES_NETDEV). */
 function kernelCanGuard(netns: NetnsRef | undefined): boolean {

@@ -55,6 +55,8 @@ export interface UnusedAddressesOptions {
   /** The addresses of the node's pods. */
   readonly used: readonly string[];
   readonly netns?: NetnsRef | undefined;
+  /** See KeptTablesOptions. */
+  readonly owned?: boolean | undefined;
   readonly clock?: Clock | undefined;
   readonly logger?: Logger | undefined;
 }
@@ -123,8 +125,9 @@ export function removeUnusedAddresses(netns?: NetnsRef): void {
   }
 }
 
-const openTables = (options: Pick<UnusedAddressesOptions, 'netns' | 'clock' | 'logger'>): KeptTables =>
-  keepTables({ ...options, families: FAMILIES, name: UNUSED_TABLE });
+const openTables = (
+  options: Pick<UnusedAddressesOptions, 'netns' | 'owned' | 'clock' | 'logger'>,
+): KeptTables => keepTables({ ...options, families: FAMILIES, name: UNUSED_TABLE });
 
 /** Renders one family's table; null for a node without pods of the family. */
 export function renderUnused(
