@@ -1,9 +1,11 @@
+import { probeForged } from '../conformance/forged-probe.ts';
 import { type Outcome, probeTcp, probeUdp } from '../conformance/probe.ts';
 import { createProbeSockets } from '../conformance/probe-sockets.ts';
 import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
+import { hasSourceGuard } from '../network/source-guard.ts';
 import { badRequest } from './agent-state.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { createNetnsFinder, OWN_NETNS } from './node-facts.ts';
@@ -15,6 +17,8 @@ export interface NodeSettings {
   readonly masqueradeAll: boolean;
   /** Whether the proxy recognizes the cluster's pods. */
   readonly localDetection: boolean;
+  /** Whether packets of pods with forged sources are dropped. */
+  readonly guardsPods: boolean;
 }
 
 /** The body of a request to send a probe of `check`. */
@@ -27,6 +31,8 @@ export interface ProbeBody {
   readonly port: number;
   /** Milliseconds without an answer that mean silence. */
   readonly patience: number;
+  /** Instead of asking a server: sends datagrams with this source to a pod of this node; null: asks. */
+  readonly forged?: { readonly source: string; readonly to: readonly string[] } | null;
 }
 
 /** Less than the time after which an API server's client gives up. */
@@ -37,6 +43,7 @@ export function nodeSettings({ proxy }: Pick<AgentConfiguration, 'proxy'>): Node
   return {
     addresses: listAddresses(socket).map(({ address }) => address),
     masqueradeAll: proxy?.masqueradeAll ?? false,
+    guardsPods: hasSourceGuard(OWN_NETNS),
     localDetection: proxy?.detectLocalMode !== 'ClusterCIDR' || proxy.clusterCidrs.length > 0,
   };
 }
@@ -46,12 +53,20 @@ export function createNodeProber(clock: Clock): (body: Partial<ProbeBody> | null
   const sockets = createProbeSockets(clock.now());
   const findNetns = createNetnsFinder();
   return async (body) => {
-    const { pod = null, protocol, family, address = '', port = 0, patience = 0 } = body ?? {};
+    const { pod = null, protocol, family, address = '', port = 0, patience = 0, forged = null } = body ?? {};
     if ((protocol !== 'TCP' && protocol !== 'UDP') || family === undefined || familyOf(address) !== family)
       throw badRequest('protocol, family and address do not describe a packet');
     const probe = protocol === 'TCP' ? probeTcp : probeUdp;
     const from = { netns: pod === null ? OWN_NETNS : findNetns(pod), controlGroup: null };
     const wait = Math.min(Number(patience), MAX_PATIENCE_MS);
+    if (forged !== null) {
+      const own = pod?.find((one) => familyOf(one) === family);
+      if (own === undefined || familyOf(forged.source) !== family)
+        throw badRequest('pod and forged do not describe a packet of a pod');
+      const to = { netns: findNetns(forged.to), address };
+      const ends = { from: { netns: from.netns, address: own }, to, source: forged.source };
+      return await probeForged({ ...ends, clock, patience: wait });
+    }
     const outcome = await probe({
       sockets,
       from,

@@ -13,6 +13,8 @@ import {
 } from '../conformance/check-cluster.ts';
 import type { LocalPlace } from '../conformance/fixture.ts';
 import { flowsOf } from '../conformance/flows.ts';
+import { type Forger, forgedFlowsOf, runForgedFlows } from '../conformance/forged-flows.ts';
+import { probeForged } from '../conformance/forged-probe.ts';
 import {
   type PolicyOracle,
   policyFlowsOf,
@@ -55,7 +57,7 @@ export const command = defineCommand({
   name: 'check',
   summary: 'send packets through Services and network policies, and compare the results',
   description: [
-    'Checks that the nodes handle traffic to Services correctly: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes. Network policies are checked in the same way: for each set of policies in a table, packets between pods, nodes and outside, to pods and through Services. Before the first packet of each flow, "explain" predicts the outcome, the servers and the client address that each server sees; a difference is a failure. Removes what it created. The exit status is 0 when all agree.',
+    'Checks that the nodes handle traffic to Services correctly: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes. Network policies are checked in the same way: for each set of policies in a table, packets between pods, nodes and outside, to pods and through Services. Datagrams of pods with the addresses of others must be dropped. Before the first packet of each flow, "explain" predicts the outcome, the servers and the client address that each server sees; a difference is a failure. Removes what it created. The exit status is 0 when all agree.',
     'With --kubeconfig or --context: on a cluster whose agents run in pods. They send the packets, from nodes and from pods in a namespace that the check creates; network policies and clients outside are not checked.',
   ],
   arguments: [],
@@ -110,7 +112,11 @@ export const command = defineCommand({
       const skipped = [...new Set(all.flatMap(({ row }) => kindsOf(row)))].filter(
         (kind) => !kinds.includes(kind),
       );
-      const count = policyFlows.reduce((sum, { flows: ofRow }) => sum + ofRow.length, flows.length);
+      const forged = forgedFlowsOf(fixture).filter(({ text }) => isWanted(text));
+      const count = policyFlows.reduce(
+        (sum, { flows: ofRow }) => sum + ofRow.length,
+        flows.length + forged.length,
+      );
       if (count === 0) {
         throw new FairleadError(`no flow matches --only ${only.join(' or ')}`, {
           op: 'fairlead check',
@@ -147,6 +153,7 @@ export const command = defineCommand({
       const sent = await Promise.all([
         runFlows(fixture, flows, oracle, probe, concurrency, onResult),
         runPolicyFlows({ client, oracle, probe, clock: systemClock, nodes }, policyFlows, onResult),
+        runForgedFlows(forged, oracle, forge, onResult),
       ]).finally(() => {
         sockets.close();
         progress.end();
@@ -182,6 +189,14 @@ export const command = defineCommand({
     }
   },
 });
+
+const FORGED_PATIENCE_MS = 20_000;
+
+const forge: Forger<LocalPlace> = ({ from, to, family, source }) => {
+  const end = ({ netns, addresses }: LocalPlace) => ({ netns, address: addresses[family] ?? '' });
+  const ends = { from: end(from), to: end(to), source };
+  return probeForged({ ...ends, clock: systemClock, patience: FORGED_PATIENCE_MS });
+};
 
 function checkedCluster(
   state: ClusterState,

@@ -3,6 +3,7 @@ import type { RemoteCluster } from '../cluster/remote-cluster.ts';
 import { CHECK_NAMESPACE, type CheckSetup, setUpCheck } from '../conformance/check-cluster.ts';
 import type { Place } from '../conformance/fixture.ts';
 import { type Flow, flowsOf } from '../conformance/flows.ts';
+import { forgedFlowsOf, runForgedFlows } from '../conformance/forged-flows.ts';
 import { type FlowResult, flowText, runFlows } from '../conformance/run.ts';
 import { SCENARIOS } from '../conformance/scenarios.ts';
 import { settle } from '../conformance/settle.ts';
@@ -64,7 +65,15 @@ async function sendFlows(
   const all = flowsOf(fixture, SCENARIOS, frontends);
   const wanted = all.filter((flow) => only.length === 0 || only.some((one) => flowText(flow).includes(one)));
   const { flows, skipped } = await routable(check, wanted);
-  if (flows.length === 0)
+  const forged = forgedFlowsOf(fixture).filter(
+    ({ from, text }) =>
+      check.guardsPods(from.node) && (only.length === 0 || only.some((one) => text.includes(one))),
+  );
+  const unguarded = [...modes.keys()].filter((node) => !check.guardsPods(node));
+  if (unguarded.length > 0)
+    skipped.push(`forged sources on ${unguarded.join(', ')}, whose pods another plugin connects`);
+  const count = flows.length + forged.length;
+  if (count === 0)
     throw new FairleadError(`no flow matches --only ${only.join(' or ')}`, {
       op: 'fairlead check',
       code: 'usage',
@@ -72,16 +81,18 @@ async function sendFlows(
   await settle(flows, oracle);
   const before = await check.verify();
   let checked = 0;
-  const progress = showProgress(output, systemClock, () => `${checked} of ${flows.length} flows checked`);
+  const progress = showProgress(output, systemClock, () => `${checked} of ${count} flows checked`);
   const onResult = (result: FlowResult) => {
     checked++;
     if (format !== 'text' || result.ok) return;
     progress.hide();
     output.out(wrapLines(differenceText(result), output.columns));
   };
-  const results = await runFlows(fixture, flows, oracle, probe, concurrency, onResult).finally(() =>
-    progress.end(),
-  );
+  const sent = await Promise.all([
+    runFlows(fixture, flows, oracle, probe, concurrency, onResult),
+    runForgedFlows(forged, oracle, check.forge, onResult),
+  ]).finally(() => progress.end());
+  const results = sent.flat();
   const drifts = before.concat(await check.verify());
   const failed = results.filter(({ ok }) => !ok).length;
   const notChecked = ['network policies', 'clients outside', ...skipped];

@@ -1,6 +1,7 @@
 import type { NodeSettings, ProbeBody } from '../agent/node-probes.ts';
 import { CHECK_NAMESPACE, type CheckedServices } from '../conformance/check-cluster.ts';
 import type { Place } from '../conformance/fixture.ts';
+import type { Forger } from '../conformance/forged-flows.ts';
 import type { Outcome, Prober } from '../conformance/probe.ts';
 import type { Oracle } from '../conformance/run.ts';
 import type { Drift, Mode } from '../dataplane/dataplane.ts';
@@ -13,6 +14,7 @@ import type { RemoteCluster } from './remote-cluster.ts';
 
 /** Nodes on which the check has pods; more would add nothing. */
 const MAX_NODES = 3;
+const FORGED_PATIENCE_MS = 20_000;
 /** Networks for documentation (RFC 5737, RFC 3849): no host has these addresses. */
 const TEST_NETWORKS: Readonly<Record<IPFamily, string>> = {
   ipv4: '198.51.100.0/24',
@@ -25,6 +27,9 @@ export interface RemoteCheck {
   readonly modes: ReadonlyMap<string, Mode>;
   readonly oracle: Oracle;
   readonly probe: Prober<Place>;
+  readonly forge: Forger<Place>;
+  /** Whether a node drops packets of pods with forged sources; else the plugin that connects them decides. */
+  guardsPods(node: string): boolean;
   /** Whether processes of a node can send packets to an address that is not in any network of the cluster. */
   hasRoute(place: Place, address: string): Promise<boolean>;
   /** Compares the kernel of each node with its forwarding table. */
@@ -105,6 +110,19 @@ export async function openRemoteCheck(cluster: RemoteCluster, signal: AbortSigna
       const pod = from.kind === 'pod' ? Object.values(from.addresses) : null;
       return (await cluster.ask(from.node, 'probe', { ...request, pod } satisfies ProbeBody)) as Outcome;
     },
+    async forge({ from, to, family, source }) {
+      checkNotEnded();
+      const addresses = (place: Place) => Object.values(place.addresses);
+      const body = {
+        pod: addresses(from),
+        protocol: 'UDP',
+        ...{ family, address: to.addresses[family] ?? '', port: 0, patience: FORGED_PATIENCE_MS },
+        forged: { source, to: addresses(to) },
+      } satisfies ProbeBody;
+      return (await cluster.ask(from.node, 'probe', body)) as Outcome;
+    },
+    // An agent of an earlier version does not say it.
+    guardsPods: (node) => settings.get(node)?.guardsPods === true,
     async hasRoute(place, destination) {
       const request = { kind: 'route', place: { kind: 'node', node: place.node }, destination };
       const answer = (await cluster.ask(place.node, 'fact', { request, pod: null })) as FactAnswer;

@@ -190,8 +190,10 @@ const SOCK_NONBLOCK = 0o4000;
 const SO_REUSEADDR = 2;
 const IPPROTO_IP = 0;
 const IP_FREEBIND = 15;
+const IP_TRANSPARENT = 19;
 const IPPROTO_IPV6 = 41;
 const IPV6_V6ONLY = 26;
+const IPV6_TRANSPARENT = 75;
 
 /** Returns a struct sockaddr_in or sockaddr_in6 (ip(7), ipv6(7)). Throws for other text. */
 export function socketAddress(address: string, port: number): Uint8Array {
@@ -212,6 +214,8 @@ export function socketAddress(address: string, port: number): Uint8Array {
 export interface BindOptions {
   /** Whether the address may be added to the namespace later. Default: no. */
   readonly mayBeAbsent?: boolean;
+  /** Whether it is an address of another host, from which the socket sends; needs CAP_NET_RAW. Default: no. */
+  readonly isForeign?: boolean;
 }
 
 /**
@@ -264,7 +268,7 @@ function boundSocket(
   type: number,
   address: string,
   port: number,
-  { mayBeAbsent = false }: BindOptions,
+  { mayBeAbsent = false, isForeign = false }: BindOptions,
   finish: (fd: number) => number,
 ): number {
   const open = () => {
@@ -276,6 +280,10 @@ function boundSocket(
       (type === SOCK_STREAM && !setSocketOption(fd, SOL_SOCKET, SO_REUSEADDR, 1)) ||
       (v6 && !setSocketOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1)) ||
       (mayBeAbsent && !setSocketOption(fd, IPPROTO_IP, IP_FREEBIND, 1)) ||
+      (isForeign &&
+        !(v6
+          ? setSocketOption(fd, IPPROTO_IPV6, IPV6_TRANSPARENT, 1)
+          : setSocketOption(fd, IPPROTO_IP, IP_TRANSPARENT, 1))) ||
       libc().bind(fd, sockaddr, sockaddr.length) !== 0 ||
       finish(fd) !== 0;
     if (!failed) return fd;
