@@ -7,6 +7,9 @@ import { SpdySession, type SpdyStream } from './spdy-session.ts';
 import { choose, listed, openSpdy, openWebSocket, refuse, wantsWebSocket } from './upgrade.ts';
 import { WebSocketChannels } from './websocket-channels.ts';
 
+/** A channel is a byte, of which 255 has another meaning; each port has two. */
+const MAX_PORTS = 127;
+
 /** Opens a connection to a port of the pod. */
 export type Dial = (port: number) => Promise<Duplex>;
 
@@ -50,6 +53,7 @@ export async function acceptPortForward(
   if (ports === null || ports.length === 0) {
     throw refuse(socket, 400, 'the query must name the ports to forward to, such as ?ports=80 (1 to 65535)');
   }
+  if (ports.length > MAX_PORTS) throw refuse(socket, 400, `the query names more than ${MAX_PORTS} ports`);
   const webSocket = await openWebSocket(request, socket, head, protocol);
   await serveChannels(
     new WebSocketChannels(webSocket, {

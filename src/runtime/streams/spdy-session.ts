@@ -24,6 +24,8 @@ const CANCEL = 5;
 const MAX_DATA_BYTES = 32 * 1024;
 /** Maximum unread bytes of a stream before the connection is no longer read. */
 const STREAM_BUFFER_BYTES = 256 * 1024;
+/** Maximum unread bytes of all streams, before the connection is no longer read. */
+const SESSION_BUFFER_BYTES = 4 << 20;
 /** Streams that a client has open at the same time; a forwarded connection has two. */
 const MAX_STREAMS = 1024;
 /** Bytes that wait for a client that does not read, before it is no longer read. Only answers to its frames add to them. */
@@ -74,6 +76,9 @@ export class SpdySession {
   readonly #encode = createHeaderEncoder();
   readonly #streams = new Map<number, SpdyStream>();
   readonly #full = new Set<SpdyStream>();
+  /** Bytes of data since the unread ones of all streams were last summed up. */
+  #fresh = 0;
+  #hasTooMuch = false;
   #lastStream = 0;
   #waiting: (() => void) | null = null;
   /** Resolves when the connection is closed for any reason. */
@@ -122,7 +127,18 @@ export class SpdySession {
 
   resume(stream: SpdyStream): void {
     this.#full.delete(stream);
-    if (this.#full.size === 0) this.#waiting?.();
+    if (this.#hasTooMuch) this.#hasTooMuch = this.#unread() > SESSION_BUFFER_BYTES;
+    if (!this.#mustWait()) this.#waiting?.();
+  }
+
+  #unread(): number {
+    let sum = 0;
+    for (const stream of this.#streams.values()) sum += stream.readableLength;
+    return sum;
+  }
+
+  #mustWait(): boolean {
+    return this.#full.size > 0 || this.#hasTooMuch;
   }
 
   forget(stream: SpdyStream, complete: boolean): void {
@@ -156,7 +172,11 @@ export class SpdySession {
       else await this.#control(frame);
     }
     if (this.#carrier.writableLength > MAX_UNSENT_BYTES) await this.#drained();
-    if (this.#full.size > 0) {
+    if (this.#fresh > STREAM_BUFFER_BYTES) {
+      this.#fresh = 0;
+      this.#hasTooMuch = this.#unread() > SESSION_BUFFER_BYTES;
+    }
+    if (this.#mustWait()) {
       await new Promise<void>((resolve) => {
         this.#waiting = resolve;
       });
@@ -178,6 +198,7 @@ export class SpdySession {
         this.#send(controlFrame(RST_STREAM, 0, frame.stream, INVALID_STREAM));
       return;
     }
+    this.#fresh += frame.payload.length;
     if (frame.payload.length > 0 && !stream.remoteClosed && !stream.push(frame.payload))
       this.#full.add(stream);
     if (frame.flags & FLAG_FIN) this.#remoteEnd(stream);

@@ -360,6 +360,42 @@ test('a SPDY client that opens streams without end has 1,024', async () => {
   }
 });
 
+test('of what a SPDY client sends on many streams that are not read, little is kept; read later, all arrives', async () => {
+  const [count, bytes] = [64, 200 * 1024];
+  const streams: SpdyStream[] = [];
+  const { client, carrier, close } = await session((stream) => streams.push(stream));
+  try {
+    client.resume();
+    client.write(openingFrames(count));
+    // Less than the buffer of each stream.
+    for (let i = 0; i < count; i++) client.write(dataFrame(2 * i + 1, 0, Buffer.alloc(bytes)));
+    let [last, looks] = [-1, 0];
+    await eventually(() => {
+      looks = carrier.bytesRead === last ? looks + 1 : 0;
+      last = carrier.bytesRead;
+      return looks >= 20 && streams.length > 0;
+    });
+    const kept = streams.reduce((sum, stream) => sum + stream.readableLength, 0);
+    assert.ok(kept <= 5 << 20, `${kept} bytes are kept`);
+    let read = 0;
+    const readAll = () => {
+      for (const stream of streams.splice(0))
+        stream.on('data', (data: Buffer) => {
+          read += data.length;
+        });
+      return read;
+    };
+    await eventually(readAll, (total) => total === count * bytes);
+  } finally {
+    close();
+  }
+});
+
+test('port-forward over WebSocket channels: more ports than channels are refused', async () => {
+  const ports = Array.from({ length: 128 }, () => 'ports=80').join('&');
+  await assert.rejects(open(`portforward?${ports}`, 'v4.channel.k8s.io'), /400/);
+});
+
 test('a SPDY client that sends pings and reads nothing is no longer read', async () => {
   const { client, carrier, close } = await session(() => {});
   try {
