@@ -9,8 +9,9 @@ import { afterEach, beforeEach, describe, test } from 'node:test';
 import { ConntrackConnection } from '../kernel/conntrack/connection.ts';
 import { sampleFlowSources } from '../kernel/conntrack/flow-sources.ts';
 import { bindUdpIn } from '../kernel/netns.ts';
-import type { Clock } from '../lib/clock.ts';
+import { type Clock, manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
+import { eventually } from '../lib/testing/eventually.ts';
 import { type ConnectionBound, type HeldPod, openConnectionBound, readHeldPods } from './connection-bound.ts';
 import { NodeNetwork } from './node-network.ts';
 import { POD_BRIDGE } from './pod-bridge.ts';
@@ -55,10 +56,10 @@ describe('tracked connections of pods', () => {
   });
   afterEach(() => undo.run());
 
-  const open = (share: number | null = SHARE) =>
+  const open = (share: number | null = SHARE, max: number | null = null) =>
     openConnectionBound({
       bridge: POD_BRIDGE,
-      share,
+      ...{ share, max },
       ownerOf: pods.ownerOf,
       onHeld: (pod) => news.push(pod),
       ...{ netns: node, clock, logger: silentLogger },
@@ -126,6 +127,70 @@ describe('tracked connections of pods', () => {
         .sort(),
       ['x/greedy', 'x/second'],
     );
+  });
+
+  test('four pods below their shares that fill the table together are held before, another pod is not', async () => {
+    bound.close();
+    const max = 4 * ATTACK;
+    bound = open(max, max);
+    const server = await attach('server');
+    const [to = ''] = server.ips;
+    const pods4 = await Promise.all(['a', 'b', 'c', 'd'].map(attach));
+    const senders = await Promise.all(pods4.map(({ netns }) => open4or6(netns, to)));
+    for (const sender of senders) await flood(sender, to, ATTACK);
+    await bound.check();
+    const room = (max * 7) / 8;
+    assert.ok(conntrack.count() > room, 'the reserve is used up');
+    assert.deepEqual(
+      bound
+        .held()
+        .map(({ pod }) => pod)
+        .sort(),
+      ['x/a', 'x/b', 'x/c', 'x/d'],
+    );
+    const before = pods4.map(({ ips }) => flowsOf(ips));
+    for (const sender of senders) await flood(sender, to, ATTACK, ATTACK);
+    assert.deepEqual(
+      pods4.map(({ ips }) => flowsOf(ips)),
+      before,
+    );
+    const other = await attach('other');
+    await flood(await open4or6(other.netns, to), to, 10);
+    assert.equal(flowsOf(other.ips), 10);
+    await bound.check();
+    assert.equal(
+      bound.held().some(({ pod }) => pod === 'x/other'),
+      false,
+    );
+  });
+
+  test('other programs that change the tables of held pods: repaired 50 ms after the kernel’s event', async () => {
+    bound.close();
+    const manual = manualClock();
+    bound = openConnectionBound({
+      ...{ bridge: POD_BRIDGE, share: SHARE, ownerOf: pods.ownerOf, owned: false },
+      ...{ netns: node, clock: manual, logger: silentLogger },
+    });
+    const [greedy, server] = [await attach('greedy'), await attach('server')];
+    const [to = ''] = server.ips;
+    const sender = await open4or6(greedy.netns, to);
+    await flood(sender, to, ATTACK);
+    await bound.check();
+    const before = flowsOf(greedy.ips);
+    const inNode = (...command: string[]) =>
+      execFileSync('ip', ['netns', 'exec', node, ...command], { encoding: 'utf8' });
+    for (const command of ['delete table ip fairlead-connections', 'flush ruleset']) {
+      inNode('nft', ...command.split(' '));
+      await eventually(
+        () => {
+          manual.advance(50);
+          return inNode('nft', 'list', 'tables');
+        },
+        (text) => text.includes('ip fairlead-connections') && text.includes('ip6 fairlead-connections'),
+      );
+      await flood(sender, to, ATTACK, ATTACK);
+      assert.equal(flowsOf(greedy.ips), before);
+    }
   });
 
   test('a table of another program’s making is replaced, and by default a pod has a quarter of the table', async () => {

@@ -13,7 +13,7 @@ import { wordsOf } from '../nft/encoding.ts';
 import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
 import { counter, deviceName, drop, hasNone, inSet } from '../nft/rule.ts';
 import { type ElementGroup, elements, group, type TableSpec } from '../nft/spec.ts';
-import { connectionsOf, podsToHold, sampleSize } from './connection-share.ts';
+import { connectionsOf, podsToHold, sampleSize, sharedLevel } from './connection-share.ts';
 
 /** The table of each family (`ip` and `ip6`); it exists while a pod is held. */
 export const CONNECTIONS_TABLE = 'fairlead-connections';
@@ -25,10 +25,10 @@ const CONFIRMED = 8;
 /** Behind connection tracking (-200), and before Services (-100). */
 const PRIORITY = -150;
 /**
- * The interval of checks while the table has fewer connections than half a share, and with more: a pod opens some ten thousand
- * connections meanwhile, a small part of a table of the default size.
+ * The interval of checks while the table has fewer connections than half a share, with more, and while it is half full: a pod
+ * opens some ten thousand connections in a quarter of a second, a small part of a table of the default size.
  */
-const CHECK_MS = { few: 1000, many: 250 } as const;
+const CHECK_MS = { few: 1000, many: 250, half: 100 } as const;
 /** The part of the node's table that one pod may have by default: a quarter. */
 const DEFAULT_PART = 4;
 
@@ -48,8 +48,9 @@ export interface HeldPod {
 }
 
 /**
- * Bounds the tracked connections that one pod opens: while it has more than its share, its new connections are dropped. The
- * connections are counted four times a second, only while the table has more entries than one share; packets cost nothing before.
+ * Bounds the tracked connections that one pod opens, and those of all pods: while a pod has more than its share, or, if the table
+ * is nearly full, more than the others, its new connections are dropped. The connections are counted four to ten times a second,
+ * only while the table has more entries than one share; packets cost nothing before.
  * The kernel's own expression (`ct count`) takes no account of closed connections, which stay in the table for two minutes, and
  * walks all connections of a pod for each new one.
  */
@@ -68,17 +69,29 @@ export interface ConnectionBoundOptions {
   readonly bridge: string;
   /** The connections that a pod may have; null: a quarter of the kernel's limit. */
   readonly share: number | null;
+  /** The connections that the table may have; null: the kernel's limit. */
+  readonly max?: number | null;
   /** Returns the pod that sends with an address; null: no pod of this node. */
   readonly ownerOf: (address: string) => AddressOwner | null;
   /** Called when a pod is held that was not. */
   readonly onHeld?: (pod: HeldPod) => void;
   readonly netns?: NetnsRef | undefined;
+  /** See KeptTablesOptions. */
+  readonly owned?: boolean | undefined;
   readonly clock?: Clock | undefined;
   readonly logger?: Logger | undefined;
 }
 
 export function openConnectionBound(options: ConnectionBoundOptions): ConnectionBound {
-  const { bridge, ownerOf, onHeld = () => {}, netns, clock = systemClock, logger = silentLogger } = options;
+  const {
+    bridge,
+    ownerOf,
+    onHeld = () => {},
+    max: givenMax = null,
+    netns,
+    clock = systemClock,
+    logger = silentLogger,
+  } = options;
   const tables = openTables(options);
   const conntrack = new ConntrackConnection(netns);
   let held = new Map<string, HeldPod & { readonly mac: string }>();
@@ -126,10 +139,13 @@ export function openConnectionBound(options: ConnectionBoundOptions): Connection
   }
 
   async function check(): Promise<void> {
-    const share = options.share ?? defaultShare(netns);
+    const max = givenMax ?? trackedLimit(netns);
+    const share = max === 0 ? null : (options.share ?? Math.max(1, Math.floor(max / DEFAULT_PART)));
     const total = share === null ? 0 : conntrack.count();
-    interval = share !== null && total > share / 2 ? CHECK_MS.many : CHECK_MS.few;
-    if (share === null || total <= share) {
+    // With a large share of its own, a pod is held before the table is full.
+    const first = Math.min(share ?? 0, max / DEFAULT_PART);
+    interval = total > max / 2 ? CHECK_MS.half : total > first / 2 ? CHECK_MS.many : CHECK_MS.few;
+    if (share === null || total <= first) {
       if (held.size > 0) await hold(new Map());
       return;
     }
@@ -141,13 +157,15 @@ export function openConnectionBound(options: ConnectionBoundOptions): Connection
       known.set(source, owner?.pod ?? null);
       return owner?.pod ?? null;
     };
-    const owners = sampleFlowSources(netns, sampleSize(total, share)).map((source) => {
+    const owners = sampleFlowSources(netns, sampleSize(total, first)).map((source) => {
       const pod = known.get(source);
       return pod === undefined ? podOf(source) : pod;
     });
-    const numbers = podsToHold(connectionsOf({ total, owners }), share, new Set(held.keys()));
+    const counts = connectionsOf({ total, owners });
+    const allowed = Math.min(share, sharedLevel(counts, { max, total }, held.size > 0));
+    const numbers = podsToHold(counts, allowed, new Set(held.keys()));
     const next = [...numbers].map(
-      ([pod, connections]) => [pod, { pod, connections, share, mac: macs.get(pod) ?? '' }] as const,
+      ([pod, connections]) => [pod, { pod, connections, share: allowed, mac: macs.get(pod) ?? '' }] as const,
     );
     if (next.length > 0 || held.size > 0) await hold(new Map(next));
   }
@@ -189,11 +207,9 @@ export function openConnectionBound(options: ConnectionBoundOptions): Connection
   };
 }
 
-/** A quarter of the kernel's limit, which the agent itself may set; null: the kernel tracks nothing. */
-function defaultShare(netns: NetnsRef | undefined): number | null {
-  const max = Number(readSysctl('net.netfilter.nf_conntrack_max', netns));
-  return max > 0 ? Math.max(1, Math.floor(max / DEFAULT_PART)) : null;
-}
+/** Returns the kernel's limit, which the agent itself may set; 0: the kernel tracks nothing. */
+const trackedLimit = (netns: NetnsRef | undefined): number =>
+  Math.max(0, Number(readSysctl('net.netfilter.nf_conntrack_max', netns)) || 0);
 
 /** Reads the pods that are held, with the packets dropped since, from the kernel. */
 export function readHeldPods(netns?: NetnsRef): Map<string, number> {
@@ -224,8 +240,9 @@ export function removeConnectionBound(netns?: NetnsRef): void {
   }
 }
 
-const openTables = (options: Pick<ConnectionBoundOptions, 'netns' | 'clock' | 'logger'>): KeptTables =>
-  keepTables({ ...options, families: FAMILIES, name: CONNECTIONS_TABLE });
+const openTables = (
+  options: Pick<ConnectionBoundOptions, 'netns' | 'owned' | 'clock' | 'logger'>,
+): KeptTables => keepTables({ ...options, families: FAMILIES, name: CONNECTIONS_TABLE });
 
 /** Renders one family's table. The source guard lets pods send with their own MAC only. */
 export function renderHeld(

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { connectionsOf, podsToHold, sampleSize } from './connection-share.ts';
+import { connectionsOf, podsToHold, sampleSize, sharedLevel } from './connection-share.ts';
 
 const times = (count: number, owner: string | null) => Array.from({ length: count }, () => owner);
 
@@ -54,4 +54,21 @@ describe('the share of tracked connections', () => {
   for (const [name, total, share, size] of sizes) {
     test(`the sample for ${name}`, () => assert.equal(sampleSize(total, share), size));
   }
+
+  const levels: [name: string, counts: number[], others: number, isTight: boolean, level: number][] = [
+    ['a table with room', [200, 200, 200, 200], 0, false, Number.POSITIVE_INFINITY],
+    ['four pods that fill the table together', [250, 250, 250, 250], 0, false, 224],
+    ['pods with few connections are not held for those with many', [10, 20, 400, 500], 0, false, 466],
+    ['connections from outside leave the pods less', [300, 300], 400, false, 248],
+    ['connections from outside alone hold no small pod', [10, 12], 970, false, 16],
+    ['a pod that is larger than the least is held for them', [10, 40], 950, false, 16],
+    ['pods that are held wait for more room', [210, 210, 210, 210], 0, true, 201],
+  ];
+  for (const [name, counts, others, isTight, level] of levels)
+    test(`in sum: ${name}`, () => {
+      const connections = new Map(counts.map((count, i) => [`x/${i}`, count]));
+      const total = others + counts.reduce((sum, count) => sum + count, 0);
+      const found = sharedLevel(connections, { max: 1024, total }, isTight);
+      assert.equal(Math.floor(found), level);
+    });
 });

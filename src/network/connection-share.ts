@@ -33,3 +33,35 @@ export function podsToHold(
 ): Map<string, number> {
   return new Map([...connections].filter(([pod, count]) => count > share * (held.has(pod) ? RELEASE_AT : 1)));
 }
+
+/** The table of a node: its size, and the connections in it. */
+export interface TrackedTable {
+  readonly max: number;
+  readonly total: number;
+}
+
+/** The pods of a node open no connections in this part of its table, in sum: it is for the node and for connections from outside. */
+const RESERVE = 1 / 8;
+/** A pod with less than this part of the table opens connections in any case: others may fill it that are not pods. */
+const LEAST = 1 / 64;
+
+/**
+ * Returns how many connections each pod may have so that all pods together leave the reserve: those with the most are held first;
+ * infinity: as many as they like. `isTight`: pods are held already.
+ */
+export function sharedLevel(
+  connections: ReadonlyMap<string, number>,
+  { max, total }: TrackedTable,
+  isTight: boolean,
+): number {
+  const room = max * (1 - RESERVE) * (isTight ? RELEASE_AT : 1);
+  if (total <= room) return Number.POSITIVE_INFINITY;
+  const counts = [...connections.values()].sort((a, b) => a - b);
+  let left = room - Math.max(0, total - counts.reduce((sum, count) => sum + count, 0));
+  for (const [at, count] of counts.entries()) {
+    const level = left / (counts.length - at);
+    if (level < count) return Math.max(max * LEAST, Math.floor(level));
+    left -= count;
+  }
+  return Number.POSITIVE_INFINITY;
+}
