@@ -1,6 +1,6 @@
 import { namespaceFinalizers } from './deletion.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
-import { type ApiObject, equal, isObject, type Json, type JsonObject, namesVersion } from './object.ts';
+import { type ApiObject, isObject, type JsonObject, namesVersion, valueText } from './object.ts';
 import { badRequest, conflict, type StatusError, versionMissing } from './status-error.ts';
 
 // Rules of writes that follow from the request and the two states of the object alone.
@@ -53,11 +53,17 @@ export function checkPreconditions(kind: Kind, current: ApiObject, object: ApiOb
 
 /** Removes owners that an object names twice, and returns upstream's warning about them; null if there are none. */
 export function removeRepeatedOwners({ metadata }: ApiObject): string | null {
-  const owners: unknown = metadata.ownerReferences;
+  const owners = metadata.ownerReferences;
   if (!Array.isArray(owners)) return null;
-  const firstOf = (owner: Json) => owners.findIndex((other: Json) => equal(other, owner));
-  const kept = owners.filter((owner: Json, index) => firstOf(owner) === index);
-  const repeated = owners.find((owner: Json, index) => firstOf(owner) < index);
+  const known = new Set<string>();
+  const kept: typeof owners = [];
+  const again: typeof owners = [];
+  for (const owner of owners) {
+    const text = valueText(owner);
+    (known.has(text) ? again : kept).push(owner);
+    known.add(text);
+  }
+  const [repeated] = again;
   if (repeated === undefined) return null;
   metadata.ownerReferences = kept;
   const uid = isObject(repeated) ? String(repeated['uid'] ?? '') : '';

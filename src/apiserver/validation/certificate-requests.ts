@@ -3,6 +3,7 @@ import { messageOf } from '../../lib/errors.ts';
 import { type ApiObject, at, textAt } from '../object.ts';
 import { duplicate, type FieldError, invalid, notSupported, required } from '../status-error.ts';
 import { nameProblems } from './names.ts';
+import { repeats } from './repeats.ts';
 
 const USAGES = [
   'any',
@@ -44,9 +45,10 @@ export function validateCertificateRequest(request: ApiObject, before: ApiObject
   const given = at(request, 'spec', 'usages');
   const usages = Array.isArray(given) ? given.map(String) : [];
   if (usages.length === 0) errors.push(required('spec.usages'));
+  const again = repeats(usages);
   usages.forEach((usage, i) => {
     if (!USAGES.includes(usage)) errors.push(notSupported(`spec.usages[${i}]`, usage, USAGES));
-    if (usages.indexOf(usage) < i) errors.push(duplicate(`spec.usages[${i}]`, usage));
+    if (again.has(i)) errors.push(duplicate(`spec.usages[${i}]`, usage));
   });
   checkSignerName(textAt(request, 'spec', 'signerName'), errors);
   const seconds = at(request, 'spec', 'expirationSeconds');

@@ -37,8 +37,8 @@ export function validateMetadata(kind: Kind, object: ApiObject, before: ApiObjec
     ...validateFinalizers(metadata.finalizers ?? [], kind.anyFinalizers === true),
   );
   if (before?.metadata.deletionTimestamp !== undefined) {
-    const old = before.metadata.finalizers ?? [];
-    const added = (metadata.finalizers ?? []).filter((finalizer) => !old.includes(finalizer));
+    const old = new Set(before.metadata.finalizers);
+    const added = (metadata.finalizers ?? []).filter((finalizer) => !old.has(finalizer));
     if (added.length > 0) {
       errors.push(
         forbidden(

@@ -11,6 +11,7 @@ import {
 } from '../status-error.ts';
 import { checkCidr } from './addresses.ts';
 import { nameProblems, validateLabelSelector } from './names.ts';
+import { repeats } from './repeats.ts';
 import { validateResources } from './resources.ts';
 import {
   applyRules,
@@ -232,10 +233,8 @@ export function validateRuntimeClass(runtime: ApiObject, before: ApiObject | nul
     nodeSelector(scheduling['nodeSelector'], 'scheduling.nodeSelector', errors, scheduling, scheduling);
     tolerations(scheduling['tolerations'], 'scheduling.tolerations', errors, scheduling, scheduling);
     const given = listAt(scheduling, 'tolerations').map((one) => JSON.stringify(one));
-    given.forEach((one, i) => {
-      if (given.indexOf(one) < i)
-        errors.push(duplicate(`scheduling.tolerations[${i}]`, listAt(scheduling, 'tolerations')[i]));
-    });
+    for (const i of repeats(given))
+      errors.push(duplicate(`scheduling.tolerations[${i}]`, listAt(scheduling, 'tolerations')[i]));
   }
   if (before) checkImmutable(runtime, before, ['handler'], errors);
   return errors;

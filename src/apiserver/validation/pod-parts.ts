@@ -14,9 +14,10 @@ export function validateEphemeralContainers(pod: ApiObject, before: ApiObject): 
   const errors = validatePodSpec(spec, 'spec', pod.metadata.name);
   const containers = listAt(spec, 'ephemeralContainers');
   const field = 'spec.ephemeralContainers';
+  const places = new Map(containers.map((one, i) => [one['name'], i] as const).toReversed());
   for (const old of listAt(before, 'spec', 'ephemeralContainers')) {
     const name = JSON.stringify(old['name']);
-    const i = containers.findIndex((one) => one['name'] === old['name']);
+    const i = places.get(old['name']) ?? -1;
     if (i < 0) errors.push(forbidden(field, `existing ephemeral containers ${name} may not be removed\n`));
     else if (!equal(containers[i], old)) {
       errors.push(forbidden(`${field}[${i}]`, `existing ephemeral containers ${name} may not be changed\n`));

@@ -1,4 +1,4 @@
-import { equal, isObject, type JsonObject, listAt } from '../object.ts';
+import { isObject, type JsonObject, listAt, valueText } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { labelValueProblems, nameProblems, validateLabelSelector, validateLabels } from './names.ts';
 import { between, type Check, someOf } from './rules.ts';
@@ -276,6 +276,7 @@ export const nodeSelector: Check = (value, path, errors) => {
 
 /** Reports whether tolerations are the old ones plus others, or the same with a changed time. */
 export function onlyAddsTolerations(now: readonly JsonObject[], old: readonly JsonObject[]): boolean {
-  const plain = ({ tolerationSeconds: _seconds, ...rest }: JsonObject) => rest;
-  return old.every((one) => now.some((other) => equal(plain(one), plain(other))));
+  const plain = ({ tolerationSeconds: _seconds, ...rest }: JsonObject) => valueText(rest);
+  const known = new Set(now.map(plain));
+  return old.every((one) => known.has(plain(one)));
 }

@@ -3,6 +3,7 @@ import { type ApiObject, at, equal, isObject, type JsonObject, listAt, textAt } 
 import { duplicate, type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { validateAccessModes, validateClaimSpec } from './claims.ts';
 import { nameProblems, validateLabelSelector } from './names.ts';
+import { repeats } from './repeats.ts';
 import {
   applyRules,
   atLeastZero,
@@ -230,8 +231,9 @@ function validateTopologies(topologies: readonly JsonObject[], errors: FieldErro
       const key = expression['key'] ?? '';
       const values = listAt(expression, 'values').map(String);
       if (values.length === 0) errors.push(required(`${field}.values`));
+      const again = repeats(values);
       values.forEach((value, k) => {
-        if (values.indexOf(value) < k) errors.push(duplicate(`${field}.values[${k}]`, value));
+        if (again.has(k)) errors.push(duplicate(`${field}.values[${k}]`, value));
       });
       for (const problem of nameProblems(String(key), 'qualified'))
         errors.push(invalid(`${field}.key`, key, problem));
@@ -317,9 +319,10 @@ export function validateCsiNode(node: ApiObject, before: ApiObject | null): Fiel
     if (names.has(driver['name'])) errors.push(duplicate(`${path}.name`, driver['name']));
     names.add(driver['name']);
     const keys = listAt(driver, 'topologyKeys').map(String);
+    const again = repeats(keys);
     keys.forEach((key, j) => {
       if (key === '') errors.push(required(path));
-      if (keys.indexOf(key) < j) errors.push(duplicate(path, key));
+      if (again.has(j)) errors.push(duplicate(path, key));
       for (const problem of nameProblems(key, 'qualified')) errors.push(invalid(path, key, problem));
     });
   });
