@@ -11,6 +11,9 @@ import { signalProcess } from '../../src/kernel/process-identity.ts';
 import type { Pod } from '../../src/kube/types.ts';
 import { hasCode } from '../../src/lib/errors.ts';
 import { eventually } from '../../src/lib/testing/eventually.ts';
+import { type Connection, type Counts, createRequester, type Load } from './requester.ts';
+
+export type { Connection, Counts, Load };
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
 export const LAUNCHER = join(ROOT, 'fairlead');
@@ -22,54 +25,11 @@ export interface Result {
   readonly error: string;
 }
 
-/** The counts of `fairlead request -o json`. */
-export interface Counts {
-  readonly count: number;
-  /** Answer → count. */
-  readonly answers: Readonly<Record<string, number>>;
-  readonly failures: Readonly<Record<string, number>>;
-}
-
 export interface RunningPod {
   readonly name: string;
   readonly node: string;
   readonly ips: readonly string[];
 }
-
-export interface Load {
-  /** Failures so far: texts with their counts. */
-  readonly failures: Readonly<Record<string, number>>;
-  /** Ends the load after pending requests; resolves to its counts. */
-  stop(): Promise<Counts>;
-}
-
-export interface Connection {
-  /** Returns the number of answered requests. */
-  answered(): number;
-  /** Closes the connection; throws if it broke. */
-  stop(): Promise<{ readonly requests: number; readonly answers: ReadonlySet<string> }>;
-}
-
-/**
- * Sends a request over one connection every 20 ms until standard input ends; prints each answer in a line.
- */
-const KEEP_ASKING = `
-const { Agent, get } = require('node:http');
-const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-let sockets = 0;
-agent.createConnection = ((create) => (...args) => {
-  if (++sockets > 1) { console.error('the connection broke'); process.exit(1); }
-  return create.apply(agent, args);
-})(agent.createConnection);
-const [host, port] = process.argv.slice(1);
-const ask = () => get({ host, port, path: '/hostname', agent }, (response) => {
-  let body = '';
-  response.on('data', (chunk) => { body += chunk; });
-  response.on('end', () => { console.log(body.trim()); setTimeout(ask, 20); });
-}).on('error', (error) => { console.error(error.message); process.exit(1); });
-ask();
-process.stdin.resume().on('end', () => process.exit(0));
-`;
 
 /** A cluster as a user has it: created by the launcher, controlled by its commands and by kubectl. */
 export interface Cluster {
@@ -92,7 +52,10 @@ export interface Cluster {
   apply(yaml: string): Promise<string>;
   /** Returns the pods with a label that are not terminating. */
   pods(selector: string): Promise<RunningPod[]>;
-  /** Requests `url` from a place ("client", "node/node-1", "outside"), each time on a new connection. */
+  /**
+   * Requests `url` from a place ("client", "node/node-1", "outside"), each time on a new connection, with options of
+   * `fairlead request` (requester.ts).
+   */
   request(place: string, url: string, ...options: readonly string[]): Promise<Counts>;
   /** Keeps one connection open and sends requests over it repeatedly. */
   connect(place: string, host: string, port: number): Connection;
@@ -114,13 +77,13 @@ export function freeLocalPort(): number {
   return port;
 }
 
-/** How long an answer may take on a machine that is slow, or that pauses, before the request counts as failed. */
-const PATIENCE_MS = '15000';
+/** The commands that remove namespaces, with the processes that tests have in them. */
+const ENDS_PLACES: readonly string[] = ['down', 'stop'];
 
 /** How long a command may take, such as a check of all flows beside other tests. */
 const COMMAND_MS = 600_000;
 
-/** The requests of one process of a load: at most for three seconds, and not all that the machine can carry. */
+/** The least requests of a load: not all that the machine can carry. */
 const LOAD = { '--count': '300', '--concurrency': '4', '--rate': '100' };
 
 /** Runs ./fairlead with a state folder for this test. */
@@ -182,10 +145,7 @@ export async function startCluster(
     if (status !== 0) throw new Error(`kubectl ${words.join(' ')}: ${error}`);
     return out;
   };
-  const inPlace = (place: string, url: string, options: readonly string[]) => [
-    ...['exec', '--name', name, place, '--', 'fairlead', 'request', url, '-o', 'json'],
-    ...(options.includes('--timeout') ? options : ['--timeout', PATIENCE_MS, ...options]),
-  ];
+  const requester = createRequester(name, stateRoot);
   return {
     name,
     stateRoot,
@@ -193,7 +153,10 @@ export async function startCluster(
     state: () => readState(stateRoot, name),
     supervision: () => readProcesses(stateRoot, name),
     stopSupervisor: () => stopSupervisor(name),
-    fairlead: (command = '', ...words) => fairlead(command, '--name', name, ...words),
+    async fairlead(command = '', ...words) {
+      if (ENDS_PLACES.includes(command)) await requester.close();
+      return await fairlead(command, '--name', name, ...words);
+    },
     kubectl,
     kubectlWith: ({ input, env }, ...words) =>
       run(kubectlProgram, words, { KUBECONFIG: kubeconfig, ...env }, input),
@@ -215,92 +178,14 @@ export async function startCluster(
           ips: (status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
         }));
     },
-    async request(place, url, ...options) {
-      const { out, error } = await fairlead(...inPlace(place, url, options));
-      if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
-      return JSON.parse(out) as Counts;
-    },
-    connect(place, host, port) {
-      const words = [
-        'exec',
-        '--name',
-        name,
-        place,
-        '--',
-        // In pods, the path in the image; nodes and outside see the machine's files.
-        ...(place.startsWith('node/') || place === 'outside' ? [process.execPath] : ['/opt/fairlead/node']),
-        '-e',
-        KEEP_ASKING,
-        host,
-        String(port),
-      ];
-      const child = spawn(LAUNCHER, words, {
-        stdio: ['pipe', 'pipe', 'pipe'],
-        env: { ...process.env, FAIRLEAD_STATE: stateRoot },
-      });
-      let out = '';
-      let error = '';
-      child.stdout.setEncoding('utf8').on('data', (text: string) => {
-        out += text;
-      });
-      child.stderr.setEncoding('utf8').on('data', (text: string) => {
-        error += text;
-      });
-      let broken: Error | null = null;
-      const ended = new Promise<void>((resolve) =>
-        child.on('close', (status) => {
-          if (status !== 0) broken = new Error(`connection from ${place} to ${host}:${port}: ${error}`);
-          resolve();
-        }),
-      );
-      return {
-        answered() {
-          if (broken) throw broken;
-          return out.split('\n').length - 1;
-        },
-        async stop() {
-          child.stdin.end();
-          await ended;
-          if (broken) throw broken;
-          const lines = out.trim().split('\n');
-          return { requests: lines.length, answers: new Set(lines) };
-        },
-      };
-    },
+    request: (place, url, ...options) => requester.request(place, url, options),
+    connect: (place, host, port) => requester.connect(place, host, port),
     load(place, url, ...options) {
-      const given = (option: string) => options.includes(option);
-      const defaults = Object.entries(LOAD).flatMap(([option, value]) =>
-        given(option) ? [] : [option, value],
-      );
-      const total = {
-        count: 0,
-        answers: {} as Record<string, number>,
-        failures: {} as Record<string, number>,
-      };
-      let stopping = false;
-      const running = (async () => {
-        while (!stopping) {
-          const { out, error } = await fairlead(...inPlace(place, url, [...defaults, ...options]));
-          if (out === '') throw new Error(`request ${url} from ${place}: ${error}`);
-          const counts = JSON.parse(out) as Counts;
-          total.count += counts.count;
-          for (const kind of ['answers', 'failures'] as const) {
-            for (const [text, n] of Object.entries(counts[kind]))
-              total[kind][text] = (total[kind][text] ?? 0) + n;
-          }
-        }
-        return total;
-      })();
-      running.catch(() => {});
-      return {
-        failures: total.failures,
-        async stop() {
-          stopping = true;
-          return await running;
-        },
-      };
+      const defaults = Object.entries(LOAD).filter(([option]) => !options.includes(option));
+      return requester.load(place, url, [...defaults.flat(), ...options]);
     },
     async down() {
+      await requester.close();
       const { status, error } = await fairlead('down', '--name', name);
       rmSync(stateRoot, { recursive: true, force: true });
       if (status !== 0) throw new Error(`down failed:\n${error}`);

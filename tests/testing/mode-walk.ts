@@ -4,18 +4,11 @@ import { eventually } from '../../src/lib/testing/eventually.ts';
 import type { Cluster, Connection } from './cluster.ts';
 
 /**
- * Options of `fairlead request` for the virtual machine, which has one slow processor: requests are few, and late ones do
- * not count as lost. To start a process costs more than its requests.
+ * Options of a load for the virtual machine, which has one slow processor: requests are few, and late ones do not count as
+ * lost.
  */
 export const SLOW_MACHINE_LOAD = [
-  '--timeout',
-  '20000',
-  '--concurrency',
-  '1',
-  '--rate',
-  '10',
-  '--count',
-  '300',
+  ...['--timeout', '20000', '--concurrency', '1', '--rate', '10', '--count', '30'],
 ] as const;
 
 /** Returns a sequence of modes in which each ordered pair of modes follows one another once. */
