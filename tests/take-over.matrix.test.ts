@@ -20,7 +20,7 @@ const ORIGINS: readonly [what: string, origin: Origin, modes: readonly string[],
 ];
 
 // At most four rows on a cluster: the supervisor restarts an agent later and later if it is killed again and again.
-const SCENES = TAKES_FULL_PRODUCT ? ORIGINS.map((row) => [row]) : [ORIGINS.slice(0, 2), ORIGINS.slice(2)];
+const SCENES = TAKES_FULL_PRODUCT ? ORIGINS.map((row) => [row]) : [ORIGINS];
 
 for (const rows of SCENES) {
   const skip = rows.every(([, , , reason]) => reason !== false) && NO_KUBE_PROXY;
