@@ -11,6 +11,8 @@ import { contactOf } from '../kube/server-contact.ts';
 import { type KubeObject, type Node, RESOURCES, type Resource } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { shareCalls } from '../lib/shared-call.ts';
+import { readHeldPods } from '../network/connection-bound.ts';
+import { readLimitedClients } from '../network/dns-limit.ts';
 import { sysctlProblem } from '../network/sysctl-access.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/status-servers.ts';
@@ -308,7 +310,19 @@ async function startParts(
               async () => indexObjects(await listObjectsToExplain(context.client, context.announcer)),
               context.clock,
             );
-            const sources = { part: started, followed, services, slices, policies, listToExplain, limited };
+            const heldPods = shareCalls(async () => readHeldPods(), context.clock);
+            const limitedClients = shareCalls(async () => readLimitedClients(), context.clock);
+            const sources = {
+              part: started,
+              followed,
+              services,
+              slices,
+              policies,
+              listToExplain,
+              heldPods,
+              limitedClients,
+              limited,
+            };
             const socket = startControlSocket(context, sources);
             context.onClose(() => socket.close());
             const port = startCommands(context, sources);

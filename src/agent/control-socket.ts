@@ -6,6 +6,7 @@ import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { LimitedClients as KernelLimitedClients } from '../network/dns-limit.ts';
 import { allows, type PolicyPacket } from '../policy/allows.ts';
 import type { AgentContext } from './agent-context.ts';
 import { agentState, badRequest, decidePackets, readBody, switchMode } from './agent-state.ts';
@@ -28,6 +29,10 @@ export interface ControlSources {
   readonly listToExplain: (maxAgeMs: number) => Promise<IndexedObjects>;
   /** Clients of which the agent's name server drops queries. */
   readonly limited: LimitedClients;
+  /** Reads the pods that may open no more connections, from the kernel, a sixth of an explanation's time. Shared as above. */
+  readonly heldPods: (maxAgeMs: number) => Promise<{ has(pod: string): boolean }>;
+  /** Reads the clients whose DNS queries the kernel drops. Shared as above. */
+  readonly limitedClients: (maxAgeMs: number) => Promise<KernelLimitedClients>;
 }
 
 /** Returns the path of an agent's control socket. */

@@ -10,8 +10,7 @@ import {
   RESOURCES,
 } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { readHeldPods } from '../network/connection-bound.ts';
-import { readLimitedClients } from '../network/dns-limit.ts';
+import type { LimitedClients } from '../network/dns-limit.ts';
 import { ALLOWED_SOURCES, EXTRA_SOURCES } from '../network/extra-sources.ts';
 import { explain } from '../observe/explain.ts';
 import { splitSource } from '../observe/explain-forgery.ts';
@@ -29,7 +28,7 @@ export interface ExplainBody extends ExplainRequest {
   readonly facts: readonly Fact[];
   /** The objects that the agent does not watch; null: it lists them itself. */
   readonly objects?: ListedObjects | null;
-  /** The agent may use objects that it listed this many milliseconds ago, at most MAX_OBJECTS_AGE_MS; absent: 0. */
+  /** The agent may use objects, and held pods, that it listed this many milliseconds ago, at most MAX_OBJECTS_AGE_MS; absent: 0. */
   readonly objectsMaxAgeMs?: number;
 }
 
@@ -78,10 +77,16 @@ export async function answerExplain(
     throw new FairleadError('from and to are needed', { op: 'ask the agent', code: 'bad-request' });
   }
   const listed = objects ? indexObjects(objects) : await sources.listToExplain(age);
+  const [held, limited] = await Promise.all([sources.heldPods(age), sources.limitedClients(age)]);
   const [nodes, others] = await Promise.all([sources.followed.list(), listOtherSlices(context)]);
   const slices = [...sources.slices.list(), ...others];
   const namespaces = await listPermissions(context, from, listed.pods);
-  const view = explainView(context, sources, { ...listed, nodes, slices, namespaces }, { hosts, facts });
+  const view = explainView(
+    context,
+    sources,
+    { ...listed, nodes, slices, namespaces, held, limited },
+    { hosts, facts },
+  );
   return explain(view, { from, to, family, entry });
 }
 
@@ -117,17 +122,17 @@ interface ExplainObjects extends IndexedObjects {
   readonly namespaces: readonly Namespace[];
   readonly nodes: readonly Node[];
   readonly slices: readonly EndpointSlice[];
+  readonly held: { has(pod: string): boolean };
+  readonly limited: LimitedClients;
 }
 
 function explainView(
   { configuration }: AgentContext,
   { part, services, policies, limited: dropped }: ControlSources,
-  { pods, podsByAddress, nodes, slices, leases, namespaces }: ExplainObjects,
+  { pods, podsByAddress, nodes, slices, leases, namespaces, held, limited }: ExplainObjects,
   { hosts, facts }: Pick<ExplainBody, 'hosts' | 'facts'>,
 ): ExplainView {
   const here = configuration.nodeName;
-  const held = readHeldPods();
-  const limited = readLimitedClients();
   return {
     services: () => services.list(),
     slices: () => slices,
