@@ -26,8 +26,8 @@ import {
   testTrace,
 } from './promise-traffic.ts';
 
-/** Short processes, so that each one's failures are known before it counts as hanging. */
-const LOAD = ['--timeout', '15000', '--concurrency', '4', '--rate', '50', '--count', '100'];
+/** Four at a time take a fifth of a processor. */
+const LOAD = ['--timeout', '15000', '--concurrency', '4', '--rate', '30', '--count', '100'];
 const PATIENCE_MS = 90_000;
 
 /**
