@@ -6,14 +6,18 @@ import { setBridgeNetfilter } from './testing/bridge-netfilter.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
 import { type ForgeryScene, passedWays, wayCount } from './testing/forged-packets.ts';
 import { forgeryScene } from './testing/forgery-scene.ts';
+import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
 
 /** No packet of a pod passes a policy, by whatever frame or socket, in any mode, family and overlay. */
 
+const MODES = ['nftables', 'ebpf', 'iptables', 'userspace'] as const;
+
+/** Every way is tried in each mode without and with tunnels, and with each choice of families. */
 const CLUSTERS = [
-  { family: 'dual', overlay: 'routes', modes: ['nftables', 'ebpf', 'iptables', 'userspace'] },
-  { family: 'dual', overlay: 'vxlan', modes: ['nftables', 'ebpf', 'iptables', 'userspace'] },
+  { family: 'dual', overlay: 'routes', modes: MODES },
+  { family: 'dual', overlay: 'vxlan', modes: TAKES_FULL_PRODUCT ? MODES : (['ebpf', 'iptables'] as const) },
   { family: 'ipv4', overlay: 'vxlan', modes: ['nftables'] },
-  { family: 'ipv6', overlay: 'vxlan', modes: ['nftables'] },
+  { family: 'ipv6', overlay: 'vxlan', modes: TAKES_FULL_PRODUCT ? ['nftables', 'userspace'] : ['userspace'] },
 ] as const;
 
 /** The pause after a kill: the agents start in the meantime, or not. */
