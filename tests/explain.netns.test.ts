@@ -68,7 +68,8 @@ test('a trace and a capture see their packets among others, and leave nothing wh
     assert.equal(wrongStep, undefined, watched.out);
     const { status, error } = await cluster.fairlead(
       'capture',
-      ...['svc/local', 'tcp and src host svc/local', '-w', file, '--count', '20'],
+      // The first bound ends it, not the last.
+      ...['svc/local', 'tcp and src host svc/local', '-w', file, '--count', '20', '--duration', '3600'],
     );
     assert.equal(status, 0, error);
   } finally {

@@ -154,7 +154,7 @@ async function record(
     },
     fail: end.reject,
   });
-  if (options.duration > 0) setTimeout(stop, options.duration * 1000);
+  const ending = options.duration > 0 ? setTimeout(stop, options.duration * 1000) : undefined;
   const flushing = setInterval(() => {
     try {
       sink.flush();
@@ -167,6 +167,8 @@ async function record(
     await end.promise;
   } finally {
     clearInterval(flushing);
+    // Otherwise the process would run on until then.
+    clearTimeout(ending);
     lost = capture.lost();
     capture.close();
   }
