@@ -181,14 +181,14 @@ const FOCUS = `\\[sig-network\\].*(${TAKES_FULL_PRODUCT ? `${groupNamed('quick')
 const SPECS = TAKES_FULL_PRODUCT ? 11 : 5;
 
 /** The scenarios of the check: without them, all. Each mode has all on a local cluster (tests/promise). */
-const SCENARIOS = TAKES_FULL_PRODUCT ? [] : ['--only', 'plain:', '--only', 'local:'];
+const SCENARIOS = TAKES_FULL_PRODUCT ? [] : ['--only', 'plain:'];
 
 /**
  * In eBPF mode, connections belong to the sockets of pods, which containerd places in control groups of its own. In userspace
- * mode they belong to the agents' processes, as tests/agent-replaced.netns.test.ts has it on a local cluster. The tests
- * that follow expect nftables mode.
+ * mode they belong to the agents' processes, as tests/agent-replaced.netns.test.ts has it on a local cluster. Agents in
+ * nftables and iptables mode are replaced after the hand-back, together with the pods that answer DNS.
  */
-const REPLACED_MODES = TAKES_FULL_PRODUCT ? ['userspace', 'ebpf', 'nftables'] : ['ebpf', 'nftables'];
+const REPLACED_MODES = TAKES_FULL_PRODUCT ? ['userspace', 'ebpf', 'nftables'] : ['ebpf'];
 
 describe('a cluster of real kubelets', { skip }, () => {
   before(async () => {
@@ -290,6 +290,12 @@ describe('a cluster of real kubelets', { skip }, () => {
   }
 
   test("upstream's specs pass: Services, EndpointSlice, DNS, Networking", async (t) => {
+    // The default mode, which the tests below expect, too.
+    const switched = await cluster.fairlead(
+      'workstation',
+      ...['mode', 'nftables', '--kubeconfig', cluster.kubeconfig],
+    );
+    assert.equal(switched.status, 0, switched.out + switched.error);
     const output = mkdtempSync(join(tmpdir(), 'flt-e2e-'));
     try {
       const words = ginkgoCommand({
