@@ -10,6 +10,7 @@ import { testCapturedFile } from './testing/captured-file.ts';
 import { type Cluster, HELLO, LAUNCHER, spawnFairlead, startCluster } from './testing/cluster.ts';
 import { clusterPlaces, packetSockets, wirePlace } from './testing/cluster-places.ts';
 import { kernelTraces } from './testing/kernel-traces.ts';
+import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
 
 /**
  * Opens and closes connections to an address, 1,000 a second if the machine can, until standard input ends, and prints their
@@ -37,7 +38,7 @@ const timer = setInterval(() => {
 }, 5);
 process.stdin.resume().on('end', () => { stopping = true; });
 `;
-const ROUNDS = 2;
+const ROUNDS = TAKES_FULL_PRODUCT ? 2 : 1;
 
 let cluster: Cluster;
 let pods: Pod[];

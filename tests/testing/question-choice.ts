@@ -17,14 +17,14 @@ export const isDecidedByMode = (row: QuestionRow): boolean =>
 /**
  * Which rows each mode has. "first has all": every row in the first mode; the others have the rows whose outcome differs in a
  * mode, and take turns in a third of those that a mode decides. "sampled": of the rows that a mode decides, those whose
- * outcome differs in a mode, and a sixth of the others. "shared": the modes take turns in half of the rows, and all have
+ * outcome differs in a mode, and a sixth of the others. "shared": the modes take turns in a quarter of the rows, and all have
  * those whose outcome is another one in tunnels. The full product, and the check of all flows in each mode, have the rest:
  * `explain` reads the same objects in each mode, and asks the mode what differs.
  */
 export type RowChoice = 'first has all' | 'sampled' | 'shared';
 
 /** Of the rows with the same outcome in all modes, each choice takes one of so many. */
-const ONE_OF = { 'first has all': 3, sampled: 6, shared: 2 } as const;
+const ONE_OF = { 'first has all': 3, sampled: 6, shared: 4 } as const;
 
 /** Returns the rows of the mode at an index. */
 export function chooseRows(
