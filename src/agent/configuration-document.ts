@@ -110,7 +110,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'loadBalancer.interface':
     "The interface towards the clients. Absent: the interface with the node's address.",
   'loadBalancer.kubeconfig':
-    "A kubeconfig for the Leases of announced addresses in kube-system, which the admission plugin NodeRestriction forbids to a node's identity. Absent: the agent's own identity.",
+    "A kubeconfig for the Leases of announced addresses in fairlead-leases, which the admission plugin NodeRestriction forbids to a node's identity. Absent: the agent's own identity.",
   'loadBalancer.leaseDurationMs':
     'How long other nodes wait before they take over an address, in milliseconds.',
   'loadBalancer.pools':
