@@ -17,7 +17,7 @@ export interface ExecFiles {
 
 /** Returns paths for a new exec on the node with this state folder. */
 export function newExecFiles(stateDir: string): ExecFiles {
-  const folder = folderOf(stateDir);
+  const folder = execFolder(stateDir);
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   const base = join(folder, randomUUID());
   return { process: `${base}.json`, pid: `${base}.pid`, log: `${base}.log` };
@@ -30,7 +30,7 @@ export function removeExecFiles(files: ExecFiles): void {
 
 /** Deletes what execs of a node have left that were killed, at a time when none runs. */
 export function removeExecFolder(stateDir: string): void {
-  const folder = folderOf(stateDir);
+  const folder = execFolder(stateDir);
   rmSync(folder, { recursive: true, force: true });
   try {
     rmdirSync(dirname(folder));
@@ -40,5 +40,6 @@ export function removeExecFolder(stateDir: string): void {
   }
 }
 
-const folderOf = (stateDir: string): string =>
+/** Returns the folder of the files of a node's execs. */
+export const execFolder = (stateDir: string): string =>
   join(ROOT, createHash('sha256').update(resolve(stateDir)).digest('hex').slice(0, 16));

@@ -1,5 +1,11 @@
 import { execFileSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { execFolder } from '../../src/runtime/exec-files.ts';
+
+const MAX_NODES = 5;
+const nodeState = (stateRoot: string, cluster: string, node: number): string =>
+  join(stateRoot, cluster, 'nodes', `node-${node}`, 'state');
 
 /**
  * Returns the state that a cluster could leave on this machine, as lines of text: links, routes, rules,
@@ -17,7 +23,10 @@ export function machineState(cluster: string, stateRoot: string): string[] {
     ),
     ...lines('ip rule; ip -6 rule').map((line) => `rule ${line}`),
     ...lines('ls /run/netns 2>/dev/null || true').map((line) => `netns ${line}`),
-    ...lines('ls -d /run/fairlead-exec/* 2>/dev/null || true').map((line) => `exec ${line}`),
+    // Those of other clusters come and go.
+    ...Array.from({ length: MAX_NODES }, (_, i) => execFolder(nodeState(stateRoot, cluster, i + 1)))
+      .filter((folder) => existsSync(folder))
+      .map((folder) => `exec ${folder}`),
     ...lines('cut -d" " -f5 /proc/self/mountinfo').map((line) => `mount ${line}`),
     ...lines('nft list ruleset').map((line) => `nft ${line}`),
     // Other clusters may start and end: the control groups are those of the whole machine.
