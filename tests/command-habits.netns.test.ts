@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { CHECK_NAMESPACE } from '../src/conformance/check-cluster.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
+import { execFolder } from '../src/runtime/exec-files.ts';
 import {
   type Cluster,
   HELLO,
@@ -75,11 +77,6 @@ describe('habits of kubectl and docker', () => {
       assert.equal(status, 130);
     });
   }
-
-  test('exec: the files of a killed one are removed with the cluster’s processes', async () => {
-    await endedBy('SIGKILL', ['exec', 'client', 'sh', '-c', 'echo ready; exec sleep 600'], /ready/);
-    assert.ok(readdirSync('/run/fairlead-exec').length > 0);
-  });
 
   test('clusters: names, states and servers', async () => {
     const { name } = cluster();
@@ -159,6 +156,16 @@ describe('habits of kubectl and docker', () => {
     } finally {
       server.close();
     }
+  });
+
+  test('down: the files of a killed exec are removed', async () => {
+    const { stateRoot, name } = cluster();
+    const folder = execFolder(join(stateRoot, name, 'nodes', 'node-1', 'state'));
+    await endedBy('SIGKILL', ['exec', 'client', 'sh', '-c', 'echo ready; exec sleep 600'], /ready/);
+    assert.ok(readdirSync(folder).length > 0);
+    await cluster().down();
+    started = undefined;
+    assert.equal(existsSync(folder), false);
   });
 
   const up = (manifest: string, seconds: string) =>

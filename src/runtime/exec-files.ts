@@ -1,10 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdirSync, rmdirSync, rmSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
-import { hasCode } from '../lib/errors.ts';
-
-/** The folder of the files of running execs: in memory, so that exec and exec probes do not depend on the state's disk. */
-const ROOT = '/run/fairlead-exec';
+import { mkdirSync, rmSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 
 /** Paths for one exec. The folder is there, the files are not. */
 export interface ExecFiles {
@@ -30,16 +26,12 @@ export function removeExecFiles(files: ExecFiles): void {
 
 /** Deletes what execs of a node have left that were killed, at a time when none runs. */
 export function removeExecFolder(stateDir: string): void {
-  const folder = execFolder(stateDir);
-  rmSync(folder, { recursive: true, force: true });
-  try {
-    rmdirSync(dirname(folder));
-  } catch (error) {
-    // Other nodes' execs.
-    if (!hasCode(error, 'ENOENT', 'ENOTEMPTY')) throw error;
-  }
+  rmSync(execFolder(stateDir), { recursive: true, force: true });
 }
 
-/** Returns the folder of the files of a node's execs. */
+/**
+ * Returns the folder of the files of a node's execs: in memory, so that exec and exec probes do not depend on the state's disk.
+ * It has no parent of its own: in an ordinary user's /run, that could be a link to root's.
+ */
 export const execFolder = (stateDir: string): string =>
-  join(ROOT, createHash('sha256').update(resolve(stateDir)).digest('hex').slice(0, 16));
+  `/run/fairlead-exec-${createHash('sha256').update(resolve(stateDir)).digest('hex').slice(0, 16)}`;
