@@ -1,5 +1,5 @@
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import { nodeResolvConf } from '../cluster/places.ts';
@@ -7,11 +7,12 @@ import { requireOwner } from '../cluster/requirements.ts';
 import { type ClusterState, clusterPaths, requireCluster } from '../cluster/state.ts';
 import { spawnInNetns } from '../kernel/netns.ts';
 import { readOptionalFile, readOptionalFolder } from '../kernel/optional-file.ts';
+import { signalProcess } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import { readControlGroups } from '../runtime/control-groups.ts';
-import { prepareExec, prepareRuntime } from '../runtime/oci-runtime.ts';
+import { prepareExec, prepareRuntime, readIdentity } from '../runtime/oci-runtime.ts';
 import { defineCommand } from './command.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { flag, suggestion, text } from './options.ts';
@@ -167,14 +168,14 @@ function spawnInPod(
         child,
         // crun does not pass signals on to a command without a terminal.
         signal(name) {
-          const pid = Number(readOptionalFile(pidFile) ?? '');
-          if (pid > 0) signalIfRunning(pid, name);
+          const process = readIdentity(pidFile);
+          if (process) signalProcess(process, name);
           else child.kill(name);
         },
         failure() {
-          const message = existsSync(logFile) ? readFileSync(logFile, 'utf8').trim() : '';
+          const message = readOptionalFile(logFile)?.trim() || null;
           remove();
-          return message === '' ? null : message;
+          return message;
         },
       };
     }
@@ -184,14 +185,6 @@ function spawnInPod(
     code: 'no-pod',
     hint: 'kubectl get pods -A; write NAMESPACE/POD for a pod outside the namespace "default"',
   });
-}
-
-function signalIfRunning(pid: number, name: NodeJS.Signals): void {
-  try {
-    process.kill(pid, name);
-  } catch (error) {
-    if (!hasCode(error, 'ESRCH')) throw error;
-  }
 }
 
 function readJson(file: string): unknown {

@@ -145,10 +145,11 @@ export function parseWords<T extends OptionTable>(syntax: Syntax<T>, words: read
     }
     const { name, option, attached } = findOption(syntax, word);
     const label = word.startsWith('--') ? `--${name}` : word.slice(0, 2);
-    if (isJoined(word, option)) own.splice(i + 1, 0, `-${word.slice(2)}`);
-    const needsValue = option.kind !== 'flag' && !(option.kind === 'choice' && option.implied !== undefined);
-    const value = isJoined(word, option) ? undefined : (attached ?? (needsValue ? own[++i] : undefined));
-    if (needsValue && value === undefined)
+    const joined = isJoined(word, option);
+    if (joined) own.splice(i + 1, 0, `-${word.slice(2)}`);
+    const isNeeded = needsValue(option);
+    const value = joined ? undefined : (attached ?? (isNeeded ? own[++i] : undefined));
+    if (isNeeded && value === undefined)
       throw usageError(syntax.name, `${label} needs a value: ${option.value}`);
     if (given.has(name) && option.kind !== 'texts') throw usageError(syntax.name, `${label} is given twice`);
     given.add(name);
@@ -189,12 +190,12 @@ function takesNextWord(options: OptionTable, word: string): boolean {
   const option = isLong
     ? options[word.slice(2)]
     : Object.values(options).find(({ short }) => short === word.slice(1));
-  return (
-    option !== undefined &&
-    option.kind !== 'flag' &&
-    !(option.kind === 'choice' && option.implied !== undefined)
-  );
+  return option !== undefined && needsValue(option);
 }
+
+/** Whether an option needs a value: not one that has it implied. */
+const needsValue = (option: Option): option is Exclude<Option, Flag> =>
+  option.kind !== 'flag' && !(option.kind === 'choice' && option.implied !== undefined);
 
 /** Whether a word has several flags of one letter: "-it". */
 const isJoined = (word: string, { kind }: Option): boolean => kind === 'flag' && /^-[a-zA-Z]{2,}$/.test(word);

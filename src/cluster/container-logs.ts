@@ -2,6 +2,7 @@ import { readBody } from '../kube/client.ts';
 import type { Transport } from '../kube/transport.ts';
 import type { Pod } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
+import { podProblem } from './readiness.ts';
 
 const TIMEOUT_MS = 20_000;
 /** Containers whose last line is shown. */
@@ -30,7 +31,7 @@ export async function readContainerLog(
 
 /** Returns, for pods that are not ready, the last line that each ended container has written; none for an empty log. */
 export async function lastLogLines(transport: Transport, pods: readonly Pod[]): Promise<readonly string[]> {
-  const ended = pods.filter((pod) => !isReadyPod(pod)).flatMap(endedContainers);
+  const ended = pods.filter((pod) => podProblem(pod) !== 'ready').flatMap(endedContainers);
   const lines = await Promise.all(
     ended.slice(0, MAX_LINES).map(async ({ isPrevious, ...name }) => {
       const query = { tailLines: '1', limitBytes: '4096', ...(isPrevious ? { previous: 'true' } : {}) };
@@ -43,9 +44,6 @@ export async function lastLogLines(transport: Transport, pods: readonly Pod[]): 
   );
   return lines.flat();
 }
-
-const isReadyPod = ({ status }: Pod): boolean =>
-  status?.conditions?.some(({ type, status }) => type === 'Ready' && status === 'True') === true;
 
 function endedContainers({ metadata, status }: Pod) {
   const { namespace = '', name = '' } = metadata ?? {};

@@ -319,7 +319,8 @@ export async function execInContainer(
   }
 }
 
-function readIdentity(pidFile: string): ProcessIdentity | null {
+/** Returns the process of an exec; null before it has started. */
+export function readIdentity(pidFile: string): ProcessIdentity | null {
   try {
     return identify(Number(readFileSync(pidFile, 'utf8')));
   } catch (error) {
