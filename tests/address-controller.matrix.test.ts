@@ -68,6 +68,9 @@ describe('the address controller with two API servers', { skip }, () => {
       clusterDomain: 'cluster.local',
       uplink: 'eth0',
       pool: [POOL],
+      commands: false,
+      metricsAddress: '',
+      monitors: [],
     });
     const manifest = join(folder, 'fairlead.yaml');
     writeFileSync(manifest, objects.map((object) => stringify(object)).join('---\n'));

@@ -227,9 +227,8 @@ describe('a cluster of real kubelets', { skip }, () => {
     installation = await manifests(
       ...['--for', 'all', '--image', IMAGE, '--api-server', cluster.server],
       ...['--cluster-cidr', cluster.podCidr, '--dns-address', cluster.dnsAddress],
-      ...['--lb-pool', `${cluster.addressOf(200)}-${cluster.addressOf(220)}`],
+      ...['--lb-pool', `${cluster.addressOf(200)}-${cluster.addressOf(220)}`, '--commands'],
     );
-    installation += `---\n${await manifests('--for', 'commands')}`;
     await cluster.apply(installation);
     await rollout('-n', 'kube-system', 'daemonset/fairlead');
     await rollout('-n', 'kube-system', 'deployment/fairlead-addresses');

@@ -19,7 +19,6 @@ import {
   WORKLOAD_VALUES,
   type WorkloadValue,
 } from './chart-values.ts';
-import { commandAccessObjects } from './command-access-objects.ts';
 import { DNS_REPLICAS } from './dns-objects.ts';
 import { BOOTSTRAP_NOTE, installationObjects } from './installation-objects.ts';
 import {
@@ -27,7 +26,9 @@ import {
   INSTALLATIONS,
   type Installation,
   type KubeObject,
+  MONITORS,
 } from './installation-shared.ts';
+import { METRICS_SERVICE } from './monitor-objects.ts';
 import { version } from './version.ts';
 
 /** The workloads of the chart: the group of their values, and what they are. */
@@ -71,28 +72,36 @@ const CONDITIONS = {
   clusterCidr: isSet('.Values.clusterCIDRs'),
   dnsReplicas: isSet('(int .Values.dnsReplicas)'),
   uplink: isSet('.Values.uplink'),
+  commands: isSet('.Values.commands'),
+  metrics: isSet('.Values.metricsAddress'),
+  podMonitor: isSet('.Values.podMonitor'),
+  serviceMonitor: isSet('.Values.serviceMonitor'),
 };
 
 function isSet(text: string) {
   return ([value]: readonly string[]) => (value === 'set' ? text : `not ${text}`);
 }
 
-const VARIANTS: readonly (Variant & { readonly parts: Installation })[] = INSTALLATIONS.flatMap((parts) =>
-  ['set', ''].flatMap((pool) =>
-    ['set', ''].flatMap((clusterCidr) =>
-      ['set', ''].flatMap((dnsReplicas) =>
-        ['set', ''].map((uplink) => ({ parts, pool, clusterCidr, dnsReplicas, uplink })),
-      ),
-    ),
-  ),
-);
+type ChartVariant = Variant & { readonly parts: Installation };
+
+/** Returns all combinations: each dimension doubles those of the ones before it. */
+const combinations = (...dimensions: readonly (keyof typeof CONDITIONS)[]): readonly ChartVariant[] =>
+  dimensions.reduce(
+    (all: ChartVariant[], dimension) =>
+      all.flatMap((variant) => ['set', ''].map((value) => ({ ...variant, [dimension]: value }))),
+    INSTALLATIONS.map((parts) => ({ parts })),
+  );
+
+const VARIANTS = combinations('pool', 'clusterCidr', 'dnsReplicas', 'uplink', 'commands', 'metrics');
+/** Monitors depend on nothing else. */
+const MONITOR_VARIANTS = combinations('podMonitor', 'serviceMonitor');
 
 const NAMESPACE = '{{ .Release.Namespace }}';
 
 /** Returns the files of the Helm chart: path → text. */
 export function chartFiles(): ReadonlyMap<string, string> {
-  const byName = Map.groupBy(variantObjects(), ({ object }) => String(metadataOf(object)['name']));
-  const commands = commandAccessObjects(NAMESPACE).map((object) => withUserMetadata(object));
+  const byName = Map.groupBy(variantObjects(VARIANTS), ({ object }) => String(metadataOf(object)['name']));
+  const monitors = variantObjects(MONITOR_VARIANTS).filter(({ object }) => isMonitor(object));
   return new Map([
     ['Chart.yaml', chartText()],
     ['values.yaml', valuesText()],
@@ -101,14 +110,9 @@ export function chartFiles(): ReadonlyMap<string, string> {
     ['templates/NOTES.txt', NOTES],
     ...[...byName].map(([name, objects]): [string, string] => [
       `templates/${name}.yaml`,
-      `{{- include "fairlead.validate" . }}\n${objectsTemplate(objects)}`,
+      `{{- include "fairlead.validate" . }}\n${objectsTemplate(objects, VARIANTS)}`,
     ]),
-    [
-      'templates/commands.yaml',
-      `{{- if .Values.commands }}\n${commands
-        .map((object) => `---\n${templateLines([[{}, object]], [{}], {}).join('\n')}\n`)
-        .join('')}{{- end }}\n`,
-    ],
+    ['templates/monitors.yaml', objectsTemplate(monitors, MONITOR_VARIANTS)],
   ]);
 }
 
@@ -117,7 +121,7 @@ interface VariantObject {
   readonly object: KubeObject;
 }
 
-function objectsTemplate(objects: readonly VariantObject[]): string {
+function objectsTemplate(objects: readonly VariantObject[], variants: readonly ChartVariant[]): string {
   const identity = ({ object }: VariantObject) => {
     const { namespace = '', name } = metadataOf(object);
     return `${object['kind']}/${namespace}/${name}`;
@@ -126,7 +130,7 @@ function objectsTemplate(objects: readonly VariantObject[]): string {
     .map((same) => {
       const lines = templateLines(
         same.map(({ variant, object }) => [variant, object] as const),
-        VARIANTS,
+        variants,
         CONDITIONS,
       );
       const [first = ''] = lines;
@@ -138,8 +142,8 @@ function objectsTemplate(objects: readonly VariantObject[]): string {
 }
 
 /** Returns the objects of all variants, with expressions in place of values. */
-function variantObjects(): VariantObject[] {
-  return VARIANTS.flatMap((variant) =>
+function variantObjects(variants: readonly ChartVariant[]): VariantObject[] {
+  return variants.flatMap((variant) =>
     installationObjects({
       parts: variant.parts,
       namespace: NAMESPACE,
@@ -153,15 +157,24 @@ function variantObjects(): VariantObject[] {
       clusterDomain: '{{ .Values.clusterDomain }}',
       uplink: variant['uplink'] === 'set' ? '{{ .Values.uplink }}' : '',
       pool: variant['pool'] === 'set' ? ['POOL'] : [],
+      commands: variant['commands'] === 'set',
+      metricsAddress: variant['metrics'] === 'set' ? '{{ .Values.metricsAddress }}' : '',
+      monitors: MONITORS.filter((kind) => variant[`${kind}Monitor`] === 'set'),
     }).map((object) => ({ variant, object: withExpressions(object) })),
   );
 }
 
+/** Prometheus selects monitors by labels. */
+const MONITOR_LABELS = '(merge (dict) .Values.monitorLabels .Values.labels)';
 const POOL = '(kindIs "string" .Values.pool | ternary (list .Values.pool) .Values.pool)';
 
 function withExpressions(object: KubeObject): KubeObject {
   const changed = withUserMetadata(object);
   if (object['kind'] === 'ConfigMap') return withConfiguration(changed);
+  if (isMonitor(object) && object['kind'] !== 'Service')
+    return replace(changed, ['metadata', 'labels'], (labels) =>
+      withFurther(labels as object, MONITOR_LABELS),
+    );
   const workload = WORKLOADS.find(
     ({ kind, name }) => object['kind'] === kind && metadataOf(object)['name'] === name,
   );
@@ -213,6 +226,9 @@ const withUserMetadata = (object: KubeObject): KubeObject => ({
   },
 });
 
+const isMonitor = (object: KubeObject): boolean =>
+  ['PodMonitor', 'ServiceMonitor'].includes(String(object['kind'])) ||
+  metadataOf(object)['name'] === METRICS_SERVICE;
 const metadataOf = (object: KubeObject) => object['metadata'] as KubeObject;
 
 function at(value: unknown, path: readonly string[]): unknown {
@@ -248,6 +264,9 @@ function allValues(): readonly ChartValue[] {
     clusterDomain: '',
     uplink: '',
     pool: ['192.0.2.0/24'],
+    commands: false,
+    metricsAddress: '',
+    monitors: [],
   });
   const empty = ({ form, schema }: WorkloadValue) =>
     form === 'text' ? '' : schema.type === 'array' ? [] : {};
@@ -340,6 +359,9 @@ const VALIDATION = `{{- define "fairlead.validate" -}}
 {{- $parts := list ${INSTALLATIONS.map((one) => `"${one}"`).join(' ')} }}
 {{- if not (has .Values.parts $parts) }}
 {{- fail (printf "parts: must be one of %s, not %q" (join ", " $parts) (toString .Values.parts)) }}
+{{- end }}
+{{- if and (or .Values.podMonitor .Values.serviceMonitor) (not .Values.metricsAddress) }}
+{{- fail "podMonitor, serviceMonitor: need metricsAddress, such as 0.0.0.0; Prometheus does not reach 127.0.0.1 of the nodes" }}
 {{- end }}
 {{- end }}
 `;

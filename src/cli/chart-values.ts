@@ -207,8 +207,33 @@ export const chartValues = (fallbacks: {
     path: 'commands',
     fallback: false,
     meaning:
-      'true: access for commands of other machines (docs/remote-commands.md), for users that you bind to its Roles',
+      'true: opens port 10268 of the nodes for commands from other machines (docs/remote-commands.md), for users that you bind to its Roles',
     schema: { type: 'boolean' },
+  },
+  {
+    path: 'metricsAddress',
+    fallback: '',
+    meaning:
+      'address of the nodes at which agents serve /metrics, such as 0.0.0.0 or [::]; empty: 127.0.0.1, for programs on the node only',
+    schema: { type: 'string', pattern: '^([0-9.]+|\\[[0-9a-fA-F.:]+\\])?$' },
+  },
+  {
+    path: 'podMonitor',
+    fallback: false,
+    meaning: 'true: a PodMonitor of the Prometheus Operator; needs metricsAddress',
+    schema: { type: 'boolean' },
+  },
+  {
+    path: 'serviceMonitor',
+    fallback: false,
+    meaning: 'true: a ServiceMonitor of the Prometheus Operator, and a Service for it; needs metricsAddress',
+    schema: { type: 'boolean' },
+  },
+  {
+    path: 'monitorLabels',
+    fallback: {},
+    meaning: 'further labels of these monitors, by which a Prometheus selects them',
+    schema: LABELS,
   },
   { path: 'labels', fallback: {}, meaning: 'further labels of all objects', schema: LABELS },
   { path: 'annotations', fallback: {}, meaning: 'further annotations of all objects', schema: ANNOTATIONS },

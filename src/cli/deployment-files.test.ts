@@ -48,6 +48,9 @@ const INSTALLATION = {
   dnsReplicas: 2,
   clusterDomain: 'cluster.local',
   uplink: '',
+  commands: false,
+  metricsAddress: '',
+  monitors: [],
 } as const;
 
 /** Mistakes in the values of the chart, as fields of its values file. */
@@ -64,6 +67,8 @@ const WRONG_VALUES: readonly (readonly [what: string, values: Readonly<Record<st
   ['the label of the selector', { agent: { podLabels: { 'app.kubernetes.io/name': 'other' } } }],
   ['an annotation of our own', { agent: { podAnnotations: { 'fairlead.dev/commands-port': '1' } } }],
   ['a pull secret without a name', { imagePullSecrets: ['registry'] }],
+  ['an IPv6 address without brackets', { metricsAddress: '::' }],
+  ['a metrics address with a port', { metricsAddress: '0.0.0.0:9' }],
 ];
 
 const objects = (parts: Installation, pool: readonly string[] = []) =>
@@ -103,6 +108,62 @@ for (const parts of INSTALLATIONS) {
     );
   });
 }
+
+/** Returns the addresses other than loopback at which agents listen, the annotation of their pods, and the named ports. */
+function openPorts(options: Partial<InstallationOptions>) {
+  const all = installationObjects({ ...INSTALLATION, parts: 'proxy', pool: [], ...options });
+  const text = (all.find(({ kind }) => kind === 'ConfigMap') as unknown as Role).data?.['agent.yaml'] ?? '';
+  const { commandsBindAddress, metricsBindAddress } = readConfiguration(parse(text), { NODE_NAME: 'node-1' });
+  const { template } = (all.find(({ kind }) => kind === 'DaemonSet') as unknown as Workload).spec;
+  return {
+    commandsBindAddress,
+    metricsBindAddress,
+    annotations: template.metadata.annotations,
+    ports: template.spec.containers[0]?.ports,
+    accounts: all.filter(({ kind }) => kind === 'ServiceAccount').length,
+  };
+}
+
+const OPENED: readonly (readonly [
+  what: string,
+  options: Partial<InstallationOptions>,
+  ports: ReturnType<typeof openPorts>,
+])[] = [
+  [
+    'by default, no port for commands and none for metrics is open to other machines',
+    {},
+    {
+      commandsBindAddress: null,
+      metricsBindAddress: '127.0.0.1:10249',
+      annotations: undefined,
+      ports: undefined,
+      accounts: 1,
+    },
+  ],
+  [
+    'commands open their port and add their rights',
+    { commands: true },
+    {
+      commandsBindAddress: '0.0.0.0:10268',
+      metricsBindAddress: '127.0.0.1:10249',
+      annotations: { 'fairlead.dev/commands-port': '10268' },
+      ports: undefined,
+      accounts: 3,
+    },
+  ],
+  [
+    'agents that only enforce policies serve no commands, and their metrics beside those of kube-proxy',
+    { parts: 'policy', commands: true, metricsAddress: '[::]' },
+    {
+      commandsBindAddress: null,
+      metricsBindAddress: '[::]:10267',
+      annotations: undefined,
+      ports: [{ name: 'metrics', containerPort: 10267 }],
+      accounts: 1,
+    },
+  ],
+];
+for (const [what, options, ports] of OPENED) test(what, () => assert.deepEqual(openPorts(options), ports));
 
 test('proxy-dns: pods answer while agents are replaced, unless there are to be none; the agents know their Service', () => {
   const rendered = (dnsReplicas: number) => {
@@ -298,6 +359,12 @@ describe('helm', { skip: helm === '' ? 'HELM does not name the program' : false 
         set('mode=ebpf', 'clusterDomain=corp.example', 'dnsAddress=10.0.0.10', 'uplink=ens3'),
         { mode: 'ebpf', clusterDomain: 'corp.example', dnsAddress: '10.0.0.10', uplink: 'ens3' },
       ],
+      ['commands of other machines', set('commands=true'), { commands: true }],
+      [
+        'metrics and both monitors',
+        set('metricsAddress=0.0.0.0', 'podMonitor=true', 'serviceMonitor=true'),
+        { metricsAddress: '0.0.0.0', monitors: ['pod', 'service'] },
+      ],
     ];
     for (const [what, flags, options] of rows) {
       test(`${parts}, ${what}: the chart has the objects of fairlead manifests`, () => {
@@ -314,22 +381,30 @@ describe('helm', { skip: helm === '' ? 'HELM does not name the program' : false 
     }
   }
 
-  test('commands=true adds the objects of manifests --for commands', () => {
-    const without = template(...values).length;
-    const all = template(...values, ...set('commands=true'));
-    const expected = commandAccessObjects('kube-system') as unknown as Role[];
-    assert.equal(all.length, without + expected.length);
-    const names = expected.map(({ kind, metadata }) => `${kind}/${metadata.name}`);
-    assert.deepEqual(
-      byName(all.filter(({ kind, metadata }) => names.includes(`${kind}/${metadata.name}`))),
-      byName(expected),
+  test('monitors get the labels by which a Prometheus selects them', () => {
+    const all = template(
+      ...values,
+      ...set('metricsAddress=0.0.0.0', 'podMonitor=true', 'monitorLabels.release=prometheus', 'labels.a=b'),
+    );
+    const monitor = all.find(({ kind }) => kind === 'PodMonitor');
+    assert.deepEqual(monitor?.metadata.labels, {
+      'app.kubernetes.io/name': 'fairlead',
+      release: 'prometheus',
+      a: 'b',
+    });
+  });
+
+  test('a monitor without a metrics address is refused', () => {
+    assert.throws(
+      () => template(...values, ...set('podMonitor=true')),
+      /podMonitor, serviceMonitor: need metricsAddress/,
     );
   });
 
   test('the usual values reach the workloads, and labels and annotations every object', () => {
     const all = template(
       ...values,
-      ...set('parts=policy', `pool=${POOLS[0]}`, 'labels.team=net', 'annotations.note=a', 'commands=true'),
+      ...set('parts=policy', `pool=${POOLS[0]}`, 'labels.team=net', 'annotations.note=a'),
       ...set('imagePullPolicy=Always', 'imagePullSecrets[0].name=registry'),
       ...set('agent.tolerations=null', 'agent.podLabels.tier=node', 'agent.podAnnotations.scrape=yes'),
       ...set('agent.updateStrategy.type=OnDelete', 'agent.updateStrategy.rollingUpdate=null'),
@@ -405,9 +480,16 @@ interface Workload {
   readonly spec: {
     readonly updateStrategy?: object;
     readonly template: {
-      readonly metadata: { readonly labels?: Readonly<Record<string, string>> };
+      readonly metadata: {
+        readonly labels?: Readonly<Record<string, string>>;
+        readonly annotations?: Readonly<Record<string, string>>;
+      };
       readonly spec: Readonly<Record<string, unknown>> & {
-        readonly containers: readonly { readonly imagePullPolicy?: string; readonly resources?: object }[];
+        readonly containers: readonly {
+          readonly imagePullPolicy?: string;
+          readonly resources?: object;
+          readonly ports?: readonly object[];
+        }[];
       };
     };
   };

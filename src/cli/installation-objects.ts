@@ -3,6 +3,7 @@ import { COMMAND_PORT, COMMAND_PORT_ANNOTATION } from '../agent/command-rights.t
 import { AGENT_NODE_LABELS } from '../agent/node-events.ts';
 import { NODE_CONTROL_GROUPS } from '../kernel/control-group.ts';
 import { addressController } from './address-controller-objects.ts';
+import { commandAccessObjects } from './command-access-objects.ts';
 import { DNS_SERVER, dnsServers, dnsService } from './dns-objects.ts';
 import {
   AGENT_REQUESTS,
@@ -25,6 +26,7 @@ import {
   STATE_FOLDER,
   serviceAccount,
 } from './installation-shared.ts';
+import { METRICS_PORT_NAME, metricsPort, monitorObjects } from './monitor-objects.ts';
 
 /** Returns the objects that install Fairlead on a cluster, in the order of creation. */
 export function installationObjects(options: InstallationOptions): KubeObject[] {
@@ -42,6 +44,8 @@ export function installationObjects(options: InstallationOptions): KubeObject[] 
     ...(answersDns(options.parts) ? [dnsService(options)] : []),
     ...(hasDnsServers(options) ? dnsServers(options) : []),
     ...(hasPool ? addressController(options) : []),
+    ...monitorObjects(options),
+    ...(opensCommands(options) ? commandAccessObjects(options.namespace) : []),
   ];
 }
 
@@ -51,6 +55,8 @@ const hasDnsServers = ({ parts, dnsReplicas }: InstallationOptions) =>
   parts === 'proxy-dns' && dnsReplicas > 0;
 /** Commands ask about Services. */
 const answersCommands = (parts: Installation) => parts !== 'policy';
+/** The port is closed unless it was asked for: it is one of the node. */
+const opensCommands = ({ parts, commands }: InstallationOptions) => commands && answersCommands(parts);
 const enforcesPolicies = (parts: Installation) => parts === 'policy' || parts === 'all';
 
 /** Renders the objects as YAML documents. */
@@ -137,8 +143,8 @@ function agentConfiguration(options: InstallationOptions): KubeObject {
     ...(options.pool.length > 0 ? { loadBalancer: { pools: { default: options.pool } } } : {}),
     // kube-proxy, which runs too, has the usual ports.
     healthzBindAddress: `0.0.0.0:${healthzPort(parts)}`,
-    ...(answersCommands(parts) ? { commandsBindAddress: `0.0.0.0:${COMMAND_PORT}` } : {}),
-    metricsBindAddress: `127.0.0.1:${parts === 'policy' ? 10267 : 10249}`,
+    ...(opensCommands(options) ? { commandsBindAddress: `0.0.0.0:${COMMAND_PORT}` } : {}),
+    metricsBindAddress: `${options.metricsAddress || '127.0.0.1'}:${metricsPort(parts)}`,
   };
 }
 
@@ -209,7 +215,7 @@ function daemonSet(options: InstallationOptions): KubeObject {
       template: {
         metadata: {
           labels: { [LABEL]: NAME },
-          ...(answersCommands(options.parts)
+          ...(opensCommands(options)
             ? { annotations: { [COMMAND_PORT_ANNOTATION]: String(COMMAND_PORT) } }
             : {}),
         },
@@ -230,6 +236,10 @@ function daemonSet(options: InstallationOptions): KubeObject {
               resources: { requests: AGENT_REQUESTS },
               // The agent writes rules and sysctls of the node's network, like kube-proxy.
               securityContext: { privileged: true, readOnlyRootFilesystem: true },
+              // Monitors name the port.
+              ...(options.metricsAddress === ''
+                ? {}
+                : { ports: [{ name: METRICS_PORT_NAME, containerPort: metricsPort(options.parts) }] }),
               ...probes(port, '127.0.0.1'),
               volumeMounts: [
                 CONFIGURATION_MOUNT,

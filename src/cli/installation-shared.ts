@@ -30,7 +30,16 @@ export interface InstallationOptions {
   readonly uplink: string;
   /** Ranges of load-balancer addresses; empty: another program assigns and announces addresses. */
   readonly pool: readonly string[];
+  /** Opens the agents' port for commands from other machines, and adds the rights for them. */
+  readonly commands: boolean;
+  /** The address of the nodes at which agents serve /metrics; empty: loopback only. */
+  readonly metricsAddress: string;
+  /** The objects of the Prometheus Operator by which Prometheus finds the agents. */
+  readonly monitors: readonly Monitor[];
 }
+
+export const MONITORS = ['pod', 'service'] as const;
+export type Monitor = (typeof MONITORS)[number];
 
 /** What the scheduler reserves for an agent: enough for a cluster of some thousand endpoints. */
 export const AGENT_REQUESTS = { cpu: '50m', memory: '150Mi' };

@@ -47,6 +47,9 @@ const objectsOf = (parts: Installation): KubeObject[] =>
     clusterDomain: 'cluster.local',
     uplink: '',
     pool: [],
+    commands: false,
+    metricsAddress: '',
+    monitors: [],
   });
 
 function overlayFiles(parts: Installation, base: readonly KubeObject[]): [path: string, text: string][] {

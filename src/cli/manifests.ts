@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { readContext } from '../kube/kubeconfig.ts';
@@ -7,15 +8,15 @@ import { defineCommand } from './command.ts';
 import { commandAccessYaml } from './command-access-objects.ts';
 import { DNS_REPLICAS } from './dns-objects.ts';
 import { installationYaml } from './installation-objects.ts';
-import { INSTALLATIONS } from './installation-shared.ts';
-import { choice, text, texts, usageError, wholeNumber } from './options.ts';
+import { INSTALLATIONS, MONITORS } from './installation-shared.ts';
+import { choice, flag, text, texts, usageError, wholeNumber } from './options.ts';
 import { version } from './version.ts';
 
 export const command = defineCommand({
   name: 'manifests',
   summary: 'print the manifests that install Fairlead on a real cluster',
   description: [
-    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, permissions and configuration. proxy: replaces kube-proxy; proxy-dns: replaces cluster DNS too; all: also provides the pod network (CNI) and network policies; policy: only network policies, alongside kube-proxy; commands: in addition to one of these, access for commands of other machines.',
+    'Prints Kubernetes objects for `kubectl apply -f -`: a DaemonSet of agents with its ServiceAccount, permissions and configuration. proxy: replaces kube-proxy; proxy-dns: replaces cluster DNS too; all: also provides the pod network (CNI) and network policies; policy: only network policies, alongside kube-proxy; commands: only the rights that --commands adds.',
     'docs/install.md describes the installation and the purpose of each permission.',
   ],
   arguments: [],
@@ -51,11 +52,23 @@ export const command = defineCommand({
       'RANGE',
       'assign addresses from this range to Services of type LoadBalancer, and announce them',
     ),
+    commands: flag(
+      'open port 10268 of the nodes for status, explain, flows, trace and others from other machines, and add the rights for them (docs/remote-commands.md)',
+    ),
+    'metrics-address': text(
+      'ADDRESS',
+      'the address of the nodes at which agents serve /metrics, such as 0.0.0.0 or [::]; default: 127.0.0.1, for programs on the node only',
+      { fallback: '' },
+    ),
+    monitor: texts(
+      'KIND',
+      'with --metrics-address: add a PodMonitor (pod) or a ServiceMonitor (service) of the Prometheus Operator',
+    ),
   },
   examples: [
     'manifests | kubectl apply -f -',
     'manifests --for all --lb-pool 192.0.2.10-192.0.2.50',
-    'manifests --for commands | kubectl apply -f -',
+    'manifests --commands --metrics-address 0.0.0.0 --monitor pod',
   ],
   async run({ options }, output) {
     const parts = options.for;
@@ -63,6 +76,9 @@ export const command = defineCommand({
       output.out(commandAccessYaml(options.namespace));
       return 0;
     }
+    const monitors = options.monitor.map(readMonitor);
+    if (monitors.length > 0 && isLoopback(options['metrics-address']))
+      throw usageError('manifests', '--monitor needs --metrics-address: Prometheus does not reach 127.0.0.1');
     const [server = currentServer(), ...servers] = options['api-server'];
     // Other parts serve no DNS.
     const servesDns = parts === 'proxy-dns' || parts === 'all';
@@ -81,11 +97,32 @@ export const command = defineCommand({
         dnsReplicas: options['dns-replicas'],
         uplink: options.uplink,
         pool: options['lb-pool'],
+        commands: options.commands,
+        metricsAddress: bracketed(options['metrics-address']),
+        monitors,
       }),
     );
     return 0;
   },
 });
+
+const isLoopback = (address: string): boolean => address === '' || /^(127\.|\[?::1\]?$)/.test(address);
+
+/** Returns an address as it stands before a port. Throws FairleadError if it is none. */
+function bracketed(address: string): string {
+  const plain = address.replace(/^\[(.*)\]$/, '$1');
+  const version = isIP(plain);
+  if (address !== '' && version === 0)
+    throw usageError('manifests', `--metrics-address takes an IP address, not ${address}`);
+  return version === 6 ? `[${plain}]` : plain;
+}
+
+function readMonitor(text: string): (typeof MONITORS)[number] {
+  const kind = MONITORS.find((one) => one === text);
+  if (kind === undefined)
+    throw usageError('manifests', `--monitor takes ${MONITORS.join(' or ')}, not ${text}`);
+  return kind;
+}
 
 /** Returns the API server of kubectl's current context. */
 function currentServer(): string {

@@ -41,6 +41,9 @@ describe('AgentConfiguration', () => {
         clusterDomain: 'cluster.local',
         uplink: 'eth0',
         pool: ['192.0.2.10-192.0.2.20'],
+        commands: true,
+        metricsAddress: '0.0.0.0',
+        monitors: [],
       });
       const configMap = objects.find(({ kind }) => kind === 'ConfigMap') as { data: Record<string, string> };
       isAgentConfiguration(parse(configMap.data['agent.yaml'] ?? ''));

@@ -93,7 +93,7 @@ describe('a refusal names the fix', () => {
     {
       name: 'the port is closed',
       answers: [TOKEN, ['/proxy/', 503, { kind: 'Status', message: 'connection refused' }]],
-      hint: /commandsBindAddress with port 10268/,
+      hint: /open port 10268 with `fairlead manifests --commands`/,
     },
     {
       name: 'the agent may not review tokens',

@@ -229,7 +229,7 @@ function refusal(agent: RemoteAgent, status: number, text: string): FairleadErro
         : undefined
       : status === 403
         ? `bind the Role: kubectl -n ${namespace} create rolebinding NAME --role ${VIEWER} --user USER`
-        : `does the agent's configuration have commandsBindAddress with port ${port}? kubectl -n ${namespace} logs ${pod}`);
+        : `agents open port ${port} with \`fairlead manifests --commands\` (commandsBindAddress) only; if they have it: kubectl -n ${namespace} logs ${pod}`);
   return new FairleadError(
     answer.message ?? `the agent of ${node} answers ${status}: ${text.slice(0, 200)}`,
     {
