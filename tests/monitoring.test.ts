@@ -15,7 +15,9 @@ const monitoring = join(root, 'deploy', 'monitoring');
 const read = (path: string) => readFileSync(path, 'utf8');
 
 /** Parts of the agent that register their metrics when they start. */
-const PARTS = ['policy-metrics.ts', 'load-balancer-part.ts'].map((file) => join(root, 'src', 'agent', file));
+const PARTS = ['policy-metrics.ts', 'load-balancer-part.ts', 'capacity-metrics.ts'].map((file) =>
+  join(root, 'src', 'agent', file),
+);
 
 /** Registers the metrics of an agent that proxies and serves DNS. */
 function createMetrics(): Registry {
@@ -52,7 +54,11 @@ const METRIC = /\b(?:kubeproxy|fairlead|coredns|process|rest_client|nodejs)_[a-z
 
 interface Rules {
   readonly groups: readonly {
-    readonly rules: readonly { readonly alert: string; readonly expr: string }[];
+    readonly rules: readonly {
+      readonly alert: string;
+      readonly expr: string;
+      readonly annotations: Readonly<Record<string, string>>;
+    }[];
   }[];
 }
 interface Dashboard {
@@ -82,6 +88,18 @@ for (const [what, expression] of EXPRESSIONS) {
     );
   });
 }
+
+test('each alert names its section of docs/alerts.md, and each section has an alert', () => {
+  const sections = [...read(join(root, 'docs', 'alerts.md')).matchAll(/^## (Fairlead\w+)$/gm)].map(
+    ([, name = '']) => name,
+  );
+  assert.deepEqual(
+    rules.map(({ alert }) => alert),
+    sections,
+  );
+  for (const { alert, annotations } of rules)
+    assert.equal(annotations['runbook'], `docs/alerts.md#${alert.toLowerCase()}`);
+});
 
 /** The metrics of kube-proxy 1.36 in iptables and nftables mode: name, type, labels. */
 const OF_KUBE_PROXY = `

@@ -18,6 +18,7 @@ import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/status-servers.ts';
 import { type AgentContext, type AgentOptions, addressesOf, type FollowOptions } from './agent-context.ts';
 import { connectToApi } from './api-connection.ts';
+import { registerCertificates, registerConnectionTable } from './capacity-metrics.ts';
 import { startCommands } from './commands-part.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
@@ -186,6 +187,8 @@ async function startParts(
       this.set(at === null ? 0 : (clock.now() - at) / 1000);
     },
   });
+  registerConnectionTable(registry);
+  registerCertificates(registry, configuration);
   const limited = createLimitedClients(clock.now);
   let proxy: ProxyPart | null = null;
   let isStarted = false;

@@ -7,6 +7,7 @@ import { pause } from '../lib/clock.ts';
 import { type CandidateSources, followCandidates } from '../loadbalancer/candidates.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
 import type { AnnouncerSettings, FromAnnouncer, ToAnnouncer } from './announcer-messages.ts';
+import { registerPools } from './capacity-metrics.ts';
 import type { LoadBalancerConfiguration } from './configuration.ts';
 
 export interface LoadBalancerSources extends CandidateSources {
@@ -41,6 +42,7 @@ export async function startLoadBalancer(
       this.set(announcer?.count() ?? 0);
     },
   });
+  registerPools(context.registry, settings.pools, () => services.list());
   await services.synced;
   const look = (service: Service) => {
     if (announcer || context.signal.aborted || !wantsAddress(service)) return;

@@ -10,6 +10,7 @@ import { NodeNetwork } from '../network/node-network.ts';
 import { type PeerNode, peerNode } from '../network/peer-node.ts';
 import { openPodNetwork, type PodNetwork } from '../network/pod-network.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
+import { registerPodAddresses } from './capacity-metrics.ts';
 import { startConnectionBound } from './connection-bound-part.ts';
 import { startDnsLimitEvents } from './dns-limit-events.ts';
 import { startPodSources } from './pod-sources.ts';
@@ -86,6 +87,7 @@ export function startNetwork(
   });
   const ownPods = startPodSources(context, opened);
   const podOf = (key: string) => ownPods?.get(key) ?? null;
+  registerPodAddresses(context.registry, opened.usage);
   startConnectionBound(context, opened, network.netns, podOf);
   startDnsLimitEvents(context, (address) => podOf(opened.ownerOf(address)?.pod ?? ''));
   if (configuration.network?.cni) serveCniPlugin(context, configuration.network.cni, network, pods);

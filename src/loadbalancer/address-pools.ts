@@ -27,9 +27,17 @@ export interface LoadBalancerPool {
   readonly serviceSelectors?: readonly LabelSelector[];
 }
 
+export const REFUSAL_REASONS = [
+  'InvalidRequest',
+  'AddressNotInPool',
+  'AddressTaken',
+  'NoPool',
+  'PoolExhausted',
+] as const;
+
 /** Why a Service did not get an address. */
 export interface Refusal {
-  readonly reason: 'InvalidRequest' | 'AddressNotInPool' | 'AddressTaken' | 'NoPool' | 'PoolExhausted';
+  readonly reason: (typeof REFUSAL_REASONS)[number];
   readonly message: string;
 }
 

@@ -73,8 +73,17 @@ export interface PodNetwork {
   allowSources(pod: string, networks: readonly Cidr[]): Promise<void>;
   /** The pods' packets that were dropped for their source, by pod ("namespace/name"); null: the kernel cannot drop them. */
   droppedSources(): DroppedSources | null;
+  /** Returns how many addresses of each of the node's pod networks pods have. */
+  usage(): readonly PoolUsage[];
   /** Stops; pods stay attached. */
   close(): void;
+}
+
+export interface PoolUsage {
+  /** "10.244.1.0/24" */
+  readonly network: string;
+  readonly size: bigint;
+  readonly used: number;
 }
 
 export interface DroppedSources extends Omit<GuardCounts, 'byPort'> {
@@ -317,6 +326,7 @@ export function openPodNetwork({
       for (const { uid, ips } of journal.records.values()) if (ips.includes(address)) return podMac(uid);
       return null;
     },
+    usage: () => pools.map(({ cidr, size, taken }) => ({ network: cidr.text, size, used: taken })),
     ownerOf(address) {
       for (const { uid, pod, ips } of journal.records.values()) {
         const isOwn =
