@@ -69,6 +69,7 @@ describe('the address controller with two API servers', { skip }, () => {
       uplink: 'eth0',
       pool: [POOL],
       commands: false,
+      privileged: true,
       metricsAddress: '',
       monitors: [],
     });

@@ -227,7 +227,7 @@ describe('a cluster of real kubelets', { skip }, () => {
     installation = await manifests(
       ...['--for', 'all', '--image', IMAGE, '--api-server', cluster.server],
       ...['--cluster-cidr', cluster.podCidr, '--dns-address', cluster.dnsAddress],
-      ...['--lb-pool', `${cluster.addressOf(200)}-${cluster.addressOf(220)}`, '--commands'],
+      ...['--lb-pool', `${cluster.addressOf(200)}-${cluster.addressOf(220)}`, '--commands', '--unprivileged'],
     );
     await cluster.apply(installation);
     await rollout('-n', 'kube-system', 'daemonset/fairlead');

@@ -73,6 +73,7 @@ const CONDITIONS = {
   dnsReplicas: isSet('(int .Values.dnsReplicas)'),
   uplink: isSet('.Values.uplink'),
   commands: isSet('.Values.commands'),
+  privileged: isSet('.Values.privileged'),
   metrics: isSet('.Values.metricsAddress'),
   podMonitor: isSet('.Values.podMonitor'),
   serviceMonitor: isSet('.Values.serviceMonitor'),
@@ -92,7 +93,15 @@ const combinations = (...dimensions: readonly (keyof typeof CONDITIONS)[]): read
     INSTALLATIONS.map((parts) => ({ parts })),
   );
 
-const VARIANTS = combinations('pool', 'clusterCidr', 'dnsReplicas', 'uplink', 'commands', 'metrics');
+const VARIANTS = combinations(
+  'pool',
+  'clusterCidr',
+  'dnsReplicas',
+  'uplink',
+  'commands',
+  'privileged',
+  'metrics',
+);
 /** Monitors depend on nothing else. */
 const MONITOR_VARIANTS = combinations('podMonitor', 'serviceMonitor');
 
@@ -158,6 +167,7 @@ function variantObjects(variants: readonly ChartVariant[]): VariantObject[] {
       uplink: variant['uplink'] === 'set' ? '{{ .Values.uplink }}' : '',
       pool: variant['pool'] === 'set' ? ['POOL'] : [],
       commands: variant['commands'] === 'set',
+      privileged: variant['privileged'] === 'set',
       metricsAddress: variant['metrics'] === 'set' ? '{{ .Values.metricsAddress }}' : '',
       monitors: MONITORS.filter((kind) => variant[`${kind}Monitor`] === 'set'),
     }).map((object) => ({ variant, object: withExpressions(object) })),
@@ -265,6 +275,7 @@ function allValues(): readonly ChartValue[] {
     uplink: '',
     pool: ['192.0.2.0/24'],
     commands: false,
+    privileged: true,
     metricsAddress: '',
     monitors: [],
   });

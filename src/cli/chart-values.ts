@@ -211,6 +211,13 @@ export const chartValues = (fallbacks: {
     schema: { type: 'boolean' },
   },
   {
+    path: 'privileged',
+    fallback: true,
+    meaning:
+      "false: the agents' container has only the capabilities of its parts, and writes only /proc/sys/net (docs/install.md, Privileges)",
+    schema: { type: 'boolean' },
+  },
+  {
     path: 'metricsAddress',
     fallback: '',
     meaning:

@@ -49,6 +49,7 @@ const INSTALLATION = {
   clusterDomain: 'cluster.local',
   uplink: '',
   commands: false,
+  privileged: true,
   metricsAddress: '',
   monitors: [],
 } as const;
@@ -359,6 +360,7 @@ describe('helm', { skip: helm === '' ? 'HELM does not name the program' : false 
         set('mode=ebpf', 'clusterDomain=corp.example', 'dnsAddress=10.0.0.10', 'uplink=ens3'),
         { mode: 'ebpf', clusterDomain: 'corp.example', dnsAddress: '10.0.0.10', uplink: 'ens3' },
       ],
+      ['capabilities in place of privileged', set('privileged=false'), { privileged: false }],
       ['commands of other machines', set('commands=true'), { commands: true }],
       [
         'metrics and both monitors',

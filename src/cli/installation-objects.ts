@@ -4,6 +4,7 @@ import { AGENT_NODE_LABELS } from '../agent/node-events.ts';
 import { NODE_CONTROL_GROUPS } from '../kernel/control-group.ts';
 import { addressController } from './address-controller-objects.ts';
 import { commandAccessObjects } from './command-access-objects.ts';
+import { agentSecurity, SYSCTL_MOUNT } from './container-rights.ts';
 import { DNS_SERVER, dnsServers, dnsService } from './dns-objects.ts';
 import {
   AGENT_REQUESTS,
@@ -177,12 +178,18 @@ interface Mount {
   readonly mountPropagation?: string;
 }
 
-function mounts(parts: Installation): Mount[] {
+function mounts({ parts, privileged }: InstallationOptions): Mount[] {
   return [
     { name: 'state', path: STATE_FOLDER },
     { name: 'xtables-lock', path: '/run/xtables.lock', type: 'FileOrCreate' },
     { name: 'modules', path: '/lib/modules', readOnly: true },
-    { name: 'bpf', path: '/sys/fs/bpf', mountPropagation: 'Bidirectional' },
+    // Only a privileged container can mount a file system for the node.
+    {
+      name: 'bpf',
+      path: '/sys/fs/bpf',
+      mountPropagation: privileged ? 'Bidirectional' : 'HostToContainer',
+    },
+    ...(privileged ? [] : [SYSCTL_MOUNT]),
     // Programs at sockets, of eBPF mode and for fast failover, apply to the control groups of all pods.
     ...(parts === 'policy'
       ? []
@@ -203,7 +210,7 @@ function mounts(parts: Installation): Mount[] {
 }
 
 function daemonSet(options: InstallationOptions): KubeObject {
-  const folders = mounts(options.parts);
+  const folders = mounts(options);
   const port = healthzPort(options.parts);
   return {
     apiVersion: 'apps/v1',
@@ -234,8 +241,7 @@ function daemonSet(options: InstallationOptions): KubeObject {
               args: ['agent', '--config', CONFIGURATION_PATH],
               env: [{ name: 'NODE_NAME', valueFrom: { fieldRef: { fieldPath: 'spec.nodeName' } } }],
               resources: { requests: AGENT_REQUESTS },
-              // The agent writes rules and sysctls of the node's network, like kube-proxy.
-              securityContext: { privileged: true, readOnlyRootFilesystem: true },
+              securityContext: agentSecurity(options.parts, options.privileged),
               // Monitors name the port.
               ...(options.metricsAddress === ''
                 ? {}

@@ -32,6 +32,8 @@ export interface InstallationOptions {
   readonly pool: readonly string[];
   /** Opens the agents' port for commands from other machines, and adds the rights for them. */
   readonly commands: boolean;
+  /** False: the agents' container has the capabilities of its parts only (container-rights.ts). */
+  readonly privileged: boolean;
   /** The address of the nodes at which agents serve /metrics; empty: loopback only. */
   readonly metricsAddress: string;
   /** The objects of the Prometheus Operator by which Prometheus finds the agents. */

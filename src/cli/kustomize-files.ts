@@ -48,6 +48,7 @@ const objectsOf = (parts: Installation): KubeObject[] =>
     uplink: '',
     pool: [],
     commands: false,
+    privileged: true,
     metricsAddress: '',
     monitors: [],
   });

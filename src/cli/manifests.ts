@@ -55,6 +55,9 @@ export const command = defineCommand({
     commands: flag(
       'open port 10268 of the nodes for status, explain, flows, trace and others from other machines, and add the rights for them (docs/remote-commands.md)',
     ),
+    unprivileged: flag(
+      "give the agents' container the capabilities of its parts only (docs/install.md); default: privileged",
+    ),
     'metrics-address': text(
       'ADDRESS',
       'the address of the nodes at which agents serve /metrics, such as 0.0.0.0 or [::]; default: 127.0.0.1, for programs on the node only',
@@ -98,6 +101,7 @@ export const command = defineCommand({
         uplink: options.uplink,
         pool: options['lb-pool'],
         commands: options.commands,
+        privileged: !options.unprivileged,
         metricsAddress: bracketed(options['metrics-address']),
         monitors,
       }),

@@ -42,6 +42,7 @@ describe('AgentConfiguration', () => {
         uplink: 'eth0',
         pool: ['192.0.2.10-192.0.2.20'],
         commands: true,
+        privileged: true,
         metricsAddress: '0.0.0.0',
         monitors: [],
       });

@@ -1,15 +1,26 @@
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { inNetns, type NetnsRef } from './netns.ts';
 import { readOptionalFile } from './optional-file.ts';
 
 /**
+ * Where the installed objects mount the node's /proc/sys/net in a container that is not privileged: container runtimes mount
+ * /proc/sys read-only there, and let nothing be mounted below /proc.
+ */
+export const NODE_NET_SYSCTLS = '/host/proc/sys/net';
+
+/**
  * Returns the file of "net.ipv4.ip_forward". Names use slashes if a part contains a dot, as an interface's
  * name may: "net/ipv4/conf/eth0.100/rp_filter". /proc/sys/net shows the namespace of the thread that opens
  * it.
  */
-const path = (name: string) => `/proc/sys/${name.includes('/') ? name : name.replaceAll('.', '/')}`;
+export function sysctlFile(name: string): string {
+  const path = name.includes('/') ? name : name.replaceAll('.', '/');
+  return path.startsWith('net/') && existsSync(NODE_NET_SYSCTLS)
+    ? `/host/proc/sys/${path}`
+    : `/proc/sys/${path}`;
+}
 
 /** Reads a kernel setting such as "net.ipv4.ip_forward"; returns null if this kernel does not have it. */
 export function readSysctl(name: string, netns?: NetnsRef): string | null {
@@ -39,14 +50,14 @@ function within<T>(netns: NetnsRef | undefined, work: () => T): T {
 }
 
 function read(name: string): string | null {
-  return readOptionalFile(path(name))?.trim() ?? null;
+  return readOptionalFile(sysctlFile(name))?.trim() ?? null;
 }
 
 function write(name: string, value: string): boolean {
   try {
     const current = read(name);
     if (current === null) return false;
-    if (current !== value) writeFileSync(path(name), value);
+    if (current !== value) writeFileSync(sysctlFile(name), value);
     return true;
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code ?? 'EIO';
