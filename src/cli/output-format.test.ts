@@ -2,14 +2,18 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { parseAllDocuments } from 'yaml';
 import { COMMANDS } from './commands.ts';
-import { renderFact, renderFacts } from './output-format.ts';
+import { OUTPUT_VERSION, renderFact, renderFacts } from './output-format.ts';
 
 const FACTS = { name: 'web', ports: [80] };
 
 describe('facts', () => {
   const rows = [
-    ['-o json', 'json', '{\n  "name": "web",\n  "ports": [\n    80\n  ]\n}\n'],
-    ['-o yaml', 'yaml', 'name: web\nports:\n  - 80\n'],
+    [
+      '-o json',
+      'json',
+      '{\n  "apiVersion": "cli.fairlead.dev/v1alpha1",\n  "name": "web",\n  "ports": [\n    80\n  ]\n}\n',
+    ],
+    ['-o yaml', 'yaml', 'apiVersion: cli.fairlead.dev/v1alpha1\nname: web\nports:\n  - 80\n'],
     ['neither: the text of the command', 'text', null],
   ] as const;
   for (const [what, output, rendered] of rows) {
@@ -17,16 +21,25 @@ describe('facts', () => {
   }
 });
 
+test('each object of a list has the version', () => {
+  assert.deepEqual(JSON.parse(renderFacts([FACTS], { output: 'json' }) ?? ''), [
+    { apiVersion: OUTPUT_VERSION, ...FACTS },
+  ]);
+});
+
 describe('facts as they happen', () => {
   const all = (output: 'json' | 'yaml') =>
     [FACTS, { name: 'db', ports: [] }].map((fact) => renderFact(fact, { output })).join('');
   test('-o json: one object per line', () => {
-    assert.equal(all('json'), '{"name":"web","ports":[80]}\n{"name":"db","ports":[]}\n');
+    assert.equal(
+      all('json'),
+      '{"apiVersion":"cli.fairlead.dev/v1alpha1","name":"web","ports":[80]}\n{"apiVersion":"cli.fairlead.dev/v1alpha1","name":"db","ports":[]}\n',
+    );
   });
   test('-o yaml: one document each', () => {
     assert.deepEqual(
       parseAllDocuments(all('yaml')).map((one) => one.toJS() as unknown),
-      [FACTS, { name: 'db', ports: [] }],
+      [FACTS, { name: 'db', ports: [] }].map((one) => ({ apiVersion: OUTPUT_VERSION, ...one })),
     );
   });
   test('neither: the text of the command', () => assert.equal(renderFact(FACTS, { output: 'text' }), null));

@@ -32,7 +32,7 @@ const state = {
 function problems(supervision: Partial<Supervision>, of = state): string[] {
   const processes = { [podRuntimeName('node-1')]: running, ...supervision.processes };
   const all: Supervision = { supervisor: identity, standby: null, ...supervision, processes };
-  return processProblems(viewsOf(of, all, NOW, runs), of);
+  return processProblems(viewsOf(of, all, NOW, runs), of).map(({ message }) => message);
 }
 
 describe('status names the processes that do not run', () => {

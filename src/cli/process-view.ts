@@ -10,6 +10,7 @@ import {
 } from '../cluster/supervision.ts';
 import type { isRunning } from '../kernel/process-identity.ts';
 import { NEW_RECORD } from '../kernel/process-record.ts';
+import { type Problem, problem } from './problem.ts';
 import { formatTable } from './table.ts';
 
 /** One process of a cluster in the output of `status`. */
@@ -74,7 +75,7 @@ const PROGRAM_EFFECTS: Readonly<Record<string, string>> = {
 };
 
 /** Describes the processes that are not running, with the effect and the fix. */
-export function processProblems(views: readonly ProcessView[], state: ClusterState): string[] {
+export function processProblems(views: readonly ProcessView[], state: ClusterState): Problem[] {
   const isSupervised = views.some(({ name, pid }) => name === SUPERVISOR && pid !== null);
   const fix = `fairlead up --detach --name ${state.name}`;
   const stopped = new Set(views.filter(({ pid }) => pid === null).map(({ name }) => name));
@@ -83,27 +84,27 @@ export function processProblems(views: readonly ProcessView[], state: ClusterSta
     views
       // Its agent starts a pod runtime.
       .filter(({ name }) => stopped.has(name) && !stopped.has(nodeOf.get(name) ?? ''))
-      .map((view) => {
-        if (view.name === SUPERVISOR)
-          return `the supervisor is not running: no process is restarted; start it: ${fix}`;
-        const why = view.lastExit ? ` (${view.lastExit.reason})` : '';
-        const next = isSupervised ? `restarts in ${view.seconds ?? 0} s` : `start it: ${fix}`;
-        if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
-        const program = PROGRAM_EFFECTS[view.name];
-        if (program !== undefined) return `${view.name} is not running${why}: ${program}; ${next}`;
-        if (view.name === PUBLISHED_PORTS) return `published ports are closed${why}; ${next}`;
-        if (view.name === EGRESS)
-          return `changes of the machine's network may cut pods off from external networks${why}; ${next}`;
-        const node = nodeOf.get(view.name);
-        if (node !== undefined)
-          return `${node}: the pod runtime is not running${why}: its pods run on, and none is started, probed or ended; restarts in ${view.seconds ?? 0} s`;
-        const effect =
-          state.mode === 'userspace'
-            ? 'new connections to Services fail'
-            : 'connections to Services continue';
-        return `${view.name}: the agent is not running${why}: ${effect}, names are not resolved; ${next}`;
-      })
+      .map((view) => problem('process-stopped', `process ${view.name}`, textOf(view)))
   );
+
+  function textOf(view: ProcessView): string {
+    if (view.name === SUPERVISOR)
+      return `the supervisor is not running: no process is restarted; start it: ${fix}`;
+    const why = view.lastExit ? ` (${view.lastExit.reason})` : '';
+    const next = isSupervised ? `restarts in ${view.seconds ?? 0} s` : `start it: ${fix}`;
+    if (view.name === CONTROL_PLANE) return `the control plane is not running${why}; ${next}`;
+    const program = PROGRAM_EFFECTS[view.name];
+    if (program !== undefined) return `${view.name} is not running${why}: ${program}; ${next}`;
+    if (view.name === PUBLISHED_PORTS) return `published ports are closed${why}; ${next}`;
+    if (view.name === EGRESS)
+      return `changes of the machine's network may cut pods off from external networks${why}; ${next}`;
+    const node = nodeOf.get(view.name);
+    if (node !== undefined)
+      return `${node}: the pod runtime is not running${why}: its pods run on, and none is started, probed or ended; restarts in ${view.seconds ?? 0} s`;
+    const effect =
+      state.mode === 'userspace' ? 'new connections to Services fail' : 'connections to Services continue';
+    return `${view.name}: the agent is not running${why}: ${effect}, names are not resolved; ${next}`;
+  }
 }
 
 /** Renders the processes as a table for a terminal of this width; null: not a terminal. */

@@ -31,6 +31,13 @@ const state = {
   findings: [],
 };
 
+const FINDING = {
+  code: 'service-invalid',
+  object: 'Service shop/web',
+  field: 'spec.ports[0].port',
+  message: 'Service shop/web: spec.ports[0].port: 0 is not a port',
+} as const;
+
 function cluster(reports: readonly unknown[], nodes: readonly object[], services: readonly object[] = []) {
   const lists: Readonly<Record<string, readonly object[]>> = { nodes, services };
   return {
@@ -68,14 +75,21 @@ test('each problem is one line: nodes, agents, findings, Services; many are coun
   ];
   const nodes = [node('n1'), node('n2', false), node('n3')];
   const status = await remoteStatus(cluster(reports, nodes, [selector]));
-  assert.deepEqual(status.problems, [
-    'n1: the agent is unhealthy: nf_tables is full',
-    'n2: not ready: kubelet stopped; see: kubectl describe node n2',
-    'n2: connection refused',
-    'n3: no agent runs on this node',
-    'Service shop/web: spec.ports[0].port: 0 is not a port',
-    'Service shop/web: no ready endpoint; no pod has the labels app=web: create one, or correct the selector',
-  ]);
-  const many = { ...status, problems: Array.from({ length: 25 }, (_, i) => `problem ${i}`) };
+  assert.deepEqual(
+    status.problems.map(({ message }) => message),
+    [
+      'n1: the agent is unhealthy: nf_tables is full',
+      'n2: not ready: kubelet stopped; see: kubectl describe node n2',
+      'n2: connection refused',
+      'n3: no agent runs on this node',
+      'Service shop/web: spec.ports[0].port: 0 is not a port',
+      'Service shop/web: no ready endpoint; no pod has the labels app=web: create one, or correct the selector',
+    ],
+  );
+  assert.deepEqual(status.problems[4], FINDING);
+  const many = {
+    ...status,
+    problems: Array.from({ length: 25 }, (_, i) => ({ ...FINDING, message: `problem ${i}` })),
+  };
   assert.match(remoteStatusText(many, 0, output), /problem 19\n {2}5 more: -o json\n$/);
 });

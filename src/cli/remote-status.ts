@@ -4,6 +4,7 @@ import { ANNOUNCEMENT_LABEL } from '../kube/load-balancer.ts';
 import { type EndpointSlice, type Node, RESOURCES } from '../kube/types.ts';
 import type { Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
+import { type Problem, problem } from './problem.ts';
 import { serviceProblems } from './status-problems.ts';
 import { formatTable } from './table.ts';
 import { paint } from './terminal.ts';
@@ -19,7 +20,7 @@ export interface RemoteStatus {
     readonly agent: AgentReport['state'];
   }[];
   readonly services: number;
-  readonly problems: readonly string[];
+  readonly problems: readonly Problem[];
 }
 
 /** More problems are only counted in the text. */
@@ -33,7 +34,7 @@ export async function remoteStatus(cluster: RemoteCluster): Promise<RemoteStatus
     client.list(RESOURCES.nodes),
     listServices(client),
   ]);
-  const problems: string[] = [];
+  const problems: Problem[] = [];
   const rows = nodes.items.map((node) => {
     const name = node.metadata?.name ?? '';
     const report = reports.find((one) => one.node === name);
@@ -52,7 +53,7 @@ export async function remoteStatus(cluster: RemoteCluster): Promise<RemoteStatus
   });
   // All agents find the same in the same objects.
   const found = reports.find(({ state }) => state !== null)?.state?.findings ?? [];
-  problems.push(...found.map(findingText));
+  problems.push(...found.map(findingProblem));
   for (const service of objects.services) {
     const { name, namespace } = service.metadata ?? {};
     problems.push(
@@ -60,7 +61,7 @@ export async function remoteStatus(cluster: RemoteCluster): Promise<RemoteStatus
     );
   }
   if (agents.length < nodes.items.length && reports.every(({ state }) => state === null))
-    problems.push('no agent answers: see docs/remote-commands.md');
+    problems.push(problem('agent-silent', null, 'no agent answers: see docs/remote-commands.md'));
   return { context: cluster.context, nodes: rows, services: objects.services.length, problems };
 }
 
@@ -78,7 +79,7 @@ export function remoteStatusText(status: RemoteStatus, now: number, output: Outp
   ]);
   const heading = ['NODE', 'MODE', 'STATUS', 'FRONTENDS', 'PROGRAMMED', 'VERSION', 'ADDRESSES'];
   const { problems } = status;
-  const shown = problems.slice(0, MAX_PROBLEMS).map((text) => `  ${text}\n`);
+  const shown = problems.slice(0, MAX_PROBLEMS).map(({ message }) => `  ${message}\n`);
   const more = problems.length > MAX_PROBLEMS ? `  ${problems.length - MAX_PROBLEMS} more: -o json\n` : '';
   return [
     `context ${status.context}: ${counted(status.nodes.length, 'node')}, ${counted(status.services, 'Service')}\n`,
@@ -89,30 +90,46 @@ export function remoteStatusText(status: RemoteStatus, now: number, output: Outp
   ].join('\n');
 }
 
-function nodeProblems(node: Node, report: AgentReport | undefined, isReady: boolean): string[] {
+function nodeProblems(node: Node, report: AgentReport | undefined, isReady: boolean): Problem[] {
   const name = node.metadata?.name ?? '';
+  const object = `Node ${name}`;
   const ready = node.status?.conditions?.find(({ type }) => type === 'Ready');
-  const { state, problem } = report ?? {};
+  const { state, problem: silent } = report ?? {};
   return [
     ...(isReady
       ? []
       : [
-          `${name}: not ready: ${ready?.message ?? 'it has not reported'}; see: kubectl describe node ${name}`,
+          problem(
+            'node-not-ready',
+            object,
+            `${name}: not ready: ${ready?.message ?? 'it has not reported'}; see: kubectl describe node ${name}`,
+          ),
         ]),
-    ...(report === undefined ? [`${name}: no agent runs on this node`] : []),
-    ...(problem ? [`${name}: ${problem}`] : []),
+    ...(report === undefined
+      ? [problem('agent-missing', object, `${name}: no agent runs on this node`)]
+      : []),
+    ...(silent ? [problem('agent-silent', object, `${name}: ${silent}`)] : []),
     ...(state && !state.healthy
-      ? [`${name}: the agent is unhealthy: ${state.problem ?? 'its changes are not programmed in time'}`]
+      ? [
+          problem(
+            'agent-unhealthy',
+            object,
+            `${name}: the agent is unhealthy: ${state.problem ?? 'its changes are not programmed in time'}`,
+          ),
+        ]
       : []),
   ];
 }
 
-function findingText(finding: unknown): string {
+/** A finding begins with its field: "spec.ports[0].port: 0 is not a port". */
+function findingProblem(finding: unknown): Problem {
   const { object, message } = finding as {
     readonly object?: { readonly kind: string; readonly namespace: string; readonly name: string };
     readonly message?: string;
   };
-  return `${object?.kind} ${object?.namespace}/${object?.name}: ${message}`;
+  const title = `${object?.kind} ${object?.namespace}/${object?.name}`;
+  const [, field = null] = /^((?:spec|status|metadata|ports|endpoints)[\w.[\]]*):/.exec(message ?? '') ?? [];
+  return problem('service-invalid', title, `${title}: ${message}`, field);
 }
 
 async function listServices(client: Client) {

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
+import type { Problem } from './problem.ts';
 import {
   egressProblems,
   nodeProblems,
-  podProblemText,
-  portProblemText,
-  recordProblemText,
+  podNotReady,
+  portProblem,
+  recordNotWritable,
   serviceProblems,
 } from './status-problems.ts';
 
@@ -27,10 +28,10 @@ const pod = (labels: Record<string, string>, status: object = {}) =>
 const objects = (slices: EndpointSlice[], pods: Pod[]) => ({ slices, pods, leases: [] });
 
 describe('status names the fix, or where to look, for', () => {
-  const rows: readonly [what: string, problems: readonly string[], expected: RegExp | null][] = [
+  const rows: readonly [what: string, problems: readonly Problem[], expected: RegExp | null][] = [
     [
       'a record that cannot be written',
-      [recordProblemText('ENOSPC', CLUSTER)],
+      [recordNotWritable('ENOSPC', CLUSTER)],
       /ENOSPC; make it writable: \/.*processes\.json$/,
     ],
     ['a node that is ready', nodeProblems('node-1', node(READY), CLUSTER), null],
@@ -74,20 +75,20 @@ describe('status names the fix, or where to look, for', () => {
     [
       'a pod that cannot be scheduled',
       [
-        podProblemText(
+        podNotReady(
           pod({}, { conditions: [{ type: 'PodScheduled', status: 'False', message: 'no node fits' }] }),
-        ) ?? '',
-      ],
+        ),
+      ].filter((one) => one !== null),
       /no node fits; see: kubectl -n shop describe pod web-0$/,
     ],
     [
       'a pod that has ended',
-      [podProblemText(pod({}, { phase: 'Succeeded' }))].filter((one) => one !== null),
+      [podNotReady(pod({}, { phase: 'Succeeded' }))].filter((one) => one !== null),
       null,
     ],
     [
       'a published port in use',
-      [portProblemText(8080, 'in use')],
+      [portProblem(8080, 'in use')],
       /in use; stop the program .* or publish another port: fairlead up --publish$/,
     ],
     [
@@ -100,7 +101,39 @@ describe('status names the fix, or where to look, for', () => {
   for (const [what, problems, expected] of rows) {
     test(what, () => {
       assert.equal(problems.length, expected === null ? 0 : 1);
-      if (expected) assert.match(problems[0] ?? '', expected);
+      if (expected) assert.match(problems[0]?.message ?? '', expected);
+    });
+  }
+});
+
+describe('a problem names its code, object and field for', () => {
+  const rows: readonly (readonly [string, readonly Problem[], Omit<Problem, 'message'>])[] = [
+    [
+      'a Service that selects no pod',
+      serviceProblems(service(), objects([], [])),
+      { code: 'service-without-endpoints', object: 'Service shop/web', field: 'spec.selector' },
+    ],
+    [
+      'a Service whose pods are not ready: its selector is right',
+      serviceProblems(service(), objects([], [pod({ app: 'web' })])),
+      { code: 'service-without-endpoints', object: 'Service shop/web', field: null },
+    ],
+    [
+      'a node that has not registered',
+      nodeProblems('node-1', undefined, CLUSTER),
+      { code: 'node-not-ready', object: 'Node node-1', field: null },
+    ],
+    [
+      'a published port in use',
+      [portProblem(8080, 'in use')],
+      { code: 'port-closed', object: 'published port 8080', field: null },
+    ],
+  ];
+  for (const [what, [found], expected] of rows) {
+    test(what, () => {
+      assert.ok(found);
+      const { message, ...rest } = found;
+      assert.deepEqual(rest, expected);
     });
   }
 });

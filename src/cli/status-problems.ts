@@ -4,21 +4,27 @@ import { podProblem } from '../cluster/readiness.ts';
 import { type ClusterState, clusterPaths } from '../cluster/state.ts';
 import type { EndpointSlice, Lease, Node, Pod, Service } from '../kube/types.ts';
 import { FAMILY_NAMES } from '../lib/address.ts';
+import { type Problem, problem } from './problem.ts';
 
 /*
  * The problems that `status` lists: each names the object and the cause, then the fix, or the command that shows more.
  */
 
 /** The supervisor cannot write its record. */
-export const recordProblemText = (problem: string, state: Pick<ClusterState, 'name'>): string =>
-  `the supervisor cannot record the processes, and continues without its file: ${problem}; make it writable: ${clusterPaths(state.name).processes}`;
+export const recordNotWritable = (cause: string, state: Pick<ClusterState, 'name'>): Problem =>
+  problem(
+    'record-not-writable',
+    null,
+    `the supervisor cannot record the processes, and continues without its file: ${cause}; make it writable: ${clusterPaths(state.name).processes}`,
+  );
 
 /** Describes the problems of a node; `node` undefined: it has not registered. */
 export function nodeProblems(
   name: string,
   node: Node | undefined,
   state: Pick<ClusterState, 'name'>,
-): string[] {
+): Problem[] {
+  const object = `Node ${name}`;
   const seeLog = `see its log: ${clusterPaths(state.name).log(name)}`;
   const condition = (type: string) => node?.status?.conditions?.find((one) => one.type === type);
   const ready = condition('Ready');
@@ -26,9 +32,21 @@ export function nodeProblems(
   return [
     ...(ready?.status === 'True'
       ? []
-      : [`${name}: not ready: ${ready?.message ?? 'it has not reported'}; ${seeLog}`]),
+      : [
+          problem(
+            'node-not-ready',
+            object,
+            `${name}: not ready: ${ready?.message ?? 'it has not reported'}; ${seeLog}`,
+          ),
+        ]),
     ...(network?.status === 'True'
-      ? [`${name}: network: ${network.message}; remove the cause, its agent tries again; ${seeLog}`]
+      ? [
+          problem(
+            'node-network',
+            object,
+            `${name}: network: ${network.message}; remove the cause, its agent tries again; ${seeLog}`,
+          ),
+        ]
       : []),
   ];
 }
@@ -45,10 +63,10 @@ export function serviceProblems(
     readonly pods: readonly Pod[];
     readonly leases: readonly Lease[];
   },
-): string[] {
+): Problem[] {
   const { name = '', namespace = '' } = service.metadata ?? {};
   const title = `Service ${namespace}/${name}`;
-  const problems: string[] = [];
+  const problems: Problem[] = [];
   const { selector } = service.spec ?? {};
   const isReady = slices.some((slice) =>
     (slice.endpoints ?? []).some(({ conditions }) => conditions?.ready !== false),
@@ -58,37 +76,65 @@ export function serviceProblems(
     const isSelected = ({ metadata }: Pod) =>
       metadata?.namespace === namespace &&
       Object.entries(selector).every(([key, value]) => metadata.labels?.[key] === value);
-    const fix = pods.some(isSelected)
+    const isSelecting = pods.some(isSelected);
+    const fix = isSelecting
       ? `see: kubectl -n ${namespace} get pods -l ${labels.join(',')}`
       : `no pod has the labels ${labels.join(', ')}: create one, or correct the selector`;
-    problems.push(`${title}: no ready endpoint; ${fix}`);
+    problems.push(
+      problem(
+        'service-without-endpoints',
+        title,
+        `${title}: no ready endpoint; ${fix}`,
+        isSelecting ? null : 'spec.selector',
+      ),
+    );
   }
   for (const text of addressProblems(service, leases))
-    problems.push(`${title}: ${text}; see: kubectl -n ${namespace} describe service ${name}`);
+    problems.push(
+      problem(
+        'load-balancer-address',
+        title,
+        `${title}: ${text}; see: kubectl -n ${namespace} describe service ${name}`,
+      ),
+    );
   return problems;
 }
 
 /** Describes why a pod is not ready; null: it is, or it has ended or is being deleted. */
-export function podProblemText(pod: Pod): string | null {
+export function podNotReady(pod: Pod): Problem | null {
   if (pod.status?.phase === 'Succeeded' || pod.metadata?.deletionTimestamp) return null;
-  const problem = podProblem(pod);
-  if (problem === 'ready') return null;
+  const cause = podProblem(pod);
+  if (cause === 'ready') return null;
   const { namespace, name } = pod.metadata ?? {};
-  return `Pod ${namespace}/${name}: ${problem}; see: kubectl -n ${namespace} describe pod ${name}`;
+  const object = `Pod ${namespace}/${name}`;
+  const message = `${object}: ${cause}; see: kubectl -n ${namespace} describe pod ${name}`;
+  return problem('pod-not-ready', object, message);
 }
 
 /** A published port that is closed. */
-export const portProblemText = (localPort: number, problem: string): string =>
-  `published port ${localPort} is closed: ${problem}; stop the program that uses it, or publish another port: fairlead up --publish`;
+export const portProblem = (localPort: number, cause: string): Problem =>
+  problem(
+    'port-closed',
+    `published port ${localPort}`,
+    `published port ${localPort} is closed: ${cause}; stop the program that uses it, or publish another port: fairlead up --publish`,
+  );
 
 /** Describes the families over which pods do not reach external networks, and why names are not resolved. */
-export function egressProblems(egress: readonly EgressReport[], nameProblem: string | null): string[] {
+export function egressProblems(egress: readonly EgressReport[], nameProblem: string | null): Problem[] {
   return [
-    ...egress.flatMap(({ family, problem }) =>
-      problem === null
+    ...egress.flatMap(({ family, problem: cause }) =>
+      cause === null
         ? []
-        : [`egress: pods do not reach external networks over ${FAMILY_NAMES[family]}: ${problem}`],
+        : [
+            problem(
+              'egress-closed',
+              null,
+              `egress: pods do not reach external networks over ${FAMILY_NAMES[family]}: ${cause}`,
+            ),
+          ],
     ),
-    ...(nameProblem === null ? [] : [`egress: pods do not resolve external names: ${nameProblem}`]),
+    ...(nameProblem === null
+      ? []
+      : [problem('names-unresolved', null, `egress: pods do not resolve external names: ${nameProblem}`)]),
   ];
 }

@@ -49,7 +49,12 @@ const FACTS: StatusFacts = {
   ],
   egress: [{ family: 'ipv4', uplinks: ['eth0', 'eth1'], problem: null }],
   problems: [
-    `published port 8080 is closed: another process has it; stop it, or choose another port, for cluster ${NAME}`,
+    {
+      code: 'port-closed',
+      object: 'published port 8080',
+      field: null,
+      message: `published port 8080 is closed: another process has it; stop it, or choose another port, for cluster ${NAME}`,
+    },
   ],
   warnings: [`crun 1.8.1 is older than 1.31, which fixes vulnerabilities that images can use, in ${NAME}`],
 };

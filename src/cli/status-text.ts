@@ -4,6 +4,7 @@ import { type ServicePort, servicePortText } from '../cluster/service-port.ts';
 import type { ClusterState } from '../cluster/state.ts';
 import type { Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
+import type { Problem } from './problem.ts';
 import { type ProcessView, processTable } from './process-view.ts';
 import { formatTable } from './table.ts';
 import { paint } from './terminal.ts';
@@ -24,7 +25,7 @@ export interface StatusFacts {
     readonly namespace: string;
     readonly name: string;
     readonly type: string;
-    /** "10.96.0.1:80/TCP", "node:30080/TCP". */
+    /** "10.96.0.1:80/TCP", "node:30080/TCP"; empty for a headless Service. */
     readonly frontends: readonly string[];
     /** Addresses of ready endpoints. */
     readonly ready: readonly string[];
@@ -38,7 +39,7 @@ export interface StatusFacts {
     readonly status: string;
   }[];
   readonly egress: readonly EgressReport[];
-  readonly problems: readonly string[];
+  readonly problems: readonly Problem[];
   /** They do not make the cluster unhealthy. */
   readonly warnings: readonly string[];
 }
@@ -62,7 +63,7 @@ export function statusText(
       : [wrapLines(facts.warnings.map((text) => `warning: ${text}\n`).join(''), columns)]),
     facts.problems.length === 0
       ? `${paint(output, 'good', 'everything is healthy')}\n`
-      : `${paint(output, 'bad', 'unhealthy')}:\n${wrapLines(facts.problems.map((text) => `  ${text}\n`).join(''), columns)}`,
+      : `${paint(output, 'bad', 'unhealthy')}:\n${wrapLines(facts.problems.map(({ message }) => `  ${message}\n`).join(''), columns)}`,
   ].join('\n');
 }
 

@@ -16,15 +16,16 @@ import { messageOf } from '../lib/errors.ts';
 import { defineCommand } from './command.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
+import { type Problem, problem } from './problem.ts';
 import { processProblems, viewsOf } from './process-view.ts';
 import { openRemote, ownCluster, REMOTE_OPTIONS } from './remote-option.ts';
 import { remoteStatus, remoteStatusText } from './remote-status.ts';
 import {
   egressProblems,
   nodeProblems,
-  podProblemText,
-  portProblemText,
-  recordProblemText,
+  podNotReady,
+  portProblem,
+  recordNotWritable,
   serviceProblems,
 } from './status-problems.ts';
 import { type StatusFacts, statusText } from './status-text.ts';
@@ -54,20 +55,22 @@ export const command = defineCommand({
     const cluster = await openCluster(options.name);
     const { state, supervision, recordProblem, ports: reports, egress, nameProblem } = cluster.report;
     const runs = runsIn(cluster.report);
-    const problems: string[] = [];
+    const problems: Problem[] = [];
     const processes = viewsOf(state, supervision, systemClock.now(), runs);
     problems.push(...processProblems(processes, state));
-    if (recordProblem !== null) problems.push(recordProblemText(recordProblem, state));
+    if (recordProblem !== null) problems.push(recordNotWritable(recordProblem, state));
     const server = state.realControlPlane ? [API_SERVER, CONTROL_PLANE] : [CONTROL_PLANE];
     const seen = server.every((one) => runs(supervision.processes[one]?.identity ?? null))
       ? await look(cluster.credentials).catch((error: unknown) => {
           if (!state.realControlPlane) throw error;
           // It answers some seconds after its start.
-          problems.push(`${API_SERVER} does not answer: ${messageOf(error)}`);
+          problems.push(
+            problem('api-server-unhealthy', null, `${API_SERVER} does not answer: ${messageOf(error)}`),
+          );
           return null;
         })
       : null;
-    problems.push(...(seen?.failedChecks ?? []));
+    problems.push(...(seen?.failedChecks ?? []).map((text) => problem('api-server-unhealthy', null, text)));
     const nodes = state.nodes.map((node) => {
       const object = seen?.nodes.find((one) => one.metadata?.name === node.name);
       const ready = object?.status?.conditions?.find((condition) => condition.type === 'Ready');
@@ -98,9 +101,10 @@ export const command = defineCommand({
       const { leases = [], pods: allPods = [] } = seen ?? {};
       problems.push(...serviceProblems(service, { slices, pods: allPods, leases }));
       const frontends = (service.spec?.ports ?? []).flatMap((port) => [
-        ...(service.spec?.clusterIPs ?? []).map(
-          (ip) => `${hostPort({ ip, port: port.port })}/${port.protocol ?? 'TCP'}`,
-        ),
+        // Of a headless Service, DNS gives the endpoints' addresses.
+        ...(service.spec?.clusterIPs ?? [])
+          .filter((ip) => ip !== 'None')
+          .map((ip) => `${hostPort({ ip, port: port.port })}/${port.protocol ?? 'TCP'}`),
         ...(port.nodePort ? [`node:${port.nodePort}/${port.protocol ?? 'TCP'}`] : []),
       ]);
       return {
@@ -117,10 +121,10 @@ export const command = defineCommand({
         loadBalancer: announcedAddresses(service, seen?.leases ?? []),
       };
     });
-    problems.push(...(seen?.pods ?? []).flatMap((pod) => podProblemText(pod) ?? []));
+    problems.push(...(seen?.pods ?? []).flatMap((pod) => podNotReady(pod) ?? []));
     const ports = state.publishedPorts.map(({ localPort, service }, i) => {
-      const { problem = null } = reports[i] ?? {};
-      if (problem !== null) problems.push(portProblemText(localPort, problem));
+      const { problem: closed = null } = reports[i] ?? {};
+      if (closed !== null) problems.push(portProblem(localPort, closed));
       const exists =
         seen === null ||
         seen.services.some(
@@ -129,7 +133,7 @@ export const command = defineCommand({
       return {
         port: localPort,
         service,
-        status: problem !== null ? 'Closed' : exists ? 'Open' : 'Open, waits for the Service',
+        status: closed !== null ? 'Closed' : exists ? 'Open' : 'Open, waits for the Service',
       };
     });
     problems.push(...egressProblems(egress, nameProblem));
