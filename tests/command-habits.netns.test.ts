@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { existsSync, readdirSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { CHECK_NAMESPACE } from '../src/conformance/check-cluster.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { execFolder } from '../src/runtime/exec-files.ts';
@@ -31,6 +32,20 @@ kind: Service
 metadata: {name: warned, annotations: {service.kubernetes.io/topology-aware-hints: auto}}
 spec: {ports: [{port: 80}]}
 `;
+
+const HEADLESS = `
+apiVersion: v1
+kind: Service
+metadata: {name: headless}
+spec: {clusterIP: None, ports: [{port: 6379}]}
+`;
+const OUTPUT_SCHEMA = new Ajv2020({ allowUnionTypes: true, validateFormats: false, strict: false });
+const OUTPUT_ID = 'urn:fairlead:schema:command-output:v1alpha1';
+OUTPUT_SCHEMA.addSchema(
+  JSON.parse(
+    readFileSync(join(import.meta.dirname, '..', 'docs', 'schema', 'command-output.json'), 'utf8'),
+  ) as object,
+);
 
 describe('habits of kubectl and docker', () => {
   const reserved = reserveCluster();
@@ -66,6 +81,35 @@ describe('habits of kubectl and docker', () => {
       assert.match(out + error, says);
     });
   }
+
+  const printed: readonly (readonly [command: string, words: readonly string[]])[] = [
+    ['status', []],
+    ['clusters', []],
+    ['explain', ['client', 'svc/hello:80']],
+    ['explain', ['svc/hello', '--modes']],
+    ['explain', ['--who-can', 'client:80']],
+    ['trace', ['client', 'svc/hello:80']],
+    ['mode', ['nftables']],
+    ['fault', []],
+    ['image', ['ls']],
+    ['learn', []],
+    ['doctor', []],
+  ];
+  for (const [name, words] of printed) {
+    test(`${[name, ...words].join(' ')} -o json is valid by docs/schema/command-output.json`, async () => {
+      const { out, error } = await cluster().fairlead(name, ...words, '-o', 'json');
+      const isValid = OUTPUT_SCHEMA.getSchema(`${OUTPUT_ID}#/$defs/${name}`);
+      assert.ok(isValid);
+      assert.equal(isValid(JSON.parse(out || error)), true, JSON.stringify(isValid.errors?.slice(0, 5)));
+    });
+  }
+
+  test('status shows no address of a headless Service, and no problem with it', async () => {
+    await cluster().apply(HEADLESS);
+    const { out } = await cluster().fairlead('status', '-o', 'json');
+    const { services } = JSON.parse(out) as { services: { name: string; frontends: string[] }[] };
+    assert.deepEqual(services.find(({ name }) => name === 'headless')?.frontends, []);
+  });
 
   for (const place of ['client', 'node/node-1', 'outside']) {
     test(`exec: a signal ends the command: ${place}`, async () => {

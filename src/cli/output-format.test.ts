@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { parseAllDocuments } from 'yaml';
+import { commandsWithSchemas } from './command-output-schema.ts';
 import { COMMANDS } from './commands.ts';
 import { OUTPUT_VERSION, renderFact, renderFacts } from './output-format.ts';
 
@@ -50,6 +51,7 @@ const WITHOUT_FACTS = [
   ...['up', 'stop', 'down', 'snapshot', 'restore', 'kubeconfig', 'exec', 'logs', 'open'],
   ...['agent', 'address-controller', 'dns-server', 'manifests', 'echo', 'completion', 'ui', 'run'],
 ];
+const SCHEMATA = new Set(commandsWithSchemas());
 for (const { name, internal, load } of COMMANDS) {
   if (internal) continue;
   const takes = !WITHOUT_FACTS.includes(name);
@@ -60,5 +62,6 @@ for (const { name, internal, load } of COMMANDS) {
       option?.kind === 'choice' ? [option.short, ...option.choices] : null,
       takes ? ['o', 'text', 'json', 'yaml'] : null,
     );
+    assert.equal(SCHEMATA.has(name), takes, 'docs/schema/command-output.json');
   });
 }

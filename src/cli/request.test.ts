@@ -3,6 +3,7 @@ import { createSocket } from 'node:dgram';
 import { createServer } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer, type Socket } from 'node:net';
 import { after, before, test } from 'node:test';
+import { OUTPUT_VERSION } from './output-format.ts';
 import { command } from './request.ts';
 
 const server = createServer((_, response) => response.end('pong'));
@@ -37,7 +38,12 @@ const ROWS = [
 for (const [what, words, answers, minMs] of ROWS) {
   test(`${what}: each is counted by its answer`, async () => {
     const { status, ms, ...counts } = await request([], ...words);
-    assert.deepEqual(counts, { count: answers, answers: { pong: answers }, failures: {} });
+    assert.deepEqual(counts, {
+      apiVersion: OUTPUT_VERSION,
+      count: answers,
+      answers: { pong: answers },
+      failures: {},
+    });
     assert.equal(status, 0);
     assert.ok(ms >= minMs, `${ms} ms`);
   });
@@ -65,7 +71,7 @@ for (const [what, protocol, reason] of SILENCE) {
     });
     const { status, ms: _, ...counts } = await request([`${protocol}://${at}`], '--timeout', '50');
     const failures = { [`no answer within 50 ms: ${reason(at)}`]: 1 };
-    assert.deepEqual(counts, { count: 1, answers: {}, failures });
+    assert.deepEqual(counts, { apiVersion: OUTPUT_VERSION, count: 1, answers: {}, failures });
     assert.equal(status, 1);
   });
 }

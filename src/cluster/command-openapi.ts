@@ -54,7 +54,7 @@ const STEP = object(
 );
 
 /** The schemas of bodies, by the names of their types. */
-const SCHEMAS = {
+export const SCHEMAS = {
   CommandRefusal: object({ message: TEXT, code: TEXT, hint: TEXT }, ['code', 'hint']),
   ClusterReport: object({
     state: {
