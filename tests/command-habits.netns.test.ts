@@ -104,6 +104,13 @@ describe('habits of kubectl and docker', () => {
     });
   }
 
+  test('ps and top show what each process is', async () => {
+    const { out } = await cluster().fairlead('status', '-o', 'json');
+    const { processes } = JSON.parse(out) as { processes: { name: string; pid: number }[] };
+    const names = processes.map(({ pid }) => readFileSync(`/proc/${pid}/comm`, 'utf8').trim());
+    assert.deepEqual(names.sort(), ['fairlead agent', 'fl-control-plan', 'fl-pod-runtime', 'fl-supervise']);
+  });
+
   test('status shows no address of a headless Service, and no problem with it', async () => {
     await cluster().apply(HEADLESS);
     const { out } = await cluster().fairlead('status', '-o', 'json');

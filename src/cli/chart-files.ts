@@ -13,6 +13,7 @@ import {
   ANNOTATIONS,
   type ChartValue,
   chartValues,
+  EXTENDED_LISTS,
   LABELS,
   POD_VALUES,
   UPDATE_STRATEGY,
@@ -194,10 +195,20 @@ function withExpressions(object: KubeObject): KubeObject {
     ...POD_VALUES.map((value) => [value, `.Values.${value.name}`] as const),
     ...values.map((value) => [value, `.Values.${group}.${value.name}`] as const),
   ].reduce((all, [{ field, form }, text]) => replace(all, field, () => expression(text, form)), changed);
+  const extended = EXTENDED_LISTS.reduce(
+    (all, { name, field }) =>
+      replace(all, field, (present) =>
+        expression(
+          `(concat (fromJsonArray \`${JSON.stringify(present ?? [])}\`) .Values.${group}.${name})`,
+          'yaml',
+        ),
+      ),
+    replaced,
+  );
   const further = (kind: 'Labels' | 'Annotations') => (present: unknown) =>
     withFurther((present ?? {}) as object, `.Values.${group}.pod${kind}`);
   const withPods = replace(
-    replace(replaced, ['spec', 'template', 'metadata', 'labels'], further('Labels')),
+    replace(extended, ['spec', 'template', 'metadata', 'labels'], further('Labels')),
     ['spec', 'template', 'metadata', 'annotations'],
     further('Annotations'),
   );
@@ -292,6 +303,7 @@ function allValues(): readonly ChartValue[] {
           path: `${group}.${value.name}`,
           fallback: at(object, value.field) ?? empty(value),
         })),
+        ...EXTENDED_LISTS.map((value) => ({ ...value, path: `${group}.${value.name}`, fallback: [] })),
         { path: `${group}.podLabels`, fallback: {}, meaning: 'further labels of the pods', schema: LABELS },
         {
           path: `${group}.podAnnotations`,

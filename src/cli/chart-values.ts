@@ -97,6 +97,27 @@ export const WORKLOAD_VALUES: readonly WorkloadValue[] = [
   },
 ];
 
+/** Lists of the first container to which a user adds elements. */
+export const EXTENDED_LISTS: readonly Omit<WorkloadValue, 'form'>[] = [
+  {
+    name: 'extraArgs',
+    field: [...CONTAINER, 'args'],
+    meaning: 'further arguments of the program, such as "-v", "4"',
+    schema: TEXTS,
+  },
+  {
+    name: 'extraEnv',
+    field: [...CONTAINER, 'env'],
+    meaning: 'further variables of the environment, such as HTTPS_PROXY',
+    schema: {
+      type: 'array',
+      items: closed({ name: { ...TEXT, minLength: 1 }, value: TEXT, valueFrom: { type: 'object' } }, [
+        'name',
+      ]),
+    },
+  },
+];
+
 const rollingUpdate = (...fields: readonly string[]) =>
   closed(Object.fromEntries(fields.map((name) => [name, NUMBER_OR_TEXT])));
 
@@ -214,7 +235,7 @@ export const chartValues = (fallbacks: {
     path: 'privileged',
     fallback: true,
     meaning:
-      "false: the agents' container has only the capabilities of its parts, and writes only /proc/sys/net (docs/install.md, Privileges)",
+      "false: the agents' container has only the capabilities of its parts, and writes only /proc/sys/net (docs/operating.md)",
     schema: { type: 'boolean' },
   },
   {

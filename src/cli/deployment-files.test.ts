@@ -67,6 +67,8 @@ const WRONG_VALUES: readonly (readonly [what: string, values: Readonly<Record<st
   ['a text for a number', { dnsReplicas: 'two' }],
   ['the label of the selector', { agent: { podLabels: { 'app.kubernetes.io/name': 'other' } } }],
   ['an annotation of our own', { agent: { podAnnotations: { 'fairlead.dev/commands-port': '1' } } }],
+  ['a variable without a name', { agent: { extraEnv: [{ value: 'a' }] } }],
+  ['an argument that is not a text', { dns: { extraArgs: [4] } }],
   ['a pull secret without a name', { imagePullSecrets: ['registry'] }],
   ['an IPv6 address without brackets', { metricsAddress: '::' }],
   ['a metrics address with a port', { metricsAddress: '0.0.0.0:9' }],
@@ -442,6 +444,30 @@ describe('helm', { skip: helm === '' ? 'HELM does not name the program' : false 
     });
   });
 
+  test('further arguments and variables come after those of the workload', () => {
+    const all = template(
+      ...values,
+      ...set(
+        'parts=proxy-dns',
+        'agent.extraArgs={--beside}',
+        'dns.extraEnv[0].name=TZ',
+        'dns.extraEnv[0].value=UTC',
+      ),
+    ) as unknown as Workload[];
+    const containerOf = (kind: string) =>
+      all.find((one) => one.kind === kind)?.spec.template.spec.containers[0];
+    assert.deepEqual(containerOf('DaemonSet')?.args, [
+      'agent',
+      '--config',
+      '/etc/fairlead/agent.yaml',
+      '--beside',
+    ]);
+    assert.deepEqual(
+      containerOf('Deployment')?.env?.map(({ name }) => name),
+      ['POD_IPS', 'TZ'],
+    );
+  });
+
   test('a value with quotes stays one value', () => {
     const file = join(mkdtempSync(join(tmpdir(), 'flt-chart-')), 'values.yaml');
     try {
@@ -491,6 +517,8 @@ interface Workload {
           readonly imagePullPolicy?: string;
           readonly resources?: object;
           readonly ports?: readonly object[];
+          readonly args?: readonly string[];
+          readonly env?: readonly { readonly name: string }[];
         }[];
       };
     };

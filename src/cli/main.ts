@@ -1,3 +1,4 @@
+import { existsSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { isRootless } from '../cluster/rootless/rootless.ts';
 import { hasCode } from '../lib/errors.ts';
@@ -75,6 +76,16 @@ Start with: fairlead up -f examples/hello.yaml
 `;
 }
 
+const COMM = '/proc/self/comm';
+/** TASK_COMM_LEN, without the zero at the end (linux/sched.h). */
+const MAX_COMM = 15;
+
+/** Returns the name of a process in `top` and `ps -o comm`, for a command: that of all would be Node.js's. */
+export function processName(command: string): string {
+  const whole = `fairlead ${command}`;
+  return whole.length <= MAX_COMM ? whole : `fl-${command}`.slice(0, MAX_COMM);
+}
+
 /** Runs this process's command line. */
 export async function runMain(): Promise<void> {
   const words = process.argv.slice(2);
@@ -83,6 +94,8 @@ export async function runMain(): Promise<void> {
   if (import.meta.filename.endsWith('main.mjs') && COMMANDS.some(({ name }) => name === command)) {
     keepCompiledCode(join(dirname(import.meta.filename), 'compile-cache'), String(command));
   }
+  if (COMMANDS.some(({ name }) => name === command) && existsSync(COMM))
+    writeFileSync(COMM, processName(String(command)));
   process.exitCode = await main(words, processOutput());
   // Such a command does not wait for its work.
   if (process.exitCode === INTERRUPTED) process.exit();

@@ -56,7 +56,7 @@ export const command = defineCommand({
       'open port 10268 of the nodes for status, explain, flows, trace and others from other machines, and add the rights for them (docs/remote-commands.md)',
     ),
     unprivileged: flag(
-      "give the agents' container the capabilities of its parts only (docs/install.md); default: privileged",
+      "give the agents' container the capabilities of its parts only (docs/operating.md); default: privileged",
     ),
     'metrics-address': text(
       'ADDRESS',
