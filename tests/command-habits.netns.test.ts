@@ -97,7 +97,11 @@ describe('habits of kubectl and docker', () => {
   ];
   for (const [name, words] of printed) {
     test(`${[name, ...words].join(' ')} -o json is valid by docs/schema/command-output.json`, async () => {
-      const { out, error } = await cluster().fairlead(name, ...words, '-o', 'json');
+      const all = [name, ...words, '-o', 'json'];
+      const isOfCluster = !['clusters', 'doctor'].includes(name);
+      const { out, error } = isOfCluster
+        ? await cluster().fairlead(...all)
+        : await runFairlead(reserved.stateRoot, all);
       const isValid = OUTPUT_SCHEMA.getSchema(`${OUTPUT_ID}#/$defs/${name}`);
       assert.ok(isValid);
       assert.equal(isValid(JSON.parse(out || error)), true, JSON.stringify(isValid.errors?.slice(0, 5)));
@@ -170,6 +174,26 @@ describe('habits of kubectl and docker', () => {
   test('up: warnings of the API server are shown', async () => {
     const { error } = await up(WARNED, '60');
     assert.match(error, /warning: annotation service\.kubernetes\.io\/topology-aware-hints is deprecated/);
+  });
+
+  test('status: repeats a warning of the API server as long as it holds', async () => {
+    const shown = async () => {
+      const { out } = await cluster().fairlead('status', '-o', 'json');
+      return (JSON.parse(out) as { warnings: string[] }).warnings.filter((text) =>
+        /hints is deprecated/.test(text),
+      );
+    };
+    assert.match((await shown()).join('\n'), /^services default\/warned: annotation [^\n]*$/);
+    await cluster().ask('annotate', 'service', 'warned', 'service.kubernetes.io/topology-aware-hints-');
+    assert.deepEqual(await shown(), []);
+  });
+
+  test('up -o json: what was made, for a program', async () => {
+    const words = ['up', '--detach', '-o', 'json'];
+    const { status: code, out, error } = await cluster().fairlead(...words);
+    assert.equal(code, 0, error);
+    const isValid = OUTPUT_SCHEMA.getSchema(`${OUTPUT_ID}#/$defs/up`);
+    assert.equal(isValid?.(JSON.parse(out)), true, JSON.stringify(isValid?.errors));
   });
 
   test('up: a container that ends is not ready, and its last line is shown', async () => {

@@ -93,6 +93,17 @@ const OUTPUTS: Readonly<Record<string, JsonSchema>> = {
       }),
     ],
   },
+  up: output({
+    name: TEXT,
+    isNew: FLAG,
+    server: TEXT,
+    kubeconfig: TEXT,
+    mode: MODE,
+    ipFamily: { enum: ['ipv4', 'ipv6', 'dual'] },
+    nodes: list(object({ name: TEXT, addresses: list(TEXT) })),
+    publishedPorts: list(object({ localPort: COUNT, service: { type: 'object' } })),
+    applied: list(object({ apiVersion: TEXT, kind: TEXT, namespace: TEXT, name: TEXT })),
+  }),
   clusters: list(
     output({
       name: TEXT,

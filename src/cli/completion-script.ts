@@ -1,4 +1,5 @@
-import type { Option, Syntax } from './options.ts';
+import type { NameKind } from './names.ts';
+import type { Argument, Option, Syntax } from './options.ts';
 
 /** The parts of a command that shells complete. */
 export interface CompletedCommand {
@@ -22,25 +23,56 @@ export function completionScript(shell: Shell, commands: readonly CompletedComma
   }
 }
 
+/** Which names of the cluster an argument or the value of an option may be, by its placeholder. */
+function kindOfArgument({ name, choices }: Argument): NameKind | null {
+  if (choices) return null;
+  if (/^svc\//.test(name)) return 'services';
+  if (/^(TO|TARGET)$/.test(name)) return 'targets';
+  if (/^FROM$|node\/NAME/.test(name)) return 'places';
+  return /^POD\b/.test(name) ? 'pods' : null;
+}
+
+function kindOfOption(name: string, option: Option): NameKind | null {
+  if (name === 'name') return 'clusters';
+  return 'value' in option && option.value === 'NODE' ? 'nodes' : null;
+}
+
+/** A script completes the names of any argument of the command. */
+const kindOfCommand = (args: readonly Argument[]): NameKind | null =>
+  args.map(kindOfArgument).find((kind) => kind === 'targets') ??
+  args.map(kindOfArgument).find((kind) => kind !== null) ??
+  null;
+
 const hasValue = (option: Option) =>
   option.kind !== 'flag' && !(option.kind === 'choice' && option.implied !== undefined);
 
 function bash(commands: readonly CompletedCommand[]): string {
   const words = commands.map(({ syntax: { name, options, arguments: args } }) => {
     const choices = args.flatMap((argument) => argument.choices ?? []);
-    return `    ${name}) words="${[...choices, ...Object.keys(options).map((one) => `--${one}`)].join(' ')}" ;;`;
+    const words = [...choices, ...Object.keys(options).map((one) => `--${one}`)].join(' ');
+    const kind = kindOfCommand(args);
+    return `    ${name}) words="${words}"${kind === null ? '' : `; names ${kind}`} ;;`;
   });
   const values = commands.flatMap(({ syntax: { name, options } }) =>
     Object.entries(options).flatMap(([long, option]) => {
       if (!hasValue(option)) return [];
       const label = `${name}:--${long}${option.short ? `|${name}:-${option.short}` : ''}`;
       if (option.kind === 'choice') return [`    ${label}) words="${option.choices.join(' ')}" ;;`];
+      const kind = kindOfOption(long, option);
+      if (kind !== null) return [`    ${label}) names ${kind} ;;`];
       const isFile = 'value' in option && option.value === 'FILE';
       return [`    ${label}) ${isFile ? 'COMPREPLY=($(compgen -f -- "$current"))' : ':'}; return ;;`];
     }),
   );
   return `_fairlead() {
-  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD-1]}" words=""
+  local current="\${COMP_WORDS[COMP_CWORD]}" previous="\${COMP_WORDS[COMP_CWORD-1]}" words="" cluster="" i
+  for ((i = 1; i < COMP_CWORD - 1; i++)); do
+    [ "\${COMP_WORDS[i]}" = --name ] && cluster="\${COMP_WORDS[i+1]}"
+  done
+  names() {
+    case "$current" in -*) return ;; esac
+    words="$words $(FAIRLEAD_CLUSTER="\${cluster:-$FAIRLEAD_CLUSTER}" timeout 5 "\${COMP_WORDS[0]}" names "$1" 2>/dev/null)"
+  }
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "${['help', ...commands.map(({ syntax }) => syntax.name)].join(' ')}" -- "$current"))
     return
@@ -65,12 +97,20 @@ function fish(commands: readonly CompletedCommand[]): string {
   const lines = commands.flatMap(({ summary, syntax: { name, options, arguments: args } }) => {
     const within = `complete -c fairlead -n '__fish_seen_subcommand_from ${name}'`;
     const choices = args.flatMap((argument) => argument.choices ?? []);
+    const kind = kindOfCommand(args);
     return [
       `complete -c fairlead -f -n __fish_use_subcommand -a ${name} -d ${quoted(summary)}`,
       ...(choices.length > 0 ? [`${within} -f -a ${quoted(choices.join(' '))}`] : []),
+      ...(kind === null ? [] : [`${within} -f -a '(fairlead names ${kind} 2>/dev/null)'`]),
       ...Object.entries(options).map(([long, option]) => {
         const letter = option.short ? ` -s ${option.short}` : '';
-        const value = option.kind === 'choice' ? ` -x -a ${quoted(option.choices.join(' '))}` : ' -r';
+        const names = kindOfOption(long, option);
+        const value =
+          option.kind === 'choice'
+            ? ` -x -a ${quoted(option.choices.join(' '))}`
+            : names === null
+              ? ' -r'
+              : ` -x -a '(fairlead names ${names} 2>/dev/null)'`;
         return `${within} -l ${long}${letter}${hasValue(option) ? value : ''} -d ${quoted(option.help)}`;
       }),
     ];

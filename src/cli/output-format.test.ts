@@ -48,7 +48,7 @@ describe('facts as they happen', () => {
 
 /** Commands that act, run a program or a server, or print a file. */
 const WITHOUT_FACTS = [
-  ...['up', 'stop', 'down', 'snapshot', 'restore', 'kubeconfig', 'exec', 'logs', 'open'],
+  ...['stop', 'down', 'snapshot', 'restore', 'kubeconfig', 'exec', 'logs', 'open'],
   ...['agent', 'address-controller', 'dns-server', 'manifests', 'echo', 'completion', 'ui', 'run'],
 ];
 const SCHEMATA = new Set(commandsWithSchemas());

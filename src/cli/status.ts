@@ -3,6 +3,7 @@ import { announcedAddresses } from '../cluster/announced-addresses.ts';
 import { openCluster } from '../cluster/cluster-access.ts';
 import { runsIn } from '../cluster/cluster-report.ts';
 import { API_SERVER } from '../cluster/control-plane-programs.ts';
+import { presentWarnings } from '../cluster/kept-warnings.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
 import { programWarnings } from '../cluster/requirements.ts';
 import { CONTROL_PLANE } from '../cluster/supervision.ts';
@@ -61,7 +62,7 @@ export const command = defineCommand({
     if (recordProblem !== null) problems.push(recordNotWritable(recordProblem, state));
     const server = state.realControlPlane ? [API_SERVER, CONTROL_PLANE] : [CONTROL_PLANE];
     const seen = server.every((one) => runs(supervision.processes[one]?.identity ?? null))
-      ? await look(cluster.credentials).catch((error: unknown) => {
+      ? await look(state.name, cluster.credentials).catch((error: unknown) => {
           if (!state.realControlPlane) throw error;
           // It answers some seconds after its start.
           problems.push(
@@ -137,7 +138,7 @@ export const command = defineCommand({
       };
     });
     problems.push(...egressProblems(egress, nameProblem));
-    const warnings = await programWarnings();
+    const warnings = [...(await programWarnings()), ...(seen?.warnings ?? [])];
     const facts: StatusFacts = {
       ...{ name: state.name, processes, nodes, services, ports, egress, problems, warnings },
     };
@@ -146,12 +147,13 @@ export const command = defineCommand({
   },
 });
 
-async function look(credentials: Credentials) {
+async function look(cluster: string, credentials: Credentials) {
   const transport = httpTransport(credentials);
   try {
     const client = createClient(transport, 'fairlead-status');
-    const [failed, nodes, pods, services, slices, leases] = await Promise.all([
+    const [failed, warnings, nodes, pods, services, slices, leases] = await Promise.all([
       failedChecks(transport),
+      presentWarnings(cluster, transport),
       client.list(RESOURCES.nodes),
       client.list(RESOURCES.pods),
       client.list(RESOURCES.services),
@@ -160,6 +162,7 @@ async function look(credentials: Credentials) {
     ]);
     return {
       failedChecks: failed,
+      warnings,
       nodes: nodes.items,
       pods: pods.items,
       services: services.items,

@@ -56,6 +56,7 @@ import {
   type Values,
   wholeNumber,
 } from './options.ts';
+import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
 import { upAdvice } from './up-advice.ts';
 import { version } from './version.ts';
 
@@ -141,7 +142,7 @@ export const command = defineCommand({
     'Starts a local cluster, applies the manifests, waits until their objects are ready, and prints commands to try next. Objects that cannot be applied are reported and do not stop the others; the exit status is then 1. Runs until Ctrl-C, which removes the cluster, or in the background with --detach. If the cluster is already running, it restarts stopped processes, adds or removes nodes for --nodes, and applies the manifests.',
   ],
   arguments: [],
-  options: OPTIONS,
+  options: { ...OPTIONS, ...FORMAT_OPTIONS },
   asUser(typed) {
     const { options, given } = withConfiguration(typed);
     const { name, ports } = subjectOf(options, given);
@@ -189,7 +190,8 @@ export const command = defineCommand({
       firstNode: state.nodes[0]?.name ?? '',
       publishedPorts: state.publishedPorts,
     };
-    progress.done(upAdvice(scene, applied));
+    const facts = renderFacts(upFacts(state, isNew, applied), typed.options);
+    progress.done(facts ?? upAdvice(scene, applied));
     // Later, `status` shows them.
     for (const warning of isNew ? await programWarnings() : [])
       output.err(wrapLines(`fairlead: ${warning}\n`, output.columns));
@@ -202,6 +204,23 @@ export const command = defineCommand({
     return missing > 0 ? 1 : 0;
   },
 });
+
+/** Returns what `up` made, for programs. */
+function upFacts(state: ClusterState, isNew: boolean, applied: readonly ManifestObject[]) {
+  return {
+    name: state.name,
+    isNew,
+    server: `https://127.0.0.1:${state.apiPort}`,
+    kubeconfig: clusterPaths(state.name).kubeconfig,
+    mode: state.mode,
+    ipFamily: state.ipFamily,
+    nodes: state.nodes.map(({ name, addresses }) => ({ name, addresses })),
+    publishedPorts: state.publishedPorts,
+    applied: applied.map(({ object: { apiVersion, kind }, namespace, name }) => ({
+      ...{ apiVersion, kind, namespace, name },
+    })),
+  };
+}
 
 /** Returns the cluster's name and its published ports; null: unchanged. Throws FairleadError for invalid ones. */
 function subjectOf(

@@ -9,6 +9,7 @@ import { pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import { lastLogLines } from './container-logs.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
+import { keepWarned } from './kept-warnings.ts';
 import { applyManifests, type ManifestObject, type Manifests } from './manifests.ts';
 import { NODE_DNS, PROXY_NAME_LABEL } from './node-dns.ts';
 import { logTail } from './processes.ts';
@@ -93,12 +94,15 @@ export async function becomeReady(
     await agentsReady(state, deadline).catch((error: unknown) => Promise.reject(notReady(error)));
     // Only when all nodes are ready, or all pods would be placed on the first.
     const warnings = new Set<string>();
-    const warned = withWarnings(transport, (text) => {
+    const warned = new Set<string>();
+    const reporting = withWarnings(transport, (text, path) => {
+      warned.add(path.split('?')[0] ?? path);
       if (!warnings.has(text)) progress.warning(text);
       warnings.add(text);
     });
-    const applying = createClient(warned, 'fairlead-up');
+    const applying = createClient(reporting, 'fairlead-up');
     const { applied, problems } = await applyManifests(applying, manifests.objects, deadline);
+    keepWarned(state.name, [...warned]);
     progress.step(
       'nodes ready',
       state.nodes.map((node) => `${node.name} ${node.addresses.join(' ')}`).join(', '),
