@@ -345,6 +345,9 @@ test('/healthz, /livez, /metrics and /proxyMode answer like those of kube-proxy'
     'kubeproxy_sync_proxy_rules_last_timestamp_seconds',
     'kubeproxy_proxy_healthz_total',
     'coredns_dns_requests_total',
+    'fairlead_conntrack_limit',
+    'fairlead_pod_network_used_addresses{network="10',
+    'fairlead_certificate_not_after_seconds{certificate="client"}',
   ]) {
     assert.match(metrics, new RegExp(`^${name}`, 'm'));
   }

@@ -10,7 +10,7 @@ export const AGENT_CAPABILITIES: readonly {
   {
     name: 'NET_ADMIN',
     parts: ['proxy', 'proxy-dns', 'all', 'policy'],
-    reason: 'nf_tables, iptables, IPVS, routes, devices, connection tracking, settings below /proc/sys/net',
+    reason: 'nf_tables, iptables, IPVS, routes, devices, connection tracking, settings below `/proc/sys/net`',
   },
   {
     name: 'NET_RAW',

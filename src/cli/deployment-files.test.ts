@@ -8,6 +8,7 @@ import { Ajv } from 'ajv';
 import { parse, parseAllDocuments } from 'yaml';
 import { readConfiguration } from '../agent/configuration.ts';
 import { commandAccessObjects } from './command-access-objects.ts';
+import { AGENT_CAPABILITIES } from './container-rights.ts';
 import { deploymentFiles } from './deployment-files.ts';
 import { installationObjects } from './installation-objects.ts';
 import { INSTALLATIONS, type Installation, type InstallationOptions } from './installation-shared.ts';
@@ -167,6 +168,15 @@ const OPENED: readonly (readonly [
   ],
 ];
 for (const [what, options, ports] of OPENED) test(what, () => assert.deepEqual(openPorts(options), ports));
+
+test('docs/operating.md has the capabilities of --unprivileged, with the reason for each', () => {
+  const text = readFileSync(join(deploy, '..', 'docs', 'operating.md'), 'utf8');
+  const rows = [...text.matchAll(/^\| ([A-Z_]+) \| [^|]* \| ([^|]*) \|$/gm)];
+  assert.deepEqual(
+    rows.map(([, name, reason]) => ({ name, reason })),
+    AGENT_CAPABILITIES.map(({ name, reason }) => ({ name, reason })),
+  );
+});
 
 test('proxy-dns: pods answer while agents are replaced, unless there are to be none; the agents know their Service', () => {
   const rendered = (dnsReplicas: number) => {
