@@ -13,7 +13,10 @@ const READERS: readonly (readonly [changed: RegExp, tests: readonly string[]])[]
   [/^docs\/conformance\.md$|^tests\/e2e\/results\//, ['tests/e2e/results.test.ts']],
   [/^(bpf\/|tools\/build-bpf\.mjs|src\/.*\/generated\/)/, ['tools/build-bpf.test.ts']],
   [/^(cni\/|tools\/build-cni\.mjs)/, ['tools/build-cni.test.ts']],
-  [/^deploy\//, ['src/cli/deployment-files.test.ts', 'tests/monitoring.test.ts', 'tests/manifests.test.ts']],
+  [
+    /^(deploy\/|docs\/(alerts|operating)\.md$)/,
+    ['src/cli/deployment-files.test.ts', 'tests/monitoring.test.ts', 'tests/manifests.test.ts'],
+  ],
   [/^(src\/cli\/|README\.md$)/, ['src/cli/commands.test.ts']],
   [/^(action\.yml$|examples\/ci\/)/, ['tests/ci-examples.test.ts']],
   [/^tools\/schema\//, ['src/apiserver/schema/schema.test.ts']],
