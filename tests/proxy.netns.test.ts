@@ -346,6 +346,8 @@ test('/healthz, /livez, /metrics and /proxyMode answer like those of kube-proxy'
     'kubeproxy_proxy_healthz_total',
     'coredns_dns_requests_total',
     'fairlead_conntrack_limit',
+    'fairlead_service_connections_total{namespace="default",service="hello"} [1-9]',
+    'fairlead_service_connections_counted{mode="nftables"} 1',
     'fairlead_pod_network_used_addresses{network="10',
     'fairlead_certificate_not_after_seconds{certificate="client"}',
   ]) {

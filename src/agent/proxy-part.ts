@@ -20,6 +20,7 @@ import { createProxyEvents } from '../proxy/proxy-events.ts';
 import { proxyHealth } from '../proxy/proxy-health.ts';
 import { type ServiceProxy, startProxy } from '../proxy/proxy-loop.ts';
 import { createProxyMetrics, type ProxyMetrics } from '../proxy/proxy-metrics.ts';
+import { createServiceConnections } from '../proxy/service-connections.ts';
 import { feedServices } from '../proxy/service-feed.ts';
 import type { ProxyHealth } from '../proxy/status-servers.ts';
 import type { NodeView } from '../service/model.ts';
@@ -273,6 +274,7 @@ export async function startProxyPart(
     services,
     events,
     metrics,
+    connections: createServiceConnections({ registry, map: () => proxy.map, mode: () => modes.mode }),
     mode: () => modes.mode,
     map: () => proxy.map,
     shortTimers: () => synTimers.current,

@@ -44,6 +44,8 @@ export interface FailoverOptions {
     readonly endpoint: SocketAddress;
     readonly protocol: Protocol;
   }) => boolean;
+  /** See PendingWatchOptions. */
+  readonly onBegun?: (event: Uint8Array, weight: number) => void;
   readonly onUnanswered?: (count: number) => void;
   readonly onOverrun?: () => void;
   readonly settings?: EjectionSettings;
@@ -215,6 +217,7 @@ export function startFailover(options: FailoverOptions): Failover {
       onAnswer: (connection, isFast) => answerTimes.answered(keyOf(connection), isFast),
       wantsSuccess: () => policy.active,
       onOutcome: observe,
+      ...(options.onBegun ? { onBegun: options.onBegun } : {}),
       ...(options.onUnanswered ? { onUnanswered: options.onUnanswered } : {}),
       ...(options.onOverrun ? { onOverrun: options.onOverrun } : {}),
     });

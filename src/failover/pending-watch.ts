@@ -35,6 +35,8 @@ export interface PendingWatchOptions {
   /** Returns true while answers of endpoints matter; otherwise answered connections are not decoded. */
   readonly wantsSuccess: () => boolean;
   readonly onOutcome: (outcome: Outcome) => void;
+  /** Called with the event of each connection that is watched, and how many it stands for. For metrics. */
+  readonly onBegun?: (event: Uint8Array, weight: number) => void;
   /** Called with the number of unanswered connections whose entries were deleted. For metrics. */
   readonly onUnanswered?: (count: number) => void;
   /** The kernel dropped events. For metrics. */
@@ -104,6 +106,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     {
       begun(id, event) {
         events++;
+        options.onBegun?.(event, samplingMask + 1);
         pending.begin(id, event, clock.now());
         if (pending.size === 1) schedule();
       },

@@ -10,6 +10,7 @@ import type { Logger } from '../lib/log.ts';
 import type { Change, ServiceMap } from '../service/model.ts';
 import type { ServiceTable } from '../service/service-table.ts';
 import type { ProxyMetrics } from './proxy-metrics.ts';
+import type { ServiceConnections } from './service-connections.ts';
 
 export interface FailoverPartOptions {
   readonly nodeName: string;
@@ -20,6 +21,7 @@ export interface FailoverPartOptions {
   readonly services: Informer<Service>;
   readonly events: EventRecorder;
   readonly metrics: ProxyMetrics;
+  readonly connections: ServiceConnections;
   readonly mode: () => Mode;
   readonly map: () => ServiceMap | null;
   readonly mayBeDenied?: FailoverOptions['mayBeDenied'];
@@ -62,6 +64,7 @@ export function startFailoverPart(options: FailoverPartOptions): FailoverPart {
       const reason = verdict.kind === 'ejected' ? 'EndpointEjected' : 'EndpointReturned';
       events.event(service, type, reason, sentence(nodeName, verdict), RESOURCES.services);
     },
+    onBegun: (event, weight) => options.connections.count(event, weight),
     onUnanswered: (count) => metrics.unanswered(count),
     onOverrun: () => metrics.pendingEventsLost(),
   });
