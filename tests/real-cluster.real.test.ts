@@ -126,6 +126,15 @@ interface TrafficRow {
   readonly seenAs?: () => string;
 }
 
+/** Questions about clients outside; the exit status. */
+const outsideRows = (): [from: string, to: string, says: RegExp, status: number][] => [
+  ['outside', `node/n1:${NODE_PORT}`, /any client.*DELIVERED/s, 0],
+  ['outside', 'svc/balanced', /announces .*DELIVERED/s, 0],
+  ['outside@198.51.100.9', 'svc/local', /the server sees 198\.51\.100\.9.*DELIVERED/s, 0],
+  ['outside', 'pod/guarded:8080', /NetworkPolicy default\/guarded.*DROPPED/s, 1],
+  ['outside', 'svc/guarded', /not reachable from outside/, 1],
+];
+
 const rows: readonly TrafficRow[] = [
   {
     name: 'cluster IP, from a pod',
@@ -265,6 +274,14 @@ describe('a cluster of real kubelets', { skip }, () => {
     );
     assert.match(explained.out, /guarded/);
     assert.equal(explained.status, 1, explained.out + explained.error);
+    for (const [from, to, says, code] of outsideRows()) {
+      const { status: exit, ...printed } = await cluster.fairlead(
+        'workstation',
+        ...['explain', from, to, '--verbose', ...access],
+      );
+      assert.match(printed.out, says, `${from} → ${to}: ${printed.error}`);
+      assert.equal(exit, code, printed.out);
+    }
   });
 
   test('check from a workstation finds that every flow behaves as expected', async (t) => {

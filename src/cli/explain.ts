@@ -27,7 +27,7 @@ export const command = defineCommand({
     {
       name: 'FROM',
       optional: true,
-      help: 'pod/NAME, NAMESPACE/NAME, deploy/NAME, node/NAME, outside, or an address; pod/NAME@ADDRESS: a packet with this source',
+      help: 'pod/NAME, NAMESPACE/NAME, deploy/NAME, node/NAME, outside (outside@ADDRESS: this client), or an address; pod/NAME@ADDRESS: a packet with this source',
     },
     {
       name: 'TO',

@@ -61,18 +61,14 @@ async function listObjects(client: Client, namespace: string | null) {
   return { pods: pods.items, services: services.items, leases: leases.items };
 }
 
-/** Throws FairleadError if a question is about the client outside of local clusters. */
-export function refuseOutside({ from, to }: Pick<ExplainRequest, 'from' | 'to'>): void {
-  for (const [label, text] of [
-    ['FROM', from],
-    ['TO', to],
-  ] as const)
-    if (/^outside(:|$)/.test(text))
-      throw new FairleadError(`${label} is outside, which has no known address in this cluster`, {
-        op: 'explain',
-        code: 'bad-argument',
-        hint: `use the address of the ${label === 'FROM' ? 'client' : 'server'}`,
-      });
+/** Throws FairleadError if TO is the host outside of local clusters, whose address is not known. FROM may be: any client. */
+export function refuseOutside({ to }: Pick<ExplainRequest, 'to'>): void {
+  if (/^outside([:/]|$)/.test(to))
+    throw new FairleadError('TO is outside, which has no known address in this cluster', {
+      op: 'explain',
+      code: 'bad-argument',
+      hint: 'use the address of the server',
+    });
 }
 
 /** Returns the first node whose agent answers. Throws the error of the last one if none does. */

@@ -382,6 +382,11 @@ describe('a trace is refused', () => {
       refused: /n1 ended/,
     },
     { name: 'from outside', question: { from: 'outside' }, refused: /FROM is outside, where no agent runs/ },
+    {
+      name: 'from a client outside',
+      question: { from: 'outside@198.51.100.7' },
+      refused: /FROM is outside, where no agent runs/,
+    },
     { name: 'to outside', question: { to: 'outside:80' }, refused: /TO is outside/ },
     {
       name: 'with SCTP',

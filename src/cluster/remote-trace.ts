@@ -81,7 +81,7 @@ export async function traceRemotely(
 }
 
 function refuseOrigin({ from }: TraceQuestion): void {
-  if (from !== 'outside') return;
+  if (!/^outside(@|$)/.test(from)) return;
   throw new FairleadError('FROM is outside, where no agent runs that could send a packet', {
     op: 'trace',
     code: 'unsupported',

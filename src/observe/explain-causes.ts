@@ -3,7 +3,7 @@ import { parseCidr } from '../lib/address.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Packet, PortRef, ServiceMap } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
-import { nameOf, nodeAddresses } from './explain-places.ts';
+import { EXAMPLE_CLIENTS, nameOf, nodeAddresses } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
 import type { Cause, ExplainView } from './explain-view.ts';
 
@@ -130,7 +130,9 @@ function sourceRange(service: Service, { source }: Packet): Cause {
       (broken.length > 0 ? ` (of which ${broken.join(', ')} are invalid)` : ''),
     object: `Service ${nameOf(service)}`,
     field: 'spec.loadBalancerSourceRanges',
-    fix: `add ${source}/${source.includes(':') ? 128 : 32}, or use the cluster IP from inside the cluster`,
+    fix: EXAMPLE_CLIENTS.includes(source)
+      ? 'write outside@ADDRESS with the address of a client'
+      : `add ${source}/${source.includes(':') ? 128 : 32}, or use the cluster IP from inside the cluster`,
   };
 }
 

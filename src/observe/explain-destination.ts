@@ -14,6 +14,7 @@ import {
   nodeAddresses,
   placeOfPod,
   podAddresses,
+  readyNodes,
 } from './explain-places.ts';
 import type { Target } from './explain-target.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
@@ -120,10 +121,13 @@ function toService(context: Context, service: Service): Destination | null {
     );
   }
   const nodePort = port.entry?.nodePort;
-  const node = [...view.nodes()][0];
+  const nodes = [...view.nodes()];
+  const ready = spec?.externalTrafficPolicy === 'Local' ? readyNodes(view, service)[0] : undefined;
+  const node = nodes.find((one) => nameOf(one) === ready) ?? nodes[0];
   if (nodePort && node) {
     const step = { ...NAME, object, ruleOrKey: `spec.ports[].nodePort ${nodePort}` };
-    const of = `${object}, by node port of ${nameOf(node)}`;
+    const why = ready === undefined ? '' : ', which has a ready endpoint (externalTrafficPolicy: Local),';
+    const of = `${object}, by node port of ${nameOf(node)}${why}`;
     return choose(
       { ...context, family, target: { ...numbered.target, port: nodePort } },
       nodeAddresses(node),

@@ -2,7 +2,7 @@ import { addressLeaseMetadata, allocatedAddresses } from '../kube/load-balancer.
 import { familyOf } from '../lib/address.ts';
 import { isLoopback } from './explain-arrival.ts';
 import { serviceAt } from './explain-causes.ts';
-import { hostAt, nameOf, nodeAt } from './explain-places.ts';
+import { hostAt, nameOf, nodeAt, readyNodes } from './explain-places.ts';
 import type { Cause, ExplainStep, ExplainVerdict, ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
 
@@ -65,13 +65,43 @@ function enterFromUnknown(view: ExplainView, address: string): Entered {
   const causes = noAnnouncerCauses(view, address);
   if (causes.length > 0) return stopped('unreachable', `no node announces ${address} on the link`, causes);
   const owner = nodeAt(view, address);
-  const entry = owner ? nameOf(owner) : (view.entryNode?.(address) ?? view.podAt(address)?.spec?.nodeName);
+  const announcer = view.entryNode?.(address) ?? null;
+  const certain = owner ? nameOf(owner) : announcer;
+  const local = certain === null ? localNode(view, address) : null;
   const any = [...view.nodes()].map(nameOf);
-  const node = entry ?? any.find((name) => view.map(name)) ?? any[0];
+  const node =
+    certain ?? view.podAt(address)?.spec?.nodeName ?? local ?? any.find((name) => view.map(name)) ?? any[0];
   if (node === undefined)
     return stopped('unknown', 'the node that the packet enters through is not known', []);
-  const step = entryStep(view, address);
+  const step = entryStep(view, address) ?? (certain === null ? routedStep(view, address, node, local) : null);
   return { kind: 'node', node, steps: step === null ? [] : [step] };
+}
+
+/** Returns a node with a ready endpoint of the Service of an external address, if only such nodes forward to it. */
+function localNode(view: ExplainView, address: string): string | null {
+  const service = serviceAt(view, address);
+  if (service?.spec?.externalTrafficPolicy !== 'Local' || service.spec.clusterIPs?.includes(address))
+    return null;
+  return readyNodes(view, service)[0] ?? null;
+}
+
+/** Describes what has to bring packets of other networks to a node for an address that no node has or announces. */
+function routedStep(view: ExplainView, address: string, node: string, local: string | null): ExplainStep {
+  const service = serviceAt(view, address);
+  const pod = view.podAt(address);
+  const how = pod
+    ? `${address} is the address of pod ${nameOf(pod)} on ${node}`
+    : local !== null
+      ? `a load balancer sends packets to ${address} only to nodes with a ready endpoint, such as ${node} (externalTrafficPolicy: Local)`
+      : service?.spec?.clusterIPs?.includes(address)
+        ? `${address} is a cluster IP`
+        : `no node is known to announce ${address}`;
+  return {
+    subject: 'entry',
+    object: service ? `Service ${nameOf(service)}` : pod ? `Pod ${nameOf(pod)}` : null,
+    ruleOrKey: null,
+    text: `${how}: a client reaches it only if its network has a route to ${address} through ${node}, which is not checked`,
+  };
 }
 
 /** Describes how packets from outside reach the node of a load-balancer address; null if unknown. */

@@ -33,7 +33,7 @@ export function forgedSource(
       {
         op: 'explain',
         code: 'bad-argument',
-        hint: 'use pod/NAME@ADDRESS, or the address alone',
+        hint: 'use pod/NAME@ADDRESS, outside@ADDRESS, or the address alone',
       },
     );
   }

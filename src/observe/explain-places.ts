@@ -2,6 +2,7 @@ import type { Node, Pod, Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import { FairleadError } from '../lib/errors.ts';
+import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import type { Target, WorkloadKind } from './explain-target.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './facts.ts';
@@ -18,7 +19,7 @@ export function findOrigin(view: ExplainView, target: Target): Origin {
     case 'node':
       return nodeOrigin(findNode(view, target.name));
     case 'outside':
-      return hostOrigin(view, 'outside');
+      return view.hosts.some(({ name }) => name === 'outside') ? hostOrigin(view, 'outside') : anyClient();
     case 'address':
       return addressOrigin(view, target.name);
     case 'dns':
@@ -135,6 +136,18 @@ export function placeOfPod(pod: Pod): Place | null {
   return { kind, node: spec.nodeName, uid: metadata?.uid ?? '', name: nameOf(pod) };
 }
 
+/** Returns the nodes with ready endpoints of a Service, in the order of the nodes. */
+export function readyNodes(view: ExplainView, { metadata }: Service): string[] {
+  const found = new Set<string>();
+  for (const { metadata: ofSlice, endpoints } of view.slices()) {
+    if (ofSlice?.namespace !== metadata?.namespace) continue;
+    if (ofSlice?.labels?.[SERVICE_NAME_LABEL] !== metadata?.name) continue;
+    for (const { nodeName, conditions } of endpoints ?? [])
+      if (nodeName && conditions?.ready !== false) found.add(nodeName);
+  }
+  return [...view.nodes()].map(nameOf).filter((name) => found.has(name));
+}
+
 /** "namespace/name", or "name". */
 export function nameOf({ metadata }: Pod | Node | Service): string {
   return metadata?.namespace ? `${metadata.namespace}/${metadata.name}` : (metadata?.name ?? '');
@@ -180,6 +193,20 @@ function nodeOrigin(node: Node): Origin {
 function hostOrigin(view: ExplainView, name: string): Origin {
   const addresses = view.hosts.find((host) => host.name === name)?.addresses ?? [];
   return { kind: 'outside', label: name, addresses, node: null, pod: null, place: { kind: 'host', name } };
+}
+
+/** Addresses for documentation (RFC 5737, RFC 3849) that stand for a client outside where none is known: no host has them. */
+export const EXAMPLE_CLIENTS: readonly string[] = ['192.0.2.1', '2001:db8::1'];
+
+function anyClient(): Origin {
+  const addresses = EXAMPLE_CLIENTS;
+  return { kind: 'address', label: 'outside', addresses, node: null, pod: null, place: null };
+}
+
+/** Returns the origin "outside@ADDRESS": the host, node or pod that has the address, or else a client outside. */
+export function clientOrigin(view: ExplainView, address: string): Origin {
+  const origin = addressOrigin(view, address);
+  return origin.kind === 'address' ? { ...origin, label: `outside@${address}` } : origin;
 }
 
 function addressOrigin(view: ExplainView, address: string): Origin {

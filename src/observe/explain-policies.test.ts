@@ -12,6 +12,10 @@ describe('network policies', () => {
     metadata: { namespace: 'shop', name: 'web-only' },
     spec: { podSelector: { matchLabels: { app: 'web' } }, policyTypes: ['Ingress'], ingress: rules(from) },
   });
+  const admitsNetwork = (cidr: string): NetworkPolicy => ({
+    ...admits({}),
+    spec: { ...admits({}).spec, podSelector: {}, ingress: [{ from: [{ ipBlock: { cidr } }] }] },
+  });
   const silent: NetworkPolicy = {
     metadata: { namespace: 'shop', name: 'silent' },
     spec: { podSelector: {}, policyTypes: ['Egress'] },
@@ -104,6 +108,40 @@ describe('network policies', () => {
         assert.match(text, pattern);
         text = text.slice(text.search(pattern));
       }
+    });
+  }
+  const fromOutside: [what: string, from: string, network: string, verdict: string, says: RegExp][] = [
+    [
+      'any client outside that an ipBlock does not allow',
+      'outside',
+      '198.51.100.0/24',
+      'dropped',
+      /no rule of/,
+    ],
+    [
+      'a client outside that an ipBlock allows',
+      'outside@198.51.100.9',
+      '198.51.100.0/24',
+      'delivered',
+      /web-only allows ingress to shop\/web-2/,
+    ],
+    [
+      'a client outside that no ipBlock allows',
+      'outside@192.0.2.9',
+      '198.51.100.0/24',
+      'dropped',
+      /no rule of/,
+    ],
+  ];
+  for (const [what, from, network, verdict, says] of fromOutside) {
+    test(what, () => {
+      const table = createPolicyTable('node-1');
+      for (const one of PODS) table.setPod(one);
+      table.setPolicy(admitsNetwork(network));
+      const scene = view({ policies: () => table, hosts: [], entryNode: () => null });
+      const explanation = ask(scene, from, '203.0.113.2:80');
+      assert.equal(explanation.verdict, verdict);
+      assert.match(renderExplanation(explanation), says);
     });
   }
 });

@@ -258,6 +258,75 @@ for (const [name, [from, to, verdict, ...says]] of Object.entries(rows)) {
   });
 }
 
+const real = (): ExplainView =>
+  view({ hosts: [], entryNode: (address) => (address === '203.0.113.1' ? 'node-1' : null) });
+
+/** On a cluster without a known host outside; the agents of real clusters have none. */
+const fromAnyClient: Record<string, readonly [from: string, to: string, verdict: string, ...says: RegExp[]]> =
+  {
+    'a node port': [
+      'outside',
+      'node/node-1:30080',
+      'delivered',
+      /outside is any client: 192\.0\.2\.1 or 2001:db8::1 stands for it/,
+      /192\.0\.2\.1 \(outside\) enters the Service rules of node-1; treated as traffic from outside/,
+    ],
+    'a Service by its announced address': [
+      'outside@198.51.100.9',
+      'svc/shop/web:80',
+      'delivered',
+      /198\.51\.100\.9 \(outside@198\.51\.100\.9\) enters the Service rules of node-1/,
+    ],
+    'a Service with source ranges': [
+      'outside',
+      'svc/shop/web:80',
+      'dropped',
+      /192\.0\.2\.1 is not in the source ranges 198\.51\.100\.0\/24/,
+      /write outside@ADDRESS/,
+    ],
+    'an address of a load balancer that is not Fairlead’s, with externalTrafficPolicy Local': [
+      'outside',
+      '203.0.113.2:80',
+      'delivered',
+      /only to nodes with a ready endpoint, such as node-2 \(externalTrafficPolicy: Local\)/,
+      /enters the Service rules of node-2/,
+      /the server sees 192\.0\.2\.1/,
+    ],
+    'a Service by a node port, with externalTrafficPolicy Local': [
+      'outside',
+      'svc/shop/near',
+      'delivered',
+      /by node port of node-2, which has a ready endpoint \(externalTrafficPolicy: Local\)/,
+    ],
+    'an external IP': [
+      'outside',
+      '198.18.0.7:80',
+      'delivered',
+      /no node is known to announce 198\.18\.0\.7: a client reaches it only if its network has a route/,
+    ],
+    'a pod by its address': [
+      'outside',
+      '10.244.2.2:8080',
+      'delivered',
+      /10\.244\.2\.2 is the address of pod shop\/web-2 on node-2: .* a route to 10\.244\.2\.2 through node-2, which is not checked/,
+    ],
+    'a DNS name': ['outside', 'web.shop:80', 'unresolved', /the resolver of outside is not known/],
+    'outside with the address of a pod is that pod': [
+      'outside@10.244.1.9',
+      'svc/shop/web:80',
+      'delivered',
+      /treated as traffic of a pod of this cluster/,
+    ],
+  };
+for (const [name, [from, to, verdict, ...says]] of Object.entries(fromAnyClient)) {
+  test(`any client outside to ${name}`, () => {
+    const explanation = ask(real(), from, to);
+    const text = renderExplanation(explanation);
+    assert.equal(explanation.verdict, verdict, text);
+    for (const pattern of says) assert.match(text, pattern);
+  });
+}
+
 const refused: Record<string, readonly [from: string, to: string, code: string, hint: RegExp]> = {
   'a pod that does not exist': ['shop/cleint-1', 'web.shop', 'not-found', /did you mean shop\/client-1/],
   'a Service that does not exist': ['outside', 'svc/shop/wbe', 'not-found', /did you mean shop\/web/],

@@ -18,7 +18,7 @@ import { findDestination } from './explain-destination.ts';
 import { limitedClient } from './explain-dns-limit.ts';
 import { type Entered, enter } from './explain-entry.ts';
 import { linkFault, podFault } from './explain-faults.ts';
-import { forgedSource, splitSource } from './explain-forgery.ts';
+import { forgedSource, type SourcedOrigin, splitSource } from './explain-forgery.ts';
 import {
   endpointOwner,
   endpointStep,
@@ -30,7 +30,7 @@ import {
 } from './explain-forwarding.ts';
 import { heldPod } from './explain-held.ts';
 import { hostPortEnd, sourceBehindHostPort } from './explain-host-ports.ts';
-import { findOrigin, hostAt, nodeAt } from './explain-places.ts';
+import { clientOrigin, EXAMPLE_CLIENTS, findOrigin, hostAt, nodeAt } from './explain-places.ts';
 import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
 import { isReplyLost, replyLost } from './explain-replies.ts';
 import { keepsHairpinSource, sourceForPolicies, sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
@@ -56,15 +56,21 @@ type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & { readonl
  */
 export function explain(view: ExplainView, { from, to, family, entry = null }: ExplainRequest): Explanation {
   const asked = splitSource(from);
-  const found = findOrigin(view, parseTarget(asked.from));
-  const permitted = (namespace: string) => view.permittedSources?.(namespace);
-  const forgery = asked.source === null ? null : forgedSource(found, asked.source, permitted);
-  const origin = asked.source === null ? found : { ...found, addresses: [asked.source] };
+  const { origin, forgery } = originOf(view, asked);
   const destination = findDestination(view, origin, parseTarget(to), family);
   const finish = ({ askNode = null, ...body }: Body): Explanation => {
     const { missing, failures } = view.facts;
     const causes = body.verdict === 'unknown' ? [...body.causes, ...failures.map(plainCause)] : body.causes;
-    return { from: origin.label, to, ...body, causes: distinct(causes), missing: [...missing], askNode };
+    const steps = [...clientStep(origin), ...body.steps];
+    return {
+      from: origin.label,
+      to,
+      ...body,
+      steps,
+      causes: distinct(causes),
+      missing: [...missing],
+      askNode,
+    };
   };
   if (!destination)
     return finish({ ...NOTHING, verdict: 'unknown', reason: 'the name has not been resolved' });
@@ -98,6 +104,26 @@ export function explain(view: ExplainView, { from, to, family, entry = null }: E
   }
   const body = explainPacket(view, origin, destination, entry);
   return finish({ ...body, steps: [...destination.steps, ...body.steps] });
+}
+
+/** Returns the origin of a packet, and the reason why its source is dropped, if one is chosen. */
+function originOf(
+  view: ExplainView,
+  { from, source }: SourcedOrigin,
+): { origin: Origin; forgery: Cause | null } {
+  const target = parseTarget(from);
+  if (source === null) return { origin: findOrigin(view, target), forgery: null };
+  if (target.kind === 'outside') return { origin: clientOrigin(view, source), forgery: null };
+  const found = findOrigin(view, target);
+  const permitted = (namespace: string) => view.permittedSources?.(namespace);
+  return { origin: { ...found, addresses: [source] }, forgery: forgedSource(found, source, permitted) };
+}
+
+/** Says which address stands for a client outside that has none in this cluster. */
+function clientStep({ addresses, label }: Origin): ExplainStep[] {
+  if (addresses !== EXAMPLE_CLIENTS) return [];
+  const text = `${label} is any client: ${addresses.join(' or ')} stands for it; write outside@ADDRESS for a client that policies or source ranges name`;
+  return [{ subject: 'name', object: null, ruleOrKey: null, text }];
 }
 
 const NOTHING = { packet: null, steps: [], endpoints: [], clientSeen: null, causes: [] } as const;

@@ -109,6 +109,13 @@ export const SERVICES: Service[] = [
   service('bare', '10.96.0.7', { selector: {} }),
   service('crash', '10.96.0.8'),
   service('pending', '10.96.0.10', { type: 'LoadBalancer' }),
+  service('near', '10.96.0.12', {
+    type: 'NodePort',
+    externalTrafficPolicy: 'Local',
+    selector: { app: 'far' },
+    ...ports({ name: 'http', port: 80, targetPort: 8080, nodePort: 30_084 }),
+  }),
+  service('given', '10.96.0.13', { externalIPs: ['198.18.0.7'], selector: { app: 'web' } }),
   service('sticky', '10.96.0.11', { selector: { app: 'web' }, sessionAffinity: 'ClientIP' }),
 ];
 export const PODS: Pod[] = [
@@ -145,6 +152,8 @@ export const SLICES: EndpointSlice[] = [
   slice('local', [['10.244.2.2', 'node-2', 'web-2']]),
   slice('inside', [['10.244.2.3', 'node-2', 'far-1']]),
   slice('slow', [['10.244.2.4', 'node-2', 'slow-1', false]]),
+  slice('near', [['10.244.2.3', 'node-2', 'far-1']]),
+  slice('given', WEB),
   slice('sticky', WEB),
 ];
 export const NODES: Node[] = ['1', '2'].map((number) => ({
