@@ -189,8 +189,12 @@ const PATHS = 'Granular Checks: Pods should function for|HostPort validates';
 const FOCUS = `\\[sig-network\\].*(${TAKES_FULL_PRODUCT ? `${groupNamed('quick').focus}|` : ''}${PATHS})`;
 const SPECS = TAKES_FULL_PRODUCT ? 11 : 5;
 
-/** The scenarios of the check: without them, all. Each mode has all on a local cluster (tests/promise). */
-const SCENARIOS = TAKES_FULL_PRODUCT ? [] : ['--only', 'plain:'];
+/** The scenarios and policies of the check: without them, all. Each mode has all on a local cluster (tests/promise). */
+const SCENARIOS = TAKES_FULL_PRODUCT
+  ? []
+  : ['plain:', 'an ingress policy without rules', 'an egress policy without rules', 'excepted'].flatMap(
+      (text) => ['--only', text],
+    );
 
 /**
  * In eBPF mode, connections belong to the sockets of pods, which containerd places in control groups of its own. In userspace
@@ -291,6 +295,8 @@ describe('a cluster of real kubelets', { skip }, () => {
     );
     assert.equal(status, 0, out + error);
     assert.match(out, /all [0-9]+ flows behaved as expected/);
+    assert.match(out, /not checked: policies of the whole cluster; clients outside/);
+    assert.doesNotMatch(await cluster.ask('get', 'namespaces'), /fairlead-check/);
     t.diagnostic(out.trim().split('\n').at(-1) ?? '');
   });
 

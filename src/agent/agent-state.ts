@@ -1,10 +1,12 @@
 import type { IncomingMessage } from 'node:http';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { allows, type PolicyPacket, type PolicyVerdict } from '../policy/allows.ts';
 import { decide, type Verdict } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
 import { MODES } from './configuration.ts';
+import type { PolicyPart } from './policy-part.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
 const MAX_BODY = 1 << 20;
@@ -57,6 +59,16 @@ export function decidePackets(part: ProxyPart, request: unknown): { verdicts: Ve
   const { map } = part.proxy;
   if (!map) throw badRequest('nothing is programmed yet');
   return { verdicts: packets.map((packet) => decide(map, packet)) };
+}
+
+/** Returns the decisions of this node's copy of the network policies about packets, after the kernel has the known policies. */
+export async function decidePolicies(
+  policies: PolicyPart | null,
+  packets: readonly PolicyPacket[],
+): Promise<{ verdicts: PolicyVerdict[] }> {
+  if (!policies || policies.isForbidden()) throw badRequest('this agent does not enforce network policies');
+  await policies.programmed();
+  return { verdicts: packets.map((packet) => allows(policies.table, packet)) };
 }
 
 /** Reads the body of a request as JSON. Throws FairleadError if it is not, or longer than `limit` bytes. */

@@ -41,7 +41,7 @@ export const COMMAND_OPERATIONS = {
   modes: { method: 'POST', verb: 'get' },
   /** → NodeSettings */
   settings: { method: 'GET', verb: 'get' },
-  /** {packets: Packet[]} → {verdicts: Verdict[]} */
+  /** {packets: Packet[]} → {verdicts: Verdict[]}, or {policyPackets: PolicyPacket[]} → {verdicts: PolicyVerdict[]} */
   decide: { method: 'POST', verb: 'get' },
   /** → {drifts: Drift[]} */
   verify: { method: 'GET', verb: 'get' },

@@ -1,6 +1,7 @@
 import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
+import type { PolicyPacket } from '../policy/allows.ts';
 import type { AgentContext } from './agent-context.ts';
-import { agentState, decidePackets, switchMode } from './agent-state.ts';
+import { agentState, decidePackets, decidePolicies, switchMode } from './agent-state.ts';
 import { createCommandAuthorization } from './command-authorization.ts';
 import { startCommandPort } from './command-port.ts';
 import type { ControlSources } from './control-socket.ts';
@@ -17,7 +18,7 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
   const { configuration, client, clock, logger } = context;
   const { commandsBindAddress: bind, nodeName: node } = configuration;
   if (bind === null) return null;
-  const { part, services } = sources;
+  const { part, policies, services } = sources;
   const probe = createNodeProber(clock);
   const capture = createNodeCapture(configuration);
   const trace = createNodeTrace(configuration);
@@ -33,8 +34,14 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
       explain: (body) => answerExplain(context, sources, (body ?? {}) as Partial<ExplainBody>),
       modes: (body) => answerModes(sources, (body ?? {}) as Partial<ModesRequest>),
       fact: (body) => answerFact(configuration, services, body as Partial<FactBody> | null),
-      settings: () => nodeSettings(configuration),
-      decide: (body) => decidePackets(part, body),
+      settings: () => ({
+        ...nodeSettings(configuration),
+        enforcesPolicies: policies !== null && !policies.isForbidden(),
+      }),
+      decide: (body) => {
+        const { policyPackets } = (body ?? {}) as { readonly policyPackets?: readonly PolicyPacket[] };
+        return policyPackets ? decidePolicies(policies, policyPackets) : decidePackets(part, body);
+      },
       verify: async () => ({ drifts: await part.proxy.drifts() }),
       capture: (body, response) => capture(body as Partial<CaptureBody> | null, response),
       trace: (body, response) => trace(body as Partial<TraceBody> | null, response),

@@ -7,9 +7,16 @@ import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { LimitedClients as KernelLimitedClients } from '../network/dns-limit.ts';
-import { allows, type PolicyPacket } from '../policy/allows.ts';
+import type { PolicyPacket } from '../policy/allows.ts';
 import type { AgentContext } from './agent-context.ts';
-import { agentState, badRequest, decidePackets, readBody, switchMode } from './agent-state.ts';
+import {
+  agentState,
+  badRequest,
+  decidePackets,
+  decidePolicies,
+  readBody,
+  switchMode,
+} from './agent-state.ts';
 import { answerExplain, type ExplainBody, type IndexedObjects } from './explain-part.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
@@ -101,11 +108,7 @@ async function answer(
       return decidePackets(part, await readBody(request));
     case 'POST /decide-policies': {
       const { packets = [] } = await readBody<{ packets?: PolicyPacket[] }>(request);
-      const { policies } = sources;
-      if (!policies || policies.isForbidden())
-        throw badRequest('this agent does not enforce network policies');
-      await policies.programmed();
-      return { verdicts: packets.map((packet) => allows(policies.table, packet)) };
+      return await decidePolicies(sources.policies, packets);
     }
     case 'POST /explain': {
       return await answerExplain(context, sources, await readBody<Partial<ExplainBody>>(request));

@@ -19,6 +19,8 @@ export interface NodeSettings {
   readonly localDetection: boolean;
   /** Whether packets of pods with forged sources are dropped. */
   readonly guardsPods: boolean;
+  /** Whether the agent enforces network policies; absent: an agent of an earlier version does not say it. */
+  readonly enforcesPolicies?: boolean;
 }
 
 /** The body of a request to send a probe of `check`. */

@@ -21,7 +21,7 @@ import {
   policyTexts,
   runPolicyFlows,
 } from '../conformance/policy-flows.ts';
-import { type PolicyScene, setUpPolicyScene } from '../conformance/policy-scene.ts';
+import { localPolicies, type PolicyScene, setUpPolicyScene } from '../conformance/policy-scene.ts';
 import { socketProber } from '../conformance/probe.ts';
 import { createProbeSockets } from '../conformance/probe-sockets.ts';
 import { type FlowResult, flowText, type Oracle, runFlows } from '../conformance/run.ts';
@@ -58,7 +58,7 @@ export const command = defineCommand({
   summary: 'send packets through Services and network policies, and compare the results',
   description: [
     'Checks that the nodes handle traffic to Services correctly: creates Services of every policy with endpoints in every state, sends real packets to each kind of address from pods, nodes and outside, over TCP and UDP and every IP family of the cluster, and compares the answering servers, the client addresses that they see, refusals and drops with a table of expectations, and with the decisions of the nodes. Network policies are checked in the same way: for each set of policies in a table, packets between pods, nodes and outside, to pods and through Services. Datagrams of pods with the addresses of others must be dropped. Before the first packet of each flow, "explain" predicts the outcome, the servers and the client address that each server sees; a difference is a failure. Removes what it created. The exit status is 0 when all agree.',
-    'With --kubeconfig or --context: on a cluster whose agents run in pods. They send the packets, from nodes and from pods in a namespace that the check creates; network policies and clients outside are not checked.',
+    'With --kubeconfig or --context: on a cluster whose agents run in pods. They send the packets, from nodes and from pods in namespaces that the check creates; policies of the whole cluster and clients outside are not checked.',
   ],
   arguments: [],
   options: {
@@ -84,7 +84,7 @@ export const command = defineCommand({
       output.err('fairlead: removing the namespaces of the check\n'),
     );
     let setup: CheckSetup<LocalPlace> | null = null;
-    let starting: Promise<PolicyScene> | null = null;
+    let starting: Promise<PolicyScene<LocalPlace>> | null = null;
     try {
       const modes = new Map<string, Mode>();
       for (const node of state.nodes) {
@@ -95,7 +95,7 @@ export const command = defineCommand({
       const isWanted = (text: string) => only.length === 0 || only.some((one) => text.includes(one));
       const { families } = cluster;
       const isPolicyWanted = policyTexts(families).some(isWanted);
-      starting = isPolicyWanted ? setUpPolicyScene(cluster) : null;
+      starting = isPolicyWanted ? setUpPolicyScene(localPolicies(cluster)) : null;
       // Awaited below, after the other set-up, which may fail first.
       starting?.catch(() => {});
       setup = await setUpCheck(localServices(cluster), SCENARIOS);

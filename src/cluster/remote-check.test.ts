@@ -13,7 +13,11 @@ const node = (name: string, { ready = true, unschedulable = false } = {}) => ({
 });
 
 /** n0 does not answer. */
-function cluster(nodes: readonly object[], asked: string[] = []): RemoteCluster {
+function cluster(
+  nodes: readonly object[],
+  asked: string[] = [],
+  ofNode: (name: string) => object = () => ({ enforcesPolicies: true }),
+): RemoteCluster {
   const lists: Readonly<Record<string, readonly object[]>> = {
     nodes,
     servicecidrs: [{ spec: { cidrs: ['10.96.0.0/16', 'fd00:96::/112'] } }],
@@ -36,7 +40,10 @@ function cluster(nodes: readonly object[], asked: string[] = []): RemoteCluster 
     async ask(name: string, operation: string, body?: { pod?: unknown }) {
       asked.push(`${name} ${operation}${body?.pod === undefined ? '' : ` ${JSON.stringify(body.pod)}`}`);
       return operation === 'settings'
-        ? { addresses: ['192.0.2.1', '10.0.0.1'], masqueradeAll: false, localDetection: true }
+        ? {
+            ...{ addresses: ['192.0.2.1', '10.0.0.1'], masqueradeAll: false, localDetection: true },
+            ...ofNode(name),
+          }
         : { kind: 'refused' };
     },
   } as unknown as RemoteCluster;
@@ -91,3 +98,36 @@ test('the agents send the packets of pods and nodes, until the command is interr
   await assert.rejects(probe({ ...target, from: { ...place, kind: 'pod' } }), { code: 'interrupted' });
   await assert.rejects(oracle.decide('n3', []), { code: 'interrupted' });
 });
+
+test('the pods of network policies are admitted by the strictest standard, and serve ports below 1024', async () => {
+  const { policies } = await openRemoteCheck(cluster([node('n3')]), never);
+  assert.ok(policies);
+  const { containers, securityContext } = policies.pod([{ name: 'http', containerPort: 80 }]);
+  assert.deepEqual(securityContext?.sysctls, [{ name: 'net.ipv4.ip_unprivileged_port_start', value: '0' }]);
+  assert.deepEqual(
+    containers.map(({ args, ports }) => [args, ports]),
+    [
+      [['echo', '--port=80', '--udp-port=53'], [{ name: 'http', containerPort: 80 }]],
+      [['echo', '--port=81', '--udp-port=80'], undefined],
+      [['echo', '--port=82', '--udp-port=82'], undefined],
+    ],
+  );
+  for (const { securityContext: ofContainer } of containers) {
+    assert.equal(ofContainer?.runAsNonRoot, true);
+    assert.deepEqual(ofContainer.capabilities, { drop: ['ALL'] });
+  }
+  const place = { name: 'fairlead-check-x/a', kind: 'pod', node: 'n3', addresses: {} } as const;
+  assert.equal(policies.serverName(place), 'x-a');
+});
+
+const withoutPolicies: [what: string, settings: (name: string) => object][] = [
+  ['no agent enforces them', () => ({ enforcesPolicies: false })],
+  ['one agent does not enforce them', (name) => ({ enforcesPolicies: name === 'n3' })],
+  ['an agent of an earlier version does not say it', () => ({})],
+];
+for (const [what, settings] of withoutPolicies) {
+  test(`network policies are not checked: ${what}`, async () => {
+    const nodes = [node('n3'), node('n4')];
+    assert.equal((await openRemoteCheck(cluster(nodes, [], settings), never)).policies, null);
+  });
+}

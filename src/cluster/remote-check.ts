@@ -2,6 +2,8 @@ import type { NodeSettings, ProbeBody } from '../agent/node-probes.ts';
 import { CHECK_NAMESPACE, type CheckedServices } from '../conformance/check-cluster.ts';
 import type { Place } from '../conformance/fixture.ts';
 import type { Forger } from '../conformance/forged-flows.ts';
+import type { PolicyOracle } from '../conformance/policy-flows.ts';
+import { type CheckedPolicies, POLICY_NAMESPACES } from '../conformance/policy-scene.ts';
 import type { Outcome, Prober } from '../conformance/probe.ts';
 import type { Oracle } from '../conformance/run.ts';
 import type { Drift, Mode } from '../dataplane/dataplane.ts';
@@ -9,6 +11,8 @@ import { type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { FactAnswer } from '../observe/facts.ts';
+import type { PolicyVerdict } from '../policy/allows.ts';
+import { ROW_PORTS } from '../policy/policy-rows.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { RemoteCluster } from './remote-cluster.ts';
 
@@ -24,8 +28,10 @@ const TEST_NETWORKS: Readonly<Record<IPFamily, string>> = {
 /** How `check` works on a cluster whose agents run in pods: the agents send the packets. */
 export interface RemoteCheck {
   readonly services: CheckedServices<Place>;
+  /** Null: not all agents enforce network policies. */
+  readonly policies: CheckedPolicies<Place> | null;
   readonly modes: ReadonlyMap<string, Mode>;
-  readonly oracle: Oracle;
+  readonly oracle: Oracle & PolicyOracle;
   readonly probe: Prober<Place>;
   readonly forge: Forger<Place>;
   /** Whether a node drops packets of pods with forged sources; else the plugin that connects them decides. */
@@ -67,41 +73,49 @@ export async function openRemoteCheck(cluster: RemoteCluster, signal: AbortSigna
     if (signal.aborted) throw new FairleadError('interrupted', { op: 'check', code: 'interrupted' });
   };
   let explainer: ReturnType<RemoteCluster['explainer']> | null = null;
+  const services: CheckedServices<Place> = {
+    client,
+    signal,
+    families,
+    nodes: chosen.map(({ name, node }) => ({
+      name,
+      addresses: (node.status?.addresses ?? []).flatMap(({ type, address }) =>
+        type === 'InternalIP' && address ? address : [],
+      ),
+    })),
+    wireCidrs: families.map((family) => TEST_NETWORKS[family]),
+    outsideAddresses: [],
+    configuration: {
+      masqueradeAll: first?.masqueradeAll ?? false,
+      localDetection: first?.localDetection ?? true,
+    },
+    echo: (port, message) => container(image, message, ['echo', `--port=${port}`, `--message=${message}`]),
+    idle: () => container(image, 'client', ['echo', '--port=8082']),
+    place: (place) => place,
+    allAddresses: (node) => new Set(settings.get(node)?.addresses),
+    addRoutes: () => {},
+    removeRoutes: () => {},
+  };
+  const enforcing = [...settings.values()].filter(({ enforcesPolicies }) => enforcesPolicies === true);
   return {
     modes,
-    services: {
-      client,
-      signal,
-      families,
-      nodes: chosen.map(({ name, node }) => ({
-        name,
-        addresses: (node.status?.addresses ?? []).flatMap(({ type, address }) =>
-          type === 'InternalIP' && address ? address : [],
-        ),
-      })),
-      wireCidrs: families.map((family) => TEST_NETWORKS[family]),
-      outsideAddresses: [],
-      configuration: {
-        masqueradeAll: first?.masqueradeAll ?? false,
-        localDetection: first?.localDetection ?? true,
-      },
-      echo: (port, message) => container(image, message, ['echo', `--port=${port}`, `--message=${message}`]),
-      idle: () => container(image, 'client', ['echo', '--port=8082']),
-      place: (place) => place,
-      allAddresses: (node) => new Set(settings.get(node)?.addresses),
-      addRoutes: () => {},
-      removeRoutes: () => {},
-    },
+    services,
+    policies: enforcing.length < settings.size ? null : policiesOf(services, image),
     oracle: {
       mode: (node) => modes.get(node) ?? 'nftables',
       async decide(node, packets) {
         checkNotEnded();
         return ((await cluster.ask(node, 'decide', { packets })) as { verdicts: Verdict[] }).verdicts;
       },
+      async decidePolicies(node, packets) {
+        checkNotEnded();
+        const answer = await cluster.ask(node, 'decide', { policyPackets: packets });
+        return (answer as { verdicts: PolicyVerdict[] }).verdicts;
+      },
       async explain(from, to) {
         checkNotEnded();
-        // Opened now, when the pods of the check exist.
-        explainer ??= cluster.explainer(CHECK_NAMESPACE);
+        // Opened now, when all pods of the check exist.
+        explainer ??= cluster.explainer([CHECK_NAMESPACE, ...POLICY_NAMESPACES]);
         return await (await explainer).explain({ from, to, family: null });
       },
     },
@@ -136,6 +150,31 @@ export async function openRemoteCheck(cluster: RemoteCluster, signal: AbortSigna
       }
       return found;
     },
+  };
+}
+
+/** The servers of the policy rows are containers: each serves one port of TCP and one of UDP. */
+function policiesOf(services: CheckedServices<Place>, image: string): CheckedPolicies<Place> {
+  return {
+    ...services,
+    pod: (ports) => ({
+      // Containers without capabilities may then serve ports below 1024; the Pod Security standards allow it.
+      securityContext: { sysctls: [{ name: 'net.ipv4.ip_unprivileged_port_start', value: '0' }] },
+      containers: ROW_PORTS.TCP.map((port, index) => ({
+        ...container(image, `port-${port}`, [
+          'echo',
+          `--port=${port}`,
+          `--udp-port=${ROW_PORTS.UDP[index] ?? port}`,
+        ]),
+        readinessProbe: { tcpSocket: { port }, periodSeconds: 1 },
+        ...(index === 0 ? { ports: [...ports] } : {}),
+      })),
+    }),
+    async serve() {
+      return () => {};
+    },
+    // The hostname of the pod.
+    serverName: ({ name }) => name.slice(`${CHECK_NAMESPACE}-`.length).replace('/', '-'),
   };
 }
 

@@ -43,8 +43,8 @@ export interface RemoteCluster {
   /** Asks all agents for their state; those that do not answer have a problem. */
   reports(): Promise<AgentReport[]>;
   explain(request: ExplainRequest): Promise<Explanation>;
-  /** Returns an explainer for many flows between pods of one namespace, and nodes: it reads the pods now, and facts once. */
-  explainer(namespace: string): Promise<FlowExplainer>;
+  /** Returns an explainer for many flows between pods of some namespaces, and nodes: it reads the pods now, and facts once. */
+  explainer(namespaces: readonly string[]): Promise<FlowExplainer>;
   /** Asks the agent of a node. */
   ask(node: string, operation: CommandOperation, body?: unknown): Promise<unknown>;
   compareModes(question: ModesQuestion): Promise<ModeComparison>;
@@ -106,8 +106,8 @@ export function remoteCluster(
       hint: `use one of ${agents.map((one) => one.node).join(', ')}`,
     });
   };
-  const explainer = (namespace: string | null = null) =>
-    openRemoteExplainer(agents, remote, client, namespace);
+  const explainer = (namespaces: readonly string[] | null = null) =>
+    openRemoteExplainer(agents, remote, client, namespaces);
   const turns = createSemaphore(MAX_ASKED);
   return {
     context,

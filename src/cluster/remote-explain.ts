@@ -15,21 +15,21 @@ const MAX_BYTES = 3 << 20;
 
 /**
  * Explains flows of any cluster: agents have the forwarding tables and read their nodes; the pods, which agents may not
- * list, are read once, with the user's permissions. `namespace`: of all pods that matter; null: any. Throws FairleadError if
+ * list, are read once, with the user's permissions. `namespaces`: of all pods that matter; null: any. Throws FairleadError if
  * no agent answers.
  */
 export async function openRemoteExplainer(
   agents: readonly RemoteAgent[],
   remote: RemoteAgents,
   client: Client,
-  namespace: string | null = null,
+  namespaces: readonly string[] | null = null,
 ): Promise<FlowExplainer> {
   const agentOf = (node: string): RemoteAgent => {
     const agent = agents.find((one) => one.node === node);
     if (agent) return agent;
     throw new FairleadError(`no agent runs on node ${node}`, { op: 'explain', code: 'not-running' });
   };
-  const all = await listObjects(client, namespace);
+  const all = await listObjects(client, namespaces);
   const first = await firstAnswering(agents, remote);
   const gather = async (fact: LocalFactRequest): Promise<FactAnswer> => {
     try {
@@ -52,13 +52,18 @@ export async function openRemoteExplainer(
   });
 }
 
-async function listObjects(client: Client, namespace: string | null) {
+async function listObjects(client: Client, namespaces: readonly string[] | null) {
+  const places = namespaces === null ? [{}] : namespaces.map((namespace) => ({ namespace }));
   const [pods, services, leases] = await Promise.all([
-    client.list(RESOURCES.pods, namespace === null ? {} : { namespace }),
-    client.list(RESOURCES.services, namespace === null ? {} : { namespace }),
+    Promise.all(places.map((place) => client.list(RESOURCES.pods, place))),
+    Promise.all(places.map((place) => client.list(RESOURCES.services, place))),
     client.list(RESOURCES.leases, { labelSelector: ANNOUNCEMENT_LABEL }),
   ]);
-  return { pods: pods.items, services: services.items, leases: leases.items };
+  return {
+    pods: pods.flatMap(({ items }) => items),
+    services: services.flatMap(({ items }) => items),
+    leases: leases.items,
+  };
 }
 
 /** Throws FairleadError if TO is the host outside of local clusters, whose address is not known. FROM may be: any client. */

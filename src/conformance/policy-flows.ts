@@ -14,7 +14,7 @@ import {
   type RowScene,
   rowPacket,
 } from '../policy/policy-rows.ts';
-import type { LocalPlace } from './fixture.ts';
+import type { Place } from './fixture.ts';
 import type { PolicyScene } from './policy-scene.ts';
 import type { Outcome, Prober } from './probe.ts';
 import type { FlowResult, Oracle } from './run.ts';
@@ -26,10 +26,12 @@ export interface PolicyOracle extends Pick<Oracle, 'mode' | 'explain'> {
 }
 
 /** One packet of a row, in one family, to an address of the receiver or to the Service in front of it. */
-export interface PolicyFlow {
+export interface PolicyFlow<P extends Place> {
   readonly text: string;
-  readonly from: LocalPlace;
-  readonly to: LocalPlace;
+  readonly from: P;
+  readonly to: P;
+  /** The name with which the receiver answers. */
+  readonly server: string;
   readonly family: IPFamily;
   readonly packet: RowPacket;
   /** Where the client sends it. */
@@ -37,9 +39,9 @@ export interface PolicyFlow {
   readonly isAllowed: boolean;
 }
 
-export interface PolicyFlows {
+export interface PolicyFlows<P extends Place> {
   readonly row: PolicyRow;
-  readonly flows: readonly PolicyFlow[];
+  readonly flows: readonly PolicyFlow<P>[];
 }
 
 /** How long an answer may take on a busy machine before it counts as silence. */
@@ -79,23 +81,23 @@ export function policyTexts(families: readonly IPFamily[]): string[] {
 }
 
 /** Returns the packets of the rows as flows: in each family, and from pods to other pods also through Services. */
-export function policyFlowsOf(
-  { places, services, rows }: PolicyScene,
+export function policyFlowsOf<P extends Place>(
+  { places, services, rows, serverName }: PolicyScene<P>,
   families: readonly IPFamily[],
-): PolicyFlows[] {
+): PolicyFlows<P>[] {
   return allRows(rows).map((row) => {
     const flows = packetsOf(row).flatMap(({ text, isAllowed }) => {
       const packet = rowPacket(text);
       const [from, to] = [places.get(packet.from), places.get(packet.to)];
-      // A cluster with one node has no node-2.
+      // A cluster with one node has no node-2, and a real one no host outside.
       if (!from || !to) return [];
       return families.flatMap((family) =>
-        KINDS.flatMap((kind): PolicyFlow[] => {
+        KINDS.flatMap((kind): PolicyFlow<P>[] => {
           const isToService = kind !== 'direct';
           if (isToService && (from.kind !== 'pod' || from === to)) return [];
           const address = isToService ? services.get(packet.to)?.[family] : to.addresses[family];
           if (address === undefined) return [];
-          const flow = { from, to, family, packet, address, isAllowed };
+          const flow = { from, to, server: serverName(to), family, packet, address, isAllowed };
           return [{ text: textOf(row, text, family, kind), ...flow }];
         }),
       );
@@ -105,7 +107,7 @@ export function policyFlowsOf(
 }
 
 /** Creates each row's policies, waits until the nodes have them, sends the packets, and removes the policies. */
-export async function runPolicyFlows(
+export async function runPolicyFlows<P extends Place>(
   {
     client,
     oracle,
@@ -115,12 +117,12 @@ export async function runPolicyFlows(
   }: {
     readonly client: Client;
     readonly oracle: PolicyOracle;
-    readonly probe: Prober<LocalPlace>;
+    readonly probe: Prober<P>;
     readonly clock: Clock;
     /** The names of all nodes. */
     readonly nodes: readonly string[];
   },
-  list: readonly PolicyFlows[],
+  list: readonly PolicyFlows<P>[],
   onResult: (result: FlowResult) => void,
 ): Promise<FlowResult[]> {
   const results: FlowResult[] = [];
@@ -163,11 +165,11 @@ async function ignoreMissing(deletion: Promise<unknown>): Promise<void> {
 }
 
 /** Waits until the decisions of all nodes agree with the rows; a lasting difference appears in the flows. */
-async function settle(
+async function settle<P extends Place>(
   oracle: PolicyOracle,
   clock: Clock,
   nodes: readonly string[],
-  flows: readonly PolicyFlow[],
+  flows: readonly PolicyFlow<P>[],
 ): Promise<ReadonlyMap<string, readonly PolicyVerdict[]>> {
   const packets = flows.map(packetOf);
   for (const until = clock.now() + SETTLE_MS; ; ) {
@@ -184,7 +186,7 @@ async function settle(
   }
 }
 
-function packetOf({ from, to, family, packet }: PolicyFlow): PolicyPacket {
+function packetOf<P extends Place>({ from, to, family, packet }: PolicyFlow<P>): PolicyPacket {
   return {
     source: from.addresses[family] ?? '',
     destination: to.addresses[family] ?? '',
@@ -194,9 +196,9 @@ function packetOf({ from, to, family, packet }: PolicyFlow): PolicyPacket {
   };
 }
 
-async function runFlow(
-  { oracle, probe }: { readonly oracle: PolicyOracle; readonly probe: Prober<LocalPlace> },
-  flow: PolicyFlow,
+async function runFlow<P extends Place>(
+  { oracle, probe }: { readonly oracle: PolicyOracle; readonly probe: Prober<P> },
+  flow: PolicyFlow<P>,
   verdict: PolicyVerdict | undefined,
 ): Promise<FlowResult> {
   const { from, packet, family, address, isAllowed } = flow;
@@ -229,10 +231,10 @@ async function runFlow(
   };
 }
 
-function seenText({ to }: PolicyFlow, outcome: Outcome): string {
+function seenText({ server }: { readonly server: string }, outcome: Outcome): string {
   switch (outcome.kind) {
     case 'answer':
-      return outcome.server === to.name ? 'delivered' : `answered by ${outcome.server}`;
+      return outcome.server === server ? 'delivered' : `answered by ${outcome.server}`;
     case 'refused':
       return 'rejected';
     case 'silence':
