@@ -221,10 +221,15 @@ describe('a cluster of real kubelets', { skip }, () => {
       ...['preflight', '--kubeconfig', cluster.kubeconfig, '--image', IMAGE, '-o', 'json'],
     );
     assert.equal(remote.status, 0, remote.out || remote.error);
-    const { nodes } = JSON.parse(remote.out) as { nodes: { node: string; findings: unknown[] }[] };
+    const { nodes } = JSON.parse(remote.out) as {
+      nodes: { node: string; findings: { what: string }[] }[];
+    };
     assert.deepEqual(
-      nodes.map(({ node, findings }) => [node, findings.length > 0]),
-      cluster.nodes.map((node) => [node, true]),
+      nodes.map(({ node, findings }) => [node, findings.at(-1)?.what.replace(/ \(.*/, '')]),
+      cluster.nodes.map((node) => [
+        node,
+        `the kubelet gives pods ${cluster.dnsAddress}, the cluster IP of DNS`,
+      ]),
     );
     assert.doesNotMatch(await cluster.ask('get', 'namespaces'), /fairlead-preflight/);
     const ready = await cluster.ask(
@@ -347,6 +352,15 @@ describe('a cluster of real kubelets', { skip }, () => {
   });
 
   describe('hand-back', () => {
+    test('cleanup from a workstation is refused while agents run', async () => {
+      const { status, error } = await cluster.fairlead(
+        'workstation',
+        ...['cleanup', '--kubeconfig', cluster.kubeconfig],
+      );
+      assert.notEqual(status, 0);
+      assert.match(error, /an agent runs on n1, n2/);
+    });
+
     test('without agents, Services continue in the modes of their nodes', async () => {
       const { status, out, error } = await cluster.fairlead(
         'workstation',
@@ -362,9 +376,14 @@ describe('a cluster of real kubelets', { skip }, () => {
 
     for (const node of ['n1', 'n2'] as const) {
       test(`cleanup leaves ${node} as it was before the installation`, async () => {
-        const { status, out, error } = await cluster.fairlead(`node/${node}`, 'cleanup');
+        const fromAfar = ['--kubeconfig', cluster.kubeconfig, '--node', node, '--image', IMAGE];
+        const { status, out, error } =
+          node === 'n1'
+            ? await cluster.fairlead(`node/${node}`, 'cleanup')
+            : await cluster.fairlead('workstation', 'cleanup', ...fromAfar);
         assert.equal(status, 0, out + error);
         assert.deepEqual(await snapshotNode(cluster, node), untouched.get(node));
+        assert.doesNotMatch(await cluster.ask('get', 'namespaces'), /fairlead-cleanup/);
       });
     }
 

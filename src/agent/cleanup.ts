@@ -34,6 +34,8 @@ export interface CleanupOptions {
   readonly clock?: Clock;
   /** Called before kube-proxy is waited for; `evidence`: by what it was found. */
   readonly onWait?: (evidence: string) => void;
+  /** Where the node's root file system is mounted, if this is a container. */
+  readonly nodeRoot?: string;
 }
 
 /** The result of one step of a clean-up; `error`: the reason of its failure; `hint`: what to do. */
@@ -53,7 +55,7 @@ export interface CleanupStep {
 export async function removeAll(
   configuration: AgentConfiguration | null,
   logger: Logger,
-  { clock = systemClock, onWait }: CleanupOptions = {},
+  { clock = systemClock, onWait, nodeRoot = '/' }: CleanupOptions = {},
 ): Promise<CleanupStep[]> {
   const steps: CleanupStep[] = [];
   const step = async (what: string, work: () => void | Promise<void>) => {
@@ -76,12 +78,13 @@ export async function removeAll(
       removeMode(mode, cgroupParent, evidence !== null, logger),
     );
   }
-  const stateDir = configuration?.stateDir ?? DEFAULT_STATE_DIR;
+  const onNode = (path: string) => join(nodeRoot, path);
+  const stateDir = onNode(configuration?.stateDir ?? DEFAULT_STATE_DIR);
   if (configuration === null || configuration.policy) await step('network policies', () => removePolicies());
   const cni = configuration === null ? CNI_FOLDERS : configuration.network?.cni;
   if (cni)
     await step('CNI plugin', () => {
-      uninstallCni(cni);
+      uninstallCni({ binDir: onNode(cni.binDir), confDir: onNode(cni.confDir) });
       removeCniSocket(join(stateDir, CNI_SOCKET));
     });
   if (configuration === null || configuration.dns) {

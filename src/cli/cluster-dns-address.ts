@@ -13,11 +13,26 @@ const LABEL = 'k8s-app=kube-dns';
 const DNS_INDEX = 10;
 const PATIENCE_MS = 5000;
 
+/** The cluster IP of DNS, and what it was read from. */
+export interface DnsAddress {
+  readonly address: string;
+  /** "Service kube-system/kube-dns" */
+  readonly source: string;
+}
+
 /** Returns the address of the DNS Service of a cluster; without one, the tenth address of its Services; null: neither is known. */
 export async function dnsAddressOf(
   client: Pick<Client, 'get' | 'list'>,
   signal?: AbortSignal,
 ): Promise<string | null> {
+  return (await findDnsAddress(client, signal))?.address ?? null;
+}
+
+/** As dnsAddressOf. */
+export async function findDnsAddress(
+  client: Pick<Client, 'get' | 'list'>,
+  signal?: AbortSignal,
+): Promise<DnsAddress | null> {
   const options = signal ? { signal } : {};
   const services = await client.list(RESOURCES.services, {
     namespace: NAMESPACE,
@@ -25,12 +40,15 @@ export async function dnsAddressOf(
     limit: 10,
     ...options,
   });
-  const found = services.items.map(addressOf).find((address) => address !== null);
-  if (found) return found;
+  for (const service of services.items) {
+    const address = addressOf(service);
+    if (address !== null) return { address, source: `Service ${NAMESPACE}/${service.metadata?.name}` };
+  }
   try {
     const range = await client.get(RESOURCES.serviceCidrs, 'kubernetes', undefined, options);
-    const cidr = parseCidr(range.spec?.cidrs?.[0] ?? '');
-    return cidr && addressAt(cidr, DNS_INDEX);
+    const [text = ''] = range.spec?.cidrs ?? [];
+    const cidr = parseCidr(text);
+    return cidr && { address: addressAt(cidr, DNS_INDEX), source: `the tenth address of ${text}` };
   } catch (error) {
     // Kubernetes before 1.33, and users without the permission to read it.
     if (hasReason(error, 'NotFound') || hasReason(error, 'Forbidden')) return null;

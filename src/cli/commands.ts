@@ -125,7 +125,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   },
   {
     name: 'cleanup',
-    summary: 'remove everything that an agent wrote on this node',
+    summary: 'remove everything that an agent wrote on this node, or on all nodes of a cluster',
     load: () => import('./cleanup.ts'),
   },
   {

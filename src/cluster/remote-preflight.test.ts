@@ -5,12 +5,9 @@ import { ApiError } from '../kube/client.ts';
 import type { Transport } from '../kube/transport.ts';
 import type { Pod } from '../kube/types.ts';
 import { type Clock, manualClock } from '../lib/clock.ts';
-import {
-  type NodePreflight,
-  PREFLIGHT_NAMESPACE,
-  preflightNodes,
-  preflightTargets,
-} from './remote-preflight.ts';
+import { nodeTargets, runOnNodes } from './node-pods.ts';
+import { CLEANUP, refuseRunningAgents } from './remote-cleanup.ts';
+import { type NodePreflight, PREFLIGHT_NAMESPACE, preflightNodes } from './remote-preflight.ts';
 
 /** The status of a node's pod, and what it printed. */
 interface NodeScript {
@@ -161,15 +158,53 @@ test('nodes with Linux are checked, with the image of the agents', async () => {
   const os = (name: string, value: string) => ({ metadata: { name, labels: { 'kubernetes.io/os': value } } });
   const lists: Readonly<Record<string, readonly object[]>> = {
     nodes: [os('n10', 'linux'), os('n9', 'linux'), os('w1', 'windows')],
-    pods: [{ spec: { containers: [{ image: 'registry/fairlead:1' }] } }],
+    pods: [{ spec: { nodeName: 'n9', containers: [{ image: 'registry/fairlead:1' }] } }],
   };
   const client = (pods: readonly object[]) =>
     ({
       list: async ({ plural }: { plural: string }) => ({ items: plural === 'pods' ? pods : lists[plural] }),
     }) as unknown as Client;
-  assert.deepEqual(await preflightTargets(client(lists['pods'] ?? [])), {
+  assert.deepEqual(await nodeTargets(client(lists['pods'] ?? [])), {
     nodes: ['n9', 'n10'],
     image: 'registry/fairlead:1',
+    running: ['n9'],
   });
-  assert.equal((await preflightTargets(client([]))).image, null);
+  assert.equal((await nodeTargets(client([]))).image, null);
+});
+
+test('cleanup runs on nodes without agents, with the files of the node', async () => {
+  const step = { what: 'mode nftables', error: null, hint: null };
+  const failed = { what: 'CNI plugin', error: 'EROFS', hint: null };
+  const made = cluster({
+    n1: answer('Succeeded', JSON.stringify({ steps: [step] })),
+    n2: answer('Failed', JSON.stringify({ steps: [step, failed] })),
+    n3: answer('Failed', JSON.stringify({ findings: [GOOD] })),
+  });
+  const { client, transport } = made;
+  const signal = new AbortController().signal;
+  const clock = manualClock();
+  const results = await runOnNodes(
+    CLEANUP,
+    { client, transport, image: 'fairlead:1', nodes: ['n1', 'n2', 'n3'], clock, signal },
+    () => {},
+  );
+  assert.deepEqual(
+    results.map(({ result }) => result),
+    [[step], [step, failed], null],
+  );
+  assert.match(results[2]?.problem ?? '', /--image with an image of this version/);
+  const [container] = [...made.pods.values()][0]?.spec?.containers ?? [];
+  assert.deepEqual(container?.args, ['cleanup', '--output', 'json', '--node-root', '/node']);
+  const root = container.volumeMounts?.find(({ mountPath }) => mountPath === '/node');
+  assert.equal(root?.readOnly, undefined);
+  assert.equal(made.done.at(-1), 'delete namespaces fairlead-cleanup');
+});
+
+test('cleanup is refused on nodes with agents, and only there', () => {
+  assert.throws(() => refuseRunningAgents({ running: ['n2', 'n1'] }, ['n1', 'n2', 'n3']), {
+    code: 'agent-running',
+    message: /an agent runs on n1, n2/,
+    hint: /remove the agents first/,
+  });
+  refuseRunningAgents({ running: ['n2'] }, ['n1']);
 });

@@ -34,6 +34,7 @@ const ERROR_CODES = {
   locked: 'another command is changing the cluster',
   'other-proxy': 'kube-proxy, or another proxy, runs on this node',
   'refused-by-proxy': 'the HTTP proxy of a kubeconfig refuses a connection to the API server',
+  'agent-running': 'an agent runs on a node from which its state shall be removed',
   'not-ready': 'something did not become ready in time',
   'not-root': 'the command must run as root',
   'not-running': 'a process or container is not running',
