@@ -200,13 +200,19 @@ for (const [what, order, containers] of [
 ] as const) {
   test(`strategic merge: $setElementOrder with items ${what} is refused`, () => {
     const patch = { spec: { '$setElementOrder/containers': order, containers } };
-    assert.throws(() => applyStrategicPatch({}, patch, podSchema), { code: 500 });
+    const document = { spec: { containers: [{ name: 'a' }] } };
+    assert.throws(() => applyStrategicPatch(document, patch, podSchema), { code: 500 });
   });
 }
 
 test('strategic merge: an item without its merge key is refused', () => {
   assert.throws(
-    () => applyStrategicPatch({}, { spec: { containers: [{ image: 'x' }] } }, podSchema),
+    () =>
+      applyStrategicPatch(
+        { spec: { containers: [] } },
+        { spec: { containers: [{ image: 'x' }] } },
+        podSchema,
+      ),
     /does not contain declared merge key: name/,
   );
 });

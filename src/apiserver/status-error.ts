@@ -68,7 +68,7 @@ export class StatusError extends Error {
       metadata: this.metadata,
       status: 'Failure',
       message: this.message,
-      reason: this.reason,
+      ...(this.reason === '' ? {} : { reason: this.reason }),
       ...(this.details ? { details: this.details } : {}),
       code: this.code,
     };

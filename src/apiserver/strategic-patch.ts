@@ -1,25 +1,37 @@
 import { ownMember, setOwnMember } from '../lib/own-member.ts';
 import { isObject, type Json, type JsonObject, jsonType, valueText } from './object.ts';
 import type { FieldSchema } from './schema/patch-schema.ts';
-import { badRequest, StatusError } from './status-error.ts';
+import { badRequest } from './status-error.ts';
+import { checkSameTypes, goText, notApplied, wrongArgument } from './strategic-patch-errors.ts';
+
+const DIRECTIVE = '$patch';
+const RETAIN = '$retainKeys';
+const DELETE = '$deleteFromPrimitiveList';
+const ORDER = '$setElementOrder';
 
 /**
  * Applies a strategic merge patch to a copy: a merge patch whose lists merge according to the kind's schema (null: no
- * list merges), with the directives $patch (replace, delete, merge), $retainKeys, $setElementOrder/FIELD and
- * $deleteFromPrimitiveList/FIELD. Throws StatusError 400
- * for a malformed patch, and 500, as upstream, for a list that is not in the order that the patch states.
+ * list merges), with the directives $patch (replace, delete), $retainKeys, $setElementOrder/FIELD and
+ * $deleteFromPrimitiveList/FIELD. The kind of the document stays, whatever the patch names. Throws StatusError 400 for a
+ * patch, or a directive, of another form, and 500, as upstream, for what does not fit the document.
  */
 export function applyStrategicPatch(
   document: JsonObject,
   patch: unknown,
   schema: FieldSchema | null,
 ): JsonObject {
+  if (patch === null) return { ...document };
   if (!isObject(patch)) {
     throw badRequest(
       `json: cannot unmarshal ${jsonType(patch)} into Go value of type map[string]interface {}`,
     );
   }
-  return mergeObject(document, patch, schema, '');
+  const result = mergeObject(document, patch, schema, '');
+  for (const field of ['apiVersion', 'kind']) {
+    const known = document[field];
+    if (typeof result[field] === 'string' && known !== undefined) result[field] = known;
+  }
+  return result;
 }
 
 function mergeObject(
@@ -28,51 +40,98 @@ function mergeObject(
   schema: FieldSchema | null,
   path: string,
 ): JsonObject {
-  const directive = patch['$patch'];
-  if (directive === 'replace') return stripDirectives(patch);
+  const directive = patch[DIRECTIVE];
+  if (directive === 'replace') return withoutDirectives(patch);
   if (directive === 'delete') return {};
-  if (directive !== undefined && directive !== 'merge') {
-    throw badRequest(`unknown patch directive ${JSON.stringify(directive)}`);
-  }
-  const result: JsonObject = { ...document };
-  const retain = patch['$retainKeys'];
-  if (Array.isArray(retain)) {
-    const retained = new Set<Json>(retain);
-    for (const field of Object.keys(result)) if (!retained.has(field)) delete result[field];
-  }
+  if (directive !== undefined) throw unknownDirective(directive, patch);
+  const result: JsonObject = retained(document, patch);
   for (const [field, value] of Object.entries(patch)) {
-    if (value === undefined || field === '$patch' || field === '$retainKeys') continue;
-    if (field.startsWith('$deleteFromPrimitiveList/')) {
-      const list = field.slice('$deleteFromPrimitiveList/'.length);
-      const gone = new Set((Array.isArray(value) ? value : []).map(valueText));
+    if (value === undefined || field === RETAIN || field.startsWith(ORDER)) continue;
+    if (field.startsWith(DELETE)) {
+      const list = namedField(field, DELETE, 'primitive list');
       const current = ownMember(result, list);
-      if (Array.isArray(current))
-        setOwnMember(
-          result,
-          list,
-          current.filter((item) => !gone.has(valueText(item))),
-        );
-    } else if (!field.startsWith('$setElementOrder/')) {
-      const current = ownMember(result, field);
-      const merged = mergeField(current, value, schema?.field(field) ?? null, `${path}.${field}`);
-      if (merged === undefined) delete result[field];
-      else setOwnMember(result, field, merged);
+      if (!Array.isArray(current) || !Array.isArray(value)) continue;
+      checkSameTypes(current, value);
+      const gone = new Set(value.map(valueText));
+      setOwnMember(
+        result,
+        list,
+        current.filter((item) => !gone.has(valueText(item))),
+      );
+      continue;
     }
+    const merged = mergeField(
+      ownMember(result, field),
+      value,
+      schema?.field(field) ?? null,
+      `${path}.${field}`,
+    );
+    if (merged === undefined) delete result[field];
+    else setOwnMember(result, field, merged);
   }
-  for (const [field, value] of Object.entries(patch)) {
-    if (!field.startsWith('$setElementOrder/')) continue;
-    const list = field.slice('$setElementOrder/'.length);
-    if (!Array.isArray(value)) throw wrongOrder(`${path}.${field} must be a list`);
-    checkOrder(patch[list], value, schema?.field(list)?.mergeKey ?? null, `${path}.${list}`);
-    const current = ownMember(result, list);
-    const before = ownMember(document, list);
-    const original = Array.isArray(before) ? before : [];
-    if (Array.isArray(current)) {
-      const key = schema?.field(list)?.mergeKey ?? null;
-      setOwnMember(result, list, reorder(current, value, original, key));
-    }
-  }
+  for (const [field, order] of Object.entries(patch))
+    if (order !== undefined && field.startsWith(ORDER))
+      orderList({ document, patch, result, schema, path }, field, order);
   return result;
+}
+
+/** Returns a copy of the document with the fields that $retainKeys names, or all. Throws StatusError 400 if the patch has others. */
+function retained(document: JsonObject, patch: JsonObject): JsonObject {
+  const keys = patch[RETAIN];
+  if (keys === undefined) return { ...document };
+  if (!Array.isArray(keys)) throw badRequest('invalid patch format of retainKeys');
+  const kept = new Set<Json>(keys);
+  for (const [field, value] of Object.entries(patch)) {
+    const isField =
+      value !== null && field !== RETAIN && !field.startsWith(DELETE) && !field.startsWith(ORDER);
+    if (isField && !kept.has(field)) throw badRequest('invalid patch format of retainKeys');
+  }
+  return Object.fromEntries(Object.entries(document).filter(([field]) => kept.has(field)));
+}
+
+/** Returns FIELD of "$directive/FIELD". Throws StatusError 400 without one. */
+function namedField(text: string, directive: string, what: string): string {
+  if (!text.startsWith(`${directive}/`)) throw badRequest(`invalid patch format of ${what}`);
+  return text.slice(directive.length + 1);
+}
+
+/** Applies $setElementOrder to a list that has been merged. Throws StatusError 500 if it does not fit the list. */
+function orderList(
+  {
+    document,
+    patch,
+    result,
+    schema,
+    path,
+  }: {
+    readonly document: JsonObject;
+    readonly patch: JsonObject;
+    readonly result: JsonObject;
+    readonly schema: FieldSchema | null;
+    readonly path: string;
+  },
+  directive: string,
+  order: Json,
+): void {
+  if (!Array.isArray(order)) throw wrongArgument(order);
+  const list = namedField(directive, ORDER, 'setElementOrder list');
+  const [before, patched] = [ownMember(document, list), ownMember(patch, list)];
+  if (before !== undefined && !Array.isArray(before)) throw wrongArgument(before);
+  if (patched !== undefined && !Array.isArray(patched)) throw wrongArgument(patched);
+  const field = schema?.field(list) ?? null;
+  if (schema && field === null)
+    throw notApplied(`unable to find api field in struct for the json field ${JSON.stringify(list)}`);
+  if (field && field.kind !== 'list') throw notApplied('expected slice or array type, but got: struct');
+  const key = field?.mergeKey ?? null;
+  checkOrder(patched, order, key, `${path}.${list}`);
+  const current = ownMember(result, list);
+  if (!Array.isArray(current)) return;
+  if (key !== null)
+    for (const [at, item] of order.entries()) {
+      if (!isObject(item)) throw notApplied(`value for key ${at} is not a map`);
+      if (item[key] === undefined) throw noMergeKey(item, key);
+    }
+  setOwnMember(result, list, reorder(current, order, before ?? [], key));
 }
 
 function mergeField(
@@ -83,19 +142,27 @@ function mergeField(
 ): Json | undefined {
   if (value === null) return undefined;
   if (isObject(value)) {
-    if (schema?.patchStrategies.includes('replace')) return stripDirectives(value);
-    return mergeObject(isObject(current) ? current : {}, value, schema, path);
+    if (schema?.patchStrategies.includes('replace') || !isObject(current)) return withoutDirectives(value);
+    return mergeObject(current, value, schema, path);
   }
-  if (!Array.isArray(value) || !schema?.patchStrategies.includes('merge')) return value;
-  const list = Array.isArray(current) ? current : [];
+  if (!Array.isArray(value)) return value;
+  if (!Array.isArray(current)) return withoutDirectives(value);
+  if (!schema?.patchStrategies.includes('merge')) return value;
+  checkSameTypes(current, value);
   // Without $setElementOrder the order of the patch counts: added items come first.
   if (schema.mergeKey !== null) {
-    return reorder(mergeList(list, value, schema.mergeKey, schema.items, path), value, list, schema.mergeKey);
+    return reorder(
+      mergeList(current, value, schema.mergeKey, schema.items, path),
+      value,
+      current,
+      schema.mergeKey,
+    );
   }
-  const known = new Set(list.map(valueText));
-  return [...list, ...value.filter((item) => !known.has(valueText(item)))];
+  const known = new Set(current.map(valueText));
+  return [...current, ...value.filter((item) => !known.has(valueText(item)))];
 }
 
+/** Merges lists of objects: all deletions first, whatever their place. */
 function mergeList(
   list: readonly Json[],
   patch: readonly Json[],
@@ -103,45 +170,44 @@ function mergeList(
   schema: FieldSchema | null,
   path: string,
 ): Json[] {
-  if (patch.some((item) => isObject(item) && item['$patch'] === 'replace')) {
-    return patch.filter((item) => !(isObject(item) && item['$patch'] === 'replace' && !(key in item)));
-  }
-  const result = [...list];
-  /** The places of items that a delete directive has removed. */
-  const gone = new Set<number>();
-  /** By identity: the places of the items, in order. */
-  const places = new Map<string, Set<number>>();
-  const put = (item: Json, at: number) => {
-    if (!isObject(item) || item[key] === undefined) return;
-    const id = identityOf(item, key);
-    const same = places.get(id);
-    if (same) same.add(at);
-    else places.set(id, new Set([at]));
-  };
-  list.forEach(put);
-  for (const item of patch) {
-    if (!isObject(item)) throw badRequest(`${path}: a list merged by ${key} must contain only objects`);
-    if (item[key] === undefined)
-      throw badRequest(`map: ${JSON.stringify(item)} does not contain declared merge key: ${key}`);
-    const id = identityOf(item, key);
-    const same = places.get(id);
-    if (item['$patch'] === 'delete') {
+  const changes: JsonObject[] = [];
+  const deleted = new Set<string>();
+  let replaces = false;
+  for (const item of patch.filter(isObject)) {
+    const directive = item[DIRECTIVE];
+    if (directive === undefined) changes.push(item);
+    else if (directive === 'delete') {
+      if (item[key] === undefined) throw noMergeKey(item, key);
       // A list may have several: a Service's ports are merged by port, whatever their protocol.
-      for (const at of same ?? []) gone.add(at);
-      places.delete(id);
-      continue;
-    }
-    const [at = result.length] = same ?? [];
-    const old = result[at];
-    const merged = mergeObject(isObject(old) ? old : {}, item, schema, path);
-    result[at] = merged;
-    // A null as the key removes the key.
-    if (item[key] === null) same?.delete(at);
-    else put(merged, at);
+      deleted.add(identityOf(item, key));
+    } else if (directive === 'replace') replaces = true;
+    else if (directive === 'merge') throw notApplied('merging lists cannot yet be specified in the patch');
+    else throw unknownDirective(directive, item);
   }
-  const left = result.filter((_, at) => !gone.has(at));
+  if (replaces) return changes;
+  const result = list.filter((item) => !deleted.has(identityOf(item, key)));
+  /** By identity: the first place of an item. */
+  const places = new Map<string, number>();
+  for (const [at, item] of result.entries()) {
+    const id = identityOf(item, key);
+    if (isObject(item) && item[key] !== undefined && !places.has(id)) places.set(id, at);
+  }
+  for (const item of changes) {
+    if (item[key] === undefined) throw noMergeKey(item, key);
+    const id = identityOf(item, key);
+    const at = places.get(id);
+    const old = at === undefined ? undefined : result[at];
+    if (at !== undefined && isObject(old)) {
+      result[at] = mergeObject(old, item, schema, path);
+      // A null as the key removes the key.
+      if (item[key] === null) places.delete(id);
+    } else {
+      if (item[key] !== null) places.set(id, result.length);
+      result.push(withoutDirectives(item));
+    }
+  }
   // Items of the patch come in its order, new items before those that it does not name (as upstream).
-  return reorder(left, patch, list, key);
+  return reorder(result, patch, list, key);
 }
 
 /**
@@ -197,7 +263,7 @@ function checkOrder(items: Json | undefined, order: readonly Json[], key: string
     const id = identityOf(item, key);
     while (next < ids.length && ids[next] !== id) next++;
     if (next === ids.length)
-      throw wrongOrder(`The order in patch list ${path} doesn't match $setElementOrder list`);
+      throw notApplied(`The order in patch list ${path} doesn't match $setElementOrder list`);
     next++;
   }
 }
@@ -206,13 +272,29 @@ function checkOrder(items: Json | undefined, order: readonly Json[], key: string
 const identityOf = (item: Json, key: string | null): string =>
   valueText(key !== null && isObject(item) ? item[key] : item);
 
-/** Returns the error of a stated order that cannot be, with the status that upstream gives it. */
-const wrongOrder = (message: string) => new StatusError(500, '', message);
+const noMergeKey = (item: JsonObject, key: string) =>
+  notApplied(`map: ${goText(item)} does not contain declared merge key: ${key}`);
 
-function stripDirectives(patch: JsonObject): JsonObject {
-  return Object.fromEntries(
-    Object.entries(patch)
-      .filter(([field, value]) => !field.startsWith('$') && value !== null)
-      .map(([field, value]) => [field, isObject(value) ? stripDirectives(value) : value]),
+function unknownDirective(directive: Json, patch: JsonObject) {
+  const text = typeof directive === 'string' ? directive : `%!s(${goText(directive)})`;
+  return notApplied(`unknown patch type: ${text} in map: ${goText(patch)}`);
+}
+
+/** Returns a value of a patch as it is in a document that had none: without directives, items to delete, and nulls. */
+function withoutDirectives<T extends JsonObject | Json[]>(value: T): T {
+  if (Array.isArray(value))
+    return value
+      .filter((item) => !(isObject(item) && (item[DIRECTIVE] === 'delete' || item[DIRECTIVE] === 'replace')))
+      .map((item) => (isObject(item) ? withoutDirectives(item) : item)) as T;
+  const kept = Object.entries(value).filter(
+    ([field, one]) =>
+      one !== null &&
+      field !== DIRECTIVE &&
+      field !== RETAIN &&
+      !field.startsWith(`${DELETE}/`) &&
+      !field.startsWith(`${ORDER}/`),
   );
+  return Object.fromEntries(
+    kept.map(([field, one]) => [field, isObject(one) || Array.isArray(one) ? withoutDirectives(one) : one]),
+  ) as T;
 }

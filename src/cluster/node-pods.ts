@@ -31,7 +31,7 @@ export interface NodeVolume {
   readonly mountPath?: string;
   readonly type?: 'FileOrCreate' | 'DirectoryOrCreate';
   readonly readOnly?: true;
-  readonly mountPropagation?: 'HostToContainer';
+  readonly mountPropagation?: 'HostToContainer' | 'Bidirectional';
 }
 
 /** Where the pods have their node's file system. */

@@ -1,5 +1,5 @@
 import type { Client } from '../kube/client.ts';
-import { hasReason } from '../kube/client.ts';
+import { hasReason, isOtherObject } from '../kube/client.ts';
 import { createEventRecorder, type EventRecorder } from '../kube/events.ts';
 import type {
   ConfigMap,
@@ -124,7 +124,8 @@ export function controllerQueue(
     signal: context.signal,
     onError(key, error, attempt) {
       // Another client changed or deleted the object first: the watch delivers the change.
-      const expected = hasReason(error, 'Conflict', 'NotFound', 'AlreadyExists') || isEnding(error);
+      const expected =
+        hasReason(error, 'Conflict', 'NotFound', 'AlreadyExists') || isOtherObject(error) || isEnding(error);
       if (expected && attempt <= 5) logger.debug({ key, attempt }, messageOf(error));
       else logger.warn({ key, attempt }, `${name}: ${messageOf(error)}`);
     },

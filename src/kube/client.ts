@@ -51,6 +51,12 @@ export class ApiError extends Error {
   }
 }
 
+/** Reports whether a write with a UID was refused because the object is another one: a patch's UID is a field, which is immutable. */
+export const isOtherObject = (error: unknown): boolean =>
+  hasReason(error, 'Invalid') &&
+  error instanceof ApiError &&
+  /\bmetadata\.uid: .*immutable/.test(error.message);
+
 /** Reports whether an error is an ApiError with one of these reasons. */
 export function hasReason(error: unknown, ...reasons: string[]): error is ApiError {
   return error instanceof ApiError && reasons.includes(error.reason);

@@ -1,4 +1,4 @@
-import { hasReason } from '../kube/client.ts';
+import { hasReason, isOtherObject } from '../kube/client.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { KubeletOptions } from './options.ts';
@@ -38,7 +38,7 @@ export function statusWriter(options: StatusWriterOptions) {
         retryMs = FIRST_RETRY_MS;
       } catch (error) {
         // Deleted, or replaced by another pod of this name.
-        if (hasReason(error, 'NotFound', 'Conflict')) return;
+        if (hasReason(error, 'NotFound', 'Conflict') || isOtherObject(error)) return;
         logger.warn({ pod: `${namespace}/${name}` }, `failed to write the pod's status: ${messageOf(error)}`);
         if (!wanted.has(uid)) wanted.set(uid, next);
         await new Promise<void>((resolve) => {

@@ -76,6 +76,10 @@ async function patch(services: ApiServices, context: ResourceContext, part: Part
     const patched = patchedBy(context, current as JsonObject, body.object, schema);
     checkHead(kind, patched);
     const object = checkBody(kind, namespace, patched);
+    const { uid } = object.metadata;
+    // For other updates, a UID is a precondition.
+    if (uid && uid !== current.metadata.uid)
+      throw invalidObject(kind, context.name, [invalid('metadata.uid', uid, 'field is immutable')]);
     try {
       checkFields(services, kind, { object, json: null }, context, options.fieldValidation);
     } catch (error) {
