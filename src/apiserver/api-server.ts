@@ -98,6 +98,7 @@ const MAX_UNREAD_BYTES = 256 * 1024 * 1024;
 /** Opens the store and prepares to serve; does not listen yet. */
 export function createApiServer(options: ApiServerOptions): ApiServer {
   const { clock, random, logger, mayDial = isProxyable } = options;
+  const issuer = options.tokenIssuer ?? 'https://kubernetes.default.svc.cluster.local';
   const store = new Store(options.dataFile, (reserve) => clock.after(RESERVE_AFTER_MS, reserve));
   const schema = createCustomSchemas(options.schema);
   const addressKind = storedKind(IP_ADDRESSES);
@@ -122,7 +123,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   });
   const tokens = createTokenIssuer(
     options.tokenKey,
-    options.tokenIssuer ?? 'https://kubernetes.default.svc.cluster.local',
+    issuer,
     clock,
     randomUUID,
     (collection, key) => store.get(collection, key)?.object,
@@ -173,6 +174,8 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     healthchecks: createHealthcheckMetrics(),
     closing: closing.signal,
     version: { gitVersion: options.version, major, minor },
+    startedAt: clock.now(),
+    flags: flagsOf(options, issuer),
     nodes,
     aggregator,
     dialer: createClusterDialer({ store, mayDial, tls: options.nodeTls }),
@@ -288,4 +291,20 @@ const bytesOf = (content: string | Buffer | LongBody): Buffer =>
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
+}
+
+/** Returns the settings of a server by the names of kube-apiserver's flags, written as its /flagz writes them. */
+function flagsOf(options: ApiServerOptions, issuer: string): Record<string, string> {
+  const { nodePorts, advertise } = options;
+  return {
+    'advertise-address': advertise.addresses[0] ?? '',
+    'allow-privileged': 'true',
+    'authorization-mode': `[${options.authorization ?? 'Node,RBAC'}]`,
+    // There are no profiles of Go at /debug/pprof.
+    profiling: 'false',
+    'secure-port': String(advertise.port),
+    'service-account-issuer': `[${issuer}]`,
+    'service-cluster-ip-range': options.serviceCidrs.join(','),
+    'service-node-port-range': `${nodePorts.first}-${nodePorts.last}`,
+  };
 }

@@ -62,6 +62,10 @@ export interface ApiServices extends ServerParts, Security {
   readonly healthchecks: HealthcheckMetrics;
   /** Aborts when the server closes, to end watches. */
   readonly closing: AbortSignal;
+  /** In the clock's milliseconds. */
+  readonly startedAt: number;
+  /** Its settings, by the names of kube-apiserver's flags. */
+  readonly flags: Readonly<Record<string, string>>;
   readonly version: { readonly gitVersion: string; readonly major: string; readonly minor: string };
   readonly nodes: NodeTunnel;
   readonly aggregator: Aggregator;

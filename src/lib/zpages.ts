@@ -1,5 +1,7 @@
 /** What /statusz and /flagz show: those of the components of Kubernetes 1.36 (k8s.io/component-base/zpages). */
 export interface ZpageSource {
+  /** The name of the program. Default: "fairlead". */
+  readonly component?: string;
   /** "v1.36.0": the version of Kubernetes whose components this program replaces. */
   readonly version: string;
   /** Milliseconds. */
@@ -7,6 +9,8 @@ export interface ZpageSource {
   readonly now: number;
   /** The paths of the port. */
   readonly paths: readonly string[];
+  /** Whether /statusz is among the paths that it shows: that of kube-apiserver is. */
+  readonly listsItself?: boolean;
   /** The command line's flags by name. */
   readonly flags: Readonly<Record<string, string>>;
 }
@@ -39,7 +43,7 @@ export async function zpage(
   const object = {
     kind,
     apiVersion: `${GROUP}/${version}`,
-    metadata: { name: COMPONENT },
+    metadata: { name: source.component ?? COMPONENT },
     ...(kind === 'Statusz' ? statuszFields(source) : { flags: sorted(source.flags) }),
   };
   const type = `application/${encoding};g=${GROUP};v=${version};as=${kind}`;
@@ -89,12 +93,13 @@ function notAcceptable(): ZpageAnswer {
   return { code: 406, type: 'application/json', body: `${JSON.stringify(status, null, 2)}\n` };
 }
 
-const otherPaths = (paths: readonly string[]): string[] =>
-  paths.filter((path) => path !== '/statusz').toSorted();
+const shownPaths = ({ paths, listsItself = false }: ZpageSource): string[] =>
+  paths.filter((path) => listsItself || path !== '/statusz').toSorted();
 const plainVersion = (version: string): string => version.replace(/^v/, '');
 const minorVersion = (version: string): string => /[0-9]+\.[0-9]+/.exec(version)?.[0] ?? '';
 
-function statuszFields({ version, startedAt, now, paths }: ZpageSource): object {
+function statuszFields(source: ZpageSource): object {
+  const { version, startedAt, now } = source;
   return {
     startTime: new Date(startedAt).toISOString().replace(/\.\d+Z$/, 'Z'),
     uptimeSeconds: Math.floor((now - startedAt) / 1000),
@@ -102,28 +107,29 @@ function statuszFields({ version, startedAt, now, paths }: ZpageSource): object 
     goVersion: `Node.js ${process.version}`,
     binaryVersion: plainVersion(version),
     emulationVersion: minorVersion(version),
-    paths: otherPaths(paths),
+    paths: shownPaths(source),
   };
 }
 
-function statuszText({ version, startedAt, now, paths }: ZpageSource): string {
+function statuszText(source: ZpageSource): string {
+  const { component = COMPONENT, version, startedAt, now } = source;
   const seconds = Math.floor((now - startedAt) / 1000);
   const two = (number: number) => String(number).padStart(2, '0');
   return [
-    `\n${COMPONENT} statusz`,
+    `\n${component} statusz`,
     `${WARNING}\n`,
     `Started  ${unixDate(startedAt)}`,
     `Up  ${Math.floor(seconds / 3600)} hr ${two(Math.floor(seconds / 60) % 60)} min ${two(seconds % 60)} sec`,
     `Node.js version  ${process.version}`,
     `Binary version  ${plainVersion(version)}`,
     `Emulation version  ${minorVersion(version)}`,
-    `Paths  ${otherPaths(paths).join(' ')}\n`,
+    `Paths  ${shownPaths(source).join(' ')}\n`,
   ].join('\n');
 }
 
-function flagzText({ flags }: ZpageSource): string {
+function flagzText({ component = COMPONENT, flags }: ZpageSource): string {
   const lines = Object.entries(sorted(flags)).map(([name, value]) => `${name} ${value}\n`);
-  return `\n${COMPONENT} flagz\n${WARNING}\n${lines.join('')}`;
+  return `\n${component} flagz\n${WARNING}\n${lines.join('')}`;
 }
 
 const sorted = (flags: Readonly<Record<string, string>>): Record<string, string> =>

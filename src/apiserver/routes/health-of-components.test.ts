@@ -41,3 +41,27 @@ test('componentstatuses show the health of the control plane', async () => {
   assert.equal((await request('GET', '/api/v1/componentstatuses/other')).status, 404);
   assert.equal((await request('DELETE', '/api/v1/componentstatuses/etcd-0')).status, 405);
 });
+
+test('/statusz and /flagz are those of kube-apiserver, as text and as objects', async () => {
+  const statusz = await request('GET', '/statusz', undefined, { accept: '*/*' });
+  assert.equal(statusz.status, 200);
+  assert.match(
+    statusz.body,
+    /^\napiserver statusz\nWarning: .*\n\nStarted {2}.* UTC [0-9]{4}\nUp {2}0 hr 00 min [0-9]{2} sec\n/,
+  );
+  assert.match(
+    statusz.body,
+    /Binary version {2}1\.36\.0\n.*\nPaths {2}\/flagz \/healthz \/livez \/metrics \/readyz \/statusz \/version\n$/,
+  );
+  const flagz = await request('GET', '/flagz', undefined, { accept: '*/*' });
+  assert.match(flagz.body, /^\napiserver flagz\nWarning: .*\n(?:[a-z-]+ .+\n)+$/);
+  assert.match(flagz.body, /^profiling false\nsecure-port 6443\n/m);
+  assert.match(flagz.body, /^service-cluster-ip-range 10\.96\.0\.0\/16,fd00:96::\/112\n/m);
+  const accept = 'application/json;v=v1beta1;g=config.k8s.io;as=Flagz';
+  const object = await request('GET', '/flagz', undefined, { accept });
+  assert.equal(object.body.metadata.name, 'apiserver');
+  assert.equal(object.body.flags['service-node-port-range'], '30000-32767');
+  const wrong = await request('GET', '/flagz');
+  assert.equal(wrong.status, 406);
+  assert.equal((await request('GET', '/debug/pprof/')).status, 404);
+});

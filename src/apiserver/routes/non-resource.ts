@@ -9,6 +9,7 @@ import type { ApiServices } from '../services.ts';
 import { methodNotAllowed, StatusError } from '../status-error.ts';
 import { aggregatedDiscovery, groupDiscovery, groupList, resourceList } from './discovery.ts';
 import { healthcheckMetrics, healthResponse } from './health.ts';
+import { zpageResponse } from './zpages.ts';
 
 type Respond = (
   services: ApiServices,
@@ -19,6 +20,8 @@ type Respond = (
 const PATHS: Readonly<Record<string, Respond>> = {
   '/': (services) => jsonResponse(200, { paths: paths(services) }),
   '/version': versionResponse,
+  '/statusz': (services, context) => zpageResponse('Statusz', services, context),
+  '/flagz': (services, context) => zpageResponse('Flagz', services, context),
   '/api': groupsResponse,
   '/apis': groupsResponse,
   '/metrics': async (services) => ({
