@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -50,7 +50,8 @@ function startAgent(mode: string, { readOnly = false } = {}): void {
     readFileSync(join(cluster.stateRoot, cluster.name, 'nodes', 'node-1', 'agent.json'), 'utf8'),
   ) as { proxy: object; dns: object; network: object };
   const config = join(folder, 'agent.json');
-  const network = readOnly ? own.network : null;
+  const cni = { binDir: join(folder, 'bin'), confDir: join(folder, 'net.d') };
+  const network = readOnly ? { ...own.network, cni } : null;
   const parts = { network, policy: null, pods: null, loadBalancer: null };
   writeFileSync(
     config,
@@ -109,6 +110,64 @@ describe('an agent that starts while the API server is down', () => {
   after(async () => {
     await cluster?.down();
     rmSync(folder, { recursive: true, force: true });
+  });
+
+  test('with the API server, an agent that cannot write /proc/sys records an event, and refuses pods with the reason', async () => {
+    const why =
+      /pods cannot be connected: \/proc\/sys is not writable \(EROFS\); run the agent's container privileged/;
+    startAgent('nftables', { readOnly: true });
+    await eventually(
+      () =>
+        cluster.ask('get', 'events', '-A', '--field-selector', 'reason=SettingsNotWritable', '-o', 'json'),
+      (text) => {
+        const { items } = JSON.parse(text) as {
+          items: { message: string; involvedObject: { name: string } }[];
+        };
+        return items.some((one) => one.involvedObject.name === 'node-1' && why.test(one.message));
+      },
+      60_000,
+    );
+    const state = await eventually(
+      () =>
+        onNode(
+          'sh',
+          '-c',
+          `curl -s -m 5 --unix-socket ${join(folder, 'state', 'agent.sock')} http://agent/state || true`,
+        ),
+      (text) => why.test(text),
+      60_000,
+    );
+    assert.equal((JSON.parse(state) as Health).healthy, false);
+    const pod = `fl-${cluster.name}-refused`;
+    execFileSync('ip', ['netns', 'add', pod]);
+    try {
+      const plugin = join(folder, 'bin', 'fairlead');
+      await eventually(() => existsSync(plugin), Boolean, 60_000);
+      const configuration = readFileSync(join(folder, 'net.d', '10-fairlead.conflist'), 'utf8');
+      const { cniVersion, name, plugins } = JSON.parse(configuration) as {
+        readonly cniVersion: string;
+        readonly name: string;
+        readonly plugins: readonly object[];
+      };
+      const refused = spawnSync('ip', ['netns', 'exec', `fl-${cluster.name}-node-1`, plugin], {
+        input: JSON.stringify({ cniVersion, name, ...plugins[0] }),
+        encoding: 'utf8',
+        env: {
+          ...{
+            CNI_COMMAND: 'ADD',
+            CNI_CONTAINERID: 'refused',
+            CNI_IFNAME: 'eth0',
+            CNI_PATH: join(folder, 'bin'),
+          },
+          CNI_NETNS: `/run/netns/${pod}`,
+          PATH: process.env['PATH'] ?? '',
+        },
+      });
+      assert.equal(refused.status, 1, refused.stdout);
+      assert.match(refused.stdout, /EROFS|not writable|read-only/i);
+    } finally {
+      execFileSync('ip', ['netns', 'delete', pod]);
+    }
   });
 
   test('with the API server, it keeps the objects', async () => {

@@ -25,9 +25,12 @@ export interface AgentState {
   readonly findings: readonly unknown[];
 }
 
-export function agentState(context: AgentContext, part: ProxyPart): AgentState {
+/** `health`: of the whole agent, whose other parts may have problems while Services are programmed. */
+export function agentState(context: AgentContext, part: ProxyPart, health = part.health): AgentState {
   const { map, lastAppliedAt } = part.proxy;
-  const { healthy, problem } = part.health();
+  const whole = health();
+  const { healthy } = whole;
+  const { problem } = healthy ? part.health() : whole;
   return {
     node: context.configuration.nodeName,
     version: context.version,

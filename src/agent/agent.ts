@@ -321,6 +321,7 @@ async function startParts(
               services,
               slices,
               policies,
+              health,
               listToExplain,
               heldPods,
               limitedClients,

@@ -29,7 +29,7 @@ export function startCommands(context: AgentContext, sources: ControlSources): {
     clock,
     logger: logger.child({ part: 'commands' }),
     handlers: {
-      state: () => agentState(context, part),
+      state: () => agentState(context, part, sources.health),
       mode: (body) => switchMode(context, part, body),
       explain: (body) => answerExplain(context, sources, (body ?? {}) as Partial<ExplainBody>),
       modes: (body) => answerModes(sources, (body ?? {}) as Partial<ModesRequest>),

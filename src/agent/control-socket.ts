@@ -8,6 +8,7 @@ import type { EndpointSlice, Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { LimitedClients as KernelLimitedClients } from '../network/dns-limit.ts';
 import type { PolicyPacket } from '../policy/allows.ts';
+import type { ProxyHealth } from '../proxy/status-servers.ts';
 import type { AgentContext } from './agent-context.ts';
 import {
   agentState,
@@ -29,6 +30,8 @@ export interface ControlSources {
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
   readonly policies: PolicyPart | null;
+  /** The health of the whole agent, as /healthz says it. */
+  readonly health: () => ProxyHealth;
   /**
    * Lists the objects that explanations need and the agent does not watch. Questions at the same time share a listing;
    * `maxAgeMs`: an earlier one may answer.
@@ -98,7 +101,7 @@ async function answer(
   const { part } = sources;
   switch (`${request.method} ${request.url}`) {
     case 'GET /state':
-      return agentState(context, part);
+      return agentState(context, part, sources.health);
     case 'POST /mode': {
       return await switchMode(context, part, await readBody(request));
     }
