@@ -16,8 +16,8 @@ export const CLEANUP: NodeProgram<readonly CleanupStep[]> = {
     { name: 'node', path: '/', mountPath: NODE_ROOT },
     { name: 'xtables-lock', path: '/run/xtables.lock', type: 'FileOrCreate' },
     { name: 'modules', path: '/lib/modules', readOnly: true },
-    // A file system that the agent mounted there is unmounted on the node.
-    { name: 'bpf', path: '/sys/fs/bpf', mountPropagation: 'Bidirectional' },
+    // With the folder above it: only so is the BPF file system that an agent mounted unmounted on the node, too.
+    { name: 'sys-fs', path: '/sys/fs', mountPropagation: 'Bidirectional' },
     { name: 'cgroup', path: '/sys/fs/cgroup', mountPath: NODE_CONTROL_GROUPS, readOnly: true },
     { name: 'netns', path: '/run/netns', type: 'DirectoryOrCreate', mountPropagation: 'HostToContainer' },
   ],
