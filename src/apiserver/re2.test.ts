@@ -49,6 +49,19 @@ const MATCHES: readonly (readonly [pattern: string, text: string, result: boolea
   ['[&&^]', '&', true],
   ['\\bfoo\\b', 'a foo b', true],
   ['(a|b)??c', 'bc', true],
+  ['^\\PC*$', 'é \u{1f600}', true],
+  ['^\\PC*$', 'a\u200b', false],
+  ['^\\pL+$', 'aé\u{10400}', true],
+  ['^\\p{Lu}$', 'a', false],
+  ['^\\p{^Lu}$', 'a', true],
+  ['^\\P{^Lu}$', 'A', true],
+  ['^\\p{Greek}+$', 'αβ', true],
+  ['^[\\p{L}0-9]+$', 'é1\u{10400}', true],
+  ['^[\\p{L}0-9]+$', '-', false],
+  ['^[^\\p{L}0-9]$', '\u{1f600}', true],
+  ['^[^\\p{L}0-9]$', '\u{10400}', false],
+  ['^[^\\p{L}0-9]$', '1', false],
+  ['^\\PL$', '\u{10400}', false],
 ];
 for (const [pattern, text, result] of MATCHES)
   test(`${pattern} ${result ? 'matches' : 'does not match'} ${JSON.stringify(text)}`, () => {
@@ -56,6 +69,10 @@ for (const [pattern, text, result] of MATCHES)
   });
 
 const REFUSED: readonly (readonly [pattern: string, problem: RegExp])[] = [
+  ['\\p{Nope}', /invalid character class range: `\\p\{Nope\}`/],
+  ['\\p{L', /invalid escape sequence: `\\p`/],
+  ['(?i)\\pL', /Unicode classes with \(\?i\)/],
+  ['[^\\pL\\pN]', /several Unicode classes/],
   ['(a)\\1', /invalid escape sequence: `\\1`/],
   ['a(?=b)', /invalid or unsupported Perl syntax: `\(\?=`/],
   ['(?<!a)b', /invalid or unsupported Perl syntax: `\(\?<`/],
@@ -69,8 +86,6 @@ const REFUSED: readonly (readonly [pattern: string, problem: RegExp])[] = [
   ['a\\', /trailing backslash/],
   ['\\y', /invalid escape sequence: `\\y`/],
   ['a**', /error parsing regexp/],
-  ['\\pL', /Unicode classes .* are not supported/],
-  ['[\\p{Greek}]', /Unicode classes .* are not supported/],
   ['(?U)a+', /the flag U is not supported/],
   ['a(?m)^b', /the flag m is not supported/],
 ];

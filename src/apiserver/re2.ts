@@ -1,3 +1,5 @@
+import { type UnicodeClass, unicodeClass } from './unicode-classes.ts';
+
 /** The flags that are in force in a group: (?i), (?s). */
 interface Flags {
   readonly ignoreCase: boolean;
@@ -39,8 +41,8 @@ const MAX_REPEAT = 1000;
 /**
  * Translates a regular expression of RE2's syntax (github.com/google/re2/wiki/Syntax), which Kubernetes' patterns and CEL have,
  * for JavaScript without flags: only those are matched in linear time (`matchInLinearTime`). Throws Error for what RE2
- * refuses, such as backreferences and lookaround, and for Unicode classes (`\p{…}`) and the flags m and U, which have no
- * translation.
+ * refuses, such as backreferences and lookaround, and for the flags m and U, and Unicode classes without distinction of case,
+ * which have no translation.
  */
 function translateRe2(pattern: string): string {
   let at = 0;
@@ -70,8 +72,6 @@ function translateRe2(pattern: string): string {
   };
   const refuseEscape = (): never => {
     const start = pattern.slice(at, at + 2);
-    if (/^\\[pP]/.test(start))
-      return fail(`Unicode classes (\\p) are not supported here: ${quoted(pattern)}`);
     return fail(
       start.length === 2
         ? `invalid escape sequence: ${quoted(start)}`
@@ -91,7 +91,20 @@ function translateRe2(pattern: string): string {
     if (take(/\\a/y)) return '\x07';
     return take(/\\([^0-9A-Za-z])/sy)?.[1] ?? null;
   };
+  /** Takes a Unicode class; null: something else is here. */
+  const unicode = (): UnicodeClass | null => {
+    const match = take(/\\([pP])(?:([A-Z])|\{(\^?)([A-Za-z_]+)\})/y);
+    if (!match) return null;
+    const isNegated = (match[1] === 'P') !== (match[3] === '^');
+    if (flags.ignoreCase) fail(`Unicode classes with (?i) are not supported here: ${quoted(match[0])}`);
+    return (
+      unicodeClass(match[2] ?? match[4] ?? '', isNegated) ??
+      fail(`invalid character class range: ${quoted(match[0])}`)
+    );
+  };
   const escapeSequence = (): string => {
+    const named = unicode();
+    if (named) return alternatives(`[${named.basic}]`, named.pairs);
     const one = character();
     if (one !== null) return literal(one, flags);
     if (take(/\\A/y)) return '^';
@@ -107,13 +120,20 @@ function translateRe2(pattern: string): string {
   const bracket = (): string => {
     const start = at;
     at++;
-    let inside = take(/\^/y) ? '^' : '';
+    const isNegated = take(/\^/y) !== null;
+    let inside = '';
+    const classes: UnicodeClass[] = [];
     for (let isFirst = true; isFirst || pattern[at] !== ']'; isFirst = false) {
       if (at >= pattern.length) fail(`missing closing ]: ${quoted(pattern.slice(start))}`);
       const posix = take(/\[:(\^?)(\w+):\]/y);
       if (posix) {
         const range = (posix[1] === '' ? POSIX : NOT_POSIX)[posix[2] ?? ''];
         inside += range ?? fail(`invalid character class range: ${quoted(posix[0])}`);
+        continue;
+      }
+      const named = unicode();
+      if (named) {
+        classes.push(named);
         continue;
       }
       const set = take(/\\[dDwWsS]/y)?.[0];
@@ -130,7 +150,17 @@ function translateRe2(pattern: string): string {
       } else inside += rangeText(from, from, flags);
     }
     at++;
-    return `[${inside}]`;
+    if (classes.length === 0) return `[${isNegated ? '^' : ''}${inside}]`;
+    const basic = inside + classes.map((one) => one.basic).join('');
+    const pairs = classes.flatMap((one) => one.pairs);
+    if (!isNegated) return alternatives(`[${basic}]`, pairs);
+    const [only, ...more] = classes;
+    const others = only && more.length === 0 ? unicodeClass(only.name, !only.isNegated) : null;
+    if (others === null)
+      return fail(
+        `several Unicode classes in [^…] are not supported here: ${quoted(pattern.slice(start, at))}`,
+      );
+    return alternatives(`[^${basic}\\ud800-\\udfff]`, others.pairs);
   };
   /** Takes one character of a class; returns its code. */
   const member = (): number => {
@@ -209,6 +239,8 @@ function translateRe2(pattern: string): string {
   return out;
 }
 
+const alternatives = (one: string, others: readonly string[]): string =>
+  others.length === 0 ? one : `(?:${[one, ...others].join('|')})`;
 const quoted = (text: string) => `\`${text}\``;
 const char = (code: number) => String.fromCharCode(code);
 

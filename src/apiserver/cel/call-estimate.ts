@@ -6,6 +6,8 @@ export interface CallEstimate {
   readonly cost: number;
   /** Of the result; absent if it is not known. */
   readonly size?: number;
+  /** Of each item of a list; absent if it is not known. */
+  readonly itemSize?: number;
 }
 
 /** The bytes of an address, at most. */
@@ -38,7 +40,8 @@ export function callEstimate(name: string, target: Estimate | null, args: readon
     case 'trim':
       return { cost: traversal(size), size };
     case 'split':
-      return { cost: traversal(2 * size), size };
+      // A part is as long as the text, at most.
+      return { cost: traversal(2 * size), size, itemSize: size };
     case 'replace':
       return { cost: traversal(2 * size), size: replacedSize(size, first, second) };
     case 'join': {

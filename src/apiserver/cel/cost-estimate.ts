@@ -174,7 +174,11 @@ export function estimateCost(ast: AstNode, root: ValueSize, types: ReadonlyMap<A
   ): Estimate {
     const found = callEstimate(name, target, args);
     const cost = args.reduce((sum, one) => sum + one.cost, (target?.cost ?? 0) + found.cost);
-    return made(node, cost, found.size === undefined ? {} : { size: found.size });
+    const { size, itemSize } = found;
+    return made(node, cost, {
+      ...(size === undefined ? {} : { size }),
+      ...(itemSize === undefined ? {} : { itemSize }),
+    });
   }
 
   function memberCall(node: AstNode, scope: Scope): Estimate {

@@ -406,3 +406,58 @@ test('deletion of a definition deletes its objects and its kind', async () => {
   );
   assert.equal((await request('GET', WIDGETS)).status, 404);
 });
+
+// Parts of the definitions of Cilium 1.20 and MetalLB 0.16, which kube-apiserver 1.36 takes.
+const taken: readonly [what: string, value: object, more?: object][] = [
+  ['a pattern with a Unicode class', { type: 'string', pattern: '^\\PC*$' }],
+  [
+    'a rule about the parts of a text',
+    {
+      type: 'array',
+      maxItems: 100,
+      items: {
+        type: 'string',
+        maxLength: 21,
+        'x-kubernetes-validations': [
+          {
+            rule: "self.split(':').size() != 2 || (isIP(self.split(':')[0]) || self.split(':')[0].matches('[0-9]+'))",
+          },
+        ],
+      },
+    },
+  ],
+  [
+    'a webhook of conversion reviews v1beta1',
+    { type: 'string' },
+    {
+      conversion: {
+        strategy: 'Webhook',
+        webhook: {
+          conversionReviewVersions: ['v1beta1', 'v1beta2'],
+          clientConfig: { service: { namespace: 'default', name: 'hook' } },
+        },
+      },
+    },
+  ],
+];
+for (const [at, [what, value, more = {}]] of taken.entries())
+  test(`a definition is taken with ${what}`, async () => {
+    const own = startApi();
+    try {
+      const plural = `taken${at}s`;
+      const schema = { openAPIV3Schema: { type: 'object', properties: { value } } };
+      const answer = await own.request('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', {
+        metadata: { name: `${plural}.example.com` },
+        spec: {
+          group: 'example.com',
+          scope: 'Namespaced',
+          names: { plural, kind: `Taken${at}` },
+          versions: [{ name: 'v1', served: true, storage: true, schema }],
+          ...more,
+        },
+      });
+      assert.equal(answer.status, 201, answer.body.message);
+    } finally {
+      await own.server.close();
+    }
+  });

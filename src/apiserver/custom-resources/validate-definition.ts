@@ -192,13 +192,13 @@ function checkConversion(conversion: unknown): FieldError[] {
     );
   }
   const versions = webhook['conversionReviewVersions'];
-  const known = Array.isArray(versions) && versions.includes('v1');
+  const known = Array.isArray(versions) && (versions.includes('v1') || versions.includes('v1beta1'));
   if (!known) {
     errors.push(
       invalid(
         'spec.conversion.webhook.conversionReviewVersions',
         versions ?? null,
-        'must include at least one of v1',
+        'must include at least one of v1, v1beta1',
       ),
     );
   }
