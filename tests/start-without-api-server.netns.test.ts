@@ -112,9 +112,13 @@ describe('an agent that starts while the API server is down', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  test('with the API server, an agent that cannot write /proc/sys records an event, and refuses pods with the reason', async () => {
+  test('with the API server, an agent that cannot write /proc/sys records an event, and refuses pods with the reason', async (t) => {
     const why =
       /pods cannot be connected: \/proc\/sys is not writable \(EROFS\); run the agent's container privileged/;
+    const pod = `fl-${cluster.name}-refused`;
+    // Before the agent, whose mount namespace does not get later mounts.
+    execFileSync('ip', ['netns', 'add', pod]);
+    t.after(() => execFileSync('ip', ['netns', 'delete', pod]));
     startAgent('nftables', { readOnly: true });
     await eventually(
       () =>
@@ -138,36 +142,30 @@ describe('an agent that starts while the API server is down', () => {
       60_000,
     );
     assert.equal((JSON.parse(state) as Health).healthy, false);
-    const pod = `fl-${cluster.name}-refused`;
-    execFileSync('ip', ['netns', 'add', pod]);
-    try {
-      const plugin = join(folder, 'bin', 'fairlead');
-      await eventually(() => existsSync(plugin), Boolean, 60_000);
-      const configuration = readFileSync(join(folder, 'net.d', '10-fairlead.conflist'), 'utf8');
-      const { cniVersion, name, plugins } = JSON.parse(configuration) as {
-        readonly cniVersion: string;
-        readonly name: string;
-        readonly plugins: readonly object[];
-      };
-      const refused = spawnSync('ip', ['netns', 'exec', `fl-${cluster.name}-node-1`, plugin], {
-        input: JSON.stringify({ cniVersion, name, ...plugins[0] }),
-        encoding: 'utf8',
-        env: {
-          ...{
-            CNI_COMMAND: 'ADD',
-            CNI_CONTAINERID: 'refused',
-            CNI_IFNAME: 'eth0',
-            CNI_PATH: join(folder, 'bin'),
-          },
-          CNI_NETNS: `/run/netns/${pod}`,
-          PATH: process.env['PATH'] ?? '',
+    const plugin = join(folder, 'bin', 'fairlead');
+    await eventually(() => existsSync(plugin), Boolean, 60_000);
+    const configuration = readFileSync(join(folder, 'net.d', '10-fairlead.conflist'), 'utf8');
+    const { cniVersion, name, plugins } = JSON.parse(configuration) as {
+      readonly cniVersion: string;
+      readonly name: string;
+      readonly plugins: readonly object[];
+    };
+    const refused = spawnSync('ip', ['netns', 'exec', `fl-${cluster.name}-node-1`, plugin], {
+      input: JSON.stringify({ cniVersion, name, ...plugins[0] }),
+      encoding: 'utf8',
+      env: {
+        ...{
+          CNI_COMMAND: 'ADD',
+          CNI_CONTAINERID: 'refused',
+          CNI_IFNAME: 'eth0',
+          CNI_PATH: join(folder, 'bin'),
         },
-      });
-      assert.equal(refused.status, 1, refused.stdout);
-      assert.match(refused.stdout, /EROFS|not writable|read-only/i);
-    } finally {
-      execFileSync('ip', ['netns', 'delete', pod]);
-    }
+        CNI_NETNS: `/run/netns/${pod}`,
+        PATH: process.env['PATH'] ?? '',
+      },
+    });
+    assert.equal(refused.status, 1, refused.stdout);
+    assert.match(refused.stdout, /EROFS|not writable|read-only/i);
   });
 
   test('with the API server, it keeps the objects', async () => {
