@@ -138,7 +138,7 @@ async function open(
   if ('udpFd' in listener) {
     const { family } = listener;
     const udp = listenUdp({ fd: listener.udpFd, family }, respond, logger, share);
-    const tcp = await listenTcp({ fd: listener.tcpFd, family }, respond, logger, limits);
+    const tcp = await listenTcp({ fd: listener.tcpFd, family }, respond, logger, limits, share);
     return { udp, tcp, address: tcp.address, port: tcp.port, isKept: listener.isKept ?? notKept };
   }
   const { address, port } = listener;
@@ -148,7 +148,7 @@ async function open(
     const udp = listenUdp({ address, port, family }, respond, logger, share);
     const chosen = udp.port;
     try {
-      const tcp = await listenTcp({ address, port: chosen, family }, respond, logger, limits);
+      const tcp = await listenTcp({ address, port: chosen, family }, respond, logger, limits, share);
       return { udp, tcp, address, port: chosen, isKept: notKept };
     } catch (error) {
       udp.close();

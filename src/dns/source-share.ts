@@ -19,8 +19,10 @@ export const DEFAULT_SHARE: ShareLimits = {
 };
 
 export interface SourceShare {
-  /** Returns false if the query is to be dropped. `source`: the client's address, as any key. */
+  /** Returns false if the query is to be dropped, and counts it. `source`: the client's address, as any key. */
   admit(source: string | number): boolean;
+  /** The same for a query that can wait: nothing is counted. */
+  take(source: string | number): boolean;
   /** Records that a query waits for an upstream, or no longer does. */
   wait(source: string | number, change: 1 | -1): void;
 }
@@ -61,17 +63,20 @@ export function createSourceShare(
     }
     if (silent !== null) buckets.delete(silent);
   };
+  const take = (source: string | number): boolean => {
+    const bucket = bucketOf(source);
+    const time = now();
+    const gained = (Math.max(0, time - bucket.at) * limits.perSecond) / 1000;
+    bucket.tokens = Math.min(limits.burst, bucket.tokens + gained);
+    bucket.at = time;
+    if (bucket.tokens < 1 || bucket.waiting >= limits.maxWaiting) return false;
+    bucket.tokens--;
+    return true;
+  };
   return {
+    take,
     admit(source) {
-      const bucket = bucketOf(source);
-      const time = now();
-      const gained = (Math.max(0, time - bucket.at) * limits.perSecond) / 1000;
-      bucket.tokens = Math.min(limits.burst, bucket.tokens + gained);
-      bucket.at = time;
-      if (bucket.tokens >= 1 && bucket.waiting < limits.maxWaiting) {
-        bucket.tokens--;
-        return true;
-      }
+      if (take(source)) return true;
       onDrop(source);
       return false;
     },

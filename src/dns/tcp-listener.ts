@@ -1,8 +1,10 @@
 import { createServer, type Server, type Socket } from 'node:net';
+import { sourceKey } from '../kernel/datagram-server.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { Responder } from './responder.ts';
+import type { SourceShare } from './source-share.ts';
 
 /** The limits for a listener's clients. Durations in milliseconds. */
 export interface TcpLimits {
@@ -14,7 +16,7 @@ export interface TcpLimits {
   readonly messageMs: number;
   /** The maximum number of concurrent queries per connection; beyond it the connection is not read. */
   readonly maxPipelined: number;
-  /** The maximum of unsent answers per client; beyond it the connection is not read. */
+  /** The maximum of unsent answers per connection; beyond it the connection is not read. */
   readonly maxUnsentBytes: number;
 }
 
@@ -24,7 +26,7 @@ export const DEFAULT_TCP_LIMITS: TcpLimits = {
   idleMs: 10_000,
   messageMs: 5_000,
   maxPipelined: 100,
-  maxUnsentBytes: 256 << 10,
+  maxUnsentBytes: 32 << 10,
 };
 
 export type TcpBinding =
@@ -40,12 +42,19 @@ export interface TcpListener {
   close(): Promise<void>;
 }
 
-/** Answers queries over TCP. Rejects with the system's error if it cannot bind. */
+/** The pause of a connection whose client has used up its share. */
+const SHARE_PAUSE_MS = 100;
+
+/**
+ * Answers queries over TCP. `share`: bounds each client, whose connections wait if it has used it up; null: unbounded. Rejects
+ * with the system's error if it cannot bind.
+ */
 export async function listenTcp(
   binding: TcpBinding,
   respond: Responder,
   logger: Logger,
   limits: TcpLimits,
+  share: SourceShare | null = null,
 ): Promise<TcpListener> {
   /** With a function that closes the connection after the answers to its queries. */
   const open = new Map<Socket, () => void>();
@@ -57,7 +66,7 @@ export async function listenTcp(
       socket.destroy();
       return;
     }
-    open.set(socket, serve(socket, respond, binding.family, limits, logger));
+    open.set(socket, serve(socket, respond, binding.family, limits, share && shareOf(share, client), logger));
     perClient.set(client, count);
     socket.once('close', () => {
       open.delete(socket);
@@ -96,6 +105,20 @@ export async function listenTcp(
   };
 }
 
+/** A share of one client. */
+interface ClientShare {
+  take(): boolean;
+  wait(change: 1 | -1): void;
+}
+
+/** Null for a client that has gone. */
+function shareOf(share: SourceShare, client: string): ClientShare | null {
+  if (client === '') return null;
+  // Without the zone of a link-local address.
+  const source = sourceKey(client.replace(/%.*$/, ''));
+  return { take: () => share.take(source), wait: (change) => share.wait(source, change) };
+}
+
 /**
  * Reads length-prefixed queries from a connection and writes the answers as they become ready, in any order. Returns a
  * function that closes the connection once its queries are answered.
@@ -105,6 +128,7 @@ function serve(
   respond: Responder,
   family: IPFamily,
   limits: TcpLimits,
+  share: ClientShare | null,
   logger: Logger,
 ): () => void {
   let pending: Buffer = Buffer.alloc(0);
@@ -112,8 +136,11 @@ function serve(
   let ended = false;
   let isFinishing = false;
   let slow: NodeJS.Timeout | null = null;
+  /** The client has used up its share. */
+  let pause: NodeJS.Timeout | null = null;
 
-  const busy = () => underWay >= limits.maxPipelined || socket.writableLength > limits.maxUnsentBytes;
+  const busy = () =>
+    pause !== null || underWay >= limits.maxPipelined || socket.writableLength > limits.maxUnsentBytes;
   const endWhenDone = () => {
     if (underWay > 0 || hasMessage(pending)) return;
     // A client that reads until the end of the connection may leave its own side open.
@@ -131,19 +158,30 @@ function serve(
 
   function answered(response: Buffer | null): void {
     underWay--;
+    share?.wait(-1);
     if (response) write(response);
     else socket.destroy();
     drain();
   }
 
+  function takesShare(): boolean {
+    if (share === null || share.take()) return true;
+    pause = setTimeout(() => {
+      pause = null;
+      drain();
+    }, SHARE_PAUSE_MS);
+    return false;
+  }
+
   function drain(): void {
-    while (hasMessage(pending) && !busy() && !socket.destroyed) {
+    while (hasMessage(pending) && !busy() && !socket.destroyed && takesShare()) {
       const end = pending.readUInt16BE(0) + 2;
       const message = pending.subarray(2, end);
       pending = pending.subarray(end);
       const response = respond(message, 'tcp', family);
       if (response instanceof Promise) {
         underWay++;
+        share?.wait(1);
         response.then(answered);
       } else if (response) {
         write(response);
@@ -184,6 +222,7 @@ function serve(
   });
   socket.on('close', () => {
     if (slow) clearTimeout(slow);
+    if (pause) clearTimeout(pause);
   });
   socket.on('error', (error) => logger.debug({ error: messageOf(error) }, 'TCP connection'));
   return () => {

@@ -5,6 +5,7 @@ import { connect, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
 import { bindUdpIn, listenTcpIn, localPort } from '../kernel/netns.ts';
 import { silentLogger } from '../lib/log.ts';
+import { eventually } from '../lib/testing/eventually.ts';
 import { decodeMessage } from './decode.ts';
 import type { Forwarder } from './forwarder.ts';
 import { emptyAnswer, RCODE, TYPE } from './message.ts';
@@ -143,6 +144,16 @@ function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('close', () => resolve()));
 }
 
+/** Sends queries on one connection from an address, and counts their answers. */
+function flood(server: ServerAddress, localAddress: string, count: number, question = `${WEB} A`) {
+  const socket = connect({ port: server.port, host: server.address, localAddress });
+  const chunks: Buffer[] = [];
+  socket.on('error', () => {});
+  socket.on('data', (chunk) => chunks.push(chunk));
+  socket.write(Buffer.concat(Array.from({ length: count }, (_, id) => frame(queryBytes(question, { id })))));
+  return { answers: () => unframe(Buffer.concat(chunks)).length, close: () => socket.destroy() };
+}
+
 describe('TCP', () => {
   test('many queries on one connection, sent together and in single bytes', () =>
     withServer(async (server) => {
@@ -234,6 +245,47 @@ describe('TCP', () => {
       },
       { maxUnsentBytes: 64 << 10 },
     ));
+
+  test('the queries of one client over TCP beyond its share wait, and another client is answered', () =>
+    withServer(
+      async (server) => {
+        const [one, two] = ['127.0.0.5', '127.0.0.5'].map((address) => flood(server, address, 200));
+        const other = flood(server, '127.0.0.6', 20);
+        await eventually(() => other.answers() === 20 && (one?.answers() ?? 0) + (two?.answers() ?? 0) >= 50);
+        // A query over UDP is answered after those before it.
+        await ask(server, 'udp', `${WEB} A`);
+        assert.equal((one?.answers() ?? 0) + (two?.answers() ?? 0), 50);
+        for (const client of [one, two, other]) client?.close();
+      },
+      {},
+      { share: { perSecond: 0.001, burst: 50 } },
+    ));
+
+  test('one client over TCP does not take all queries that may wait for an upstream', async () => {
+    const asked: string[] = [];
+    const forwarder: Forwarder = {
+      resolve({ question }) {
+        asked.push(question.name);
+        return new Promise(() => {});
+      },
+      setUpstreams: () => {},
+      offersRecursion: true,
+      close: () => {},
+    };
+    await withServer(
+      async (server) => {
+        const one = flood(server, '127.0.0.5', 90, 'one.example.com A');
+        await eventually(() => asked.length >= 10);
+        const other = flood(server, '127.0.0.6', 5, 'other.example.com A');
+        await eventually(() => asked.filter((name) => name.startsWith('other')).length === 5);
+        assert.equal(asked.filter((name) => name.startsWith('one')).length, 10);
+        one.close();
+        other.close();
+      },
+      {},
+      { forwarder, share: { maxWaiting: 10 } },
+    );
+  });
 
   test('connections without DNS are closed', () =>
     withServer(async (server) => {

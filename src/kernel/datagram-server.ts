@@ -1,4 +1,4 @@
-import { formatAddress } from '../lib/address.ts';
+import { addressBytes, formatAddress } from '../lib/address.ts';
 import type { FairleadError } from '../lib/errors.ts';
 import { pointer } from './bpf/syscall.ts';
 import { libc, systemError } from './libc.ts';
@@ -186,6 +186,13 @@ const sourceOf = (addresses: Buffer, at: number): string | number =>
   addresses.readUInt16LE(at) === AF_INET
     ? addresses.readUInt32BE(at + 4)
     : addresses.toString('latin1', at + 8, at + 24);
+
+/** Returns the source of an address, as `answer` has it. Throws TypeError if it is not an address. */
+export function sourceKey(address: string): string | number {
+  const bytes = addressBytes(address);
+  if (!bytes) throw new TypeError(`"${address}" is not an address`);
+  return bytes.length === 4 ? Buffer.from(bytes).readUInt32BE() : Buffer.from(bytes).toString('latin1');
+}
 
 /** Returns the text of a source. */
 export const sourceAddress = (source: string | number): string => {
