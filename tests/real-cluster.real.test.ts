@@ -8,6 +8,8 @@ import { ginkgoCommand } from './e2e/ginkgo.ts';
 import { readReport } from './e2e/ginkgo-report.ts';
 import { groupNamed } from './e2e/groups.ts';
 import type { Counts } from './testing/cluster.ts';
+import { passedWays, wayCount } from './testing/forged-packets.ts';
+import { realForgeryScene } from './testing/forgery-scene.ts';
 import { SEND_REQUESTS, type Sender, type Sent, senderBegun } from './testing/load-senders.ts';
 import { ASK_NAME, type Asked } from './testing/name-asker.ts';
 import { type NodeSnapshot, snapshotNode } from './testing/node-snapshot.ts';
@@ -89,6 +91,12 @@ async function manifests(...words: readonly string[]): Promise<string> {
   const { status, out, error } = await cluster.fairlead('workstation', 'manifests', ...words);
   assert.equal(status, 0, error);
   return out;
+}
+
+async function chooseMode(mode: string): Promise<void> {
+  const words = ['mode', mode, '--kubeconfig', cluster.kubeconfig];
+  const { status, out, error } = await cluster.fairlead('workstation', ...words);
+  assert.equal(status, 0, out + error);
 }
 
 /** Replaces all pods of workloads at once, under load, and requires that no request and no DNS query is lost. */
@@ -203,6 +211,11 @@ const SCENARIOS = TAKES_FULL_PRODUCT
  */
 const REPLACED_MODES = TAKES_FULL_PRODUCT ? ['userspace', 'ebpf', 'nftables'] : ['ebpf'];
 
+/** The guard's tables are one form in these modes and another one in eBPF mode; every mode has them on a local cluster. */
+const FORGED_MODES = TAKES_FULL_PRODUCT
+  ? ['nftables', 'iptables', 'userspace', 'ebpf']
+  : ['nftables', 'ebpf'];
+
 describe('a cluster of real kubelets', { skip }, () => {
   before(async () => {
     cluster = await startRealCluster();
@@ -305,24 +318,35 @@ describe('a cluster of real kubelets', { skip }, () => {
     t.diagnostic(out.trim().split('\n').at(-1) ?? '');
   });
 
+  describe('forged packets of pods that containerd made', () => {
+    let forgery: Awaited<ReturnType<typeof realForgeryScene>>;
+    before(async () => {
+      forgery = await realForgeryScene(cluster);
+    });
+    after(() => forgery?.remove());
+
+    for (const mode of FORGED_MODES)
+      test(`${mode} mode: 0 pass`, async (t) => {
+        await chooseMode(mode);
+        const passed = await passedWays(forgery.scene);
+        t.diagnostic(`${passed.length} of ${wayCount(forgery.scene)} ways pass`);
+        assert.deepEqual(
+          passed.map(({ way, at, count }) => `${way}: ${count} of 3 at ${at}`),
+          [],
+        );
+      });
+  });
+
   for (const mode of REPLACED_MODES) {
     test(`${mode} mode: no request and no DNS query is lost while all agents are replaced`, async (t) => {
-      const switched = await cluster.fairlead(
-        'workstation',
-        ...['mode', mode, '--kubeconfig', cluster.kubeconfig],
-      );
-      assert.equal(switched.status, 0, switched.out + switched.error);
+      await chooseMode(mode);
       await replaceUnderLoad(t, 'daemonset/fairlead');
     });
   }
 
   test("upstream's specs pass: Services, EndpointSlice, DNS, Networking", async (t) => {
     // The default mode, which the tests below expect, too.
-    const switched = await cluster.fairlead(
-      'workstation',
-      ...['mode', 'nftables', '--kubeconfig', cluster.kubeconfig],
-    );
-    assert.equal(switched.status, 0, switched.out + switched.error);
+    await chooseMode('nftables');
     const output = mkdtempSync(join(tmpdir(), 'flt-e2e-'));
     try {
       const words = ginkgoCommand({

@@ -170,13 +170,33 @@ function scoped(address: string, port: number, device: number): Uint8Array {
 
 /** Returns the ways of a scene. */
 export function forgedWays(scene: ForgeryScene): Way[] {
-  return scene.families.flatMap((family) => [
+  const ways = scene.families.flatMap((family) => [
     ...layerTwoWays(scene, family),
     ...rawWays(scene, family),
     ...oddWays(scene, family),
     ...(family === 4 ? arpWays(scene) : neighbourWays(scene)),
     ...tunnelWays(scene, family),
   ]);
+  if (scene.families.includes(6)) return ways;
+  const local = withLinkLocals(scene);
+  return [...ways, ...layerTwoWays(local, 6), ...neighbourWays(local)];
+}
+
+/** Returns the scene of a cluster of IPv4 alone with the IPv6 addresses that its devices have nevertheless. */
+function withLinkLocals(scene: ForgeryScene): ForgeryScene {
+  const station = <T extends Station>(one: T): T => ({ ...one, ip: { ...one.ip, 6: linkLocal(one.mac) } });
+  const node = (one: NodeStation): NodeStation => ({
+    ...station(one),
+    gateway: { ...one.gateway, 6: linkLocal(one.gatewayMac) },
+  });
+  return {
+    ...scene,
+    walled: station(scene.walled),
+    foe: station(scene.foe),
+    friend: station(scene.friend),
+    near: station(scene.near),
+    nodes: [node(scene.nodes[0]), node(scene.nodes[1])],
+  };
 }
 
 const named = (family: Family, ways: readonly Way[]): Way[] =>

@@ -1,6 +1,7 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { networkInterfaces } from 'node:os';
 import { join, resolve } from 'node:path';
+import type { Pod } from '../../src/kube/types.ts';
 import type { Result } from './cluster.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
@@ -25,6 +26,10 @@ export interface RealCluster {
   addressOf(host: number): string;
   /** Returns the address of a node. */
   nodeAddress(node: string): string;
+  /** Returns the file of the network namespace of a node, or of "outside". */
+  netnsOf(place: string): string;
+  /** Returns the file of the network namespace of a pod that runs. */
+  netnsOfPod(pod: Pod): Promise<string>;
   kubectl(...words: readonly string[]): Promise<Result>;
   /** Returns kubectl's output; throws if it fails. */
   ask(...words: readonly string[]): Promise<string>;
@@ -94,6 +99,18 @@ export async function startRealCluster(): Promise<RealCluster> {
     dnsAddress: `${service}.0.10`,
     addressOf: (host) => `${net}.${host}`,
     nodeAddress: (node) => `${net}.1${node.slice(1)}`,
+    netnsOf: (place) => `/run/netns/${prefix}-${place === 'outside' ? 'out' : place}`,
+    async netnsOfPod({ metadata, spec, status }) {
+      const id = status?.containerStatuses?.[0]?.containerID?.replace('containerd://', '');
+      const tasks = await succeed(['on', spec?.nodeName ?? '', 'ctr', '-n', 'k8s.io', 'tasks', 'ls']);
+      // The nodes share the machine's process ids.
+      const pid = tasks
+        .split('\n')
+        .find((line) => id && line.startsWith(id))
+        ?.split(/\s+/)[1];
+      if (!pid) throw new Error(`containerd runs no container of pod ${metadata?.name}:\n${tasks}`);
+      return `/proc/${pid}/ns/net`;
+    },
     kubectl,
     ask,
     apply: (yaml) => succeed(['kc', 'apply', '-f', '-'], yaml),
