@@ -74,6 +74,7 @@ test('the example is accepted by up', async () => {
   const output = {
     out() {},
     err() {},
+    raw: () => {},
     interactive: false,
     columns: null,
     unread: new AbortController().signal,

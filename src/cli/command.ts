@@ -1,11 +1,14 @@
 import type { UserRun } from './as-user.ts';
 import { type HelpTexts, helpText, shortSynopsis } from './help-text.ts';
 import { type OptionTable, type Parsed, parseWords, type Syntax } from './options.ts';
+import { withoutControls } from './terminal.ts';
 
 /** The output streams of a command; tests provide others. */
 export interface Output {
   readonly out: (text: string) => void;
   readonly err: (text: string) => void;
+  /** Writes the output of another program: control sequences in it reach the terminal. */
+  readonly raw: (text: string) => void;
   /** Whether standard error is a terminal, so that progress lines may be overwritten. */
   readonly interactive: boolean;
   /** The width of the terminal at standard output; null: not a terminal, so that lines are not wrapped. */
@@ -63,9 +66,12 @@ export function processOutput(): Output {
       if (stream === process.stdout) unread.abort();
     });
   }
+  const writer = (stream: NodeJS.WriteStream) => (text: string) =>
+    void stream.write(stream.isTTY ? withoutControls(text) : text);
   return {
-    out: (text) => process.stdout.write(text),
-    err: (text) => process.stderr.write(text),
+    out: writer(process.stdout),
+    err: writer(process.stderr),
+    raw: (text) => process.stdout.write(text),
     interactive: process.stderr.isTTY === true,
     columns: process.stdout.isTTY ? process.stdout.columns : null,
     unread: unread.signal,

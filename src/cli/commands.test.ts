@@ -19,6 +19,7 @@ async function run(...words: string[]): Promise<{ status: number; out: string; e
     err: (text) => {
       err += text;
     },
+    raw: () => {},
     interactive: false,
     columns: null,
     unread: new AbortController().signal,

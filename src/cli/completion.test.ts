@@ -12,6 +12,7 @@ async function scriptFor(shell: string): Promise<string> {
       out += text;
     },
     err() {},
+    raw: () => {},
     interactive: false,
     columns: null,
     unread: new AbortController().signal,

@@ -64,7 +64,7 @@ async function printLog(transport: Transport, path: string, output: Output): Pro
   if (status !== 200) throw refusal(await readBody(body));
   const decoder = new TextDecoder();
   try {
-    for await (const chunk of body) output.out(decoder.decode(chunk, { stream: true }));
+    for await (const chunk of body) output.raw(decoder.decode(chunk, { stream: true }));
   } catch (error) {
     if (!output.unread.aborted) throw error;
   }

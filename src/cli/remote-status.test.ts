@@ -6,6 +6,7 @@ import { remoteStatus, remoteStatusText } from './remote-status.ts';
 const output = {
   out: () => {},
   err: () => {},
+  raw: () => {},
   interactive: false,
   columns: null,
   unread: new AbortController().signal,

@@ -22,6 +22,7 @@ async function request([url]: readonly string[], ...words: readonly string[]) {
       out += text;
     },
     err: () => {},
+    raw: () => {},
     interactive: false,
     columns: null,
     unread: new AbortController().signal,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { manualClock } from '../lib/clock.ts';
-import { paint, showProgress } from './terminal.ts';
+import { paint, showProgress, withoutControls } from './terminal.ts';
 
 for (const [what, columns, environment, text] of [
   ['on a terminal', 80, {}, '\u001b[31mREJECTED\u001b[0m'],
@@ -35,3 +35,15 @@ test('without a terminal no progress is shown', () => {
   progress.hide();
   progress.end();
 });
+
+for (const [what, text, shown] of [
+  ['lines and columns', 'a\tb\nc\n', 'a\tb\nc\n'],
+  ['letters of other languages', 'größe ✓ 名', 'größe ✓ 名'],
+  ['colours of verdicts', '\u001b[32m✓\u001b[0m', '\u001b[32m✓\u001b[0m'],
+  ['the progress line', '\r\u001b[K1 of 3', '\r\u001b[K1 of 3'],
+  ['a message that sets the title of the window', '\u001b]0;x\u0007', '\\x1b]0;x\\x07'],
+  ['a message that moves up and erases lines', 'no\u001b[1A\u001b[2Kyes', 'no\\x1b[1A\\x1b[2Kyes'],
+  ['a message that begins its line again', 'bad\rgood', 'bad\\x0dgood'],
+  ['a sequence in one character (C1)', '\u009b2J', '\\x9b2J'],
+] as const)
+  test(`on a terminal: ${what}`, () => assert.equal(withoutControls(text), shown));
