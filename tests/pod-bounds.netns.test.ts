@@ -24,6 +24,8 @@ const MANIFEST = [
   pod('far', 'node-2', 'role: far', 'sleep, infinity'),
 ].join('\n---');
 const UNUSED = 150;
+/** Addresses of the node's link: a pod may begin to send to 200, and to 60 more each second. */
+const HOSTS = 900;
 const DNS = '10.96.0.10';
 /** Datagrams without a question, at once: the kernel lets 2,000 pass, and 8,000 a second. */
 const FLOOD = 20_000;
@@ -112,7 +114,7 @@ for (const [overlay, modes] of CLUSTERS)
         }
       });
 
-    for (const mode of modes) {
+    for (const [at, mode] of modes.entries()) {
       test(`${mode}: packets to addresses without a pod are answered at once, and leave no neighbours`, async () => {
         await cluster.fairlead('mode', mode);
         for (const name of ['greedy', 'far'])
@@ -135,6 +137,29 @@ for (const [overlay, modes] of CLUSTERS)
           `${beside(find('greedy').ips[0] ?? '', 99)}:80`,
         );
         assert.match(explained.out, /UNREACHABLE[\s\S]*no pod has it/);
+      });
+
+      test(`${mode}: a pod's packets to unused addresses of the node's link fill no table of neighbours`, async () => {
+        await cluster.fairlead('mode', mode);
+        const { netns, ips } = find('greedy');
+        const own = ips.find((ip) => ip.includes(':')) ?? '';
+        const node = cluster.state().nodes[0]?.addresses.find((ip) => ip.includes(':')) ?? '';
+        const prefix = node.replace(/[^:]*$/, '');
+        // Other addresses than in the modes before.
+        const hosts = Array.from(
+          { length: HOSTS },
+          (_, i) => `${prefix}${(0x1000 * (at + 1) + i).toString(16)}`,
+        );
+        const socket = await openUdp(netns, own);
+        await send(
+          socket,
+          hosts.map((address) => [address, 9]),
+        );
+        socket.close();
+        const asking = new Set(asked(nodes[0], 'eth0'));
+        const count = hosts.filter((address) => asking.has(address)).length;
+        assert.ok(count > 0 && count <= HOSTS * 0.7, `${count} of ${HOSTS}`);
+        assert.equal(await connectError(find('other').netns, find('far').ips[1] ?? '', 9), 'ECONNREFUSED');
       });
 
       // The pods are at rest, and the table has a fixed size: one overlay tells what all do.
@@ -198,10 +223,10 @@ function beside(address: string, number: number): string {
     : address.replace(/[^.]*$/, String(number));
 }
 
-/** Returns the addresses of the pod network that a node has asked for. */
-function asked(node: NetnsRef | undefined): string[] {
+/** Returns the addresses that a node has asked for on a device. */
+function asked(node: NetnsRef | undefined, name = 'fl0'): string[] {
   using socket = openRouteSocket(node);
-  const device = findLink(socket, 'fl0')?.index ?? assert.fail('no bridge');
+  const device = findLink(socket, name)?.index ?? assert.fail(`no device ${name}`);
   return listNeighbours(socket, { device })
     .filter(({ permanent, state }) => !permanent && (state & ASKED) !== 0)
     .map(({ address }) => address);

@@ -1,8 +1,9 @@
 import type { NetlinkSocket } from '../kernel/netlink/socket.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
+import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import { deleteLink, findLink, type Link, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { deleteRoute, listRoutes, ROUTE_PROTOCOL } from '../kernel/rtnetlink/routes.ts';
-import type { IPFamily } from '../lib/address.ts';
+import { type Cidr, type IPFamily, parseCidr } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
@@ -54,6 +55,9 @@ export interface RouteFailure {
   readonly destination: string;
   readonly error: FairleadError;
 }
+
+/** enum rt_scope_t: not of the link or the host alone. */
+const RT_SCOPE_UNIVERSE = 0;
 
 /**
  * A node's part of the pod network: the bridge of its pods and the routes to pods of other nodes. The
@@ -114,6 +118,16 @@ export class NodeNetwork {
   /** The maximum size of packets between pods of different nodes; it follows the uplink's. */
   get mtu(): number {
     return this.#mtu;
+  }
+
+  /** Returns the networks of the node's links: of its devices but loopback, the pods' bridge and the tunnel. */
+  linkNetworks(): Cidr[] {
+    const own = new Set([findLink(this.socket, 'lo')?.index, this.#bridge, this.#tunnel]);
+    const networks = listAddresses(this.socket)
+      .filter(({ device, scope }) => !own.has(device) && scope === RT_SCOPE_UNIVERSE)
+      .flatMap(({ address, prefix }) => parseCidr(`${address}/${prefix}`) ?? [])
+      .filter(({ prefix, bytes }) => prefix < bytes.length * 8);
+    return [...new Map(networks.map((one) => [one.text, one])).values()];
   }
 
   /** The index of the bridge; `repair` changes it if another program removed the bridge. */

@@ -146,6 +146,7 @@ export function openPodNetwork({
     ...options,
     bridge: POD_BRIDGE,
     podCidrs: network.gateways.map(({ cidr }) => cidr),
+    links: network.linkNetworks(),
     used: [...journal.records.values()].flatMap(({ ips }) => ips),
     netns: network.netns,
   });

@@ -101,9 +101,11 @@ test('the limit of DNS clients equals golden/dns-limit.nft', (t) => {
 
 test('the answers for unused addresses equal golden/unused-addresses.nft', (t) => {
   const own = ['10.244.1.0/24', 'fd00:244::/64'].flatMap((text) => parseCidr(text) ?? []);
-  const spec = renderUnused('ipv4', 'fl0', own, ['10.244.1.5', 'fd00:244::5']);
+  const links = ['192.168.7.0/24', 'fd00:7::/64'].flatMap((text) => parseCidr(text) ?? []);
+  const used = ['10.244.1.5', 'fd00:244::5'];
+  const spec = renderUnused('ipv4', 'fl0', { podCidrs: own, links, used });
   t.assert.fileSnapshot(spec && printTable(spec), file('unused-addresses'), { serializers: [String] });
-  t.assert.equal(renderUnused('ipv4', 'fl0', own.slice(1), []), null);
+  t.assert.equal(renderUnused('ipv4', 'fl0', { podCidrs: own.slice(1), links, used: [] }), null);
 });
 
 test('pods with too many connections equal golden/connections.nft', (t) => {

@@ -92,6 +92,19 @@ describe('addresses of the pod network without a pod', () => {
             assert.deepEqual(neighboursAsked(), []);
           });
 
+      test("a pod's packets to unused addresses of the node's link do not fill the table of neighbours", async () => {
+        const [a, b] = [await attach(1, 'a'), await attach(1, 'b')];
+        await sendToAll(a, (n) => `fd00:172:30:9::${(0x1000 + n).toString(16)}`, 1, 1000);
+        // The burst, and the hosts of a few seconds.
+        const asked = neighboursAsked('eth0').length;
+        assert.ok(asked >= 200 && asked <= 700, `${asked} neighbours`);
+        // Another pod, and the same one, send to hosts that are there.
+        for (const address of testNode(2).addresses) {
+          const { port } = await echoServer(undo, nodes[1] ?? '', address);
+          assert.ok(await echoBytes(await connectFrom(undo, b, address, port), 1000));
+        }
+      });
+
       test('pods reach each other, themselves, and an address that was unused before', async () => {
         const [a, other] = [await attach(1, 'a'), await attach(2, 'other')];
         const early = FAMILIES.map(({ unused }) => unused(3));
@@ -162,7 +175,14 @@ describe('addresses of the pod network without a pod', () => {
       const { gateways } = networks[0] ?? assert.fail();
       const podCidrs = gateways.map(({ cidr }) => cidr);
       pods[0]?.close();
-      const addresses = openUnusedAddresses({ bridge: POD_BRIDGE, podCidrs, used: [], netns, clock });
+      const addresses = openUnusedAddresses({
+        bridge: POD_BRIDGE,
+        podCidrs,
+        links: [],
+        used: [],
+        netns,
+        clock,
+      });
       undo.add(() => addresses.close());
       const [ip = '', other = ''] = FAMILIES.map(({ unused }) => unused(9));
       for (const one of [ip, other]) await addresses.take(one);
@@ -210,7 +230,12 @@ describe('addresses of the pod network without a pod', () => {
     return netns;
   }
 
-  async function sendToAll(netns: string, unused: (n: number) => string): Promise<void> {
+  async function sendToAll(
+    netns: string,
+    unused: (n: number) => string,
+    first = FIRST,
+    last = LAST,
+  ): Promise<void> {
     const isV6 = unused(1).includes(':');
     const fd = bindUdpIn(netns, isV6 ? '::' : '0.0.0.0', 0);
     const socket = createSocket(isV6 ? 'udp6' : 'udp4');
@@ -218,13 +243,13 @@ describe('addresses of the pod network without a pod', () => {
     const listening = once(socket, 'listening');
     socket.bind({ fd });
     await listening;
-    for (let n = FIRST; n <= LAST; n++)
+    for (let n = first; n <= last; n++)
       await new Promise<void>((resolve) => socket.send('x', 9, unused(n), () => resolve()));
   }
 
   /** The addresses that the first node has asked for. */
-  function neighboursAsked(): string[] {
-    const args = ['-n', nodes[0] ?? '', '-j', 'neigh', 'show', 'dev', 'fl0'];
+  function neighboursAsked(device = 'fl0'): string[] {
+    const args = ['-n', nodes[0] ?? '', '-j', 'neigh', 'show', 'dev', device];
     const entries: { dst: string; state?: string[] }[] = JSON.parse(
       execFileSync('ip', args, { encoding: 'utf8' }),
     );

@@ -7,11 +7,17 @@ import { wordsOfAddress } from '../nft/encoding.ts';
 import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
 import { maskOf } from '../nft/ranges.ts';
 import {
+  accept,
   addressFields,
   counter,
+  countKey,
   deviceName,
+  goto,
+  hasAny,
+  inSet,
   is,
   notInSet,
+  overRate,
   type Rule,
   rejectHost,
   typesOf,
@@ -23,6 +29,23 @@ export const UNUSED_TABLE = 'fairlead-unused';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
 const USED = 'used';
+/** The pairs of a pod's address and a host on the node's links that the pod has sent to, and the rates of the pods. */
+const ASKED = 'asked';
+const ASKING = 'asking';
+const ON_LINK = 'on-link';
+/**
+ * The hosts on the node's links that a pod may begin to send to: the kernel asks for three seconds for one that does not answer,
+ * and has room for about a thousand.
+ */
+const NEW_HOSTS = { perSecond: 60, burst: 200 } as const;
+/** For so long a pair is remembered after its last new connection; it is longer than the usual interval of scrapes. */
+const ASKED_MS = 90_000;
+const MAX_ASKED = 65_536;
+const MAX_ASKING = 4096;
+/** A bucket is full again after a shorter time. */
+const ASKING_MS = 5000;
+/** IPS_CONFIRMED: not the first packet of a connection. */
+const CONFIRMED = 8;
 /** After the policies (0), which drop packets without an answer. */
 const PRIORITY = 10;
 /**
@@ -34,7 +57,8 @@ const SILENCE_MS = 10_000;
 /**
  * Answers packets to addresses of the node's pod networks that no pod has with host unreachable, before the kernel asks for a
  * neighbour: it keeps an entry for each address that it asks for, in a table of about a thousand for the whole machine.
- * Packets of the node's own processes do not pass this table: the kernel answers them after three seconds.
+ * The same answer have packets of a pod to more hosts on the node's links than it may begin to send to; which addresses there
+ * are unused is not known. Packets of the node's own processes do not pass this table: the kernel answers them after three seconds.
  */
 export interface UnusedAddresses {
   /** Records that a pod has the address. Throws the kernel's error. */
@@ -52,6 +76,8 @@ export interface UnusedAddressesOptions {
   readonly bridge: string;
   /** The pod networks of this node. */
   readonly podCidrs: readonly Cidr[];
+  /** The networks of the node's own links. */
+  readonly links: readonly Cidr[];
   /** The addresses of the node's pods. */
   readonly used: readonly string[];
   readonly netns?: NetnsRef | undefined;
@@ -65,6 +91,7 @@ export interface UnusedAddressesOptions {
 export function openUnusedAddresses({
   bridge,
   podCidrs,
+  links,
   used,
   ...options
 }: UnusedAddressesOptions): UnusedAddresses {
@@ -74,16 +101,28 @@ export function openUnusedAddresses({
   const silent = new Map<string, () => void>();
   let closed = false;
   let isSupported = true;
-  try {
-    for (const family of FAMILIES) tables.write(family, renderUnused(family, bridge, podCidrs, used));
-  } catch (error) {
-    if (!hasCode(error, 'ENOENT', 'EOPNOTSUPP', 'EINVAL')) throw error;
-    isSupported = false;
-    for (const family of FAMILIES) tables.write(family, null);
+  const write = (onLinks: readonly Cidr[]): unknown => {
+    try {
+      for (const family of FAMILIES)
+        tables.write(family, renderUnused(family, bridge, { podCidrs, links: onLinks, used }));
+      return null;
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT', 'EOPNOTSUPP', 'EINVAL')) throw error;
+      for (const family of FAMILIES) tables.write(family, null);
+      return error;
+    }
+  };
+  const warn = (error: unknown, whose: string, needed: string) =>
     logger.warn(
       { err: error },
-      `packets to unused addresses of the pod network make the kernel ask for neighbours, whose table a pod can fill: ${messageOf(error)}; the kernel needs the nf_tables expression reject (CONFIG_NFT_REJECT)`,
+      `packets to unused addresses of ${whose} make the kernel ask for neighbours, whose table a pod can fill: ${messageOf(error)}; the kernel needs the nf_tables expression ${needed}`,
     );
+  const refused = write(links);
+  if (refused) {
+    const again = links.length > 0 ? write([]) : refused;
+    isSupported = again === null;
+    if (isSupported) warn(refused, "the node's links", 'limit (CONFIG_NFT_LIMIT)');
+    else warn(again, 'the pod network', 'reject (CONFIG_NFT_REJECT)');
   }
   const change = async (address: string, isUsed: boolean) => {
     const family = familyOf(address) ?? 'ipv4';
@@ -133,13 +172,13 @@ const openTables = (
 export function renderUnused(
   family: IPFamily,
   bridge: string,
-  podCidrs: readonly Cidr[],
-  used: readonly string[],
+  { podCidrs, links, used }: Pick<UnusedAddressesOptions, 'podCidrs' | 'links' | 'used'>,
 ): TableSpec | null {
   const own = podCidrs.filter((cidr) => cidr.family === family);
   if (own.length === 0) return null;
-  const { destination } = addressFields(family);
-  const rules = own.map(
+  const ownLinks = links.filter((cidr) => cidr.family === family);
+  const { source, destination } = addressFields(family);
+  const unused = own.map(
     (cidr): Rule => [
       is('meta.oifname', deviceName(bridge)),
       is(destination, cidr.bytes, maskOf(cidr)),
@@ -148,11 +187,46 @@ export function renderUnused(
       rejectHost,
     ],
   );
+  const toLinks = ownLinks.map(
+    (cidr): Rule => [
+      is('meta.iifname', deviceName(bridge)),
+      is(destination, cidr.bytes, maskOf(cidr)),
+      goto(ON_LINK),
+    ],
+  );
+  const hasLinks = ownLinks.length > 0;
   return {
     family,
     name: UNUSED_TABLE,
-    sets: [{ name: USED, key: typesOf(destination) }],
-    chains: [{ name: 'forward', base: { type: 'filter', hook: 'forward', priority: PRIORITY }, rules }],
+    sets: [
+      { name: USED, key: typesOf(destination) },
+      ...(hasLinks
+        ? [
+            { name: ASKED, key: typesOf(source, destination), dynamic: true, size: MAX_ASKED },
+            { name: ASKING, key: typesOf(source), dynamic: true, size: MAX_ASKING },
+          ]
+        : []),
+    ],
+    chains: [
+      ...(hasLinks
+        ? [
+            {
+              name: ON_LINK,
+              rules: [
+                [hasAny('ct.status', CONFIRMED), accept],
+                [inSet(ASKED, source, destination), countKey(ASKED, [source, destination], ASKED_MS), accept],
+                [overRate(ASKING, [source], NEW_HOSTS, ASKING_MS), counter, rejectHost],
+                [countKey(ASKED, [source, destination], ASKED_MS)],
+              ],
+            },
+          ]
+        : []),
+      {
+        name: 'forward',
+        base: { type: 'filter', hook: 'forward', priority: PRIORITY },
+        rules: [...unused, ...toLinks],
+      },
+    ],
     groups: new Map(
       used
         .filter((address) => familyOf(address) === family)
