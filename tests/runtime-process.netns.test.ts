@@ -1,16 +1,18 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { readRuntimeRecord, runningRuntime } from '../src/agent/pod-runtime/runtime-record.ts';
 import { findProcesses } from '../src/cluster/processes.ts';
 import { podRuntimeName } from '../src/cluster/supervision.ts';
+import { readOptionalFile } from '../src/kernel/optional-file.ts';
 import { isRunning, type ProcessIdentity } from '../src/kernel/process-identity.ts';
 import type { Node, Pod } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, LAUNCHER, type Load, startCluster } from './testing/cluster.ts';
+import { type DeafRequest, openDeafClients } from './testing/deaf-clients.ts';
 import { ASK_NAME, type Asked } from './testing/name-asker.ts';
 
 /**
@@ -86,9 +88,39 @@ async function pods(): Promise<readonly string[]> {
     .sort();
 }
 
+/** Returns the process of the control plane. */
+const apiPid = (): number =>
+  findProcesses(cluster.name, []).find(({ pid }) => {
+    const words = (readOptionalFile(`/proc/${pid}/cmdline`) ?? '').split('\0');
+    return words.includes('control-plane');
+  })?.pid ?? 0;
+
+const hostile = async (): Promise<readonly Pod[]> =>
+  (JSON.parse(await cluster.ask('get', 'pods', '-l', 'part=hostile', '-o', 'json')) as { items: Pod[] })
+    .items;
+
+const restartsOf = (found: readonly Pod[]): number =>
+  found
+    .flatMap(({ status }) => status?.containerStatuses ?? [])
+    .reduce((sum, { restartCount }) => sum + (restartCount ?? 0), 0);
+
+/** Returns the sizes of the logs of the first node's containers. */
+function logSizes(): number[] {
+  const entries = readdirSync(join(stateDir(), 'log'), { recursive: true, withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.log'))
+    .map(({ parentPath, name }) => statSync(join(parentPath, name), { throwIfNoEntry: false })?.size ?? 0);
+}
+
+/** Returns the memory of a process in bytes; 0: it has ended. */
+function residentBytes(pid: number): number {
+  const text = readOptionalFile(`/proc/${pid}/status`) ?? '';
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(text)?.[1] ?? 0) * 1024;
+}
+
 interface Traffic {
   /** Asserts that nothing was lost until now, and that the pods are as they were. */
-  stop(): Promise<void>;
+  stop(onAsked?: (asked: Asked) => void): Promise<void>;
 }
 
 /** Begins requests to the Service from the node, from outside and from a pod, and queries of the pod to its node's server. */
@@ -116,7 +148,7 @@ async function traffic(): Promise<Traffic> {
     30_000,
   );
   return {
-    async stop() {
+    async stop(onAsked = () => {}) {
       for (const [name, load] of loads) {
         const { count, failures } = await load.stop();
         assert.deepEqual(failures, {}, `from ${name}`);
@@ -125,12 +157,45 @@ async function traffic(): Promise<Traffic> {
       asker.stdin.end();
       await closed;
       const asked = JSON.parse(out.split('\n')[1] ?? '') as Asked;
+      onAsked(asked);
       assert.ok(asked.sent >= 200, `${asked.sent} queries`);
       const answered = { lost: 0, rcodes: { 0: asked.sent }, failures: {} };
       assert.deepEqual(asked, { ...asked, ...answered });
       assert.deepEqual(await pods(), known);
     },
   };
+}
+
+/** Clients, and the memory that they may have a process keep: a MiB or two each, most of it in buffers of TLS and HTTP. */
+const DEAF_CLIENTS = 120;
+const MAX_GROWTH_MIB = 250;
+/** Pods of containers that end at once, each a little later than the one before. */
+const CRASHING_PODS = 10;
+const CRASHING_CONTAINERS = 6;
+/** Containers that a node has started again when the test ends: three times each, after 0, 10 and 20 seconds. */
+const RESTARTS = CRASHING_PODS * CRASHING_CONTAINERS * 3;
+/** One log is at most 10 MiB; conmon completes what it has read. */
+const MAX_LOG_BYTES = 11 << 20;
+/** A node's agent and its pod runtime need some 100 MiB each. */
+const MAX_PROCESS_BYTES = 400 << 20;
+
+/** Pods whose containers crash, one that prints lines as fast as it can, and one that prints a line without end. */
+function hostilePods(): string {
+  const command = (words: string) => `{image: fairlead, command: [sh, -c, '${words}']}`;
+  const pod = (name: string, containers: readonly string[]) => `
+apiVersion: v1
+kind: Pod
+metadata: {name: late-${name}, labels: {part: hostile}}
+spec:
+  nodeName: node-1
+  terminationGracePeriodSeconds: 0
+  containers: [${containers.map((one, i) => one.replace('{', `{name: c${i}, `)).join(', ')}]`;
+  const crashing = Array.from({ length: CRASHING_CONTAINERS }, () => command('exit 3'));
+  return [
+    ...Array.from({ length: CRASHING_PODS }, (_, i) => pod(`crash-${i}`, crashing)),
+    pod('flood', [command('exec yes')]),
+    pod('line', [command('exec tr "\\\\0" x </dev/zero')]),
+  ].join('\n---');
 }
 
 const shown = async () => {
@@ -155,6 +220,92 @@ describe('the pod runtime of a node of a local cluster', () => {
     await load.stop();
     const { status, out } = await cluster.fairlead('status');
     assert.equal(status, 0, out);
+  });
+
+  test('60 containers that crash and two that print without end: nothing is lost, and logs, events and memory are bounded', async (t) => {
+    const earlier = (await shown())?.restarts ?? 0;
+    const load = await traffic();
+    const most = { log: 0, agent: 0, runtime: 0 };
+    try {
+      await cluster.apply(hostilePods());
+      await eventually(
+        async () => {
+          const agent = cluster.state().nodes.find(({ name }) => name === 'node-1')?.agent;
+          most.log = Math.max(most.log, ...logSizes());
+          most.agent = Math.max(most.agent, residentBytes(agent?.pid ?? 0));
+          most.runtime = Math.max(most.runtime, residentBytes(runtime().pid));
+          return restartsOf(await hostile());
+        },
+        (count) => count >= RESTARTS,
+        300_000,
+      );
+      const events = await cluster.ask('get', 'events', '-o', 'jsonpath={.items[*].involvedObject.name}');
+      const count = events.split(' ').filter((name) => name.startsWith('late-')).length;
+      await load.stop((asked) => {
+        t.diagnostic(
+          `${asked.sent} queries, the longest ${asked.slowest} ms; ${JSON.stringify(most)}, ${count} events`,
+        );
+      });
+      // Both containers that print have filled a log.
+      assert.ok(logSizes().filter((size) => size > 1 << 20).length >= 2, String(logSizes()));
+      assert.ok(most.log <= MAX_LOG_BYTES, `a log of ${most.log} bytes`);
+      assert.ok(most.agent <= MAX_PROCESS_BYTES, `an agent of ${most.agent} bytes`);
+      assert.ok(most.runtime <= MAX_PROCESS_BYTES, `a pod runtime of ${most.runtime} bytes`);
+      assert.equal((await shown())?.restarts, earlier);
+      // Repeated events are counted, not kept: each container has one for each reason.
+      assert.ok(count <= (CRASHING_PODS * CRASHING_CONTAINERS + 2) * 8, `${count} events`);
+    } finally {
+      await cluster.ask('delete', 'pods', '-l', 'part=hostile', '--wait=true', '--timeout=120s');
+    }
+    await eventually(logSizes, (sizes) => sizes.every((size) => size < 1 << 20));
+  });
+
+  test('120 clients of exec, attach and logs that read nothing: memory is bounded, and others are served', async (t) => {
+    const pids = () => [
+      runtime().pid,
+      ...cluster.state().nodes.flatMap(({ agent }) => agent?.pid ?? []),
+      apiPid(),
+    ];
+    const memory = () => pids().map(residentBytes);
+    await cluster.apply(ASKER.replace('name: asker', 'name: late-loud').replace('sleep, infinity', '"yes"'));
+    await cluster.ask('wait', 'pod/late-loud', '--for=condition=Ready', '--timeout=120s');
+    const before = memory();
+    const yes = 'exec?command=yes&stdout=true';
+    const kinds: DeafRequest[] = [
+      { path: `asker/${yes}`, protocol: 'websocket' },
+      { path: `asker/${yes}`, protocol: 'spdy' },
+      { path: 'late-loud/attach?stdout=true', protocol: 'websocket' },
+      { path: 'late-loud/attach?stdout=true', protocol: 'spdy' },
+      { path: 'late-loud/log?follow=true', protocol: 'http' },
+      { path: 'late-loud/log', protocol: 'http' },
+    ];
+    const clients = await openDeafClients(
+      cluster,
+      kinds.flatMap((kind) => Array.from({ length: DEAF_CLIENTS / kinds.length }, () => kind)),
+    );
+    try {
+      const expected = kinds.map(({ protocol }) => (protocol === 'http' ? '200' : '101'));
+      assert.deepEqual(
+        [...new Set(clients.answers.map((line) => line.split(' ')[1]))].sort(),
+        [...new Set(expected)].sort(),
+      );
+      const most = before.slice();
+      for (let round = 0; round < 20; round++) {
+        assert.equal(await cluster.ask('exec', 'asker', '--', 'echo', String(round)), String(round));
+        assert.equal(await cluster.ask('logs', 'late-loud', '--limit-bytes=2'), 'y');
+        for (const [i, bytes] of memory().entries()) most[i] = Math.max(most[i] ?? 0, bytes);
+      }
+      const grown = most.map((bytes, i) => Math.round((bytes - (before[i] ?? 0)) / (1 << 20)));
+      t.diagnostic(`grown by ${grown.join(', ')} MiB: pod runtime, agents, API server`);
+      assert.ok(Math.max(...grown) < MAX_GROWTH_MIB, grown.join());
+    } finally {
+      clients.close();
+      await cluster.ask('delete', 'pod', 'late-loud', '--wait=true');
+    }
+    // The commands of clients that have gone end.
+    await eventually(
+      async () => (await cluster.ask('exec', 'asker', '--', 'sh', '-c', 'pidof yes || true')) === '',
+    );
   });
 
   test('kill -9 of the agent: the pods stay, its runtime ends, and the next agent starts another', async () => {
