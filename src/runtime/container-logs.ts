@@ -1,6 +1,7 @@
-import { closeSync, fstatSync, openSync, readSync, statSync, watch } from 'node:fs';
+import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
+import { watchPath } from '../kernel/path-watch.ts';
 
 export interface LogOptions {
   readonly follow: boolean;
@@ -32,7 +33,7 @@ async function* logLines(file: string, options: LogOptions): AsyncGenerator<Buff
   const changed = Promise.withResolvers<void>();
   let wake = changed.resolve;
   let waiting = changed.promise;
-  const watcher = options.follow ? watch(file, () => wake()) : null;
+  const watcher = options.follow ? watchPath(file, () => wake()) : null;
   const abort = () => wake();
   options.signal.addEventListener('abort', abort);
   try {

@@ -1,7 +1,8 @@
-import { existsSync, type FSWatcher, mkdirSync, readdirSync, readFileSync, watch } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { readCapabilities } from '../kernel/capabilities.ts';
+import { watchPath } from '../kernel/path-watch.ts';
 import { spreadFolders } from '../kernel/spread-folders.ts';
 import { hasReason } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
@@ -148,12 +149,14 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
       statuses.forget(uid);
     },
   });
-  const exits: FSWatcher = watch(paths.exits, (_event, file) => {
-    if (!file) return;
-    for (const worker of workers.values()) {
-      if (file.startsWith(worker.uid.slice(0, 13))) worker.wake();
-    }
-  });
+  const exits = watchPath(
+    paths.exits,
+    (file) => {
+      for (const worker of workers.values())
+        if (file === null || file.startsWith(worker.uid.slice(0, 13))) worker.wake();
+    },
+    clock,
+  );
   const served = {
     list: () =>
       [...workers.values()].filter(({ uid }) => existsSync(join(podsDir, uid))).map((one) => one.served),

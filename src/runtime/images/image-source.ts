@@ -1,5 +1,5 @@
-import { type FSWatcher, watch } from 'node:fs';
 import { join } from 'node:path';
+import { watchPath } from '../../kernel/path-watch.ts';
 import type { Container } from '../../kube/types.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
@@ -49,10 +49,10 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
   const { store, builtins, clock } = options;
   const pulls = new Map<string, Promise<Image>>();
   const listeners: (() => void)[] = [];
-  const watcher: FSWatcher = watch(join(store.folder, 'names'), () => {
+  const names = () => {
     for (const listener of listeners) listener();
-  });
-  watcher.unref();
+  };
+  const watcher = watchPath(join(store.folder, 'names'), names, clock);
   return {
     present(container) {
       const name = container.image ?? '';
