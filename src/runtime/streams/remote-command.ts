@@ -206,17 +206,20 @@ function swallow(): Writable {
 }
 
 /** Yields sizes from consecutive JSON objects: {"Width":80,"Height":24}. */
+/** More than any message with a size. */
+const MAX_SIZE_TEXT = 1024;
+
+/** Reads the sizes; of a longer text those at its end, which are the latest. */
 async function* terminalSizes(input: Readable): AsyncGenerator<TerminalSize> {
   let text = '';
   for await (const chunk of input) {
-    text += String(chunk);
+    // Each `}` in it is a piece to parse.
+    text = `${text}${String((chunk as Buffer).subarray(-MAX_SIZE_TEXT))}`.slice(-MAX_SIZE_TEXT);
     for (let end = text.indexOf('}'); end >= 0; end = text.indexOf('}')) {
       const size = readSize(text.slice(0, end + 1));
       text = text.slice(end + 1);
       if (size) yield size;
     }
-    // Not JSON of this form, and too long to become a size.
-    if (text.length > 1024) text = '';
   }
 }
 

@@ -96,6 +96,21 @@ test('terminal sizes arrive', async () => {
   await closed;
 });
 
+test('of 24 MiB in place of terminal sizes, the end is read', async () => {
+  const { socket, closed } = await open(
+    'exec?tty=true&stdin=true&stdout=true&command=cat',
+    'v4.channel.k8s.io',
+  );
+  server.sizes.length = 0;
+  // Before it was bounded, each of the pieces was parsed: for minutes, in which nothing else was done.
+  socket.send(Buffer.concat([Uint8Array.of(4), Buffer.alloc(24 << 20, '}')]));
+  socket.send(Buffer.from('\x04{"Width":80,"Height":24}', 'latin1'));
+  await eventually(() => server.sizes.length === 1, Boolean, 20_000);
+  assert.deepEqual(server.sizes, [{ width: 80, height: 24 }]);
+  socket.close();
+  await closed;
+});
+
 test('port-forward over WebSocket channels: two channels per port, each beginning with the port', async () => {
   const { port } = echo.address() as AddressInfo;
   const { socket, channels, closed } = await open(`portforward?ports=${port}&ports=1`, 'v4.channel.k8s.io');
