@@ -10,6 +10,7 @@ import type { Endpoint, Frontend, NodeView, Pool } from '../../service/model.ts'
 import type { OnFlowEvent } from '../flow-event.ts';
 import { commentOf } from '../rules/frontend-keys.ts';
 import { type Balancer, createBalancer, type PoolSettings } from './balancer.ts';
+import { createClientShares, descriptorLimits } from './client-shares.ts';
 import type { PoolProxy, ProxyFlowEvent } from './pool-proxy.ts';
 import type { ProgrammedListener } from './render.ts';
 import { openTcp, openUdp } from './sockets.ts';
@@ -79,6 +80,12 @@ export function createPoolListeners({
   isWatched,
 }: PoolListenersOptions): PoolListeners {
   const epoll = createEpoll();
+  const shares = createClientShares(descriptorLimits(), (client) =>
+    logger.warn(
+      { client },
+      `the client ${client} has its share of this process's open files, and gets no more connections to Services; raise the limit of open files`,
+    ),
+  );
   const entries = new Map<string, Entry>();
   const places = new Map<string, Entry>();
   /** Listeners that may have no users left. */
@@ -114,6 +121,7 @@ export function createPoolListeners({
       family,
       balancer,
       epoll,
+      shares,
       open: () => openSocket(family, { netns, mark, isPolicyChecked: policies !== undefined }),
       clock,
       admits: (client: string, to: Endpoint) => policies?.admits(client, to, protocol) ?? true,

@@ -6,6 +6,7 @@ import type { Logger } from '../../lib/log.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
 import type { Balancer } from './balancer.ts';
+import type { ClientShares } from './client-shares.ts';
 
 /** An event of a client's connection or UDP flow, see FlowEvent. */
 export interface ProxyFlowEvent {
@@ -28,6 +29,8 @@ export interface ProxyOptions {
   readonly open: () => number;
   /** Shared by the proxies of a node. */
   readonly epoll: Epoll;
+  /** Bounds what each client holds; shared by the proxies of a node. Absent: unbounded. */
+  readonly shares?: ClientShares;
   readonly clock: Clock;
   /** Its context has the name of the Service. */
   readonly logger: Logger;

@@ -20,6 +20,8 @@ import { microsSince, type PoolProxy, type ProxyOptions } from './pool-proxy.ts'
 
 /** The timeout before the next endpoint is tried: for the first, the second, … attempt of a connection. */
 const DIAL_TIMEOUTS_MS = [250, 500, 1000, 2000] as const;
+/** Of a connection: those of the client and of the endpoint. */
+const DESCRIPTORS = 2;
 /** The maximum number of unanswered attempts of a connection, even if more endpoints are left. */
 const MAX_WAITS = 16;
 /** Returns how long a client waits before it is reset if none of its endpoints answers. */
@@ -74,7 +76,7 @@ function addressOf(endpoint: Endpoint): Uint8Array {
  * both directions. The thread of the agent does all of it, where the choice of endpoints, policies and flows are.
  */
 export function createTcpProxy(options: ProxyOptions): PoolProxy {
-  const { fd, balancer, open, epoll, clock, logger, admits, onOutcome, onFlow } = options;
+  const { fd, balancer, open, epoll, clock, logger, admits, onOutcome, onFlow, shares } = options;
   const { isWatched = () => true } = options;
   const connections = new Set<{ readonly endpoint: Endpoint; readonly relay: StreamRelay }>();
   const waiting = new Set<Client>();
@@ -83,7 +85,10 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
     fd,
     epoll,
     clock,
-    onStream: (stream) => connect({ ...stream, isGone: false, leave: null }),
+    onStream(stream) {
+      if (shares && !shares.take(stream.ip, DESCRIPTORS)) resetStream(epoll, stream.fd);
+      else connect({ ...stream, isGone: false, leave: null });
+    },
     onScarcity: (error) =>
       logger.error({ error }, 'no socket for another connection; raise the limit of open files'),
     onFailure: () => logger.error({}, 'listener failed; its Service is unreachable'),
@@ -111,9 +116,13 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
         // Flows may be watched only since the connection was begun.
         const end = () => local ?? endOf(server);
         report('established', endpoint, end());
-        join(client.fd, value, () => report('closed', endpoint, end()));
+        join(client.fd, value, () => {
+          shares?.give(client.ip, DESCRIPTORS);
+          report('closed', endpoint, end());
+        });
         return;
       }
+      shares?.give(client.ip, DESCRIPTORS);
       if (value) {
         report('given-up', value.endpoint, value.local);
         resetStream(epoll, value.server);

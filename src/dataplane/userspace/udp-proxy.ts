@@ -13,12 +13,22 @@ import { microsSince, type PoolProxy, type ProxyOptions } from './pool-proxy.ts'
 export const UDP_IDLE_MS = { exchange: 10_000, conversation: 120_000 } as const;
 /** The maximum number of clients of a listener: each uses a descriptor. Beyond it, the oldest is dropped. */
 const MAX_CLIENTS = 16_384;
+/** The part of them that one client's address may have: then its own oldest is dropped. */
+const MAX_OF_ONE = MAX_CLIENTS / 2;
+/** The bytes of datagrams without an answer that are kept for one client's address, to be sent to the next endpoint. */
+const MAX_KEPT_BYTES = 4 << 20;
 /** The limits of datagrams and bytes, since the last answer, that are sent again to the next endpoint when one refuses. */
 const MAX_UNANSWERED = 16;
 const MAX_UNANSWERED_BYTES = 1 << 16;
 const RECEIVE_BUFFER = 1 << 20;
 /** The time in which an answer is expected. */
 const ANSWER_MS = 2000;
+
+/** The sessions of an address, the oldest first. */
+interface Sender {
+  readonly keys: Set<string>;
+  keptBytes: number;
+}
 
 interface Session {
   readonly client: RemoteInfo;
@@ -43,9 +53,10 @@ interface Session {
  * sent from the listener's address, which connection tracking translates back to the Service's.
  */
 export function createUdpProxy(options: ProxyOptions): PoolProxy {
-  const { fd, family, balancer, open, clock, logger, admits, onFlow } = options;
+  const { fd, family, balancer, open, clock, logger, admits, onFlow, shares } = options;
   const type = family === 'ipv4' ? 'udp4' : 'udp6';
   const sessions = new Map<string, Session>();
+  const senders = new Map<string, Sender>();
   let listening = true;
   const listener = createSocket({ type, lookup: literalLookup, recvBufferSize: RECEIVE_BUFFER });
   listener.on('error', (error) => {
@@ -57,19 +68,32 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     if (client.port === 0) return;
     const key = keyOf(client.address, client.port);
     const session = sessions.get(key) ?? begin(key, client);
+    if (!session) return;
     session.lastUsed = clock.now();
     if (session.answered) session.conversation = true;
     remember(session, bytes);
     if (!session.socket) tryNext(key, session);
-    else if (session.connected) send(session.socket, bytes);
+    else if (session.connected) {
+      send(session.socket, bytes);
+      forgetAbove(session);
+    }
   });
   listener.bind({ fd, exclusive: true });
 
-  function begin(key: string, client: RemoteInfo): Session {
+  /** Returns null if the client, or all clients of the process, hold too much elsewhere. */
+  function begin(key: string, client: RemoteInfo): Session | null {
     if (sessions.size >= MAX_CLIENTS) {
       const [oldest] = sessions.keys();
       if (oldest !== undefined) end(oldest);
     }
+    const own = senders.get(client.address)?.keys;
+    if (own && own.size >= MAX_OF_ONE) endFirst(own);
+    if (shares && !shares.take(client.address, 1)) {
+      if (!own || !endFirst(own) || !shares.take(client.address, 1)) return null;
+    }
+    const sender = senders.get(client.address) ?? { keys: new Set(), keptBytes: 0 };
+    senders.set(client.address, sender);
+    sender.keys.add(key);
     const session: Session = {
       client,
       begun: performance.now(),
@@ -90,6 +114,29 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     return session;
   }
 
+  function endFirst(keys: ReadonlySet<string>): boolean {
+    const [first] = keys;
+    if (first !== undefined) end(first);
+    return first !== undefined;
+  }
+
+  /** Changes the number of bytes that are kept for a session. */
+  function keep(session: Session, change: number): void {
+    session.unansweredBytes += change;
+    const sender = senders.get(session.client.address);
+    if (sender) sender.keptBytes += change;
+  }
+
+  function forget(session: Session): void {
+    session.unanswered = [];
+    keep(session, -session.unansweredBytes);
+  }
+
+  /** Forgets what has been sent if too much is kept for the client. */
+  function forgetAbove(session: Session): void {
+    if ((senders.get(session.client.address)?.keptBytes ?? 0) > MAX_KEPT_BYTES) forget(session);
+  }
+
   function tell(kind: FlowEventKind, { endpoint, client, begun, local }: Session): void {
     if (endpoint === null) return;
     onFlow?.({
@@ -108,12 +155,12 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
 
   function remember(session: Session, bytes: Buffer): void {
     session.unanswered.push(bytes);
-    session.unansweredBytes += bytes.length;
+    keep(session, bytes.length);
     while (
       session.unanswered.length > MAX_UNANSWERED ||
       (session.unanswered.length > 1 && session.unansweredBytes > MAX_UNANSWERED_BYTES)
     ) {
-      session.unansweredBytes -= session.unanswered.shift()?.length ?? 0;
+      keep(session, -(session.unanswered.shift()?.length ?? 0));
     }
   }
 
@@ -149,8 +196,7 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     socket.on('message', (bytes) => {
       if (!session.answered) balancer.answered(endpoint);
       session.answered = true;
-      session.unanswered = [];
-      session.unansweredBytes = 0;
+      forget(session);
       session.lastUsed = clock.now();
       // From a closed listener, the reply would reach the client with an unexpected source address.
       if (listening) listener.send(bytes, session.client.port, session.client.address, ignore);
@@ -167,6 +213,7 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
       tell('chosen', session);
       balancer.bind(session.client.address, endpoint);
       for (const bytes of session.unanswered) send(socket, bytes);
+      forgetAbove(session);
     });
   }
 
@@ -198,6 +245,12 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     const session = sessions.get(key);
     if (!session) return;
     sessions.delete(key);
+    forget(session);
+    const { address } = session.client;
+    const sender = senders.get(address);
+    sender?.keys.delete(key);
+    if (sender?.keys.size === 0) senders.delete(address);
+    shares?.give(address, 1);
     session.cancel();
     tell(session.answered ? 'closed' : 'given-up', session);
     leave(session);
