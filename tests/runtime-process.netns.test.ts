@@ -167,8 +167,8 @@ async function traffic(): Promise<Traffic> {
 }
 
 /** Clients, and the memory that they may have a process keep: a MiB or two each, most of it in buffers of TLS and HTTP. */
-const DEAF_CLIENTS = 60;
-const MAX_GROWTH_MIB = 250;
+const DEAF_CLIENTS = 30;
+const MAX_GROWTH_MIB = 150;
 /** Pods of containers that end at once, each a little later than the one before. */
 const CRASHING_PODS = 10;
 const CRASHING_CONTAINERS = 6;
@@ -260,7 +260,7 @@ describe('the pod runtime of a node of a local cluster', () => {
     await eventually(logSizes, (sizes) => sizes.every((size) => size < 1 << 20));
   });
 
-  test('60 clients of exec, attach and logs that read nothing: memory is bounded, and others are served', async (t) => {
+  test('30 clients of exec, attach and logs that read nothing: memory is bounded, and others are served', async (t) => {
     const pids = () => [
       runtime().pid,
       ...cluster.state().nodes.flatMap(({ agent }) => agent?.pid ?? []),

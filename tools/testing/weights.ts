@@ -4,8 +4,9 @@
  */
 export const WEIGHTS: Readonly<Record<string, number>> = {
   'tests/explain.matrix.vm.test.ts': 416,
-  'tests/real-cluster.real.test.ts': 300,
+  'tests/real-cluster.real.test.ts': 330,
   'tests/ipvs-cluster.vm.test.ts': 250,
+  'tests/runtime-process.netns.test.ts': 240,
   'tests/kube-proxy-ipvs.matrix.vm.test.ts': 230,
   'tests/explain.netns.test.ts': 190,
   'tests/dns-replacement.netns.test.ts': 190,
@@ -14,7 +15,6 @@ export const WEIGHTS: Readonly<Record<string, number>> = {
   'tests/manifests/manifests.netns.test.ts': 148,
   'tests/kube-proxy-takeover.netns.test.ts': 140,
   'tests/promise/userspace.netns.test.ts': 135,
-  'tests/runtime-process.netns.test.ts': 132,
   'tests/forged-packets.netns.test.ts': 130,
   'tests/promise/nftables.netns.test.ts': 130,
   'tests/promise/iptables.netns.test.ts': 130,
@@ -35,7 +35,7 @@ export const WEIGHTS: Readonly<Record<string, number>> = {
   'tests/trace.matrix.test.ts': 80,
   'tests/e2e/quick.netns.test.ts': 79,
   'src/dataplane/ipvs/ipvs.vm.test.ts': 71,
-  'tests/pod-bounds.netns.test.ts': 70,
+  'tests/pod-bounds.netns.test.ts': 75,
   'tests/agent-replaced.netns.test.ts': 70,
   'tests/shop.netns.test.ts': 68,
   'tests/ui-lessons.netns.test.ts': 68,
