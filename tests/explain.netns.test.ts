@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import type { TracedFlow } from '../src/cluster/trace-flow.ts';
 import type { Mode } from '../src/dataplane/dataplane.ts';
 import { inNetns } from '../src/kernel/netns.ts';
@@ -10,6 +10,7 @@ import type { Pod } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { nodeNetns } from '../src/network/topology.ts';
 import { spawnFairlead } from './testing/cluster.ts';
+import { checkForeignRules, FOREIGN_RULES } from './testing/foreign-rules.ts';
 import { type AskedScene, testQuestions } from './testing/question-suite.ts';
 import { checkShown, SHOWN, startFlows } from './testing/shown-flows.ts';
 import { checkLookups, checkWay, LOOKUPS, TRACED } from './testing/traced-ways.ts';
@@ -18,8 +19,19 @@ import { checkLookups, checkWay, LOOKUPS, TRACED } from './testing/traced-ways.t
 const scene = testQuestions(['nftables', 'userspace', 'ebpf'], {
   concurrency: 8,
   choice: 'first has all',
-  alsoIn: testTracesAndFlows,
+  alsoIn: (mode, asked) => {
+    testTracesAndFlows(mode, asked);
+    testForeignRules(mode, asked);
+  },
 });
+
+function testForeignRules(mode: Mode, asked: AskedScene): void {
+  // One after another: they would stop each other's packets.
+  describe('rules of other programs', () => {
+    for (const row of FOREIGN_RULES)
+      test(row.name, async () => checkForeignRules(asked, mode, await asked.addresses(), row));
+  });
+}
 
 function testTracesAndFlows(mode: Mode, scene: AskedScene): void {
   test('traced packets, and flows with the reasons of failures', { concurrency: 8 }, async (t) => {

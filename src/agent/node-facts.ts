@@ -43,7 +43,7 @@ export async function answerFact(
   body: Partial<FactBody> | null,
 ): Promise<FactAnswer> {
   const { request, pod = null } = body ?? {};
-  const kinds = ['sockets', 'route', 'fault', 'names'];
+  const kinds = ['sockets', 'route', 'fault', 'filters', 'names'];
   if (!request || !kinds.includes(request.kind) || typeof request.place?.kind !== 'string')
     throw badRequest('request is not a question about a place');
   const resolver = resolverOf(configuration, services.list(), request.place, pod);

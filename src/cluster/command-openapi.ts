@@ -137,6 +137,8 @@ export const SCHEMAS = {
             'reply-lost',
             'unreachable',
             'denied',
+            'filtered',
+            'filtered-rejected',
             'fault',
             'unknown',
           ],

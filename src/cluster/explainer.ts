@@ -89,6 +89,7 @@ function isUseful(request: FactRequest, to: string): boolean {
   switch (request.kind) {
     case 'sockets':
     case 'fault':
+    case 'filters':
       return true;
     case 'route':
       return request.place.kind === 'node' || to.includes(request.destination);

@@ -18,6 +18,8 @@ const ARRIVAL: Readonly<Record<Arrival, string>> = {
   'no-host': 'no such host',
   'reply-lost': 'replies are lost',
   unreachable: 'no route',
+  filtered: 'dropped by a rule of another program',
+  'filtered-rejected': 'rejected by a rule of another program',
   denied: 'denied by policy',
   fault: 'dropped by a planted fault',
   unknown: 'not known',

@@ -101,6 +101,9 @@ export type Arrival =
   | 'reply-lost'
   | 'unreachable'
   | 'denied'
+  /** Dropped, or rejected, by a rule of another program. */
+  | 'filtered'
+  | 'filtered-rejected'
   /** Dropped by a fault that a user has planted. */
   | 'fault'
   | 'unknown';

@@ -18,6 +18,7 @@ import { findDestination } from './explain-destination.ts';
 import { limitedClient } from './explain-dns-limit.ts';
 import { type Entered, enter } from './explain-entry.ts';
 import { linkFault, podFault } from './explain-faults.ts';
+import { withinFilters } from './explain-filters.ts';
 import { forgedSource, type SourcedOrigin, splitSource } from './explain-forgery.ts';
 import {
   endpointOwner,
@@ -46,7 +47,11 @@ import type {
   Origin,
 } from './explain-view.ts';
 
-type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & { readonly askNode?: string | null };
+type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & {
+  readonly askNode?: string | null;
+  /** The node that the packet enters next, whose agent explained the rest; absent: none. */
+  readonly next?: string;
+};
 
 /**
  * Explains the path of a packet that opens a flow: each step with the object and the rule or map key behind it and, if
@@ -58,7 +63,7 @@ export function explain(view: ExplainView, { from, to, family, entry = null }: E
   const asked = splitSource(from);
   const { origin, forgery } = originOf(view, asked);
   const destination = findDestination(view, origin, parseTarget(to), family);
-  const finish = ({ askNode = null, ...body }: Body): Explanation => {
+  const finish = ({ askNode = null, next: _next, ...body }: Body): Explanation => {
     const { missing, failures } = view.facts;
     const causes = body.verdict === 'unknown' ? [...body.causes, ...failures.map(plainCause)] : body.causes;
     const steps = [...clientStep(origin), ...body.steps];
@@ -227,12 +232,9 @@ function throughTables(view: ExplainView, origin: Origin, map: ServiceMap, sent:
   ];
   const body = carryOut(view, origin, map, packet, verdict, { ...NOTHING, packet: info, steps });
   const { frontend } = verdict;
-  return withoutReplies(
-    view,
-    origin,
-    body,
-    mode === 'ebpf' && frontend !== null && mayForwardAtSocket(frontend),
-  );
+  const isAtSocket = mode === 'ebpf' && frontend !== null && mayForwardAtSocket(frontend);
+  const answered = withoutReplies(view, origin, body, isAtSocket);
+  return { ...answered, ...withinFilters(view, origin, mode, answered, answered.next ?? null) };
 }
 
 /**
@@ -450,11 +452,12 @@ function enterNext(view: ExplainView, origin: Origin, node: string, packet: Pack
   const { destination, port, protocol } = packet;
   const here = base.packet?.node ?? origin.node ?? node;
   const source = sourceSeenAt(view, origin, here, packet.source, destination);
-  const next = source === null ? undefined : view.facts.entry({ node, source, destination, port, protocol });
-  if (next === undefined)
+  const rest = source === null ? undefined : view.facts.entry({ node, source, destination, port, protocol });
+  if (rest === undefined)
     return { ...base, verdict: 'unknown', reason: `the forwarding table of ${node} is not known` };
-  const { steps, endpoints, clientSeen, verdict, reason, causes } = next;
-  return { ...base, steps: [...base.steps, ...steps], endpoints, clientSeen, verdict, reason, causes };
+  const { steps, endpoints, clientSeen, verdict, reason, causes } = rest;
+  const done = { endpoints, clientSeen, verdict, reason, causes, next: node };
+  return { ...base, ...done, steps: [...base.steps, ...steps] };
 }
 
 /** Applies the verdict of policies: denied packets do not arrive. */

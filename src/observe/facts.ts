@@ -1,6 +1,7 @@
 import type { IPFamily } from '../lib/address.ts';
 import type { Protocol } from '../service/model.ts';
 import type { Explanation } from './explain-view.ts';
+import type { Filters } from './filter-rules.ts';
 
 /**
  * The inputs of `explain` in addition to API objects and forwarding tables. An explanation is computed from the known
@@ -34,6 +35,7 @@ export type LocalFactRequest =
   | { readonly kind: 'sockets'; readonly place: Place; readonly protocol: SocketProtocol }
   | { readonly kind: 'route'; readonly place: Place; readonly destination: string }
   | { readonly kind: 'fault'; readonly place: Place }
+  | { readonly kind: 'filters'; readonly place: Place }
   | {
       readonly kind: 'names';
       readonly place: Place;
@@ -66,6 +68,8 @@ export interface RouteFound {
    * The source address of masqueraded packets: an address of the device, independent of the route's preferred source.
    */
   readonly masqueradeSource: string | null;
+  /** Index of the device; absent: unknown. */
+  readonly device?: number | undefined;
 }
 
 /** One question to a name server and its result. */
@@ -100,6 +104,8 @@ export type FactAnswer =
   | { readonly kind: 'names'; readonly log: NameLog }
   /** Whether `fairlead fault` has planted a fault there. */
   | { readonly kind: 'fault'; readonly isPlanted: boolean }
+  /** The tables of other programs there. */
+  | { readonly kind: 'filters'; readonly filters: Filters }
   | { readonly kind: 'entry'; readonly explanation: Explanation }
   /** The fact could not be collected. */
   | { readonly kind: 'failed'; readonly reason: string };
@@ -112,6 +118,8 @@ export interface Facts {
   sockets(place: Place, protocol: SocketProtocol): readonly ListeningSocket[] | undefined;
   route(place: Place, destination: string): RouteFound | null | undefined;
   fault(place: Place): boolean | undefined;
+  /** Absent in tests: no tables of other programs. */
+  filters?(place: Place): Filters | undefined;
   names(place: Place, name: string, family: IPFamily | null): NameLog | undefined;
   entry(packet: Omit<EntryRequest, 'kind'>): Explanation | undefined;
   /** Requests without an answer. */
@@ -144,6 +152,10 @@ export function knownFacts(facts: Iterable<Fact>): Facts {
     fault(place) {
       const answer = find({ kind: 'fault', place: ofNetwork(place) });
       return answer?.kind === 'fault' ? answer.isPlanted : undefined;
+    },
+    filters(place) {
+      const answer = find({ kind: 'filters', place: ofNetwork(place) });
+      return answer?.kind === 'filters' ? answer.filters : undefined;
     },
     names(place, name, family) {
       const answer = find({ kind: 'names', place, name, family });

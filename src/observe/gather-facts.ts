@@ -20,6 +20,7 @@ import {
 import { messageOf } from '../lib/errors.ts';
 import type { FactAnswer, ListeningSocket, LocalFactRequest, NameLog, NameTry, Place } from './facts.ts';
 import { hasFaultTable } from './planted-faults.ts';
+import { readFilters } from './read-filters.ts';
 import { addressesInHosts, namesToAsk, readResolverSettings } from './resolver-settings.ts';
 
 /** A place on this machine. */
@@ -57,6 +58,8 @@ export async function gatherFact(
         return { kind: 'route', route: routeFrom(place.netns, request.destination) };
       case 'fault':
         return { kind: 'fault', isPlanted: hasFaultTable(place.netns) };
+      case 'filters':
+        return { kind: 'filters', filters: readFilters(place.netns) };
       case 'names':
         return { kind: 'names', log: await resolveName(place, request.name, request.family) };
     }
@@ -101,7 +104,13 @@ function routeFrom(netns: NetnsRef, destination: string) {
   if (!route) return null;
   const source = route.source ?? null;
   const { type = 'unicast', via = null } = route;
-  return { type, via, source, masqueradeSource: masqueradeSource(socket, route, destination) ?? source };
+  return {
+    type,
+    via,
+    source,
+    masqueradeSource: masqueradeSource(socket, route, destination) ?? source,
+    device: route.device,
+  };
 }
 
 /**

@@ -20,6 +20,7 @@ const READY_MS = 60_000;
 export interface AskedScene {
   readonly cluster: Cluster;
   asker(place: string): Asker;
+  addresses(): Promise<SceneAddresses>;
 }
 
 /**
@@ -53,6 +54,7 @@ export function testQuestions(
       assert.ok(asker);
       return asker;
     },
+    addresses: () => readAddresses(scene.cluster),
   };
   before(async () => {
     started = await startCluster(['--nodes', '2', '--ip-family', 'dual', ...upOptions]);

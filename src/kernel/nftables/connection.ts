@@ -12,7 +12,7 @@ import {
 import type { NetnsRef } from '../netns.ts';
 import { NftBatch } from './batch.ts';
 import { NFNL_SUBSYS_NFTABLES, NFT_MSG, NFTA, TABLE_FLAG } from './constants.ts';
-import { type DumpedElement, readElements, readNamed, type SetDump } from './dump.ts';
+import { type DumpedElement, readElements, readNamed, readSet, type SetDump } from './dump.ts';
 import { type QueueForm, queue } from './expressions.ts';
 
 const DONE: Promise<void> = Promise.resolve();
@@ -152,13 +152,7 @@ export class NftConnection {
   sets(family: number, table: string): SetDump[] {
     return this.#dump(NFT_MSG.getSet, family, [[NFTA.set.table, table]])
       .filter((message) => readNamed(message, NFTA.set.table).name === table)
-      .map((message) => {
-        const { name, attributes } = readNamed(message, NFTA.set.name);
-        const flags = attributes.get(NFTA.set.flags);
-        const description = attributes.get(NFTA.set.description);
-        const size = description && readAttributes(description).get(NFTA.setDescription.size);
-        return { name, flags: flags ? readBe32(flags) : 0, size: size ? readBe32(size) : 0 };
-      });
+      .map(readSet);
   }
 
   /**
@@ -234,6 +228,25 @@ export class NftConnection {
     for (const [type, name] of names) writer.attributeText(type, name);
     return this.#socket.dump(messageType(message), writer.bytes(), names.map(([, name]) => name).join(' '));
   }
+}
+
+/**
+ * Lists the first objects of a kind, about `max`, on a connection of its own: for tables of other programs, which may be of any
+ * size. src/kernel/nftables/dump.ts reads the messages.
+ */
+export function firstNftObjects(
+  netns: NetnsRef,
+  kind: 'getTable' | 'getChain' | 'getRule' | 'getSet' | 'getElements',
+  family: number,
+  names: readonly string[],
+  max: number,
+): NetlinkMessage[] {
+  const socket = new NetlinkSocket({ protocol: NETLINK_NETFILTER, netns });
+  const writer = new MessageWriter(64);
+  writer.u8(family).u8(0).u16(0);
+  // The table's name is attribute 1 of each kind, the set's name attribute 2 of elements.
+  for (const [index, name] of names.entries()) writer.attributeText(index + 1, name);
+  return socket.dumpFirst(messageType(NFT_MSG[kind]), writer.bytes(), max, names.join(' '));
 }
 
 function check(batch: NftBatch, refusals: readonly NetlinkRefusal[]): void {

@@ -5,6 +5,11 @@ export const NFNLGRP_NFTABLES = 7;
 export const NFNL_MSG_BATCH_BEGIN = 0x10;
 export const NFNL_MSG_BATCH_END = 0x11;
 
+/** In a dump: the tables of all families. */
+export const NFPROTO_UNSPEC = 0;
+/** Tables of both IP families; Fairlead's have one each. */
+export const NFPROTO_INET = 1;
+
 export const NFPROTO = { ipv4: 2, netdev: 5, ipv6: 10 } as const;
 /** The families of tables: of IP packets, or of the frames of devices. */
 export type TableFamily = keyof typeof NFPROTO;
@@ -36,7 +41,7 @@ export const NFTA = {
   table: { name: 1, flags: 2 },
   chain: { table: 1, name: 3, hook: 4, policy: 5, type: 7 },
   hook: { number: 1, priority: 2, device: 3 },
-  rule: { table: 1, chain: 2, expressions: 4, userdata: 7 },
+  rule: { table: 1, chain: 2, handle: 3, expressions: 4, userdata: 7 },
   list: { element: 1 },
   set: {
     table: 1,
@@ -73,7 +78,8 @@ export const NFTA = {
   ct: { destination: 1, key: 2, direction: 3, source: 4 },
   socket: { key: 1, destination: 2 },
   cmp: { source: 1, operation: 2, data: 3 },
-  bitwise: { source: 1, destination: 2, length: 3, mask: 4, xor: 5 },
+  range: { source: 1, operation: 2, from: 3, to: 4 },
+  bitwise: { source: 1, destination: 2, length: 3, mask: 4, xor: 5, operation: 6 },
   counter: { bytes: 1, packets: 2 },
   lookup: { set: 1, source: 2, destination: 3, flags: 5 },
   immediate: { destination: 1, data: 2 },
@@ -83,7 +89,9 @@ export const NFTA = {
   fib: { destination: 1, result: 2, flags: 3 },
   numgen: { destination: 1, modulus: 2, type: 3, offset: 4 },
   queue: { number: 1, total: 2, flags: 3 },
+  /** Of x_tables; a match has the same attributes. */
   target: { name: 1, revision: 2, info: 3 },
+  objref: { type: 1 },
   dynset: { set: 1, operation: 3, key: 4, data: 5, timeout: 6, expression: 7 },
   limit: { rate: 1, unit: 2, burst: 3, type: 4, flags: 5 },
 } as const;

@@ -9,13 +9,33 @@ import {
   readU16,
 } from '../netlink/attributes.ts';
 import type { NetlinkMessage } from '../netlink/socket.ts';
-import { ELEMENT_INTERVAL_END, NFTA, VERDICT } from './constants.ts';
+import { ELEMENT_INTERVAL_END, NFTA, UDATA_RULE_COMMENT, VERDICT } from './constants.ts';
 
 export interface SetDump {
   readonly name: string;
   readonly flags: number;
   /** 0: without limit. */
   readonly size: number;
+  readonly keyLength: number;
+}
+
+export interface ChainDump {
+  readonly name: string;
+  /** Null: rules jump to it. `number`: as in HOOK. */
+  readonly hook: {
+    readonly number: number;
+    readonly priority: number;
+    /** "filter", "nat" or "route". */
+    readonly type: string;
+  } | null;
+  readonly policy: 'accept' | 'drop';
+}
+
+export interface RuleDump {
+  readonly chain: string;
+  readonly handle: number;
+  readonly expressions: Uint8Array;
+  readonly comment: string | null;
 }
 
 export interface DumpedElement {
@@ -37,6 +57,68 @@ export function readNamed(message: NetlinkMessage, type: number): { name: string
   const attributes = readAttributes(message.payload.subarray(4));
   const name = attributes.get(type);
   return { name: name ? readText(name) : '', attributes };
+}
+
+/** Returns the table in a message of a dump; `family` as in nfgenmsg. */
+export function readTable(message: NetlinkMessage): {
+  readonly family: number;
+  readonly name: string;
+  readonly flags: number;
+} {
+  const { name, attributes } = readNamed(message, NFTA.table.name);
+  const flags = attributes.get(NFTA.table.flags);
+  return { family: message.payload[0] ?? 0, name, flags: flags ? readBe32(flags) : 0 };
+}
+
+/** Returns the set in a message of a dump. */
+export function readSet(message: NetlinkMessage): SetDump {
+  const { name, attributes } = readNamed(message, NFTA.set.name);
+  const flags = attributes.get(NFTA.set.flags);
+  const description = attributes.get(NFTA.set.description);
+  const size = description && readAttributes(description).get(NFTA.setDescription.size);
+  const key = attributes.get(NFTA.set.keyLength);
+  return {
+    name,
+    flags: flags ? readBe32(flags) : 0,
+    size: size ? readBe32(size) : 0,
+    keyLength: key ? readBe32(key) : 0,
+  };
+}
+
+/** Returns the chain in a message of a dump. */
+export function readChain(message: NetlinkMessage): ChainDump {
+  const { name, attributes } = readNamed(message, NFTA.chain.name);
+  const nest = attributes.get(NFTA.chain.hook);
+  const hook = nest && readAttributes(nest);
+  const priority = hook?.get(NFTA.hook.priority);
+  const number = hook?.get(NFTA.hook.number);
+  const policy = attributes.get(NFTA.chain.policy);
+  const type = attributes.get(NFTA.chain.type);
+  return {
+    name,
+    hook: number
+      ? {
+          number: readBe32(number),
+          priority: priority ? readBe32(priority) | 0 : 0,
+          type: type ? readText(type) : 'filter',
+        }
+      : null,
+    policy: policy && readBe32(policy) === VERDICT.drop ? 'drop' : 'accept',
+  };
+}
+
+/** Returns the rule in a message of a dump. */
+export function readRule(message: NetlinkMessage): RuleDump {
+  const { name, attributes } = readNamed(message, NFTA.rule.chain);
+  const handle = attributes.get(NFTA.rule.handle);
+  const userdata = attributes.get(NFTA.rule.userdata);
+  const isComment = userdata?.[0] === UDATA_RULE_COMMENT;
+  return {
+    chain: name,
+    handle: handle ? Number(readBe64(handle)) : 0,
+    expressions: attributes.get(NFTA.rule.expressions) ?? new Uint8Array(0),
+    comment: userdata && isComment ? readText(userdata.subarray(2)) : null,
+  };
 }
 
 /** Returns the elements in one message of a dump or an event. */
