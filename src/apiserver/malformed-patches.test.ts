@@ -100,7 +100,7 @@ const strategicRows: [what: string, patch: unknown, status: number, message?: Re
   ['an unknown directive in an object', { spec: { $patch: 'foo' } }, 500, /^unknown patch type: foo/],
   ['a directive that is null', { spec: { $patch: null } }, 500, /^unknown patch type: %!s\(<nil>\)/],
   ['an unknown directive in a map', { metadata: { labels: { $patch: 'foo' } } }, 500, /^unknown patch type/],
-  ['$retainKeys that is no list', { spec: { $retainKeys: 5 } }, 400, /^invalid patch format of retainKeys$/],
+  ['$retainKeys that is not a list', { spec: { $retainKeys: 5 } }, 400, /^invalid patch format of retainKeys$/],
   [
     '$retainKeys without a field of the patch',
     { spec: { $retainKeys: ['x'], nodeName: 'a' } },
@@ -129,7 +129,7 @@ const strategicRows: [what: string, patch: unknown, status: number, message?: Re
   ['a number to delete from texts', { metadata: { '$deleteFromPrimitiveList/finalizers': [5] } }, 500, SAME],
   ['a text to delete from objects', { spec: { '$deleteFromPrimitiveList/containers': ['c'] } }, 500, SAME],
   [
-    'a deletion that is no list, which is ignored',
+    'a deletion that is not a list, which is ignored',
     { metadata: { '$deleteFromPrimitiveList/finalizers': 5 } },
     200,
   ],
