@@ -100,7 +100,12 @@ const strategicRows: [what: string, patch: unknown, status: number, message?: Re
   ['an unknown directive in an object', { spec: { $patch: 'foo' } }, 500, /^unknown patch type: foo/],
   ['a directive that is null', { spec: { $patch: null } }, 500, /^unknown patch type: %!s\(<nil>\)/],
   ['an unknown directive in a map', { metadata: { labels: { $patch: 'foo' } } }, 500, /^unknown patch type/],
-  ['$retainKeys that is not a list', { spec: { $retainKeys: 5 } }, 400, /^invalid patch format of retainKeys$/],
+  [
+    '$retainKeys that is not a list',
+    { spec: { $retainKeys: 5 } },
+    400,
+    /^invalid patch format of retainKeys$/,
+  ],
   [
     '$retainKeys without a field of the patch',
     { spec: { $retainKeys: ['x'], nodeName: 'a' } },
