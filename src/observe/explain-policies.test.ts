@@ -34,7 +34,7 @@ describe('network policies', () => {
       'dropped',
       /no rule of NetworkPolicy shop\/web-only allows ingress to shop\/web-1/,
       /denied by network policies/,
-      /fix add a rule to it: from namespaceSelector \{kubernetes\.io\/metadata\.name: shop\}, podSelector/,
+      /fix add to spec\.ingress of it: - \{from: \[\{podSelector: \{matchLabels: \{app: client\}\}\}\]/,
     ],
     [
       'denied egress, with allowed ingress',

@@ -2,6 +2,7 @@ import { allows, type EndVerdict, type PolicyPacket } from '../policy/allows.ts'
 import { type PolicyMap, policyText, type Tier } from '../policy/model.ts';
 import type { Packet, ServiceMap } from '../service/model.ts';
 import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
+import { smallestChange } from './policy-fix.ts';
 
 /** A possible destination of a packet. */
 export interface PolicyEnd {
@@ -121,11 +122,14 @@ function causeOf(policies: PolicyMap, { direction, pod, reason }: EndVerdict, pa
     };
   }
   const names = reason.kind === 'no-rule' ? reason.policies : [];
+  const isolating = names.flatMap((name) =>
+    policies.policiesIn(name.split('/')[0] ?? '').filter(({ key }) => key === name),
+  );
   return {
     text: `NetworkPolicy ${names.join(', ')} isolates pod ${pod} for ${direction}, and no rule allows ${field} ${other} ${port}`,
     object: `NetworkPolicy ${names.join(', ')}`,
     field: `spec.${direction}`,
-    fix: `add a rule to ${names.length === 1 ? 'it' : 'one of them'}: ${field} ${peer}, ${port}`,
+    fix: smallestChange(policies, isolating, { direction, packet, other }),
   };
 }
 
@@ -134,5 +138,10 @@ function peerText(policies: PolicyMap, address: string): string {
   const pod = policies.podAt(address);
   if (!pod) return `ipBlock ${address}/${address.includes(':') ? 128 : 32}`;
   const labels = Object.entries(pod.labels).map(([key, value]) => `${key}: ${value}`);
-  return `namespaceSelector {kubernetes.io/metadata.name: ${pod.namespace}}, podSelector {${labels.join(', ')}}`;
+  // An empty selector would admit all pods of the namespace.
+  const which =
+    labels.length > 0
+      ? `podSelector {${labels.join(', ')}}`
+      : `a podSelector with a label that ${pod.key} gets`;
+  return `namespaceSelector {kubernetes.io/metadata.name: ${pod.namespace}}, ${which}`;
 }

@@ -160,7 +160,13 @@ function nodeAt(map: PolicyMap, address: string): PolicyPod | null {
   return canonical === null ? null : map.nodeAt(canonical);
 }
 
-function matchesPeer(map: PolicyMap, peer: PolicyPeer, pod: PolicyPod | null, address: string): boolean {
+/** Reports whether a peer of a rule selects a pod, or an address; `pod`: the pod with the address. */
+export function matchesPeer(
+  map: PolicyMap,
+  peer: PolicyPeer,
+  pod: PolicyPod | null,
+  address: string,
+): boolean {
   if (peer.kind === 'block') return blockContains(peer.block, address);
   const member = peer.group.namespaces === '' ? nodeAt(map, address) : pod;
   return member !== null && inGroup(peer.group, member, map.namespaceLabels(member.namespace));
@@ -183,7 +189,8 @@ export const coversNamespace = (
 ): boolean =>
   typeof namespaces === 'string' ? namespaces === namespace : labels !== null && selects(namespaces, labels);
 
-function matchesPort(port: PolicyPort, packet: PolicyPacket, destination: PolicyPod | null): boolean {
+/** Reports whether a port of a rule is that of a packet; `destination`: the pod that it is sent to, whose ports may have names. */
+export function matchesPort(port: PolicyPort, packet: PolicyPacket, destination: PolicyPod | null): boolean {
   if (port.protocol !== packet.protocol) return false;
   if (port.kind === 'range') return port.first <= packet.port && packet.port <= port.last;
   return (destination?.ports ?? []).some(
