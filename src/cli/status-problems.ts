@@ -2,7 +2,7 @@ import { addressProblems } from '../cluster/announced-addresses.ts';
 import type { EgressReport } from '../cluster/egress.ts';
 import { podProblem } from '../cluster/readiness.ts';
 import { type ClusterState, clusterPaths } from '../cluster/state.ts';
-import type { EndpointSlice, Lease, Node, Pod, Service } from '../kube/types.ts';
+import type { EndpointSlice, Event, Lease, Node, Pod, Service } from '../kube/types.ts';
 import { FAMILY_NAMES } from '../lib/address.ts';
 import { type Problem, problem } from './problem.ts';
 
@@ -100,16 +100,35 @@ export function serviceProblems(
   return problems;
 }
 
-/** Describes why a pod is not ready; null: it is, or it has ended or is being deleted. */
-export function podNotReady(pod: Pod): Problem | null {
+/**
+ * Describes why a pod is not ready; null: it is, or it has ended or is being deleted. `probes`: the last event of a failed probe, by
+ * the UID of the pod.
+ */
+export function podNotReady(pod: Pod, probes: ReadonlyMap<string, string> = new Map()): Problem | null {
   if (pod.status?.phase === 'Succeeded' || pod.metadata?.deletionTimestamp) return null;
   const cause = podProblem(pod);
   if (cause === 'ready') return null;
-  const { namespace, name } = pod.metadata ?? {};
+  const { namespace, name, uid = '' } = pod.metadata ?? {};
   const object = `Pod ${namespace}/${name}`;
-  const message = `${object}: ${cause}; see: kubectl -n ${namespace} describe pod ${name}`;
+  const probe = probes.get(uid);
+  // Its phase says only that it runs.
+  const why = probe !== undefined && cause === 'Running' ? `not ready: ${probe}` : cause;
+  const message = `${object}: ${why}; see: kubectl -n ${namespace} describe pod ${name}`;
   return problem('pod-not-ready', object, message);
 }
+
+/** Returns the message of the newest event of a failed probe, by the UID of its pod. */
+export function failedProbes(events: readonly Event[]): ReadonlyMap<string, string> {
+  const timeOf = ({ lastTimestamp, eventTime }: Event) => lastTimestamp ?? eventTime ?? '';
+  const sorted = events
+    .filter(({ reason }) => reason === 'Unhealthy')
+    .toSorted((a, b) => (timeOf(a) < timeOf(b) ? -1 : 1));
+  return new Map(sorted.map(({ involvedObject, message }) => [involvedObject.uid ?? '', message ?? '']));
+}
+
+/** A fault that a user has planted. */
+export const faultProblem = ({ kind, target }: { readonly kind: string; readonly target: string }): Problem =>
+  problem('fault-planted', target, `a fault is planted: ${kind} ${target}; undo it: fairlead fault undo`);
 
 /** A published port that is closed. */
 export const portProblem = (localPort: number, cause: string): Problem =>

@@ -21,8 +21,11 @@ import { type Problem, problem } from './problem.ts';
 import { processProblems, viewsOf } from './process-view.ts';
 import { openRemote, ownCluster, REMOTE_OPTIONS } from './remote-option.ts';
 import { remoteStatus, remoteStatusText } from './remote-status.ts';
+import { serviceFaults } from './service-faults.ts';
 import {
   egressProblems,
+  failedProbes,
+  faultProblem,
   nodeProblems,
   podNotReady,
   portProblem,
@@ -122,7 +125,18 @@ export const command = defineCommand({
         loadBalancer: announcedAddresses(service, seen?.leases ?? []),
       };
     });
-    problems.push(...(seen?.pods ?? []).flatMap((pod) => podNotReady(pod) ?? []));
+    const probes = failedProbes(seen?.events ?? []);
+    problems.push(...(seen?.pods ?? []).flatMap((pod) => podNotReady(pod, probes) ?? []));
+    const [first] = nodes.filter(({ ready }) => ready);
+    // Agents explain: without one, the problems of its process and its node say so.
+    if (seen && first && nodes.every(({ ready }) => ready)) {
+      const faults = await serviceFaults(seen.services, first.name, cluster.explain);
+      const explained = new Set(faults.map(({ object }) => object));
+      const isGeneral = ({ code, object }: Problem) =>
+        code === 'service-without-endpoints' && explained.has(object);
+      problems.splice(0, problems.length, ...problems.filter((one) => !isGeneral(one)), ...faults);
+      problems.push(...(await cluster.faults.list()).map(faultProblem));
+    }
     const ports = state.publishedPorts.map(({ localPort, service }, i) => {
       const { problem: closed = null } = reports[i] ?? {};
       if (closed !== null) problems.push(portProblem(localPort, closed));
@@ -151,7 +165,7 @@ async function look(cluster: string, credentials: Credentials) {
   const transport = httpTransport(credentials);
   try {
     const client = createClient(transport, 'fairlead-status');
-    const [failed, warnings, nodes, pods, services, slices, leases] = await Promise.all([
+    const [failed, warnings, nodes, pods, services, slices, leases, events] = await Promise.all([
       failedChecks(transport),
       presentWarnings(cluster, transport),
       client.list(RESOURCES.nodes),
@@ -159,6 +173,7 @@ async function look(cluster: string, credentials: Credentials) {
       client.list(RESOURCES.services),
       client.list(RESOURCES.endpointSlices),
       client.list(RESOURCES.leases, { labelSelector: ANNOUNCEMENT_LABEL }),
+      client.list(RESOURCES.events, { fieldSelector: 'reason=Unhealthy' }),
     ]);
     return {
       failedChecks: failed,
@@ -168,6 +183,7 @@ async function look(cluster: string, credentials: Credentials) {
       services: services.items,
       slices: slices.items,
       leases: leases.items,
+      events: events.items,
     };
   } finally {
     transport.close();

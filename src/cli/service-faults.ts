@@ -1,0 +1,79 @@
+import type { Service } from '../kube/types.ts';
+import { messageOf } from '../lib/errors.ts';
+import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
+import { type Problem, problem } from './problem.ts';
+
+/** Ports of Services that are explained: an explanation takes some ten milliseconds. */
+const MAX_EXPLAINED = 50;
+const CONCURRENCY = 4;
+/** What is wrong with a Service or its pods; policies that deny a node's packets, for example, are not. */
+const FAULTY = new Set(['refused', 'queue-full', 'filtered', 'filtered-rejected']);
+
+/**
+ * Explains the way from a node to each port of the Services, and describes what keeps endpoints from accepting it: a target port
+ * where no process listens, a name of a port that no pod has, labels that almost match. Sends no packets.
+ */
+export async function serviceFaults(
+  services: readonly Service[],
+  node: string,
+  explain: (request: ExplainRequest) => Promise<Explanation>,
+): Promise<Problem[]> {
+  const asked = services.flatMap(portsToExplain);
+  const found: Problem[][] = [];
+  const left = [...asked.slice(0, MAX_EXPLAINED).entries()];
+  const work = async () => {
+    for (let one = left.shift(); one !== undefined; one = left.shift()) {
+      const [index, { title, port, to }] = one;
+      try {
+        const explanation = await explain({ from: `node/${node}`, to, family: null });
+        found[index] = faultsIn(explanation, title, port);
+      } catch (error) {
+        found[index] = [
+          problem('agent-silent', title, `${title}: port ${port} was not checked: ${messageOf(error)}`),
+        ];
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, work));
+  const all = found.flat();
+  return [...new Map(all.map((one) => [one.message, one])).values()];
+}
+
+interface Asked {
+  /** "Service shop/web". */
+  readonly title: string;
+  readonly port: string;
+  readonly to: string;
+}
+
+function portsToExplain({ metadata, spec }: Service): Asked[] {
+  const { namespace, name } = metadata ?? {};
+  if (!spec?.selector || !spec.clusterIPs?.some((ip) => ip !== 'None')) return [];
+  return (spec.ports ?? []).flatMap(({ port, protocol = 'TCP' }) =>
+    protocol === 'SCTP'
+      ? []
+      : [
+          {
+            title: `Service ${namespace}/${name}`,
+            port: `${port}/${protocol}`,
+            to: `svc/${namespace}/${name}:${port}/${protocol}`,
+          },
+        ],
+  );
+}
+
+function faultsIn({ verdict, endpoints, causes }: Explanation, title: string, port: string): Problem[] {
+  if (verdict === 'delivered' || verdict === 'unknown') return [];
+  const isFaulty = endpoints.length === 0 || endpoints.some(({ arrival }) => FAULTY.has(arrival));
+  if (!isFaulty) return [];
+  return causes
+    .filter(({ object, field }) => !object?.includes('NetworkPolicy') && !field?.endsWith('TrafficPolicy'))
+    .map(({ text, object, field, fix }) =>
+      problem(
+        endpoints.length === 0 ? 'service-without-endpoints' : 'service-refused',
+        title,
+        `${title}, port ${port}: ${text}${fix === null ? '' : `; ${fix}`}${object === null || object === title ? '' : ` (${object})`}`,
+        object === title ? field : null,
+      ),
+    );
+}
