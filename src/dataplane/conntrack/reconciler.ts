@@ -108,7 +108,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   async function pass(again: boolean): Promise<void> {
     const covered = needed;
     try {
-      for (const family of families) await passFamily(family);
+      await deleteStale();
       done = Math.max(done, covered);
       for (const { change, resolve } of passing) if (change <= done) resolve();
       passing = passing.filter(({ change }) => change > done);
@@ -125,41 +125,38 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     else index.forgetGone();
   }
 
-  /** Deletes the stale entries of a family. */
-  async function passFamily(family: IPFamily): Promise<void> {
+  async function deleteStale(): Promise<void> {
     const started = performance.now();
-    const isNodeAddress = nodeAddresses(family);
     const unreplied = { mask: FLOW_STATUS.seenReply, value: 0 };
-    let examined = 0;
-    const stale: Flow[] = [];
-    const listed = connection.listAny(family, [
+    const listed = connection.listAny(families, [
       { protocol: PROTOCOL_NUMBER.UDP },
       { protocol: PROTOCOL_NUMBER.TCP, status: unreplied },
       { protocol: PROTOCOL_NUMBER.SCTP, status: unreplied },
     ]);
-    for (const flow of listed) {
-      examined++;
-      if (!index.isStale(flow, isNodeAddress)) continue;
-      const { source: ip, sourcePort: port } = flow.reply;
-      if (!isListener?.({ ip, port })) stale.push(flow);
+    let listing = performance.now() - started;
+    for (const family of families) {
+      const deleting = performance.now();
+      const isNodeAddress = nodeAddresses(family);
+      const flows = listed.filter((flow) => flow.family === family);
+      const stale = flows.filter((flow) => {
+        const { source: ip, sourcePort: port } = flow.reply;
+        return index.isStale(flow, isNodeAddress) && !isListener?.({ ip, port });
+      });
+      const deleted = await connection.delete(stale);
+      if (deleted > 0) logger.debug({ family, deleted }, 'deleted stale connection tracking entries');
+      // The first family counts the listing of all.
+      const durationMs = listing + performance.now() - deleting;
+      listing = 0;
+      onPass?.({ family, examined: flows.length, deleted, durationMs });
     }
-    const deleted = await connection.delete(stale);
-    if (deleted > 0) logger.debug({ family, deleted }, 'deleted stale connection tracking entries');
-    onPass?.({ family, examined, deleted, durationMs: performance.now() - started });
   }
 
   /** Compares addresses, because IPVS sets no status bit for translated flows. */
   function connectionsTo(endpoints: readonly SocketAddress[]): Flow[] {
     const wanted = new Set(endpoints.map(endpointPlace));
-    return families.flatMap((family) =>
-      [PROTOCOL_NUMBER.TCP, PROTOCOL_NUMBER.SCTP].flatMap((protocol) =>
-        connection
-          .list(family, { protocol })
-          .filter(
-            ({ original, reply }) => wanted.has(nameOf(reply)) && original.destination !== reply.source,
-          ),
-      ),
-    );
+    return connection
+      .listAny(families, [{ protocol: PROTOCOL_NUMBER.TCP }, { protocol: PROTOCOL_NUMBER.SCTP }])
+      .filter(({ original, reply }) => wanted.has(nameOf(reply)) && original.destination !== reply.source);
   }
 
   /**

@@ -13,8 +13,6 @@ export interface AddressFlows {
 
 /** Addresses of which the kernel selects the flows; of more, all flows are read once. */
 const FEW_ADDRESSES = 8;
-/** Below it, reading all flows costs less than walking the machine's hash table several times. */
-const FEW_FLOWS = 2000;
 
 /**
  * Opens the deletion for a namespace. A new owner of an address must not inherit the flows of the former one: the packets of an
@@ -30,6 +28,11 @@ export function openAddressFlows(netns: NetnsRef | undefined): AddressFlows {
     next = null;
     const addresses = waiting;
     waiting = new Set();
+    const few = connection.listFew();
+    if (few !== null) {
+      await connection.delete(few.filter(({ original, reply }) => isOf(addresses, original, reply)));
+      return;
+    }
     for (const family of ['ipv4', 'ipv6'] as const) {
       const own = [...addresses].filter((address) => familyOf(address) === family);
       if (own.length > 0) await connection.delete(flowsOf(connection, family, new Set(own)));
@@ -52,9 +55,8 @@ export function openAddressFlows(netns: NetnsRef | undefined): AddressFlows {
 }
 
 function flowsOf(connection: ConntrackConnection, family: IPFamily, addresses: ReadonlySet<string>): Flow[] {
-  const isOf = ({ source, destination }: Tuple) => addresses.has(source) || addresses.has(destination);
-  if (family === 'ipv6' || addresses.size > FEW_ADDRESSES || connection.count() <= FEW_FLOWS)
-    return connection.list(family).filter(({ original, reply }) => isOf(original) || isOf(reply));
+  if (family === 'ipv6' || addresses.size > FEW_ADDRESSES)
+    return connection.list(family).filter(({ original, reply }) => isOf(addresses, original, reply));
   const filters = [...addresses].flatMap((address): FlowFilter[] => [
     { source: address },
     { destination: address },
@@ -64,3 +66,6 @@ function flowsOf(connection: ConntrackConnection, family: IPFamily, addresses: R
   const flows = filters.flatMap((filter) => connection.list(family, filter));
   return [...new Map(flows.map((flow) => [flow.id, flow])).values()];
 }
+
+const isOf = (addresses: ReadonlySet<string>, ...tuples: readonly Tuple[]): boolean =>
+  tuples.some(({ source, destination }) => addresses.has(source) || addresses.has(destination));
