@@ -18,11 +18,14 @@ import {
   readBody,
   switchMode,
 } from './agent-state.ts';
-import { answerExplain, type ExplainBody, type IndexedObjects } from './explain-part.ts';
+import { answerExplainBatch, type ExplainBatch, type IndexedObjects } from './explain-part.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
 import type { PolicyPart } from './policy-part.ts';
 import type { ProxyPart } from './proxy-part.ts';
+
+/** Questions of one request, and what is known for them. */
+const MAX_EXPLAIN_BYTES = 8 << 20;
 
 export interface ControlSources {
   readonly part: ProxyPart;
@@ -51,7 +54,7 @@ export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.soc
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON. GET
  * /state; GET /flows (see FlowsRequest), one FlowsEntry per line; POST /mode {mode};
- * POST /explain ExplainBody; POST /modes ModesRequest; POST /decide {packets}; POST /decide-policies {packets}, after the kernel has the known policies;
+ * POST /explain ExplainBatch; POST /modes ModesRequest; POST /decide {packets}; POST /decide-policies {packets}, after the kernel has the known policies;
  * POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
@@ -114,7 +117,8 @@ async function answer(
       return await decidePolicies(sources.policies, packets);
     }
     case 'POST /explain': {
-      return await answerExplain(context, sources, await readBody<Partial<ExplainBody>>(request));
+      const body = await readBody<Partial<ExplainBatch>>(request, MAX_EXPLAIN_BYTES);
+      return await answerExplainBatch(context, sources, body);
     }
     case 'POST /modes':
       return await answerModes(sources, await readBody<Partial<ModesRequest>>(request));

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { type Client, hasReason } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../kube/load-balancer.ts';
 import {
@@ -16,8 +17,9 @@ import { explain } from '../observe/explain.ts';
 import { splitSource } from '../observe/explain-forgery.ts';
 import { podIndex } from '../observe/explain-places.ts';
 import type { ExplainRequest, ExplainView, Explanation, LinkHost } from '../observe/explain-view.ts';
-import { type Fact, knownFacts } from '../observe/facts.ts';
+import { type Fact, type FactIndex, indexFacts, knownFacts } from '../observe/facts.ts';
 import type { AgentContext } from './agent-context.ts';
+import { badRequest } from './agent-state.ts';
 import type { ControlSources } from './control-socket.ts';
 import { NOT_PROXIED } from './informer-transforms.ts';
 
@@ -32,7 +34,18 @@ export interface ExplainBody extends ExplainRequest {
   readonly objectsMaxAgeMs?: number;
 }
 
+/** The body of POST /explain of the control socket: questions that share what is known. */
+export interface ExplainBatch extends Omit<ExplainBody, keyof ExplainRequest> {
+  readonly questions: readonly ExplainRequest[];
+}
+
+/** The answer to one question of a batch. */
+export type ExplainAnswer =
+  | { readonly explanation: Explanation }
+  | { readonly error: { readonly message: string; readonly code: string; readonly hint?: string } };
+
 const MAX_OBJECTS_AGE_MS = 5000;
+const MAX_QUESTIONS = 64;
 
 export interface ListedObjects {
   readonly pods: readonly Pod[];
@@ -71,23 +84,62 @@ export async function answerExplain(
   sources: ControlSources,
   body: Partial<ExplainBody>,
 ): Promise<Explanation> {
-  const { from, to, family = null, entry = null, hosts = [], facts = [], objects = null } = body;
-  const age = Math.min(Number(body.objectsMaxAgeMs) || 0, MAX_OBJECTS_AGE_MS);
-  if (!from || !to) {
-    throw new FairleadError('from and to are needed', { op: 'ask the agent', code: 'bad-request' });
+  const answerTo = await openQuestions(context, sources, body);
+  return await answerTo(body);
+}
+
+/** Explains several flows, one after the other. The event loop runs between two: each takes some milliseconds. */
+export async function answerExplainBatch(
+  context: AgentContext,
+  sources: ControlSources,
+  body: Partial<ExplainBatch>,
+): Promise<{ answers: ExplainAnswer[] }> {
+  const { questions } = body;
+  if (!Array.isArray(questions) || questions.length > MAX_QUESTIONS)
+    throw badRequest(`questions is not a list of at most ${MAX_QUESTIONS}`);
+  const answerTo = await openQuestions(context, sources, body);
+  const answers: ExplainAnswer[] = [];
+  for (const question of questions) {
+    if (answers.length > 0) await setImmediate();
+    try {
+      answers.push({ explanation: await answerTo(question) });
+    } catch (error) {
+      if (!(error instanceof FairleadError)) throw error;
+      const { message, code, hint } = error;
+      answers.push({ error: { message, code, ...(hint === undefined ? {} : { hint }) } });
+    }
   }
+  return { answers };
+}
+
+/** Reads what explanations need, and returns a function that explains. */
+async function openQuestions(
+  context: AgentContext,
+  sources: ControlSources,
+  {
+    hosts = [],
+    facts = [],
+    objects = null,
+    objectsMaxAgeMs,
+  }: Partial<Omit<ExplainBody, keyof ExplainRequest>>,
+): Promise<(question: Partial<ExplainRequest>) => Promise<Explanation>> {
+  const age = Math.min(Number(objectsMaxAgeMs) || 0, MAX_OBJECTS_AGE_MS);
   const listed = objects ? indexObjects(objects) : await sources.listToExplain(age);
   const [held, limited] = await Promise.all([sources.heldPods(age), sources.limitedClients(age)]);
   const [nodes, others] = await Promise.all([sources.followed.list(), listOtherSlices(context)]);
   const slices = [...sources.slices.list(), ...others];
-  const namespaces = await listPermissions(context, from, listed.pods);
-  const view = explainView(
-    context,
-    sources,
-    { ...listed, nodes, slices, namespaces, held, limited },
-    { hosts, facts },
-  );
-  return explain(view, { from, to, family, entry });
+  const known = indexFacts(facts);
+  return async ({ from, to, family = null, entry = null }) => {
+    if (!from || !to) throw badRequest('from and to are needed');
+    const namespaces = await listPermissions(context, from, listed.pods);
+    const view = explainView(
+      context,
+      sources,
+      { ...listed, nodes, slices, namespaces, held, limited },
+      { hosts, known },
+    );
+    return explain(view, { from, to, family, entry });
+  };
 }
 
 /** Lists the namespaces, whose annotations permit additional sources, if the question depends on them. */
@@ -130,7 +182,7 @@ function explainView(
   { configuration }: AgentContext,
   { part, services, policies, limited: dropped }: ControlSources,
   { pods, podsByAddress, nodes, slices, leases, namespaces, held, limited }: ExplainObjects,
-  { hosts, facts }: Pick<ExplainBody, 'hosts' | 'facts'>,
+  { hosts, known }: Pick<ExplainBody, 'hosts'> & { readonly known: FactIndex },
 ): ExplainView {
   const here = configuration.nodeName;
   return {
@@ -142,7 +194,7 @@ function explainView(
     map: (node) => (node === here ? part.proxy.map : null),
     mode: (node) => (node === here ? part.mode : null),
     locate: (node, frontend, packet) => (node === here ? part.proxy.dataplane.locate(frontend, packet) : []),
-    facts: knownFacts(facts),
+    facts: knownFacts(known),
     hosts,
     policies: () => (policies && !policies.isForbidden() ? policies.table : null),
     isHeld: (pod) => held.has(pod),

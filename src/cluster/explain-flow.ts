@@ -1,18 +1,42 @@
-import { type ExplainBody, type ListedObjects, listObjectsToExplain } from '../agent/explain-part.ts';
+import {
+  type ExplainAnswer,
+  type ExplainBatch,
+  type ListedObjects,
+  listObjectsToExplain,
+} from '../agent/explain-part.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
+import { errorCode } from '../lib/error-codes.ts';
+import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns } from '../network/topology.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
+import type { Fact } from '../observe/facts.ts';
 import { gatherFact } from '../observe/gather-facts.ts';
 import { hasFaultTable } from '../observe/planted-faults.ts';
 import { askAgent } from './agent-client.ts';
+import { createBatches } from './batches.ts';
 import { createExplainer, type FlowExplainer } from './explainer.ts';
 import { linkHosts, localPlace, OWN_NETNS } from './places.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
 
-export interface FlowExplainerOptions extends Pick<ExplainBody, 'objectsMaxAgeMs'> {
+type KnownRequest = ExplainRequest & { readonly facts: readonly Fact[] };
+
+/** Questions of one request to an agent: some hundred milliseconds of its time. */
+const MAX_QUESTIONS = 32;
+
+const refusalOf = (
+  node: string,
+  { message, code, hint }: Extract<ExplainAnswer, { error: unknown }>['error'],
+): FairleadError =>
+  new FairleadError(message, {
+    op: `ask ${node}`,
+    code: errorCode(code),
+    ...(hint === undefined ? {} : { hint }),
+  });
+
+export interface FlowExplainerOptions extends Pick<ExplainBatch, 'objectsMaxAgeMs'> {
   /** The network namespace of the machine. Default: that of this process. */
   readonly machine?: NetnsRef;
   /** Lists the objects for agents that cannot reach the API server, because a fault cuts the link of their node. */
@@ -33,16 +57,32 @@ export function createFlowExplainer(state: ClusterState, options: FlowExplainerO
   };
   const hosts = linkHosts(state);
   const names = state.nodes.map(({ name }) => name);
+  const batches = createBatches<KnownRequest, Explanation>({
+    max: MAX_QUESTIONS,
+    soon: setImmediate,
+    async send(node, asked) {
+      const { answers } = await askAgent<{ answers: readonly ExplainAnswer[] }>(
+        state,
+        node,
+        'POST',
+        '/explain',
+        {
+          questions: asked.map(({ facts: _facts, ...question }) => question),
+          facts: [...new Set(asked.flatMap(({ facts }) => facts))],
+          hosts,
+          objects: isCut(node) ? await listObjects() : null,
+          objectsMaxAgeMs,
+        } satisfies ExplainBatch,
+      );
+      return answers.map((answer) =>
+        'error' in answer ? refusalOf(node, answer.error) : answer.explanation,
+      );
+    },
+  });
   return createExplainer({
     nodes: () => names,
     firstNode: () => names.find((name) => !isCut(name)) ?? names[0] ?? '',
-    ask: async (node, request) =>
-      askAgent<Explanation>(state, node, 'POST', '/explain', {
-        ...request,
-        hosts,
-        objects: isCut(node) ? await listObjects() : null,
-        objectsMaxAgeMs,
-      } satisfies ExplainBody),
+    ask: batches.ask,
     gather: (request) => gatherFact(request, (place) => localPlace(state, place, machine)),
   });
 }

@@ -6,7 +6,7 @@ import { compile } from '../service/compile.ts';
 import { testNode } from '../service/testing/test-node.ts';
 import { renderExplanation, renderShort } from './explain-text.ts';
 import type { ExplainView } from './explain-view.ts';
-import { knownFacts } from './facts.ts';
+import { indexFacts, knownFacts } from './facts.ts';
 import { ask, knownFactsOf, SERVICES, service, slice, view } from './testing/explain-scene.ts';
 
 /** FROM, TO; the verdict and what the text must say, in this order. */
@@ -434,7 +434,7 @@ test('traffic from outside enters through the node that announces the address', 
 });
 
 test('missing facts are named, and the verdict is unknown', () => {
-  const facts = knownFacts([]);
+  const facts = knownFacts(indexFacts([]));
   const explanation = ask(view({ facts }), 'shop/client-1', 'web.shop:80');
   assert.equal(explanation.verdict, 'unknown');
   assert.deepEqual(

@@ -128,9 +128,14 @@ export interface Facts {
   readonly failures: readonly string[];
 }
 
-export function knownFacts(facts: Iterable<Fact>): Facts {
-  const known = new Map<string, FactAnswer>();
-  for (const [request, answer] of facts) known.set(factKey(request), answer);
+/** Known facts by `factKey`. */
+export type FactIndex = ReadonlyMap<string, FactAnswer>;
+
+export const indexFacts = (facts: Iterable<Fact>): FactIndex =>
+  new Map([...facts].map(([request, answer]) => [factKey(request), answer]));
+
+/** Returns known facts for one explanation. */
+export function knownFacts(known: FactIndex): Facts {
   const missing = new Map<string, FactRequest>();
   const failures = new Set<string>();
   const find = (request: FactRequest): FactAnswer | undefined => {
