@@ -28,7 +28,8 @@ const scene = testQuestions(['nftables', 'userspace', 'ebpf'], {
 function testForeignRules(mode: Mode, asked: AskedScene): void {
   // One after another: they would stop each other's packets.
   describe('rules of other programs', () => {
-    for (const row of FOREIGN_RULES)
+    const rows = FOREIGN_RULES.filter(({ isOfWay }) => mode === 'nftables' || isOfWay);
+    for (const row of rows)
       test(row.name, async () => checkForeignRules(asked, mode, await asked.addresses(), row));
   });
 }

@@ -22,11 +22,15 @@ interface RulesRow {
   readonly real: Reality | 'unknown';
   readonly in?: Partial<Record<Mode, Reality | 'unknown'>>;
   readonly says?: RegExp;
+  /** It is about the way through the node, which depends on the mode; others are about the forms of rules. */
+  readonly isOfWay?: true;
 }
 
 const chain = (hook: string, rules: string, { priority = '0', policy = 'accept', type = 'filter' } = {}) =>
   `chain ${hook} {\n type ${type} hook ${hook} priority ${priority}; policy ${policy};\n ${rules}\n }`;
 
+/** All hosts answer for their addresses. */
+const SILENCE_MS = 1500;
 /** The proxy has accepted the connection, and resets it when it cannot connect. */
 const BEHIND_PROXY = { userspace: 'refused' } as const;
 const LONE = { from: 'client', to: 'svc/local' } as const;
@@ -35,6 +39,7 @@ const LONE = { from: 'client', to: 'svc/local' } as const;
 export const FOREIGN_RULES: readonly RulesRow[] = [
   {
     name: 'a policy that drops what is forwarded',
+    isOfWay: true,
     on: 'node-2',
     rules: chain('forward', '', { policy: 'drop' }),
     ...LONE,
@@ -60,6 +65,7 @@ export const FOREIGN_RULES: readonly RulesRow[] = [
   },
   {
     name: 'what is accepted before it would be dropped',
+    isOfWay: true,
     on: 'node-2',
     rules: chain('forward', 'ct state established,related accept\n ip protocol tcp ct state new accept', {
       policy: 'drop',
@@ -69,6 +75,7 @@ export const FOREIGN_RULES: readonly RulesRow[] = [
   },
   {
     name: 'replies that are not accepted',
+    isOfWay: true,
     on: 'node-2',
     rules: chain('forward', 'tcp dport 8080 accept', { policy: 'drop' }),
     ...LONE,
@@ -93,6 +100,7 @@ export const FOREIGN_RULES: readonly RulesRow[] = [
   },
   {
     name: 'the device that the packet leaves by',
+    isOfWay: true,
     on: 'node-1',
     rules: chain('postrouting', 'oifname "eth0" tcp dport 8080 drop', { priority: '-10' }),
     ...LONE,
@@ -102,6 +110,7 @@ export const FOREIGN_RULES: readonly RulesRow[] = [
   },
   {
     name: 'a source network, and a counter before it',
+    isOfWay: true,
     on: 'node-2',
     family: 'ip',
     rules: chain('prerouting', 'counter\n ip saddr 10.244.0.0/16 tcp flags & (syn | ack) == syn drop', {
@@ -122,6 +131,7 @@ export const FOREIGN_RULES: readonly RulesRow[] = [
   },
   {
     name: 'a firewall of the node for its own ports',
+    isOfWay: true,
     on: 'node-2',
     rules: chain('input', 'tcp dport 8085 drop'),
     from: 'client',
@@ -137,6 +147,7 @@ export const FOREIGN_RULES: readonly RulesRow[] = [
   },
   {
     name: 'a node port from outside, whose node drops it first',
+    isOfWay: true,
     on: 'node-2',
     rules: chain('prerouting', 'tcp dport 30084 drop', { priority: '-300' }),
     from: 'outside',
@@ -203,7 +214,14 @@ export async function checkForeignRules(
     const real = row.in?.[mode] ?? row.real;
     const { name, from, to, says } = row;
     if (real !== 'unknown') {
-      const question = { name, from, to, real, ...(says && real === row.real ? { says } : {}) };
+      const question = {
+        name,
+        from,
+        to,
+        real,
+        silenceMs: SILENCE_MS,
+        ...(says && real === row.real ? { says } : {}),
+      };
       return await compareQuestion(state, scene.asker(from), mode, question, addresses);
     }
     const explanation = await createFlowExplainer(state).explain({ from, to, family: 'ipv4' });

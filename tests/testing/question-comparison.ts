@@ -91,7 +91,7 @@ async function compareWith(
   const tunnelled = isTunnelled ? row.tunnelled : undefined;
   const expected = row.in?.[mode] ?? tunnelled ?? row.real;
   const count = explanation.endpoints.length > 1 ? MANY : FEW;
-  const patienceMs = expected === 'silence' ? SILENCE_MS : PATIENCE_MS;
+  const patienceMs = expected === 'silence' ? (row.silenceMs ?? SILENCE_MS) : PATIENCE_MS;
   const met = await asker.ask({ ...addressed(to, explanation), family, count, patienceMs });
   const seen = realityOf(met, mode === 'userspace' && explanation.endpoints.length > 0);
   const text = renderExplanation(explanation);

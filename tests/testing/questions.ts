@@ -21,6 +21,8 @@ export interface QuestionRow {
   readonly family?: 4 | 6;
   /** A pattern that the short text must match. */
   readonly says?: RegExp;
+  /** The time without an answer that counts as silence, where no host is asked for its address; default: longer than that takes. */
+  readonly silenceMs?: number;
 }
 
 export const row = (
