@@ -72,6 +72,8 @@ interface DuePass {
 export function createConntrackReconciler(options: ConntrackOptions): ConntrackReconciler {
   const { families, netns, logger = silentLogger, clock = systemClock, isListener, onPass } = options;
   const connection = new ConntrackConnection(netns);
+  // A pass lists on a thread, while connections may have to end.
+  const reader = new ConntrackConnection(netns);
   const index = createServingIndex();
   let isEmpty = options.startsEmpty ?? false;
   let due: DuePass | null = null;
@@ -128,7 +130,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   async function deleteStale(): Promise<void> {
     const started = performance.now();
     const unreplied = { mask: FLOW_STATUS.seenReply, value: 0 };
-    const listed = connection.listAny(families, [
+    const listed = await reader.listAnyAsync(families, [
       { protocol: PROTOCOL_NUMBER.UDP },
       { protocol: PROTOCOL_NUMBER.TCP, status: unreplied },
       { protocol: PROTOCOL_NUMBER.SCTP, status: unreplied },
@@ -239,6 +241,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
       for (const settle of waiting) settle();
       for (const { resolve } of passing) resolve();
       connection.close();
+      reader.close();
     },
   };
 }

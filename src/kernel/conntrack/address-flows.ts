@@ -28,7 +28,7 @@ export function openAddressFlows(netns: NetnsRef | undefined): AddressFlows {
     next = null;
     const addresses = waiting;
     waiting = new Set();
-    const few = connection.listFew();
+    const few = await connection.listFewAsync();
     if (few !== null) {
       await connection.delete(few.filter(({ original, reply }) => isOf(addresses, original, reply)));
       return;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer, Socket } from 'node:net';
+import { createServer, type Server, Socket } from 'node:net';
 import { test } from 'node:test';
 import { eventually } from '../../lib/testing/eventually.ts';
 import { createNetns, listenTcpIn, openTcpIn, removeNetns } from '../netns.ts';
@@ -76,3 +76,43 @@ for (const { family, ip, service, endpoint, routed } of FAMILIES)
         for (const server of servers) server.close();
       }
     });
+
+test('few flows of both families are listed at once, an empty table without a walk, and on a thread the same', async () => {
+  const netns = `flt-${randomBytes(3).toString('hex')}`;
+  createNetns(netns);
+  using _ = { [Symbol.dispose]: () => void removeNetns(netns) };
+  const run = (...command: string[]) => execFileSync('ip', ['netns', 'exec', netns, ...command]);
+  run('ip', 'link', 'set', 'lo', 'up');
+  run('nft', 'add table inet test; add chain inet test input { type filter hook input priority 0; }');
+  run('nft', 'add rule inet test input ct state new counter');
+  using connection = new ConntrackConnection(netns);
+  assert.deepEqual(connection.listFew(), []);
+  assert.deepEqual(await connection.listFewAsync(), []);
+  const sockets: Socket[] = [];
+  const servers: Server[] = [];
+  try {
+    for (const [family, address] of [
+      ['ipv4', '127.0.0.1'],
+      ['ipv6', '::1'],
+    ] as const) {
+      const socket = new Socket({ fd: openTcpIn(netns, family) });
+      servers.push(createServer().listen({ fd: listenTcpIn(netns, address, PORT) }));
+      sockets.push(socket.connect(PORT, address));
+      await once(socket, 'connect');
+    }
+    const each = () => (['ipv4', 'ipv6'] as const).flatMap((family) => connection.list(family));
+    const idsOf = (flows: readonly { readonly id: number }[] | null) => flows?.map(({ id }) => id).sort();
+    assert.equal(each().length, 2);
+    assert.deepEqual(idsOf(connection.listFew()), idsOf(each()));
+    assert.deepEqual(idsOf(await connection.listFewAsync()), idsOf(each()));
+    const filter = [{ protocol: TCP }, { protocol: TCP, destination: '::1' }];
+    assert.deepEqual(
+      connection.listAny(['ipv6'], filter).map(({ original }) => original.destination),
+      ['::1'],
+    );
+    assert.equal((await connection.listAnyAsync(['ipv4', 'ipv6'], filter)).length, 2);
+  } finally {
+    for (const socket of sockets) socket.destroy();
+    for (const server of servers) server.close();
+  }
+});

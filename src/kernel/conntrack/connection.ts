@@ -3,6 +3,7 @@ import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { MessageWriter, readAttributes, readBe32 } from '../netlink/attributes.ts';
 import {
   NETLINK_NETFILTER,
+  type NetlinkMessage,
   NetlinkSocket,
   NLM_F_ACK,
   NLM_F_REQUEST,
@@ -59,6 +60,10 @@ export interface FlowFilter {
   readonly status?: { readonly mask: number; readonly value: number };
 }
 
+const anyFamily = (): Uint8Array => new MessageWriter(4).u8(AF_UNSPEC).u8(0).u16(0).bytes();
+const flowsIn = (messages: readonly NetlinkMessage[]): Flow[] =>
+  messages.flatMap(({ payload }) => readFlow(payload) ?? []);
+
 /** A netlink socket to the connection tracking table of a network namespace. */
 export class ConntrackConnection {
   readonly #socket: NetlinkSocket;
@@ -88,17 +93,28 @@ export class ConntrackConnection {
    */
   listFew(): Flow[] | null {
     const count = this.count();
-    if (count === 0) return [];
-    if (count > FEW_FLOWS) return null;
-    const payload = new MessageWriter(4).u8(AF_UNSPEC).u8(0).u16(0).bytes();
-    return this.#socket
-      .dump(messageType(CTNL_MSG.get), payload, 'flows')
-      .flatMap((message) => readFlow(message.payload) ?? []);
+    if (count === 0 || count > FEW_FLOWS) return count === 0 ? [] : null;
+    return flowsIn(this.#socket.dump(messageType(CTNL_MSG.get), anyFamily(), 'flows'));
+  }
+
+  /** Works like `listFew`, on a thread. Until it resolves, other requests on this connection throw EBUSY. */
+  async listFewAsync(): Promise<Flow[] | null> {
+    const count = this.count();
+    if (count === 0 || count > FEW_FLOWS) return count === 0 ? [] : null;
+    return flowsIn(await this.#socket.dumpAsync(messageType(CTNL_MSG.get), anyFamily(), 'flows'));
   }
 
   /** Lists the flows of the families that pass one of the filters; few ones in one walk of the table. */
   listAny(families: readonly IPFamily[], filters: readonly FlowFilter[]): Flow[] {
-    const few = this.listFew();
+    return this.#choose(this.listFew(), families, filters);
+  }
+
+  /** Works like `listAny`, on a thread if there are few. */
+  async listAnyAsync(families: readonly IPFamily[], filters: readonly FlowFilter[]): Promise<Flow[]> {
+    return this.#choose(await this.listFewAsync(), families, filters);
+  }
+
+  #choose(few: Flow[] | null, families: readonly IPFamily[], filters: readonly FlowFilter[]): Flow[] {
     if (few === null)
       return families.flatMap((family) => filters.flatMap((filter) => this.list(family, filter)));
     return few.filter(

@@ -94,6 +94,19 @@ const receiveBuffer = (): Uint8Array => {
   return received;
 };
 
+/** Returns false if a dump is to be repeated, because objects changed meanwhile. Throws its refusal, or after the last attempt. */
+function isWhole({ refusals, interrupted }: Replies, attempt: number, object: string | undefined): boolean {
+  const [refusal] = refusals;
+  if (refusal && refusal.errno !== EINTR) throw refusalError(refusal, 'netlink dump', object);
+  if (!interrupted && !refusal) return true;
+  if (attempt < DUMP_ATTEMPTS) return false;
+  throw new FairleadError(`the kernel's ${object ?? 'objects'} kept changing while being listed`, {
+    op: 'netlink dump',
+    code: 'EINTR',
+    hint: 'another program on this machine may be changing them continuously',
+  });
+}
+
 /**
  * A netlink socket. Requests are synchronous: the kernel has queued its replies before send() returns, so a
  * request and its reply take microseconds; only large batches are sent by a thread.
@@ -184,17 +197,22 @@ export class NetlinkSocket {
     for (let attempt = 1; ; attempt++) {
       const sequence = this.nextSequence();
       this.#send(this.#message(type, NLM_F_REQUEST | NLM_F_DUMP, sequence, payload));
-      const { messages, refusals, interrupted } = this.#collect(sequence);
-      const [refusal] = refusals;
-      if (refusal && refusal.errno !== EINTR) throw refusalError(refusal, 'netlink dump', object);
-      if (!interrupted && !refusal) return messages;
-      if (attempt === DUMP_ATTEMPTS) {
-        throw new FairleadError(`the kernel's ${object ?? 'objects'} kept changing while being listed`, {
-          op: 'netlink dump',
-          code: 'EINTR',
-          hint: 'another program on this machine may be changing them continuously',
-        });
-      }
+      const replies = this.#collect(sequence);
+      if (isWhole(replies, attempt, object)) return replies.messages;
+    }
+  }
+
+  /**
+   * Works like `dump`, but the kernel begins on a thread of libuv's pool: for listings that walk a large table to find few objects.
+   * Until it has, other requests on this socket throw EBUSY, and further calls of this method wait.
+   */
+  async dumpAsync(type: number, payload: Uint8Array, object?: string): Promise<NetlinkMessage[]> {
+    for (let attempt = 1; ; attempt++) {
+      while (this.#sending) await this.#sending;
+      const sequence = this.nextSequence();
+      const bytes = this.#message(type, NLM_F_REQUEST | NLM_F_DUMP, sequence, payload);
+      const replies = await this.#sendByThread(bytes, sequence);
+      if (isWhole(replies, attempt, object)) return replies.messages;
     }
   }
 
