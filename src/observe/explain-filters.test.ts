@@ -122,3 +122,22 @@ for (const [name, found, verdict, says] of ROWS)
     if (says) assert.match(causes, says);
     else assert.equal(causes, '');
   });
+
+test('rules of other programs: the kubelet drops what comes to loopback from elsewhere, not what a node sends itself', () => {
+  const loopback = (at: number, operation: '==' | '!='): FilterCondition => ({
+    kind: 'compare',
+    part: { load: { of: 'network', offset: at, length: 4 }, mask: 'ff000000' },
+    operation,
+    value: '7f000000',
+  });
+  // RELATED, ESTABLISHED, DNAT
+  const states: FilterCondition = { kind: 'states', states: 0x86, isInverted: true };
+  const output: FilterChain = {
+    name: 'KUBE-FIREWALL',
+    base: { hook: 'output', priority: 0, policy: 'accept', isNat: false },
+    rules: [rule(DROP, loopback(12, '!='), loopback(16, '=='), states)],
+  };
+  const facts = knownFactsOf({}, { filters: () => filters(output) });
+  const explanation = ask(view({ facts, mode: () => 'userspace' }), 'node/node-1', '127.0.0.1:30080');
+  assert.equal(explanation.verdict, 'delivered', explanation.reason);
+});

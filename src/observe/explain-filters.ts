@@ -3,6 +3,7 @@ import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { addressBytes, familyOf } from '../lib/address.ts';
 import type { Protocol } from '../service/model.ts';
+import { isLoopback, loopbackSource } from './explain-arrival.ts';
 import { nameOf, nodeAt, placeOfPod } from './explain-places.ts';
 import { outcomeOf } from './explain-verdict.ts';
 import type {
@@ -15,7 +16,13 @@ import type {
   Origin,
 } from './explain-view.ts';
 import type { Place } from './facts.ts';
-import { type FilterDecision, type FilteredPacket, type FilterHook, filterAt } from './filter-rules.ts';
+import {
+  type FilterDecision,
+  type FilteredPacket,
+  type FilterHook,
+  filterAt,
+  type Priorities,
+} from './filter-rules.ts';
 
 /** The part of an explanation that tables of other programs may change. */
 export type Filtered = Pick<
@@ -28,6 +35,7 @@ interface Passage {
   readonly place: Place;
   readonly label: string;
   readonly hooks: readonly FilterHook[];
+  readonly priorities?: Priorities;
   /** As it is there; null: unknown. */
   readonly source: string | null;
   readonly destination: string | null;
@@ -111,7 +119,10 @@ function waysTo(
 ): Passage[] {
   const node = packet?.node;
   if (!packet || !node) return [];
-  const { source, destination, port } = packet;
+  const { destination, port } = packet;
+  const isLocal = origin.kind === 'node' && origin.node === node;
+  // A process that sends to a loopback address sends from one.
+  const source = isLocal && isLoopback(destination) ? loopbackSource(destination) : packet.source;
   const sent = { source, destination, port };
   const address = end?.address ?? destination;
   const to = { destination: address, port: end?.port ?? port };
@@ -138,8 +149,11 @@ function waysTo(
       ...leaving,
     });
   }
-  const isLocal = origin.kind === 'node' && origin.node === node;
-  ways.push({ ...own, hooks: isLocal ? ['output'] : ['prerouting'], isBeforeProxy, ...sent });
+  const hooks: FilterHook[] = isLocal ? ['output'] : ['prerouting'];
+  if (isService && (mode === 'nftables' || mode === 'iptables')) {
+    ways.push({ ...own, hooks, priorities: { below: TRANSLATION }, ...sent });
+    ways.push({ ...own, hooks, priorities: { from: TRANSLATION }, source, ...to });
+  } else ways.push({ ...own, hooks, isBeforeProxy, ...sent });
   const target = view.podAt(address);
   const targetPlace = target && placeOfPod(target);
   const endNode = next ?? target?.spec?.nodeName ?? nodeAt(view, address)?.metadata?.name ?? null;
@@ -158,13 +172,12 @@ function waysTo(
   }
   if (next !== null) return ways;
   if (endNode !== null && endNode !== node) {
-    const hooks: FilterHook[] =
+    const hooksThere: FilterHook[] =
       targetPlace?.kind === 'pod' ? ['prerouting', 'forward', 'postrouting'] : ['prerouting', 'input'];
     ways.push({
       place: { kind: 'node', node: endNode },
       label: `node ${endNode}`,
-      hooks,
-      isBeforeProxy: false,
+      hooks: hooksThere,
       ...seen,
     });
   }
@@ -243,12 +256,15 @@ function findAt(
       output: hasOutput ? deviceTo(to) : '',
     });
     if (packet === null) continue;
-    const verdict = filterAt(filters, hook, packet);
+    const verdict = filterAt(filters, hook, packet, isReply ? {} : passage.priorities);
     if (verdict.kind !== 'pass') return { stop: stopBy(label, verdict.kind, verdict.by, isReply), source };
     if (verdict.source !== null && !isReply) source ??= `${label}: ${verdict.source}`;
   }
   return { stop: null, source };
 }
+
+/** Where nf_tables and iptables translate destinations (NF_IP_PRI_NAT_DST of linux/netfilter_ipv4.h). */
+const TRANSLATION = -100;
 
 const NOTHING: Found = { stop: null, source: null };
 

@@ -287,7 +287,6 @@ function effectOf(verdict: string): FilterEffect {
 const TCP_INVERTED = { source: 1, destination: 2 } as const;
 /** XT_CONNTRACK_STATE, and where struct xt_conntrack_mtinfo3 has its flags, their inversion and the states. */
 const CONNTRACK = { state: 1, flagsAt: 146, invertAt: 148, statesAt: 150, bytes: 154 } as const;
-const STATE_LOAD: FilterPart = { load: { of: 'state', length: 4 }, mask: null };
 
 /** Reads an extension of x_tables, which iptables-nft puts into rules. */
 function readMatch(data: Attributes): Found | 'unknown' | null {
@@ -325,13 +324,12 @@ function readMatch(data: Attributes): Found | 'unknown' | null {
   }
 }
 
-/** XT_CONNTRACK_STATE_BIT has the bits of `ct state`; those of translated flows (0x40, 0x80) are not known. */
-function stateCondition(states: number, isInverted: boolean): FilterCondition {
-  if ((states & ~0x3f) !== 0 && (states & 8) === 0) return { kind: 'unknown' };
-  const mask = `${(states & 0x3f).toString(16).padStart(2, '0')}000000`;
-  const operation = isInverted ? '==' : '!=';
-  return { kind: 'compare', part: { ...STATE_LOAD, mask }, operation, value: '00000000' };
-}
+/** XT_CONNTRACK_STATE_BIT has the bits of `ct state` in its low byte, and those of translated flows. */
+const stateCondition = (states: number, isInverted: boolean): FilterCondition => ({
+  kind: 'states',
+  states: states & 0xff,
+  isInverted,
+});
 
 /** Returns the conditions on ports of struct xt_tcp and struct xt_udp. */
 function portConditions(info: Uint8Array, inverted: number): FilterCondition[] {

@@ -38,6 +38,8 @@ export type FilterCondition =
       /** Null: too many to read. */
       readonly ranges: readonly FilterRange[] | null;
     }
+  /** States of `-m conntrack --ctstate`; the bits 0x40 and 0x80 stand for a translated source or destination. */
+  | { readonly kind: 'states'; readonly states: number; readonly isInverted: boolean }
   /** A condition that is not simulated, such as a rate. */
   | { readonly kind: 'unknown' };
 
@@ -121,6 +123,7 @@ export type FilterVerdict =
 
 /** NF_CT_STATE_BIT of IP_CT_NEW, a flow's first packet, and IP_CT_ESTABLISHED, its replies (linux/netfilter/nf_conntrack_common.h). */
 const STATE = { new: 8, established: 2 } as const;
+const TRANSLATED = 0xc0;
 const ETHERTYPE = { ipv4: 0x0800, ipv6: 0x86dd } as const;
 /** TCP, UDP, SCTP. */
 const WITH_PORTS: readonly number[] = [6, 17, 132];
@@ -131,8 +134,19 @@ const MAX_DEPTH = 16;
 /** The kernel refuses loops; more steps than this are not simulated. */
 const MAX_STEPS = 20_000;
 
+/** Chains by their priorities; absent: any. */
+export interface Priorities {
+  readonly from?: number;
+  readonly below?: number;
+}
+
 /** Decides what the chains of one hook do with a packet, in the order of their priorities. */
-export function filterAt(filters: Filters, hook: FilterHook, packet: FilteredPacket): FilterVerdict {
+export function filterAt(
+  filters: Filters,
+  hook: FilterHook,
+  packet: FilteredPacket,
+  { from = Number.NEGATIVE_INFINITY, below = Number.POSITIVE_INFINITY }: Priorities = {},
+): FilterVerdict {
   const families: readonly string[] = TABLE_FAMILIES[packet.family];
   const bases = filters.tables
     .filter(({ family }) => families.includes(family))
@@ -143,6 +157,7 @@ export function filterAt(filters: Filters, hook: FilterHook, packet: FilteredPac
           : [],
       ),
     )
+    .filter(({ base }) => base.priority >= from && base.priority < below)
     .sort((a, b) => a.base.priority - b.base.priority);
   let doubt: FilterDecision | null = null;
   let source: string | null = null;
@@ -266,6 +281,12 @@ function holds(condition: FilterCondition, packet: FilteredPacket): Matched {
   switch (condition.kind) {
     case 'unknown':
       return 'perhaps';
+    case 'states': {
+      const { states, isInverted } = condition;
+      const own = packet.isReply ? STATE.established : STATE.new;
+      const found = (states & own) !== 0 ? 'yes' : (states & TRANSLATED) !== 0 ? 'perhaps' : 'no';
+      return isInverted ? not(found) : found;
+    }
     case 'compare': {
       const { part, operation, value } = condition;
       const wanted = bytesOf(value);
