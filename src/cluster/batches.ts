@@ -1,3 +1,5 @@
+import { FairleadError } from '../lib/errors.ts';
+
 /** Gathers questions to each place while a request to it is under way, and sends them in one. */
 export interface Batches<Q, A> {
   ask(place: string, question: Q): Promise<A>;
@@ -32,7 +34,13 @@ export function createBatches<Q, A>({ send, max, soon }: BatchOptions<Q, A>): Ba
         );
         for (const [index, { resolve, reject }] of batch.entries()) {
           const answer = answers[index];
-          if (answer === undefined) reject(new Error(`${place} left a question without an answer`));
+          if (answer === undefined)
+            reject(
+              new FairleadError(`${place} left a question without an answer`, {
+                op: `ask ${place}`,
+                code: 'EPROTO',
+              }),
+            );
           else if (answer instanceof Error) reject(answer);
           else resolve(answer);
         }
