@@ -16,7 +16,7 @@ const ROWS: readonly [what: string, service: string, sockets: ListeningSocket[],
     'a target port where no process listens',
     'sticky',
     listening(9090),
-    /^Service shop\/sticky, port 80\/TCP: nothing listens on port 8080\/TCP in pod shop\/web-1; it listens on 9090; set spec\.ports\[0\]\.targetPort to 9090/,
+    /^Service shop\/sticky, port 80\/TCP: nothing listens on port 8080\/TCP in pod shop\/web-1; it listens on 9090 \(and the same of 1 more\); set spec\.ports\[0\]\.targetPort to 9090$/,
   ],
   [
     'a name of a port that no pod has',

@@ -66,14 +66,21 @@ function faultsIn({ verdict, endpoints, causes }: Explanation, title: string, po
   if (verdict === 'delivered' || verdict === 'unknown') return [];
   const isFaulty = endpoints.length === 0 || endpoints.some(({ arrival }) => FAULTY.has(arrival));
   if (!isFaulty) return [];
-  return causes
-    .filter(({ object, field }) => !object?.includes('NetworkPolicy') && !field?.endsWith('TrafficPolicy'))
-    .map(({ text, object, field, fix }) =>
-      problem(
-        endpoints.length === 0 ? 'service-without-endpoints' : 'service-refused',
-        title,
-        `${title}, port ${port}: ${text}${fix === null ? '' : `; ${fix}`}${object === null || object === title ? '' : ` (${object})`}`,
-        object === title ? field : null,
-      ),
+  const own = causes.filter(
+    ({ object, field }) => !object?.includes('NetworkPolicy') && !field?.endsWith('TrafficPolicy'),
+  );
+  // The same fault of several endpoints is one problem.
+  return [...Map.groupBy(own, ({ field, fix, text }) => fix ?? field ?? text).values()].flatMap((same) => {
+    const [first] = same;
+    if (!first) return [];
+    const { text, object, field, fix } = first;
+    const others = same.length > 1 ? ` (and the same of ${same.length - 1} more)` : '';
+    const where = object === null || object === title ? '' : ` (${object})`;
+    return problem(
+      endpoints.length === 0 ? 'service-without-endpoints' : 'service-refused',
+      title,
+      `${title}, port ${port}: ${text}${others}${fix === null ? '' : `; ${fix}`}${where}`,
+      object === title ? field : null,
     );
+  });
 }
