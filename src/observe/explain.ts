@@ -1,9 +1,8 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { differenceText, mayForwardAtSocket, modeDiffers } from '../dataplane/mode-differences.ts';
 import { familyOf } from '../lib/address.ts';
-import { classify } from '../service/classify.ts';
 import { decide, type Verdict } from '../service/decide.ts';
-import type { LocalDetection, Packet, Protocol, ServiceMap } from '../service/model.ts';
+import type { Packet, Protocol, ServiceMap } from '../service/model.ts';
 import {
   type Arrived,
   arriveAt,
@@ -11,9 +10,9 @@ import {
   isLoopback,
   loopbackSource,
   ofFault,
-  podNetworkNode,
 } from './explain-arrival.ts';
-import { findCauses, serviceAt, serviceOf } from './explain-causes.ts';
+import { findCauses, serviceOf } from './explain-causes.ts';
+import { classOf, classStep, isNodeAddress, ownerOf } from './explain-class.ts';
 import { findDestination } from './explain-destination.ts';
 import { limitedClient } from './explain-dns-limit.ts';
 import { type Entered, enter } from './explain-entry.ts';
@@ -31,7 +30,7 @@ import {
 } from './explain-forwarding.ts';
 import { heldPod } from './explain-held.ts';
 import { hostPortEnd, sourceBehindHostPort } from './explain-host-ports.ts';
-import { clientOrigin, EXAMPLE_CLIENTS, findOrigin, hostAt, nodeAt } from './explain-places.ts';
+import { clientOrigin, EXAMPLE_CLIENTS, findOrigin } from './explain-places.ts';
 import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
 import { isReplyLost, replyLost } from './explain-replies.ts';
 import { keepsHairpinSource, sourceForPolicies, sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
@@ -485,55 +484,5 @@ function sctpCause(node: string, mode: Mode): Cause {
     object: `Node ${node}`,
     field: `mode ${mode}`,
     fix: `use another mode on ${node}`,
-  };
-}
-
-function classOf(map: ServiceMap, origin: Origin, source: string): Packet['sourceClass'] {
-  // To another node, it is a client like any other.
-  const isNodeAddress = origin.kind === 'node' && origin.node === map.node.name;
-  const detection = map.node.localDetection;
-  if (origin.kind !== 'pod') return classify(map.node, { source, isNodeAddress });
-  // A pod's packets enter by the bridge or by the pod's own interface, as detectLocalMode expects.
-  const inInterface =
-    detection.mode === 'BridgeInterface'
-      ? detection.interface
-      : detection.mode === 'InterfaceNamePrefix'
-        ? detection.prefix
-        : '';
-  return classify(map.node, { source, inInterface, isNodeAddress });
-}
-
-/** Returns the node that has an address itself: one that its object lists, or that of its bridge; null if none has. */
-function ownerOf(view: ExplainView, address: string): string | null {
-  const listed = nodeAt(view, address)?.metadata?.name;
-  if (listed !== undefined) return listed;
-  const node = podNetworkNode(view, address);
-  return node !== null && view.podAt(address) === null && isLocal(view, node, address) ? node : null;
-}
-
-/** Reports whether an address is one of a node's own. */
-function isNodeAddress(view: ExplainView, node: string, address: string): boolean {
-  if (isLoopback(address)) return true;
-  const owner = ownerOf(view, address);
-  if (owner !== null) return owner === node;
-  // In IPVS mode, addresses of Services are local too.
-  if (view.podAt(address) ?? serviceAt(view, address) ?? hostAt(view, address)) return false;
-  return isLocal(view, node, address);
-}
-
-const isLocal = (view: ExplainView, node: string, address: string): boolean =>
-  view.facts.route({ kind: 'node', node }, address)?.type === 'local';
-
-function classStep(origin: Origin, packet: Packet, node: string, detection: LocalDetection): ExplainStep {
-  const means = {
-    pod: 'treated as traffic of a pod of this cluster',
-    node: "treated as the node's own traffic",
-    external: 'treated as traffic from outside the cluster',
-  }[packet.sourceClass];
-  return {
-    subject: 'entry',
-    object: `Node ${node}`,
-    ruleOrKey: `detectLocalMode ${detection.mode}`,
-    text: `${packet.source} (${origin.label}) enters the Service rules of ${node}; ${means}`,
   };
 }
