@@ -1,25 +1,12 @@
 import { availableModes } from '../agent/dataplanes.ts';
 import { SCHEMAS } from '../cluster/command-openapi.ts';
-import { DRAFT, type JsonSchema } from '../lib/json-schema.ts';
+import { COUNT, DRAFT, FLAG, type JsonSchema, list, object, orNull, TEXT } from '../lib/json-schema.ts';
 import { OUTPUT_VERSION } from './output-format.ts';
 import { PROBLEM_CODES } from './problem.ts';
 
-const TEXT: JsonSchema = { type: 'string' };
-const COUNT: JsonSchema = { type: 'integer', minimum: 0 };
-const FLAG: JsonSchema = { type: 'boolean' };
 const TIME: JsonSchema = { type: 'string', format: 'date-time' };
-const list = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
-const orNull = (schema: JsonSchema): JsonSchema => ({ anyOf: [schema, { type: 'null' }] });
 const byName = (additionalProperties: JsonSchema): JsonSchema => ({ type: 'object', additionalProperties });
 const ref = (name: string): JsonSchema => ({ $ref: `#/$defs/${name}` });
-const object = (
-  properties: Readonly<Record<string, JsonSchema>>,
-  optional: readonly string[] = [],
-): JsonSchema => ({
-  type: 'object',
-  properties,
-  required: Object.keys(properties).filter((name) => !optional.includes(name)),
-});
 const MODE: JsonSchema = { enum: availableModes() };
 const FAMILY: JsonSchema = { enum: ['ipv4', 'ipv6'] };
 

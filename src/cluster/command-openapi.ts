@@ -1,27 +1,13 @@
 import { availableModes } from '../agent/dataplanes.ts';
 import { FLOW_LINE_KINDS, FLOW_VERDICTS } from '../flows/flow-line.ts';
-import type { JsonSchema } from '../lib/json-schema.ts';
+import { COUNT, FLAG, type JsonSchema, list, object, orNull, TEXT } from '../lib/json-schema.ts';
 import { COMMAND_OPERATIONS, COMMAND_ROOT, type CommandOperation } from './command-paths.ts';
 import { DEFAULT_DELAY_MS, FAULT_KINDS, MAX_DELAY_MS } from './faults.ts';
 
-const TEXT: JsonSchema = { type: 'string' };
-const COUNT: JsonSchema = { type: 'integer', minimum: 0 };
 const NUMBER: JsonSchema = { type: 'number' };
-const FLAG: JsonSchema = { type: 'boolean' };
-const list = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
-const orNull = (schema: JsonSchema): JsonSchema => ({ anyOf: [schema, { type: 'null' }] });
 const one = (...values: readonly unknown[]): JsonSchema => ({ enum: values });
 const ref = (name: keyof typeof SCHEMAS | 'Explanation'): JsonSchema => ({
   $ref: `#/components/schemas/${name}`,
-});
-/** An object whose fields are all there, except the optional ones. */
-const object = (
-  properties: Readonly<Record<string, JsonSchema>>,
-  optional: readonly string[] = [],
-): JsonSchema => ({
-  type: 'object',
-  properties,
-  required: Object.keys(properties).filter((name) => !optional.includes(name)),
 });
 
 const MODE = one(...availableModes());
