@@ -1,5 +1,6 @@
 import type { Service } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
+import { createSemaphore } from '../lib/semaphore.ts';
 import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
 import { type Problem, problem } from './problem.ts';
 
@@ -18,23 +19,20 @@ export async function serviceFaults(
   node: string,
   explain: (request: ExplainRequest) => Promise<Explanation>,
 ): Promise<Problem[]> {
-  const asked = services.flatMap(portsToExplain);
-  const found: Problem[][] = [];
-  const left = [...asked.slice(0, MAX_EXPLAINED).entries()];
-  const work = async () => {
-    for (let one = left.shift(); one !== undefined; one = left.shift()) {
-      const [index, { title, port, to }] = one;
-      try {
-        const explanation = await explain({ from: `node/${node}`, to, family: null });
-        found[index] = faultsIn(explanation, title, port);
-      } catch (error) {
-        found[index] = [
-          problem('agent-silent', title, `${title}: port ${port} was not checked: ${messageOf(error)}`),
-        ];
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: CONCURRENCY }, work));
+  const asked = services.flatMap(portsToExplain).slice(0, MAX_EXPLAINED);
+  const slots = createSemaphore(CONCURRENCY);
+  const found = await Promise.all(
+    asked.map(({ title, port, to }) =>
+      slots.run(async () => {
+        try {
+          return faultsIn(await explain({ from: `node/${node}`, to, family: null }), title, port);
+        } catch (error) {
+          const message = `${title}: port ${port} was not checked: ${messageOf(error)}`;
+          return [problem('agent-silent', title, message)];
+        }
+      }),
+    ),
+  );
   const all = found.flat();
   return [...new Map(all.map((one) => [one.message, one])).values()];
 }

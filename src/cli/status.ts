@@ -130,7 +130,7 @@ export const command = defineCommand({
     const [first] = nodes.filter(({ ready }) => ready);
     // Agents explain: without one, the problems of its process and its node say so.
     if (seen && first && nodes.every(({ ready }) => ready)) {
-      const faults = await serviceFaults(seen.services, first.name, cluster.explain);
+      const faults = await serviceFaults(seen.services, first.name, cluster.explainer().explain);
       const explained = new Set(faults.map(({ object }) => object));
       const isGeneral = ({ code, object }: Problem) =>
         code === 'service-without-endpoints' && explained.has(object);

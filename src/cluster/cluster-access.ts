@@ -12,6 +12,7 @@ import { compareModesOn, type ModesQuestion, openFlows } from './agent-client.ts
 import { type ClusterReport, readReport } from './cluster-report.ts';
 import { COMMAND_ROOT, type CommandRefusal } from './command-paths.ts';
 import { createFlowExplainer } from './explain-flow.ts';
+import type { FlowExplainer } from './explainer.ts';
 import {
   type Fault,
   type FaultRequest,
@@ -26,6 +27,9 @@ import { checkClusterName, clusterPaths, mayReadCluster, readCluster, requireClu
 import { type TracedFlow, type TraceQuestion, traceFlow } from './trace-flow.ts';
 import { findContext } from './user-contexts.ts';
 
+/** For so long agents may use the objects that they listed for an earlier question of an explainer. */
+const OBJECTS_MAX_AGE_MS = 1000;
+
 /** A local cluster as commands read it: from its files and sockets, or through its API server. */
 export interface ClusterAccess {
   readonly report: ClusterReport;
@@ -33,6 +37,8 @@ export interface ClusterAccess {
   readonly credentials: Credentials;
   /** Throws the errors of `explain` in src/observe, and FairleadError if the agent of a node is not running. */
   explain(request: ExplainRequest): Promise<Explanation>;
+  /** Returns an explainer for many questions about this moment: what it has read, it does not read again. */
+  explainer(): FlowExplainer;
   /** Sends one real packet and follows it. Throws the errors of `traceFlow`. */
   trace(question: TraceQuestion): Promise<TracedFlow>;
   /** The faults that users have planted; see faults.ts. */
@@ -78,6 +84,7 @@ async function openByFiles(name: string): Promise<ClusterAccess> {
       return readKubeconfig(clusterPaths(name).kubeconfig);
     },
     explain: (request) => createFlowExplainer(state).explain(request),
+    explainer: () => createFlowExplainer(state, { objectsMaxAgeMs: OBJECTS_MAX_AGE_MS }),
     trace: (question) =>
       withClient(name, async (client) =>
         traceFlow(state, (await client.list(RESOURCES.pods)).items, question),
@@ -128,11 +135,14 @@ async function openByApi(credentials: Credentials, name: string): Promise<Cluste
   };
   const askJson = async (request: Omit<ApiRequest, 'headers'>): Promise<unknown> =>
     JSON.parse(await readBody(await ask(request)));
+  const explain = async (request: ExplainRequest): Promise<Explanation> =>
+    (await askJson({ method: 'POST', path: 'explain', body: JSON.stringify(request) })) as Explanation;
   return {
     report: (await askJson({ method: 'GET', path: 'cluster' })) as ClusterReport,
     credentials,
-    explain: async (request) =>
-      (await askJson({ method: 'POST', path: 'explain', body: JSON.stringify(request) })) as Explanation,
+    explain,
+    // Each question is answered afresh there.
+    explainer: () => ({ explain }),
     trace: async (question) =>
       (await askJson({ method: 'POST', path: 'trace', body: JSON.stringify(question) })) as TracedFlow,
     faults: {
