@@ -1,3 +1,6 @@
+import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
+
 /** Rules of netfilter that belong to other programs, as plain data, and their effect on the first packet of a flow. */
 
 export type FilterHook = 'prerouting' | 'input' | 'forward' | 'output' | 'postrouting';
@@ -125,9 +128,7 @@ export type FilterVerdict =
 const STATE = { new: 8, established: 2 } as const;
 const TRANSLATED = 0xc0;
 const ETHERTYPE = { ipv4: 0x0800, ipv6: 0x86dd } as const;
-/** TCP, UDP, SCTP. */
-const WITH_PORTS: readonly number[] = [6, 17, 132];
-const NFPROTO = { ipv4: 2, ipv6: 10 } as const;
+const WITH_PORTS: readonly number[] = Object.values(PROTOCOL_NUMBER);
 const TABLE_FAMILIES = { ipv4: ['ip', 'inet'], ipv6: ['ip6', 'inet'] } as const;
 /** NFT_JUMP_STACK_SIZE of net/netfilter/nf_tables.h. */
 const MAX_DEPTH = 16;

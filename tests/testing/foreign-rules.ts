@@ -4,8 +4,7 @@ import { createFlowExplainer } from '../../src/cluster/explain-flow.ts';
 import type { Mode } from '../../src/dataplane/dataplane.ts';
 import { inNetns } from '../../src/kernel/netns.ts';
 import { nodeNetns } from '../../src/network/topology.ts';
-import type { SceneAddresses } from './question-comparison.ts';
-import { compareQuestion } from './question-comparison.ts';
+import { compareQuestion, type SceneAddresses } from './question-comparison.ts';
 import type { AskedScene } from './question-suite.ts';
 import type { Reality } from './questions.ts';
 

@@ -60,7 +60,8 @@ export interface FlowFilter {
   readonly status?: { readonly mask: number; readonly value: number };
 }
 
-const anyFamily = (): Uint8Array => new MessageWriter(4).u8(AF_UNSPEC).u8(0).u16(0).bytes();
+/** Returns the request for the flows of all families, without attributes. */
+export const anyFamily = (): Uint8Array => new MessageWriter(4).u8(AF_UNSPEC).u8(0).u16(0).bytes();
 const flowsIn = (messages: readonly NetlinkMessage[]): Flow[] =>
   messages.flatMap(({ payload }) => readFlow(payload) ?? []);
 

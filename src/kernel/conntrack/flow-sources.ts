@@ -1,6 +1,6 @@
-import { MessageWriter } from '../netlink/attributes.ts';
 import { NETLINK_NETFILTER, NetlinkSocket } from '../netlink/socket.ts';
 import type { NetnsRef } from '../netns.ts';
+import { anyFamily } from './connection.ts';
 import { CTNL_MSG, NFNL_SUBSYS_CTNETLINK, readFlow } from './flow.ts';
 
 /**
@@ -10,9 +10,7 @@ import { CTNL_MSG, NFNL_SUBSYS_CTNETLINK, readFlow } from './flow.ts';
  */
 export function sampleFlowSources(netns: NetnsRef | undefined, max: number): string[] {
   const socket = new NetlinkSocket({ protocol: NETLINK_NETFILTER, netns });
-  // The family 0 stands for all; version and resource of nfnetlink.
-  const payload = new MessageWriter(4).u8(0).u8(0).u16(0).bytes();
   return socket
-    .dumpFirst((NFNL_SUBSYS_CTNETLINK << 8) | CTNL_MSG.get, payload, max, 'flows')
+    .dumpFirst((NFNL_SUBSYS_CTNETLINK << 8) | CTNL_MSG.get, anyFamily(), max, 'flows')
     .flatMap((message) => readFlow(message.payload)?.original.source ?? []);
 }
