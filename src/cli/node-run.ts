@@ -58,7 +58,7 @@ export async function runForNodes<T>(
   const op = `fairlead ${command}`;
   const place = findKubeconfigContext({ file: values.kubeconfig, context: values.context }, process.env);
   if (place === null)
-    throw new FairleadError('there is no kubeconfig with a current context', {
+    throw new FairleadError('no kubeconfig has a current context', {
       op,
       code: 'no-cluster',
       hint: 'use --kubeconfig FILE',
