@@ -54,6 +54,37 @@ static __always_inline void set_flag(enum flag flag)
 		found->is_set = 1;
 }
 
+/*
+ * Returns 1 if there may be rerouted flows. The programs count reroutes, the agent writes the count at which it found all of
+ * them ended: with one flag for both, it would clear that of a reroute that began while it searched.
+ */
+static __always_inline int has_reroutes(const struct flag_value *count)
+{
+	enum flag flag = REROUTES_ENDED;
+	struct flag_value *ended;
+
+	if (!count || !count->is_set)
+		return 0;
+	ended = bpf_map_lookup_elem(&flags, &flag);
+	/* Maps of an earlier version have no such element. */
+	return !ended || ended->is_set != count->is_set;
+}
+
+static __always_inline int test_reroutes(void)
+{
+	enum flag flag = REROUTES;
+	return has_reroutes(bpf_map_lookup_elem(&flags, &flag));
+}
+
+/* Must be called after the entries were made. */
+static __always_inline void count_reroute(void)
+{
+	enum flag flag = REROUTES;
+	struct flag_value *found = bpf_map_lookup_elem(&flags, &flag);
+	if (found)
+		__sync_fetch_and_add(&found->is_set, 1);
+}
+
 static __always_inline struct config *get_config(void)
 {
 	__u32 zero = 0;

@@ -57,7 +57,7 @@ static __always_inline void on_connect(const struct flow *flow, struct peer *pee
 	if (!settings->reroute || (peer->flags & PEER_NO_FAILOVER))
 		return;
 	/* An earlier connection from the same port may have left an entry. */
-	if (test_flag(REROUTES))
+	if (test_reroutes())
 		delete_reroute(flow);
 	enter_pending(flow, peer, now);
 }
@@ -108,7 +108,7 @@ static __always_inline int on_established(const struct flow *flow, struct peer *
 	__u32 number;
 	__u64 now;
 
-	if (test_flag(REROUTES)) {
+	if (test_reroutes()) {
 		pending = find_pending(flow);
 		if (pending && pending->reroutes && answer_of(flow) != ((first_byte - 1) | 1)) {
 			/*
@@ -404,8 +404,11 @@ static __always_inline int rewrite_answer(struct __sk_buff *skb, const struct pa
 	if (found && found->source_class != source_class)
 		found = 0;
 	if (found && found->direction == TO_ENDPOINT)
-		/* The first endpoint of a flow that was rerouted. */
-		return packet->protocol == TCP && !found->until ? DROP : NEXT;
+		/*
+		 * The first endpoint of a flow that was rerouted. While no other endpoint has answered, its late answer makes
+		 * the connection its own (on_established), but its late refusal would end it.
+		 */
+		return packet->protocol == TCP && (!found->until || packet->is_refusal) ? DROP : NEXT;
 	if (found) {
 		if (packet->protocol == TCP && !found->answered) {
 			if (packet->is_answer)
@@ -451,7 +454,7 @@ static __always_inline int read_packet(struct __sk_buff *skb, struct packet *pac
 
 	if (!found)
 		return 0;
-	*is_rerouting = found->is_set;
+	*is_rerouting = has_reroutes(found);
 	if ((!*is_rerouting && !may_be_refusal(skb)) || skb->vlan_present || !parse(skb, packet))
 		return 0;
 	forget(packet, found->zero);

@@ -227,8 +227,9 @@ struct backend {
 
 /* Set if the map has entries, so that the common case costs one array access. */
 enum flag {
-	REROUTES = 0, /* in the map of that name */
-	FAILURES = 1, /* in `backends` */
+	REROUTES = 0,	    /* in the map of that name: the number of flows that were ever rerouted */
+	FAILURES = 1,	    /* in `backends` */
+	REROUTES_ENDED = 2, /* the value of REROUTES up to which the agent found all reroutes ended */
 };
 
 struct flag_value {
@@ -261,4 +262,4 @@ STORAGE(udp_sessions, struct udp_sessions);
 MAP(BPF_MAP_TYPE_ARRAY, pending_sets, __u32, struct pending_set, PENDING_SETS, 0);
 MAP(BPF_MAP_TYPE_LRU_HASH, reroutes, struct flow, struct reroute, 32768, 0); /* two for each flow */
 MAP(BPF_MAP_TYPE_LRU_HASH, removed_backends, struct removed_backend_key, __u32, 4096, 0);
-MAP(BPF_MAP_TYPE_ARRAY, flags, enum flag, struct flag_value, 2, 0);
+MAP(BPF_MAP_TYPE_ARRAY, flags, enum flag, struct flag_value, 3, 0);

@@ -60,7 +60,7 @@ static __always_inline __u32 reroute(const struct flow *flow, const struct front
 	entry.address = to.address;
 	entry.port = to.port;
 	bpf_map_update_elem(&reroutes, flow, &entry, BPF_ANY);
-	set_flag(REROUTES);
+	count_reroute();
 	emit_event(REROUTED, now, flow, &service->address, service->port, &to.address, to.port, 0);
 	return to.backend;
 }

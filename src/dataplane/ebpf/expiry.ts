@@ -1,7 +1,7 @@
 import type { BpfMap } from '../../kernel/bpf/map.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { hasFailed, rerouteExpiry } from './entries.ts';
-import { FLAG } from './generated/layout.ts';
+import { FLAG, FLAG_VALUE } from './generated/layout.ts';
 import { closeMaps, indexKey, type Maps, openMaps } from './maps.ts';
 import { isDraining, markDraining, removeLinks, removePins } from './pins.ts';
 import { isDeviceLink } from './tc-attachment.ts';
@@ -12,20 +12,25 @@ const DRAIN_CHECK_MS = 5000;
 const isForReroutes = (link: string): boolean => link === 'sockOps' || isDeviceLink(link);
 
 /**
- * Deletes expired reroutes; clears the flag if none remain. Returns true if some remain. `now`: monotonic
- * ns.
+ * Deletes expired reroutes; if none remain, the programs stop looking for them. Returns true if some remain. `now`:
+ * monotonic ns.
  */
-export function expireReroutes({ reroutes, flags }: Pick<Maps, 'reroutes' | 'flags'>, now: bigint): boolean {
-  if (!isSet(flags, FLAG.REROUTES)) return false;
+export function expireReroutes(
+  { reroutes, flags }: { reroutes: Pick<BpfMap, 'entries' | 'delete'>; flags: BpfMap },
+  now: bigint,
+): boolean {
+  // Read before the search: a reroute that begins during it counts further.
+  const count = readFlag(flags, FLAG.REROUTES);
+  const hasEnd = flags.maxEntries > FLAG.REROUTES_ENDED;
+  if (count === 0 || (hasEnd && count === readFlag(flags, FLAG.REROUTES_ENDED))) return false;
   let alive = false;
   for (const [flow, entry] of reroutes.entries()) {
     const end = rerouteExpiry(entry);
     if (end !== 0n && end < now) reroutes.delete(flow);
     else alive = true;
   }
-  // A reroute between the two is lost until the connection's next timeout, a tenth of a second later, sets
-  // the flag again.
-  if (!alive) setFlag(flags, FLAG.REROUTES, 0);
+  // Maps that an earlier version made have no such element: the programs then look for reroutes at each packet.
+  if (!alive && hasEnd) writeFlag(flags, FLAG.REROUTES_ENDED, count);
   return alive;
 }
 
@@ -37,19 +42,22 @@ export function expireFailures(
   { backends, flags }: Pick<Maps, 'backends' | 'flags'>,
   isUsed: (number: number) => boolean,
 ): boolean {
-  if (!isSet(flags, FLAG.FAILURES)) return false;
+  if (readFlag(flags, FLAG.FAILURES) === 0) return false;
   // Cleared first: a failure during the search sets it again.
-  setFlag(flags, FLAG.FAILURES, 0);
+  writeFlag(flags, FLAG.FAILURES, 0);
   const some = backends.someInMemory((words, number) => hasFailed(words) && isUsed(number));
-  if (some) setFlag(flags, FLAG.FAILURES, 1);
+  if (some) writeFlag(flags, FLAG.FAILURES, 1);
   return some;
 }
 
-const isSet = (flags: BpfMap, flag: number): boolean =>
-  flags.lookup(indexKey(flag))?.some((byte) => byte !== 0) ?? false;
+/** Reads the first field of struct flag_value. */
+function readFlag(flags: BpfMap, flag: number): number {
+  const value = flags.lookup(indexKey(flag));
+  return value ? new DataView(value.buffer, value.byteOffset).getUint32(FLAG_VALUE.is_set, true) : 0;
+}
 
 /** Writes struct flag_value. */
-const setFlag = (flags: BpfMap, flag: number, value: 0 | 1): void =>
+const writeFlag = (flags: BpfMap, flag: number, value: number): void =>
   flags.update(indexKey(flag), new Uint8Array(Uint32Array.of(value, 0).buffer));
 
 /**

@@ -8,6 +8,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import type { FlowEvent } from '../flow-event.ts';
+import { delayArrivals } from '../testing/delayed-packets.ts';
 import { openEbpf } from '../testing/open-ebpf.ts';
 import { changeBetween, endpoint, frontend, serviceMap } from '../testing/service-map.ts';
 import { createTopology, type Place, type Topology } from '../testing/topology.ts';
@@ -27,6 +28,8 @@ const TARGET = 8080;
 const CLOSED = 8089;
 /** BPF_SOCK_OPS_RTO_CB_FLAG */
 const RTO_CALLBACK = 1;
+/** Longer than until the client's second SYN, shorter than until its third. */
+const LATE_MS = 150;
 const LOAD = { times: 120, perSecond: 200, timeoutMs: 20_000 };
 
 describe('failover in eBPF mode', () => {
@@ -183,6 +186,25 @@ describe('failover in eBPF mode', () => {
       });
     }
   }
+
+  test('a refusal that comes after the connection was rerouted does not end it', async (t) => {
+    // The second SYN is on its way to the other endpoint, which answers as late, when the first one is refused.
+    const late = (['pod1', 'pod2'] as const).map((place) =>
+      delayArrivals(topology.namespace(place), LATE_MS),
+    );
+    try {
+      if (late.some((one) => one === null)) return t.skip('this kernel cannot queue packets');
+      const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;
+      const made = service('ipv4', 'TCP', [closed, at('pod2', 'ipv4')]);
+      await dataplane.sync(serviceMap([made]));
+      const asked = Array.from({ length: 8 }, () =>
+        client('pod3').ask('tcp', made.address ?? '', 80, { timeoutMs: 20_000 }),
+      );
+      for (const { answer } of await Promise.all(asked)) assert.match(answer, /^pod2 /);
+    } finally {
+      for (const one of late) one?.close();
+    }
+  });
 
   test('a Service without failover keeps trying a refusing endpoint', async () => {
     const closed = [topology.address('pod1', 'ipv4'), CLOSED] as const;

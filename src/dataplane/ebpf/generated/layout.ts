@@ -8,7 +8,7 @@ export const MAPS = {
   config: { name: 'fl_config', kind: 'array', keySize: 4, valueSize: 32, maxEntries: 1, flags: 0 },
   endpoints: { name: 'fl_endpoints', kind: 'array', keySize: 4, valueSize: 28, maxEntries: 1, flags: 1024 },
   events: { name: 'fl_events', kind: 'ringbuf', keySize: 0, valueSize: 0, maxEntries: 262144, flags: 0 },
-  flags: { name: 'fl_flags', kind: 'array', keySize: 4, valueSize: 8, maxEntries: 2, flags: 0 },
+  flags: { name: 'fl_flags', kind: 'array', keySize: 4, valueSize: 8, maxEntries: 3, flags: 0 },
   frontends: { name: 'fl_frontends', kind: 'hash', keySize: 20, valueSize: 36, maxEntries: 1, flags: 1 },
   members: { name: 'fl_members', kind: 'hash', keySize: 24, valueSize: 8, maxEntries: 1, flags: 1 },
   peers: { name: 'fl_peers', kind: 'skStorage', keySize: 4, valueSize: 56, maxEntries: 0, flags: 1 },
@@ -48,7 +48,7 @@ export const UDP_SESSIONS = { size: 296, session: 0, next: 288, reported: 292 } 
 export const ACTION = { PASS: 0, FORWARD: 1, REFUSE: 2 } as const;
 export const BALANCE = { RANDOM: 0, LEAST_CONNECTIONS: 1, MAGLEV: 2, BALANCE_MASK: 255, NO_FAILOVER: 256 } as const;
 export const EVENT_KIND = { CHOSEN: 1, ESTABLISHED: 2, TIMED_OUT: 3, RESET: 4, EJECTED: 5, RECOVERED: 6, REROUTED: 7, CLOSED: 8, GIVEN_UP: 9, UNREACHABLE: 10, REJECTED: 11 } as const;
-export const FLAG = { REROUTES: 0, FAILURES: 1 } as const;
+export const FLAG = { REROUTES: 0, FAILURES: 1, REROUTES_ENDED: 2 } as const;
 export const MEMBER_KIND = { IN_RUN: 0, SPARED: 1 } as const;
 export const PEER_FLAG = { PEER_NODE: 1, PEER_NO_FAILOVER: 2, PEER_REROUTED: 4, PEER_REPORTED: 8, PEER_COUNTED: 16 } as const;
 export const SOURCE_CLASS = { POD: 0, NODE: 1 } as const;

@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/socket-lb.bpf.c; do not edit.
-export const SOURCE_HASH = 'e6775508626a2229188f08d49198d13aedf4c22ce15f587aaa64754b4f438bac';
+export const SOURCE_HASH = 'f1b25781023caf9f9cf66aeae718a1809be6b8a369605165ebf218df67750b36';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAKCcAAAAAAAAAAAAAEAAAAAAAEAAFwABAL8WAAAAAAAAYWEE' +

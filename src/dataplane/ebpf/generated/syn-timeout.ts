@@ -1,5 +1,5 @@
 // Written by tools/build-bpf.mjs from bpf/syn-timeout.bpf.c; do not edit.
-export const SOURCE_HASH = '895aa722a134d9c572361efa6cb1b91eb1caf953eb75b937811a2fd25da20ca9';
+export const SOURCE_HASH = '91089fbd7240a0b45b411160b4bd00456e73873195361561c1c4d9e0311e48a9';
 /** The ELF object, in base64. */
 export const OBJECT =
   'f0VMRgIBAQAAAAAAAAAAAAEA9wABAAAAAAAAAAAAAAAAAAAAAAAAAMgCAAAAAAAAAAAAAEAAAAAAAEAACQABAL8WAAAAAAAAtAEA' +
