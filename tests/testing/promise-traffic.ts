@@ -211,6 +211,12 @@ export function testFailover(scene: PromiseScene): void {
 
       await inPod(ended, 'sh', '-c', 'kill $(cat /tmp/server)');
       await askUntilEjected(scene, ended, () => ask('outside', urlAt(node, 30081), 100));
+      // The event tells of the decision, which a busy machine programs later.
+      await eventually(
+        async () => (await ask('outside', urlAt(node, 30081), 60)).failures,
+        (failures) => Object.keys(failures).length === 0,
+        scene.patienceMs,
+      );
       assert.deepEqual((await ask('outside', urlAt(node, 30081), 60)).failures, {});
       assert.ok((await ejections(scene)) >= countBefore + 2, 'each is counted');
       await cluster.ask('delete', 'pod', gone.name, ended.name, '--wait=false');
