@@ -150,15 +150,28 @@ install_words() {
   esac
 }
 
+is_bundle_fresh() {
+  [ -e "$root/dist/fairlead.mjs" ] &&
+    [ -z "$(find "$root/src" "$root/tools/build.mjs" "$root/package-lock.json" -newer "$root/dist/fairlead.mjs" -print -quit)" ]
+}
+
 # The bundle is what starts fast; it is recreated when a source is newer than it.
 setup_bundle() {
-  local bundle=$root/dist/fairlead.mjs
-  if [ -e "$bundle" ] && [ -z "$(find "$root/src" "$root/tools/build.mjs" "$root/package-lock.json" -newer "$bundle" -print -quit)" ]; then return 0; fi
+  ! is_bundle_fresh || return 0
   if ! may_write "$root/dist"; then
-    if [ ! -e "$bundle" ]; then cannot_write 'the bundle'; exit 1; fi
+    if [ ! -e "$root/dist/fairlead.mjs" ]; then cannot_write 'the bundle'; exit 1; fi
     say "the bundle is older than the sources, and $root/dist is not yours to write: the bundle runs as it is; its owner renews it by any command"
     return 0
   fi
   setup_typescript
-  "$node" "$root/tools/build.mjs"
+  if ! command -v flock >/dev/null; then
+    "$node" "$root/tools/build.mjs"
+    return
+  fi
+  # One of several commands that start at the same moment: each build takes 600 MB of memory and ten seconds of processor.
+  (
+    flock 9
+    # Not the last command: the shell would become it, and close the lock.
+    is_bundle_fresh || "$node" "$root/tools/build.mjs" 9<&- || exit
+  ) 9<"$root/tools/build.mjs"
 }
