@@ -30,11 +30,11 @@ interface Group {
  * What a control plane is there for; the other files are run by hand (CONTRIBUTING.md). Of packets, nodes and agents alone,
  * upstream's programs know nothing: the embedded control plane's clusters prove these. control-plane.matrix.test.ts has names,
  * addresses of load balancers, volumes, joining and leaving nodes and killed programs, real-cluster.real.test.ts DNS of every
- * kind and announced load balancers.
+ * kind and announced load balancers. The full product adds the files that a control plane changes least.
  */
 const GROUPS: readonly Group[] = [
   { name: 'traffic', tests: /^(rolling update|without preStop|a pod is stopped only)/ },
-  { name: 'pods', tests: /./ },
+  { name: 'pods', tests: null },
   { name: 'load-balancer', tests: null },
   { name: 'pod-features', tests: null },
   { name: 'dns', tests: null },

@@ -15,6 +15,7 @@ import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, LAUNCHER, type Load, startCluster } from './testing/cluster.ts';
 import { type DeafRequest, openDeafClients } from './testing/deaf-clients.ts';
 import { ASK_NAME, type Asked } from './testing/name-asker.ts';
+import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
 
 /**
  * The process that runs a node's pods is killed, gets stuck, or needs too much memory, while pods and the node send requests
@@ -178,8 +179,8 @@ async function traffic(): Promise<Traffic> {
 /** Clients, and the memory that they may have a process keep: a MiB or two each, most of it in buffers of TLS and HTTP. */
 const DEAF_CLIENTS = 30;
 const MAX_GROWTH_MIB = 150;
-/** Pods of containers that end at once, each a little later than the one before. */
-const CRASHING_PODS = 10;
+/** Pods of containers that end at once, each a little later than the one before. The full product has 60 containers. */
+const CRASHING_PODS = TAKES_FULL_PRODUCT ? 10 : 4;
 const CRASHING_CONTAINERS = 6;
 /** Containers that a node has started again when the test ends: three times each, after 0, 10 and 20 seconds. */
 const RESTARTS = CRASHING_PODS * CRASHING_CONTAINERS * 3;
@@ -231,7 +232,7 @@ describe('the pod runtime of a node of a local cluster', () => {
     assert.equal(status, 0, out);
   });
 
-  test('60 containers that crash and two that print without end: nothing is lost, and logs, events and memory are bounded', async (t) => {
+  test(`${CRASHING_PODS * CRASHING_CONTAINERS} containers that crash and two that print without end: nothing is lost, and logs, events and memory are bounded`, async (t) => {
     const earlier = (await shown())?.restarts ?? 0;
     const load = await traffic();
     const most = { log: 0, agent: 0, runtime: 0 };
