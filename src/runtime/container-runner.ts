@@ -41,6 +41,7 @@ const IMAGE_REASONS = new Set(['ErrImagePull', 'ImagePullBackOff', 'ErrImageNeve
 /** Runs one container of a pod through all its runs; lifecycle.ts has its states. */
 export class ContainerRunner {
   readonly name: string;
+  readonly #podFolder: string;
   readonly #context: RunnerContext;
   readonly #folder: ContainerFolder;
   readonly #spec: Container;
@@ -57,6 +58,7 @@ export class ContainerRunner {
 
   constructor(context: RunnerContext, container: Container, podFolder: string) {
     this.#context = context;
+    this.#podFolder = podFolder;
     this.#spec = container;
     this.name = container.name;
     const { stateDir } = context.options;
@@ -295,7 +297,9 @@ export class ContainerRunner {
       this.#startedAtMs = options.clock.now();
       this.#backoff.started();
     } catch (error) {
-      this.#waitFor(reasonOf(error, 'RunContainerError'), describeError(error));
+      // If the pod's pause process has ended, the runtime only says that its namespaces are missing.
+      const cause = processes.sandboxFailure(this.#podFolder) ?? error;
+      this.#waitFor(reasonOf(cause, 'RunContainerError'), describeError(cause));
       await this.#clean(this.#state.attempt);
       return;
     }

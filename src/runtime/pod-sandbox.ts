@@ -75,7 +75,9 @@ export class PodSandbox {
     try {
       this.#ips = (await network.attach(attached, { pid: this.pausePid ?? 0 })).ips;
     } catch (error) {
-      throw (this.isRunning ? null : this.lose()) ?? error;
+      if (!this.isRunning) throw this.lose() ?? error;
+      // One that is ending has lost its namespaces, but is still a process.
+      throw this.#context.processes.sandboxFailure(this.#folder) ?? error;
     }
   }
 

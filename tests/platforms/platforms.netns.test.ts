@@ -98,7 +98,7 @@ const ROWS: readonly Row[] = [
     script: `printf '#!/bin/sh\n[ "$1" != -h ] || exec /run/real -h\necho "the pause program is broken" >&2\nexit 1\n' > /run/broken && chmod +x /run/broken && cp /usr/bin/catatonit /run/real && mount --bind /run/broken /usr/bin/catatonit && ${UP.replace('120', '20')}; ./fairlead status; ./fairlead down`,
     expect: [
       /FailedCreatePodSandBox: the pause process ended: the pause program is broken[\s\S]*not ready after \d+ s/,
-      /Pod default\/client: FailedCreatePodSandBox: the pause process ended: the pause program is broken.*; see: kubectl/,
+      /Pod default\/client: (container shell: )?FailedCreatePodSandBox: the pause process ended: the pause program is broken.*; see: kubectl/,
     ],
   },
   {
