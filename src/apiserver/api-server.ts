@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { Readable } from 'node:stream';
+import { isProxyable, type MayDial } from '../kube/dial-check.ts';
 import type { Transport } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import { createHealthcheckMetrics } from '../lib/healthcheck-metrics.ts';
@@ -18,7 +19,6 @@ import type { ConnectionLimits } from './connection-table.ts';
 import { createCustomSchemas } from './custom-resources/custom-schemas.ts';
 import { serveDefinitions } from './custom-resources/definitions.ts';
 import { createRuleEvaluator } from './custom-resources/rules.ts';
-import { isProxyable, type MayDial } from './dial-check.ts';
 import { expireEvents } from './event-expiry.ts';
 import { type Listener, serveHttps, type TlsMaterial } from './http-server.ts';
 import type { Kind } from './kind.ts';

@@ -1,8 +1,8 @@
 import { request as httpsRequest } from 'node:https';
 import type { Duplex } from 'node:stream';
+import { checkedTarget, type MayDial } from '../kube/dial-check.ts';
 import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
-import { checkedTarget, type MayDial } from './dial-check.ts';
 import { at, listAt } from './object.ts';
 import { badRequest, StatusError } from './status-error.ts';
 import type { Store } from './store.ts';

@@ -3,8 +3,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { after, before, test } from 'node:test';
+import { isProxyable } from '../kube/dial-check.ts';
 import { eventually } from '../lib/testing/eventually.ts';
-import { isProxyable } from './dial-check.ts';
 import { CORE, configMap, pod, startApi } from './testing/api.ts';
 
 const ADDRESSES: readonly [address: string, isAllowed: boolean][] = [

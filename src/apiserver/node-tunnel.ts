@@ -1,9 +1,9 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import { type Duplex, Readable } from 'node:stream';
+import type { MayDial } from '../kube/dial-check.ts';
 import { messageOf } from '../lib/errors.ts';
 import { allowed } from './cluster-dialer.ts';
-import type { MayDial } from './dial-check.ts';
 import { type Send, sendOnce, sendTwice, type Through } from './kept-connection.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from './object.ts';
 import { forwardedHeaders, upgradeHeaders } from './requests/forwarded-headers.ts';

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { MayDial } from '../kube/dial-check.ts';
 import { createCertificateRequests } from './admission/certificate-requests.ts';
 import { createCertificatePlugins } from './admission/certificates.ts';
 import { createDefaultIngressClass } from './admission/default-ingress-class.ts';
@@ -38,7 +39,6 @@ import { createMastersAuthorizer } from './authorization/masters.ts';
 import { createNodeAuthorizer } from './authorization/node-authorizer.ts';
 import { createNodeGraph, type GraphSource } from './authorization/node-graph.ts';
 import { createRbac } from './authorization/rbac.ts';
-import type { MayDial } from './dial-check.ts';
 import type { Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
 import type { ObjectView } from './object-view.ts';

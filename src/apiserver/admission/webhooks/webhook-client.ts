@@ -1,7 +1,7 @@
 import { Agent, request as httpsRequest } from 'node:https';
+import { checkedTarget, type MayDial } from '../../../kube/dial-check.ts';
 import { trustPublicAuthorities } from '../../../kube/public-authorities.ts';
 import { messageOf } from '../../../lib/errors.ts';
-import { checkedTarget, type MayDial } from '../../dial-check.ts';
 import { type OnError, sendTwice } from '../../kept-connection.ts';
 import { isObject, type JsonObject, textAt } from '../../object.ts';
 import type { Webhook } from './webhook.ts';

@@ -1,9 +1,9 @@
 import { lookup as resolveName } from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
-import { addressBytes, type Cidr, cidrContains, parseCidr } from '../lib/address.ts';
+import { addressBytes, type Cidr, cidrContains, LOOPBACK, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 
-/** Decides whether the API server may connect to an address that an object names. */
+/** Decides whether this program may connect to an address that an object, or a server, names. */
 export type MayDial = (address: string) => boolean;
 
 /** Addresses at which the node itself, its link or its cloud answers: Go's IP.IsGlobalUnicast is false for all but the last row. */
@@ -25,6 +25,7 @@ const EMBEDDED: readonly (readonly [network: Cidr | null, at: number])[] = [
 /**
  * Reports whether the API server may connect to the address of a pod, an endpoint or a node (as upstream's IsProxyableIP,
  * and no metadata service): a client that may write a status must not reach the loopback of a node or of the API server.
+ * Registries of images are dialed by the same rule.
  */
 export const isProxyable: MayDial = (address) => {
   const bytes = addressBytes(address);
@@ -37,6 +38,14 @@ export const isProxyable: MayDial = (address) => {
     )
   );
 };
+
+/** As `isProxyable`, and allows loopback: for a server whose name says that it is there. */
+export const isProxyableOrLoopback: MayDial = (address) => isLoopback(address) || isProxyable(address);
+
+function isLoopback(address: string): boolean {
+  const bytes = addressBytes(address);
+  return bytes !== null && cidrContains(LOOPBACK[bytes.length === 4 ? 'ipv4' : 'ipv6'], bytes);
+}
 
 const refusal = (host: string): FairleadError =>
   new FairleadError('address not allowed', { op: 'connect', code: 'EACCES', object: host });
