@@ -4,6 +4,8 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, describe, test } from 'node:test';
 import { parseReference } from './reference.ts';
 import { openRegistry } from './registry.ts';
+import { endpointsOf, guardOf } from './registry-endpoint.ts';
+import { openResponse } from './registry-request.ts';
 
 let close = () => {};
 afterEach(() => close());
@@ -82,4 +84,118 @@ describe('a pull ends when the registry sends', () => {
     };
     await assert.rejects(read(), /no answer within 1 s/);
   });
+});
+
+/** Addresses and servers to which a registry may not send a client. */
+const AWAY: readonly (readonly [what: string, location: string, message: RegExp])[] = [
+  [
+    'a metadata service',
+    'http://169.254.169.254/latest/meta-data/',
+    /169\.254\.169\.254.*address not allowed/,
+  ],
+  ['a metadata service over IPv6', 'http://[fd00:ec2::254]/', /address not allowed/],
+  ['a link-local address', 'http://[fe80::1]/', /address not allowed/],
+  ['a mapped link-local address', 'http://[::ffff:169.254.169.254]/', /address not allowed/],
+  ['an address in decimal', 'http://2852039166/', /169\.254\.169\.254.*address not allowed/],
+  ['multicast', 'http://224.0.0.1/', /address not allowed/],
+  ['every address', 'http://0.0.0.0/', /address not allowed/],
+  ['a file', 'file:///etc/passwd', /unsupported address/],
+  ['nowhere', 'http://', /unsupported address/],
+];
+
+describe('a registry may not send its client to', () => {
+  for (const [what, location, message] of AWAY) {
+    test(`${what}, by a redirect`, async () => {
+      const registry = await repository((response) => response.writeHead(307, { location }).end(), 60_000);
+      await assert.rejects(registry.manifest('1'), { message });
+    });
+    test(`${what}, by the address of its tokens`, async () => {
+      const header = { 'www-authenticate': `Bearer realm="${location}",service="x"` };
+      const registry = await repository((response) => response.writeHead(401, header).end(), 60_000);
+      await assert.rejects(registry.manifest('1'), { message: /address not allowed|unsupported/ });
+    });
+  }
+  test('itself without end', async () => {
+    let asked = 0;
+    const registry = await repository((response, path) => {
+      asked++;
+      response.writeHead(302, { location: `${path}x` }).end();
+    }, 60_000);
+    await assert.rejects(registry.manifest('1'), { message: /more than 5 redirects/ });
+    assert.equal(asked, 6);
+  });
+  test('loopback, unless its own name says so', async () => {
+    let asked = 0;
+    const server = createServer((_, response) => {
+      asked++;
+      response.end('{}');
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    try {
+      for (const place of [`127.0.0.1:${port}`, `localhost:${port}`, `[::ffff:127.0.0.1]:${port}`]) {
+        for (const url of ['https://registry.example', 'http://registry.example']) {
+          const guard = guardOf(
+            { url: new URL(url), isNamed: true, isMirror: false },
+            new URL(`http://${place}/`),
+          );
+          await assert.rejects(
+            openResponse(new URL(`http://${place}/`), {
+              headers: {},
+              mayDial: guard,
+              proxies: null,
+              signal: null,
+            }),
+            /address not allowed/,
+          );
+        }
+      }
+      assert.equal(asked, 0);
+    } finally {
+      server.close();
+    }
+  });
+  test('another host with its credentials', async () => {
+    const seen: (string | undefined)[] = [];
+    const other = createServer((request, response) => {
+      seen.push(request.headers.authorization);
+      response.end('{}');
+    });
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const { port } = other.address() as AddressInfo;
+    try {
+      const registry = await repository((response, path, base) => {
+        if (path.startsWith('/token')) response.end('{"token":"secret"}');
+        else if (seen.length === 0 && !path.includes('again'))
+          response
+            .writeHead(asked++ === 0 ? 401 : 307, {
+              'www-authenticate': `Bearer realm="${base}/token"`,
+              location: `http://localhost:${port}/`,
+            })
+            .end();
+      }, 60_000);
+      let asked = 0;
+      await registry.manifest('1');
+      assert.deepEqual(seen, [undefined]);
+    } finally {
+      other.close();
+    }
+  });
+});
+
+describe('the name of a registry', () => {
+  for (const [name, isPlain] of [
+    ['localhost:5000', true],
+    ['127.0.0.1:5000', true],
+    ['127.1:5000', true],
+    ['[::1]:5000', true],
+    ['127.0.0.1.example:5000', false],
+    ['127.example', false],
+    ['localhost.example', false],
+    ['registry.example:5000', false],
+  ] as const)
+    test(`${name} is contacted ${isPlain ? 'without' : 'with'} TLS`, () => {
+      const [endpoint] = endpointsOf(parseReference(`${name}/app:1`), {});
+      assert.equal(endpoint?.url.protocol, isPlain ? 'http:' : 'https:');
+    });
 });

@@ -25,6 +25,7 @@ import { pullImage } from './image-pull.ts';
 import { createImageSource } from './image-source.ts';
 import { type ImageStore, openImageStore } from './image-store.ts';
 import { machineArchitecture } from './manifest.ts';
+import { parseMirror } from './registry-endpoint.ts';
 import {
   buildImage,
   buildIndex,
@@ -434,6 +435,45 @@ describe('registries', () => {
       code: 'ErrImagePull',
       message: /cannot reach 127.0.0.1:1/,
     }));
+  describe('mirrors', () => {
+    const mirrored = (...urls: string[]) =>
+      pullImage(store, '127.0.0.1:1/team/app:1', {
+        now,
+        credentials: { username: 'me', password: 'secret' },
+        mirrors: urls.map((url) => parseMirror(`127.0.0.1:1=${url}`)),
+      });
+    test('are asked first, in order, with the name of the registry and without its credentials', async () => {
+      publish(simple());
+      const stored = await mirrored('http://127.0.0.1:1', `http://${registry.host}`);
+      assert.equal(stored.name, '127.0.0.1:1/team/app:1');
+      assert.equal(registry.requests[0], '/v2/team/app/manifests/1?ns=127.0.0.1%3A1');
+      store.remove(stored.name);
+      registry.access = { user: 'me', password: 'secret', token: false };
+      await assert.rejects(mirrored(`http://${registry.host}`), /requires a user name and password/);
+    });
+    test('may have a path, as a project that is a cache', async () => {
+      publish(simple(), 'cache/team/app:1');
+      await mirrored(`http://${registry.host}/cache/`);
+      assert.match(registry.requests[0] ?? '', /^\/v2\/cache\/team\/app\/manifests\/1/);
+    });
+    test('that fail are named with the failure of the registry', async () => {
+      registry.failure = 503;
+      await assert.rejects(mirrored(`http://${registry.host}`), {
+        code: 'ErrImagePull',
+        message: /cannot reach 127\.0\.0\.1:1: .*; mirror 127\.0\.0\.1:\d+: .* answered 503/,
+      });
+    });
+    for (const text of [
+      'docker.io',
+      '=http://a',
+      'docker.io=a',
+      'a b=http://c',
+      'a=ftp://b',
+      'a=http://u:p@b',
+      'a=http://b?c',
+    ])
+      test(`${text} is refused`, () => assert.throws(() => parseMirror(text), { code: 'usage' }));
+  });
   const imageSource = () =>
     createImageSource({
       store,

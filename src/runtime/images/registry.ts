@@ -1,19 +1,22 @@
 import { createHash } from 'node:crypto';
-import { trustPublicAuthorities } from '../../kube/public-authorities.ts';
+import type { IncomingMessage } from 'node:http';
+import type { ProxyVariables } from '../../kube/proxy-environment.ts';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { KubeletError } from '../kubelet-error.ts';
 import { MANIFEST_TYPES, MAX_MANIFEST_BYTES } from './manifest.ts';
 import { formatReference, type ImageReference } from './reference.ts';
+import { type EndpointOptions, endpointsOf, guardOf } from './registry-endpoint.ts';
+import { openResponse } from './registry-request.ts';
 
 export interface RegistryCredentials {
   readonly username: string;
   readonly password: string;
 }
 
-export interface RegistryOptions {
+export interface RegistryOptions extends EndpointOptions {
   readonly credentials?: RegistryCredentials | null;
-  /** Registries ("HOST:PORT") that are contacted over plain HTTP; registries on loopback always are. */
-  readonly plainHttp?: readonly string[];
+  /** The proxies of the environment. */
+  readonly proxies?: ProxyVariables | null;
   readonly signal?: AbortSignal;
   readonly patience?: Patience;
 }
@@ -41,71 +44,120 @@ export interface Registry {
 
 /** Bytes of a token's or an error's document. */
 const MAX_ANSWER_BYTES = 64 * 1024;
+/** What helps where registries are out of reach. */
+export const WITHOUT_INTERNET =
+  'without internet: docker save IMAGE | fairlead image load -; behind a proxy: set HTTPS_PROXY and run "fairlead up" again';
 const PATIENCE: Patience = { answerMs: 30_000, documentMs: 60_000, idleMs: 60_000 };
 
-/** Opens a repository; the first request is sent later. All methods throw FairleadError "ErrImagePull". */
-export function openRegistry(reference: ImageReference, options: RegistryOptions = {}): Registry {
-  const { registry, repository } = reference;
+/** One leads to a content network; a few more are allowed. */
+const MAX_REDIRECTS = 5;
+/** The causes that a machine without a way to the internet has. */
+const UNREACHABLE = [
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'ENETUNREACH',
+  'EHOSTUNREACH',
+  'ETIMEDOUT',
+  'refused-by-proxy',
+];
+
+/**
+ * Opens a repository at its registry, or at another endpoint of it; the first request is sent later. All methods throw
+ * FairleadError "ErrImagePull".
+ */
+export function openRegistry(
+  reference: ImageReference,
+  options: RegistryOptions = {},
+  endpoint = endpointsOf(reference, options).at(-1),
+): Registry {
   const { answerMs, documentMs, idleMs } = options.patience ?? PATIENCE;
-  const host = registry === 'docker.io' ? 'registry-1.docker.io' : registry;
-  const base = `${isPlain(registry, options.plainHttp ?? []) ? 'http' : 'https'}://${host}/v2/${repository}`;
   const name = formatReference(reference);
+  if (!endpoint) throw pullError(name, `${reference.registry} is not the address of a registry`);
+  const registry = endpoint.isMirror ? endpoint.url.host : reference.registry;
+  // Credentials are for the registry, not for its mirrors.
+  const credentials = endpoint.isMirror ? null : (options.credentials ?? null);
   let authorization = '';
 
-  const send = async (url: string, headers: Record<string, string>): Promise<Response> => {
+  /** Requests a document, through redirects. */
+  const send = async (first: URL, headers: Record<string, string>): Promise<IncomingMessage> => {
     // The timeout applies to the start of the response: a large blob may take longer.
     const slow = new AbortController();
     const timer = setTimeout(() => slow.abort(lateness(answerMs)), answerMs);
+    const signal = options.signal ? AbortSignal.any([options.signal, slow.signal]) : slow.signal;
+    let url = first;
     try {
-      const signal = options.signal ? AbortSignal.any([options.signal, slow.signal]) : slow.signal;
-      trustPublicAuthorities();
-      return await fetch(url, { headers, signal });
+      for (let redirects = 0; ; redirects++) {
+        const { authorization: own, ...others } = headers;
+        const kept =
+          own !== undefined && url.origin === first.origin ? { ...others, authorization: own } : others;
+        const mayDial = guardOf(endpoint, url);
+        const response = await openResponse(url, {
+          ...{ headers: kept, mayDial, proxies: options.proxies ?? null, signal },
+        });
+        const { location } = response.headers;
+        if (location === undefined || ![301, 302, 303, 307, 308].includes(response.statusCode ?? 0))
+          return response;
+        response.destroy();
+        if (redirects === MAX_REDIRECTS)
+          throw pullError(name, `${first.host} sends more than ${MAX_REDIRECTS} redirects`);
+        url = target(location, url);
+      }
     } catch (error) {
-      throw pullError(name, `cannot reach ${new URL(url).host}: ${causeOf(error)}`, error);
+      if (error instanceof KubeletError) throw error;
+      const cause = signal.aborted ? signal.reason : error;
+      throw pullError(name, `cannot reach ${url.host}: ${causeOf(cause)}`, cause);
     } finally {
       clearTimeout(timer);
     }
   };
+  /** Returns the address that a registry names. */
+  const target = (text: string, base?: URL): URL => {
+    const url = URL.parse(text, base?.href);
+    const allowed = endpoint.url.protocol === 'http:' ? ['http:', 'https:'] : ['https:'];
+    if (url && allowed.includes(url.protocol)) return url;
+    throw pullError(name, `${registry} names an unsupported address: ${JSON.stringify(text.slice(0, 100))}`);
+  };
   /** Reads a response; one that is longer or slower than allowed is refused. */
-  const document = async (response: Response, maxBytes: number): Promise<Buffer> => {
+  const document = async (response: IncomingMessage, maxBytes: number): Promise<Buffer> => {
     const chunks: Uint8Array[] = [];
     let left = maxBytes;
     const until = performance.now() + documentMs;
-    for await (const chunk of timed(response.body, documentMs, () => until - performance.now())) {
+    for await (const chunk of timed(response, documentMs, () => until - performance.now())) {
       left -= chunk.length;
       if (left < 0) throw pullError(name, `an answer of more than ${maxBytes} bytes`);
       chunks.push(chunk);
     }
     return Buffer.concat(chunks);
   };
-  const get = async (path: string, headers: Record<string, string>): Promise<Response> => {
-    const once = () => send(base + path, authorization ? { ...headers, authorization } : headers);
+  const get = async (path: string, headers: Record<string, string>): Promise<IncomingMessage> => {
+    const url = new URL(endpoint.url);
+    url.pathname += path;
+    const once = () => send(url, authorization ? { ...headers, authorization } : headers);
     let response = await once();
-    if (response.status === 401) {
-      await response.body?.cancel();
-      authorization = await authorize(response.headers.get('www-authenticate') ?? '');
+    if (response.statusCode === 401) {
+      response.destroy();
+      authorization = await authorize(response.headers['www-authenticate'] ?? '');
       response = await once();
     }
-    if (response.ok) return response;
+    if (isOk(response)) return response;
     const reason = reasonOf((await document(response, MAX_ANSWER_BYTES)).toString('utf8'));
-    switch (response.status) {
+    switch (response.statusCode) {
       case 401:
       case 403:
         throw pullError(
           name,
-          `${registry} denied access (${response.status}${reason}): the repository does not exist, or imagePullSecrets are needed`,
+          `${registry} denied access (${response.statusCode}${reason}): the repository does not exist, or imagePullSecrets are needed`,
         );
       case 404:
         throw pullError(name, `not found in ${registry}${reason}`);
       case 429:
         throw pullError(name, `${registry} limits the rate of pulls${reason}`);
       default:
-        throw pullError(name, `${registry} answered ${response.status}${reason}`);
+        throw pullError(name, `${registry} answered ${response.statusCode}${reason}`);
     }
   };
   /** Answers a challenge (RFC 7235; distribution's token authentication). */
   const authorize = async (challenge: string): Promise<string> => {
-    const { credentials } = options;
     const basic = credentials
       ? `Basic ${Buffer.from(`${credentials.username}:${credentials.password}`).toString('base64')}`
       : '';
@@ -120,23 +172,23 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
       ]),
     );
     const realm = fields.get('realm');
-    if (!/^bearer\b/i.test(challenge) || !realm || !URL.canParse(realm)) {
+    if (!/^bearer\b/i.test(challenge) || !realm) {
       throw pullError(
         name,
         `${registry} requires an unsupported kind of authentication: ${challenge.slice(0, 100)}`,
       );
     }
-    const url = new URL(realm);
+    const url = target(realm);
     for (const key of ['service', 'scope']) {
       const value = fields.get(key);
       if (value) url.searchParams.set(key, value);
     }
-    const response = await send(url.href, basic ? { authorization: basic } : {});
-    if (!response.ok) {
-      await response.body?.cancel();
+    const response = await send(url, basic ? { authorization: basic } : {});
+    if (!isOk(response)) {
+      response.destroy();
       throw pullError(
         name,
-        `${url.host} denied a token (${response.status}): the repository does not exist, or imagePullSecrets are needed`,
+        `${url.host} denied a token (${response.statusCode}): the repository does not exist, or imagePullSecrets are needed`,
       );
     }
     const answer = parseToken((await document(response, MAX_ANSWER_BYTES)).toString('utf8'));
@@ -156,30 +208,31 @@ export function openRegistry(reference: ImageReference, options: RegistryOptions
     },
     async blob(digest, offset) {
       const response = await get(`/blobs/${digest}`, offset > 0 ? { range: `bytes=${offset}-` } : {});
-      const resumed = response.status === 206;
-      return { body: timed(response.body, idleMs, () => idleMs), resumed: resumed && offset > 0 };
+      const resumed = response.statusCode === 206;
+      return { body: timed(response, idleMs, () => idleMs), resumed: resumed && offset > 0 };
     },
   };
 }
 
-/** Yields the chunks of a body; throws "ETIMEDOUT" if one takes longer than `left`, of `ms` in all. Cancels the body at the end. */
-async function* timed(body: Response['body'], ms: number, left: () => number): AsyncGenerator<Uint8Array> {
-  if (!body) return;
-  const reader = body.getReader();
+const isOk = ({ statusCode = 0 }: IncomingMessage) => statusCode >= 200 && statusCode < 300;
+
+/** Yields the chunks of a body; throws "ETIMEDOUT" if one takes longer than `left`, of `ms` in all. Closes the body at the end. */
+async function* timed(body: IncomingMessage, ms: number, left: () => number): AsyncGenerator<Uint8Array> {
+  const chunks: AsyncIterator<Uint8Array> = body[Symbol.asyncIterator]();
   try {
     for (;;) {
       const late = Promise.withResolvers<never>();
       const timer = setTimeout(() => late.reject(lateness(ms)), left());
       try {
-        const { done, value } = await Promise.race([reader.read(), late.promise]);
-        if (done) return;
-        yield value;
+        const next = await Promise.race([chunks.next(), late.promise]);
+        if (next.done) return;
+        yield next.value;
       } finally {
         clearTimeout(timer);
       }
     }
   } finally {
-    await reader.cancel();
+    body.destroy();
   }
 }
 
@@ -195,12 +248,6 @@ function parseToken(text: string): string | null {
   }
 }
 
-/** Registries on loopback are contacted without TLS, as by Docker and containerd. */
-function isPlain(registry: string, plainHttp: readonly string[]): boolean {
-  const host = registry.replace(/:[0-9]+$/, '');
-  return plainHttp.includes(registry) || host === 'localhost' || /^127\./.test(host) || host === '[::1]';
-}
-
 /** Returns the message of a registry's error document, in brackets. */
 function reasonOf(text: string): string {
   try {
@@ -214,16 +261,19 @@ function reasonOf(text: string): string {
 }
 
 function causeOf(error: unknown): string {
-  const cause = (error as { cause?: unknown }).cause;
-  if (hasCode(cause, 'ENOTFOUND')) return 'no such host';
-  if (hasCode(cause, 'EAI_AGAIN')) return 'no name server answers on this node';
-  return messageOf(cause ?? error);
+  if (hasCode(error, 'ENOTFOUND')) return 'no such host';
+  if (hasCode(error, 'EAI_AGAIN')) return 'no name server answers';
+  // Of each address that was tried; it has no message of its own.
+  if (error instanceof AggregateError)
+    return [...new Set(error.errors.map(messageOf))].slice(0, 3).join(', ');
+  return messageOf(error);
 }
 
 function pullError(name: string, message: string, cause?: unknown): KubeletError {
   return new KubeletError('ErrImagePull', `failed to pull image ${JSON.stringify(name)}: ${message}`, {
     op: 'pull image',
     object: name,
+    ...(UNREACHABLE.some((code) => hasCode(cause, code)) ? { hint: WITHOUT_INTERNET } : {}),
     cause,
   });
 }

@@ -83,7 +83,7 @@ function answer(registry: TestRegistry, request: IncomingMessage, response: Serv
     }
   }
   const [, repository = '', kind, reference = ''] =
-    /^\/v2\/(.+)\/(manifests|blobs)\/([^/]+)$/.exec(url) ?? [];
+    /^\/v2\/(.+)\/(manifests|blobs)\/([^/]+)$/.exec(url.replace(/\?.*/, '')) ?? [];
   const digest =
     kind === 'manifests' ? (registry.tags.get(`${repository}:${reference}`) ?? reference) : reference;
   const data = registry.blobs.get(digest);
