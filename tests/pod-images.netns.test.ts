@@ -1,9 +1,21 @@
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once as event } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import { type AddressInfo, Socket } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 import { CORE } from '../src/apiserver/testing/api.ts';
+import type { Supervision } from '../src/cluster/supervision.ts';
+import { createNetns, listenTcpIn, openTcpIn, removeNetns } from '../src/kernel/netns.ts';
+import { signalProcess } from '../src/kernel/process-identity.ts';
+import { hasCode } from '../src/lib/errors.ts';
 import { createAuthority } from '../src/lib/pki.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { loadImageArchive } from '../src/runtime/images/image-archive.ts';
 import { openImageStore } from '../src/runtime/images/image-store.ts';
 import {
@@ -13,6 +25,7 @@ import {
   type TestImage,
 } from '../src/runtime/images/testing/image-builder.ts';
 import { startRegistry, type TestRegistry } from '../src/runtime/images/testing/registry-server.ts';
+import { HELLO, LAUNCHER, reserveCluster } from './testing/cluster.ts';
 import { type PodNode, startPodNode } from './testing/pod-node.ts';
 import { programFiles } from './testing/program-files.ts';
 
@@ -281,3 +294,180 @@ describe('images on the node', () => {
     await node.until('slow', (one) => one === null);
   });
 });
+
+describe('the nodes of a local cluster pull through the machine', () => {
+  const machine = `flt-${randomBytes(3).toString('hex')}-machine`;
+  const ADDRESS = '192.0.2.1';
+  const { name, stateRoot } = reserveCluster();
+  const folder = mkdtempSync(join(tmpdir(), 'flt-pull-'));
+  const authority = createAuthority('a company', new Date());
+  const env = {
+    ...process.env,
+    FAIRLEAD_STATE: stateRoot,
+    KUBECONFIG: join(stateRoot, name, 'kubeconfig'),
+    NODE_EXTRA_CA_CERTS: join(folder, 'ca.pem'),
+  };
+  let local: TestRegistry;
+  let company: TestRegistry;
+  let proxy: Server;
+  /** What the proxy was asked for. */
+  const tunnels: string[] = [];
+  const run = promisify(execFile);
+  const here = async (words: readonly string[], more: object = {}) =>
+    (await run('nsenter', [`--net=/run/netns/${machine}`, ...words], { env: { ...env, ...more } })).stdout;
+  const up = (...options: string[]) =>
+    here([LAUNCHER, 'up', '--detach', '--name', name, '--no-kubeconfig', ...options], {
+      HTTPS_PROXY: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
+    });
+  const kubectl = (...words: string[]) => here(['kubectl', ...words]);
+  const says = (word: string) => image({ Entrypoint: ['/bin/sh', '-c', `echo ${word}`] });
+  const put = (where: TestRegistry, tag: string, built: TestImage) => {
+    for (const [digest, data] of built.blobs) where.blobs.set(digest, data);
+    where.tags.set(tag, built.manifest.digest);
+  };
+  /** Runs a pod of an image once, and returns what it wrote. */
+  const logOf = async (pod: string, wanted: string): Promise<string> => {
+    await kubectl('run', pod, `--image=${wanted}`, '--restart=Never');
+    await kubectl('wait', `pod/${pod}`, '--for=jsonpath={.status.phase}=Succeeded', '--timeout=60s');
+    return await kubectl('logs', pod);
+  };
+  /** The response of a server as a place of the cluster gets it; null: it is not reached. */
+  const reached = (place: string, url: string) =>
+    here([
+      LAUNCHER,
+      'exec',
+      '--name',
+      name,
+      place,
+      '--',
+      'fairlead',
+      'request',
+      url,
+      '--timeout',
+      '1000',
+    ]).catch(() => null);
+
+  before(async () => {
+    writeFileSync(env.NODE_EXTRA_CA_CERTS, authority.cert);
+    createNetns(machine);
+    await here(['ip', 'link', 'set', 'lo', 'up']);
+    await here(['ip', 'link', 'add', 'up0', 'type', 'veth', 'peer', 'name', 'up1']);
+    await here(['ip', 'address', 'add', `${ADDRESS}/24`, 'dev', 'up0']);
+    for (const device of ['up0', 'up1']) await here(['ip', 'link', 'set', device, 'up']);
+    local = await startRegistry(undefined, machine);
+    const names = [ADDRESS, 'registry.example'];
+    company = await startRegistry(
+      { ...authority.issue({ commonName: 'registry', names, usage: 'server' }), address: ADDRESS },
+      machine,
+    );
+    const [, port] = company.host.split(':');
+    proxy = createServer().on('connect', ({ url = '' }, socket) => {
+      tunnels.push(url);
+      const upstream = new Socket({ fd: openTcpIn(machine, 'ipv4') }).connect(Number(port), ADDRESS, () => {
+        socket.write('HTTP/1.1 200 Connection established\r\n\r\n');
+        upstream.pipe(socket).pipe(upstream);
+      });
+      upstream.on('error', () => socket.destroy());
+      socket.on('error', () => upstream.destroy());
+    });
+    proxy.listen({ fd: listenTcpIn(machine, '127.0.0.1', 0) });
+    await event(proxy, 'listening');
+    await up('--nodes', '1', '--registry-mirror', `docker.io=http://${local.host}`, '-f', HELLO);
+  });
+  after(async () => {
+    try {
+      await here([LAUNCHER, 'down', '--name', name]);
+    } finally {
+      await local?.close();
+      await company?.close();
+      proxy?.close();
+      removeNetns(machine);
+      for (const path of [stateRoot, folder]) rmSync(path, { recursive: true, force: true });
+    }
+  });
+
+  test('an image without a registry, from a mirror', async () => {
+    put(local, 'library/nginx:latest', says('welcome'));
+    assert.equal(await logOf('nginx', 'nginx'), 'welcome\n');
+    assert.equal(local.requests[0], '/v2/library/nginx/manifests/latest?ns=docker.io');
+  });
+  test('a registry on the machine’s loopback, also after the processes were killed, and after a stop', async () => {
+    put(local, 'app:1', says('one'));
+    assert.equal(await logOf('one', `${local.host}/app:1`), 'one\n');
+    const record = readFileSync(join(stateRoot, name, 'processes.json'), 'utf8');
+    const { supervisor, processes } = JSON.parse(record) as Supervision;
+    for (const one of [supervisor, processes['node-1']?.identity]) if (one) signalProcess(one, 'SIGKILL');
+    await up();
+    put(local, 'app:2', says('two'));
+    assert.equal(await logOf('two', `${local.host}/app:2`), 'two\n');
+    await here([LAUNCHER, 'stop', '--name', name]);
+    await up();
+    put(local, 'app:3', says('three'));
+    assert.equal(await logOf('three', `${local.host}/app:3`), 'three\n');
+  });
+  test('a registry of the machine’s network, whose authority is in NODE_EXTRA_CA_CERTS', async () => {
+    put(company, 'team/app:1', says('company'));
+    await up();
+    assert.equal(await logOf('company', `${company.host}/team/app:1`), 'company\n');
+    assert.ok(tunnels.includes(company.host));
+  });
+  test('through the proxy of the environment of up, which finds the registry’s name', async () => {
+    put(company, 'team/app:2', says('proxied'));
+    assert.equal(await logOf('proxied', 'registry.example/team/app:2'), 'proxied\n');
+    assert.ok(tunnels.includes('registry.example:443'));
+  });
+  test('pods and nodes do not reach the machine', async () => {
+    await kubectl(
+      'run',
+      'on-node',
+      '--image=fairlead',
+      '--overrides={"spec":{"hostNetwork":true}}',
+      '--',
+      'sleep',
+      '1000',
+    );
+    await kubectl('wait', 'pod/on-node', '--for=condition=Ready', '--timeout=60s');
+    local.requests.length = 0;
+    for (const place of ['client', 'on-node', 'node/node-1'])
+      for (const url of [`http://${local.host}/v2/`, `http://${ADDRESS}:${company.host.split(':')[1]}/`])
+        assert.equal(await reached(place, url), null, `${place} ${url}`);
+    assert.deepEqual(local.requests, []);
+  });
+  test('only agents and pod runtimes have a descriptor of the machine’s network', async () => {
+    const inode = (await here(['readlink', '/proc/self/ns/net'])).trim();
+    const holders = readdirSync('/proc')
+      .filter((entry) => /^[0-9]+$/.test(entry))
+      .filter((pid) => descriptorsOf(pid).includes(inode))
+      .map((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8'));
+    assert.ok(holders.length >= 2);
+    assert.deepEqual(
+      holders.filter((words) => !/\0(agent|pod-runtime)\0/.test(words)),
+      [],
+    );
+  });
+  test('without a way to the registry, the pod’s message and status name what to do', async () => {
+    await up('--registry-mirror', 'none');
+    await kubectl('run', 'far', '--image=198.51.100.7/team/far:1');
+    const text = async () =>
+      await kubectl(
+        'get',
+        'pod',
+        'far',
+        '-o',
+        'jsonpath={.status.containerStatuses[0].state.waiting.message}',
+      );
+    const message = await eventually(text, (one) => one !== '');
+    assert.match(message, /cannot reach 198\.51\.100\.7.*docker save IMAGE \| fairlead image load -/);
+  });
+});
+
+/** Returns what the descriptors of a process refer to. */
+function descriptorsOf(pid: string): string[] {
+  try {
+    return readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+  } catch (error) {
+    // It has ended.
+    if (hasCode(error, 'ENOENT', 'ESRCH')) return [];
+    throw error;
+  }
+}

@@ -9,10 +9,13 @@ import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import type { AgentConfiguration } from './configuration.ts';
 import type { MissingRules } from './missing-rules.ts';
+import type { MachinePulls } from './pod-runtime/machine-pulls.ts';
 import type { RuntimeProgram } from './pod-runtime/runtime-process.ts';
 
 export interface AgentOptions {
   readonly runtimeProgram: RuntimeProgram;
+  /** How the nodes of a local cluster pull images; null: through the node's network. */
+  readonly pulls: MachinePulls | null;
   readonly version: string;
   /** The command line's flags by name, for /flagz. */
   readonly flags: Readonly<Record<string, string>>;

@@ -419,10 +419,13 @@ async function startParts(
 /** Starts the process that runs the node's pods; null: the agent runs none. */
 function startRuntime(
   { pods, network, stateDir }: AgentConfiguration,
-  { runtimeProgram: program, clock, logger }: AgentOptions,
+  { runtimeProgram: program, pulls, clock, logger }: AgentOptions,
 ): RuntimeProcess | null {
   if (!pods || !network) return null;
-  return startRuntimeProcess({ program, stateDir, pods, clock, logger: logger.child({ part: 'pods' }) });
+  return startRuntimeProcess({
+    ...{ program, pulls, stateDir, pods, clock },
+    logger: logger.child({ part: 'pods' }),
+  });
 }
 
 /** Returns what a node with an identity of its own needs to join and to renew it; null: it runs no pods, or has no kubeconfig. */

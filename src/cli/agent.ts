@@ -6,6 +6,7 @@ import { startAgent } from '../agent/agent.ts';
 import { removeAll } from '../agent/cleanup.ts';
 import { type AgentConfiguration, joining, readConfiguration } from '../agent/configuration.ts';
 import { DEBUG_VERBOSITY } from '../agent/kube-proxy-configuration.ts';
+import { readMachinePulls } from '../agent/pod-runtime/machine-pulls.ts';
 import type { RuntimeProgram } from '../agent/pod-runtime/runtime-process.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { markReady } from '../cluster/state.ts';
@@ -106,6 +107,7 @@ export const command = defineCommand({
     stopping.addEventListener('abort', end);
     const starting = startAgent(configuration, {
       runtimeProgram: runtimeProgram(configuration.verbose),
+      pulls: readMachinePulls(process.env),
       version: KUBERNETES_VERSION,
       flags: Object.fromEntries(
         Object.entries(options)
@@ -174,7 +176,7 @@ function readCommandLine(
 
 /** Returns the command of the pod runtime: this program, with its own bounds of memory. */
 function runtimeProgram(isVerbose: boolean): RuntimeProgram {
-  const kept = process.execArgv.filter((flag) => !/^--(max|min)-(semi-space|old-space)-size/.test(flag));
+  const kept = withoutMemoryFlags(process.execArgv);
   return {
     file: process.execPath,
     words: (heapMiB) => [
@@ -187,6 +189,10 @@ function runtimeProgram(isVerbose: boolean): RuntimeProgram {
     ],
   };
 }
+
+/** Returns the flags of Node.js that do not bound memory. */
+export const withoutMemoryFlags = (flags: readonly string[]): string[] =>
+  flags.filter((flag) => !/^--(max|min)-(semi-space|old-space)-size/.test(flag));
 
 /** Sets the OOM score of the agent, like kube-proxy's oomScoreAdj; null: unchanged. */
 function setOomScore(score: number | null, logger: Logger): void {

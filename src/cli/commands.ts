@@ -149,5 +149,6 @@ export const COMMANDS: readonly CommandEntry[] = [
   { name: 'names', summary: '', internal: true, load: () => import('./names.ts') },
   { name: 'pod-runtime', summary: '', internal: true, load: () => import('./pod-runtime.ts') },
   { name: 'published-ports', summary: '', internal: true, load: () => import('./published-ports.ts') },
+  { name: 'pull-image', summary: '', internal: true, load: () => import('./pull-image.ts') },
   { name: 'supervise', summary: '', internal: true, load: () => import('./supervise.ts') },
 ];

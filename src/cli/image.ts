@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { requireOwner } from '../cluster/requirements.ts';
 import { clusterPaths, requireCluster } from '../cluster/state.ts';
+import { readProxyVariables } from '../kube/proxy-environment.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError, fileProblem } from '../lib/errors.ts';
 import { loadImageArchive } from '../runtime/images/image-archive.ts';
@@ -74,6 +75,9 @@ export const command = defineCommand({
         const registry = name.split('/')[0] ?? '';
         const pulling = pullImage(store, name, {
           now,
+          isNamed: true,
+          mirrors: cluster.registryMirrors ?? [],
+          proxies: readProxyVariables(process.env),
           credentials: options.credentials === null ? null : readCredentials(options.credentials),
           plainHttp: options['plain-http'] ? [registry] : [],
         });

@@ -1,12 +1,25 @@
 import { Socket } from 'node:net';
-import { runPods } from '../agent/pod-runtime/run-pods.ts';
+import { readMachinePulls } from '../agent/pod-runtime/machine-pulls.ts';
+import { type RunPodsOptions, runPods } from '../agent/pod-runtime/run-pods.ts';
 import { LINK_DESCRIPTOR } from '../agent/pod-runtime/runtime-process.ts';
 import { systemClock } from '../lib/clock.ts';
+import { withoutMemoryFlags } from './agent.ts';
 import { builtinImages } from './builtin-images.ts';
 import { defineCommand } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { flag } from './options.ts';
 import { KUBERNETES_VERSION } from './version.ts';
+
+/** Flags of Node.js for the process of one pull; the rest of its memory is for the thread that unpacks. */
+const PULL_FLAGS = ['--max-old-space-size=128', '--max-semi-space-size=4', '--min-semi-space-size=4'];
+
+/** Returns how this node of a local cluster pulls images; null: it is of a real one. */
+function machinePulls(): RunPodsOptions['pulls'] {
+  const pulls = readMachinePulls(process.env);
+  if (pulls === null) return null;
+  const words = [...withoutMemoryFlags(process.execArgv), ...PULL_FLAGS, process.argv[1] ?? '', 'pull-image'];
+  return { ...pulls, program: { file: process.execPath, words } };
+}
 
 export const command = defineCommand({
   name: 'pod-runtime',
@@ -22,6 +35,7 @@ export const command = defineCommand({
     const status = await runPods({
       socket: new Socket({ fd: LINK_DESCRIPTOR }),
       builtinImages: (stateDir) => builtinImages(stateDir, process.argv[1] ?? ''),
+      pulls: machinePulls(),
       version: KUBERNETES_VERSION,
       clock: systemClock,
       random: Math.random,

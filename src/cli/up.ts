@@ -41,6 +41,7 @@ import { systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { listTopology } from '../network/topology.ts';
 import { requireCatatonit } from '../runtime/catatonit.ts';
+import { parseMirrors, type RegistryMirror } from '../runtime/images/registry-endpoint.ts';
 import { configurationWords } from './cluster-configuration.ts';
 import { defineCommand, type Output } from './command.ts';
 import { renderError } from './error-text.ts';
@@ -105,6 +106,10 @@ export const OPTIONS = {
     "let pods reach external networks through this machine's default routes; their connections have this machine's address",
     { main: true },
   ),
+  'registry-mirror': texts(
+    'HOST=URL',
+    'ask this server for images of a registry first, such as docker.io=http://localhost:5000; replaces the mirrors of a running cluster; "none" removes all',
+  ),
   publish: texts(
     'LOCALPORT:PORT/svc/NAME',
     'forward a TCP port of this machine (127.0.0.1 and ::1) to a Service, such as 8080:80/svc/web, as long as the cluster runs; replaces the published ports of a running cluster; "none" closes all',
@@ -130,6 +135,7 @@ export const CONFIGURABLE: readonly string[] = [
   ...['masquerade-all', 'no-local-detection', 'lb-pool', 'host-access', 'egress', 'authorization'],
   'control-plane',
   'publish',
+  'registry-mirror',
 ];
 
 /** Options whose value may be an object in a configuration file, and then is JSON. */
@@ -154,7 +160,7 @@ export const command = defineCommand({
   },
   async run(typed, output) {
     const { options, given } = withConfiguration(typed);
-    const { name, ports } = subjectOf(options, given);
+    const { name, ports, mirrors } = subjectOf(options, given);
     const manifests = await readManifests(options.file);
     const progress = startProgress(output);
     const lock = await lockCluster(name, 'fairlead up');
@@ -173,6 +179,7 @@ export const command = defineCommand({
       if (realControlPlane) state = { ...state, realControlPlane: findControlPlane(realControlPlane.folder) };
       checkPublishedPorts(ports ?? state.publishedPorts, state);
       if (ports !== null) state = await changePublishedPorts(state, ports);
+      if (mirrors !== null) state = { ...state, registryMirrors: mirrors };
       const count = given.has('nodes') ? options.nodes : null;
       const { nodeState } = clusterPaths(name);
       const stateFolders = state.nodes.map((node) => nodeState(node.name));
@@ -222,14 +229,22 @@ function upFacts(state: ClusterState, isNew: boolean, applied: readonly Manifest
   };
 }
 
-/** Returns the cluster's name and its published ports; null: unchanged. Throws FairleadError for invalid ones. */
+/** Returns the cluster's name, its published ports and its mirrors; null: unchanged. Throws FairleadError for invalid ones. */
 function subjectOf(
-  options: Pick<Values<typeof OPTIONS>, 'name' | 'publish'>,
+  options: Pick<Values<typeof OPTIONS>, 'name' | 'publish' | 'registry-mirror'>,
   given: ReadonlySet<string>,
-): { readonly name: string; readonly ports: readonly PublishedPort[] | null } {
+): {
+  readonly name: string;
+  readonly ports: readonly PublishedPort[] | null;
+  readonly mirrors: readonly RegistryMirror[] | null;
+} {
   const wanted = given.has('name') ? options.name : process.env['FAIRLEAD_CLUSTER'];
   const name = checkClusterName(wanted || DEFAULT_CLUSTER);
-  return { name, ports: given.has('publish') ? parsePublishedPorts(options.publish) : null };
+  return {
+    name,
+    ports: given.has('publish') ? parsePublishedPorts(options.publish) : null,
+    mirrors: given.has('registry-mirror') ? parseMirrors(options['registry-mirror']) : null,
+  };
 }
 
 /** Adds the settings of the --config file; typed options take precedence. */
@@ -294,6 +309,7 @@ export async function startCluster(
     lbPool: options['lb-pool'],
     hostAccess: options['host-access'],
     egress: options.egress,
+    registryMirrors: parseMirrors(options['registry-mirror']),
     publishedPorts,
     realControlPlane: folder === null ? null : findControlPlane(folder),
     proxy: {

@@ -1,10 +1,13 @@
 import { closeSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
+import type { PullSettings } from '../agent/pod-runtime/machine-pulls.ts';
 import { listenTcpIn } from '../kernel/netns.ts';
 import { identify, isRunning } from '../kernel/process-identity.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
+import { readProxyVariables } from '../kube/proxy-environment.ts';
+import { authoritiesFile } from '../kube/public-authorities.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import { createTopology, listTopology, plugMachine, routeMachine } from '../network/topology.ts';
@@ -39,6 +42,7 @@ export function recordPlan(plan: ClusterState): ClusterState {
  */
 export function createCluster(planned: ClusterState, progress: Progress): ClusterState {
   // Processes start while the rest is being created.
+  writePullSettings(planned);
   startSupervisor(planned, passedListeners());
   writeLauncher(planned);
   makeWire(planned);
@@ -47,6 +51,17 @@ export function createCluster(planned: ClusterState, progress: Progress): Cluste
   const created = { ...planned, isCreated: true };
   writeCluster(created);
   return created;
+}
+
+/** Writes how nodes pull images: as this process would, by its environment. It may have a proxy's password. */
+function writePullSettings({ name, registryMirrors: mirrors = [], ...state }: ClusterState): void {
+  const settings: PullSettings = {
+    proxies: readProxyVariables(process.env),
+    authorities: authoritiesFile(process.env),
+    mirrors,
+    networks: [...state.podCidrs, ...state.serviceCidrs, ...state.wireCidrs],
+  };
+  replaceFile(clusterPaths(name).imagePulls, `${JSON.stringify(settings, null, 2)}\n`, 0o600);
 }
 
 /** Creates the namespaces and the wire between them, with host access if requested. */
@@ -104,6 +119,7 @@ export async function resumeCluster(
     ...existing.nodes.slice(0, count).flatMap((node) => (isRunning(node.agent) ? [] : [node.name])),
   ];
   const added = state.nodes.slice(existing.nodes.length).map((node) => node.name);
+  writePullSettings(state);
   await wakeSupervisor(state);
   const changes = [
     ...(stopped.length > 0 ? [`restarted: ${stopped.join(', ')}`] : []),

@@ -10,6 +10,7 @@ import {
 import type { ErrorCode } from '../lib/error-codes.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
+import type { RegistryMirror } from '../runtime/images/registry-endpoint.ts';
 import type { RealControlPlane } from './control-plane-programs.ts';
 import { checkPoolFamilies, checkPoolPlaces, parsePools, poolOf } from './load-balancer-pools.ts';
 import type { PublishedPort } from './service-port.ts';
@@ -36,6 +37,7 @@ export interface ClusterRequest {
   readonly maxPods: number;
   /** Whether pods reach external networks through this machine. */
   readonly egress: boolean;
+  readonly registryMirrors?: readonly RegistryMirror[];
   readonly publishedPorts: readonly PublishedPort[];
   /** Null: the embedded control plane. */
   readonly realControlPlane: RealControlPlane | null;
@@ -135,6 +137,7 @@ export function planCluster(
     machineAddresses: request.hostAccess === 'none' && !request.egress ? [] : at(WIRE_HOST.machine),
     hostAccess: request.hostAccess,
     egress: request.egress,
+    registryMirrors: request.registryMirrors ?? [],
     machineRoutes: machineRoutes(request, services, wires, occupied),
     publishedPorts: request.publishedPorts,
     apiPort: request.apiPort,

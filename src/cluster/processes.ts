@@ -2,6 +2,7 @@ import { type SpawnOptions, spawn } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { API_VERSION } from '../agent/configuration.ts';
+import { machinePullsVariable } from '../agent/pod-runtime/machine-pulls.ts';
 import { listenTcpIn, type NetnsRef, netnsPath, spawnInNetns } from '../kernel/netns.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import type { StartedProcess } from '../kernel/process-supervisor.ts';
@@ -92,8 +93,19 @@ function startNodeAgent(state: ClusterState, node: NodeState, sockets: readonly 
   const file = join(folder, 'agent.json');
   replaceFile(file, writtenJson(agentConfiguration(state, node)));
   const netns = nodeNetns(state.name, node.name);
-  const environment = { LISTEN_FDS: String(sockets.length) };
-  return launch(state, netns, node.name, ['agent', '--config', file], sockets, environment);
+  // Of this process, which runs in the machine's network, unless an ordinary user has started it.
+  const network = isRootless() ? null : openSync('/proc/thread-self/ns/net', 'r');
+  try {
+    const pulls = {
+      network: network === null ? null : FIRST_DESCRIPTOR + sockets.length,
+      settings: clusterPaths(state.name).imagePulls,
+    };
+    const environment = { LISTEN_FDS: String(sockets.length), ...machinePullsVariable(pulls) };
+    const descriptors = [...sockets, ...(network === null ? [] : [network])];
+    return launch(state, netns, node.name, ['agent', '--config', file], descriptors, environment);
+  } finally {
+    if (network !== null) closeSync(network);
+  }
 }
 
 function agentConfiguration(state: ClusterState, node: NodeState): object {

@@ -44,6 +44,8 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
       `${name}/logs`,
       `${name}/processes.json`,
       `${name}/egress.json`,
+      // Proxies of this machine's environment.
+      `${name}/image-pulls.json`,
       `${name}/ready.json`,
       `${name}/nodes/*/state/*.sock`,
     ];

@@ -15,6 +15,7 @@ import { replaceFile } from '../kernel/replace-file.ts';
 import { FairleadError, hasCode, isDiskFull, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
+import type { RegistryMirror } from '../runtime/images/registry-endpoint.ts';
 import type { RealControlPlane } from './control-plane-programs.ts';
 import { poolOf } from './load-balancer-pools.ts';
 import { userStateRoot } from './rootless/rootless.ts';
@@ -58,6 +59,8 @@ export interface ClusterState {
   readonly hostAccess?: 'none' | 'wire' | 'services';
   /** Pods reach external networks through this machine. Absent in the state of earlier versions. */
   readonly egress?: boolean;
+  /** Servers that nodes ask for images before their registries. Absent: none. */
+  readonly registryMirrors?: readonly RegistryMirror[];
   /** Networks that this machine reaches through a node: the Service networks. */
   readonly machineRoutes: readonly { readonly destination: string; readonly via: string }[];
   /** Ports of this machine's loopback that are forwarded to Services. */
@@ -132,6 +135,8 @@ export function clusterPaths(name: string) {
     processes: join(root, 'processes.json'),
     publishedPorts: join(root, 'published-ports.json'),
     egress: join(root, 'egress.json'),
+    /** How its nodes pull images. */
+    imagePulls: join(root, 'image-pulls.json'),
     kubeconfig: join(root, 'kubeconfig'),
     pki: join(root, 'pki'),
     data: join(root, 'data.db'),

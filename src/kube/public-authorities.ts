@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import { certificatesOf } from '../lib/der.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -34,6 +35,19 @@ export function withoutAuthorities(environment: NodeJS.ProcessEnv): NodeJS.Proce
   if (!isWithout()) return environment;
   const { NODE_EXTRA_CA_CERTS: extra, SSL_CERT_FILE: _file, SSL_CERT_DIR: _folder, ...rest } = environment;
   return extra === undefined ? rest : { ...rest, [EXTRA_FILE]: extra };
+}
+
+/** Returns the absolute path of the user's own authorities, NODE_EXTRA_CA_CERTS; null: there are none. */
+export function authoritiesFile(environment: NodeJS.ProcessEnv): string | null {
+  const file = environment[EXTRA_FILE] || environment['NODE_EXTRA_CA_CERTS'];
+  return file ? resolve(file) : null;
+}
+
+/** Returns an environment for a process of this program that trusts the authorities in a file; null: only the public ones. */
+export function withAuthorities(environment: NodeJS.ProcessEnv, file: string | null): NodeJS.ProcessEnv {
+  const { NODE_EXTRA_CA_CERTS: _, [EXTRA_FILE]: __, ...rest } = environment;
+  if (file === null) return rest;
+  return { ...rest, [isWithout() ? EXTRA_FILE : 'NODE_EXTRA_CA_CERTS']: file };
 }
 
 function extraAuthorities(file: string | undefined): string[] {

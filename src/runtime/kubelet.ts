@@ -59,6 +59,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
       return hostRoot;
     },
     plainHttp: options.images.plainHttp,
+    ...(options.images.pull ? { pull: options.images.pull } : {}),
     clock,
     signal,
   });

@@ -3,6 +3,7 @@ import type { Amounts } from '../kube/quota/amounts.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import type { LayerLimits } from './images/layer-limits.ts';
+import type { RegistryCredentials } from './images/registry.ts';
 import type { PodNetwork } from './pod-network.ts';
 import type { Traffic } from './traffic-end.ts';
 
@@ -15,6 +16,16 @@ export interface BuiltinImage {
   }[];
   readonly env?: Readonly<Record<string, string>>;
 }
+
+/**
+ * Pulls an image into the store by other means than this process and its network. `here`: pulls it by them. Throws KubeletError
+ * "ErrImagePull".
+ */
+export type PullElsewhere = (
+  name: string,
+  credentials: RegistryCredentials | null,
+  here: () => Promise<void>,
+) => Promise<void>;
 
 /** PEM texts. Without a certificate (empty), connections fail until there is one. */
 export interface ServerTls {
@@ -56,6 +67,8 @@ export interface KubeletOptions {
     readonly plainHttp: readonly string[];
     /** Bounds of an image's contents; absent: LAYER_LIMITS. */
     readonly limits?: Partial<LayerLimits>;
+    /** Absent: images are pulled by this process, through its own network. */
+    readonly pull?: PullElsewhere;
   };
   readonly server: ServerTls & {
     readonly port: number;

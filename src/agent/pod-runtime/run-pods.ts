@@ -13,7 +13,9 @@ import type { BuiltinImage, KubeletOptions } from '../../runtime/options.ts';
 import type { PodNetwork } from '../../runtime/pod-network.ts';
 import { connectToApi } from '../api-connection.ts';
 import { openKnownApiServers } from '../known-api-servers.ts';
+import { createImagePuller, type ImagePullerOptions } from './image-puller.ts';
 import { type Link, openLink } from './link.ts';
+import type { MachinePulls } from './machine-pulls.ts';
 import {
   type AgentNotices,
   LINK_VERSION,
@@ -35,6 +37,8 @@ export interface RunPodsOptions {
   /** The socket to the agent, which has started this process. */
   readonly socket: Duplex;
   readonly builtinImages: (stateDir: string) => Readonly<Record<string, BuiltinImage>>;
+  /** How the nodes of a local cluster pull images, and the program that does; null: by this process. */
+  readonly pulls: (MachinePulls & { readonly program: ImagePullerOptions['program'] }) | null;
   readonly version: string;
   readonly clock: Clock;
   /** 0 ≤ n < 1 */
@@ -211,9 +215,14 @@ function kubeletOptions({
   readonly open: AgentNotices['open'];
   readonly options: RunPodsOptions;
 } & Pick<KubeletOptions, 'client' | 'apiService' | 'signal'>): KubeletOptions {
-  const { clock, random, version, logger } = options;
+  const { clock, random, version, logger, pulls } = options;
   const { pods, nodeName, stateDir, clusterDomain, clusterDns } = configuration;
   const ask = asker(link);
+  const images = {
+    folder: pods.imagesDir ?? join(stateDir, 'images'),
+    plainHttp: pods.plainHttpRegistries,
+    limits: pods.imageLimits,
+  };
   return {
     ...given,
     ...{ nodeName, stateDir, clusterDomain, clusterDns, logger, version, flags, clock, random },
@@ -234,9 +243,15 @@ function kubeletOptions({
     },
     builtinImages: options.builtinImages(stateDir),
     images: {
-      folder: pods.imagesDir ?? join(stateDir, 'images'),
-      plainHttp: pods.plainHttpRegistries,
-      limits: pods.imageLimits,
+      ...images,
+      ...(pulls === null
+        ? {}
+        : {
+            pull: createImagePuller({
+              ...{ ...images, pulls, program: pulls.program, cgroupParent: pods.cgroupParent },
+              ...{ clock, logger, signal: given.signal },
+            }),
+          }),
     },
     server: {
       ...open.serving,

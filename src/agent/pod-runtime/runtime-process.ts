@@ -10,6 +10,7 @@ import { FairleadError, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { PodsConfiguration } from '../configuration.ts';
 import { isClosed, type Link, openLink } from './link.ts';
+import { type MachinePulls, machinePullsVariable, withoutMachinePulls } from './machine-pulls.ts';
 import { boundMemory, memoryKills, ownMemory } from './memory-bound.ts';
 import {
   type AgentNotices,
@@ -34,6 +35,8 @@ export const LINK_DESCRIPTOR = 3;
 
 export interface RuntimeProcessOptions {
   readonly program: RuntimeProgram;
+  /** How a local cluster's nodes pull images; absent or null: through the node's network. */
+  readonly pulls?: MachinePulls | null;
   readonly stateDir: string;
   readonly pods: Pick<PodsConfiguration, 'cgroupParent' | 'runtime'>;
   readonly clock: Clock;
@@ -87,7 +90,8 @@ interface Run {
  * starts after a pause (see process-record.ts) and adopts the pods.
  */
 export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProcess {
-  const { program, stateDir, pods, clock, logger } = options;
+  const { program, pulls = null, stateDir, pods, clock, logger } = options;
+  const network = pulls?.network ?? null;
   const { memoryMiB, answerMs } = pods.runtime;
   const tickMs = Math.min(TICK_MS, answerMs / 4);
   const pingMs = Math.min(PING_MS, answerMs / 2);
@@ -140,8 +144,8 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
     const heapMiB = Math.max(1, Math.floor(memoryMiB * HEAP_PART));
     const child = spawn(program.file, [...program.words(heapMiB)], {
       cwd: '/',
-      stdio: ['ignore', 'inherit', 'inherit', 'pipe'],
-      env: childEnvironment(process.env),
+      stdio: ['ignore', 'inherit', 'inherit', 'pipe', ...(network === null ? [] : [network])],
+      env: childEnvironment(process.env, pulls),
     });
     const ending = Promise.withResolvers<string>();
     child.once('error', (error) => ending.resolve(messageOf(error)));
@@ -328,10 +332,12 @@ function socketOf(child: ChildProcess): Duplex {
   throw new FairleadError('the process has no link', { op: `start ${NAME}`, code: 'EIO' });
 }
 
-/** The sockets of a node's name servers are the agent's. */
-function childEnvironment(environment: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
-  const { LISTEN_FDS: _, LISTEN_PID: __, LISTEN_FDNAMES: ___, ...others } = environment;
-  return others;
+/** The sockets of a node's name servers are the agent's; the network for pulls has another descriptor there. */
+function childEnvironment(environment: NodeJS.ProcessEnv, pulls: MachinePulls | null): NodeJS.ProcessEnv {
+  const { LISTEN_FDS: _, LISTEN_PID: __, LISTEN_FDNAMES: ___, ...others } = withoutMachinePulls(environment);
+  if (pulls === null) return others;
+  const network = pulls.network === null ? null : LINK_DESCRIPTOR + 1;
+  return { ...others, ...machinePullsVariable({ ...pulls, network }) };
 }
 
 const exitReason = (code: number | null, signal: NodeJS.Signals | null) =>

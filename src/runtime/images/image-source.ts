@@ -2,10 +2,10 @@ import { join } from 'node:path';
 import { watchPath } from '../../kernel/path-watch.ts';
 import type { Container } from '../../kube/types.ts';
 import type { Clock } from '../../lib/clock.ts';
-import { messageOf } from '../../lib/errors.ts';
+import { FairleadError, messageOf } from '../../lib/errors.ts';
 import type { HostRoot } from '../host-root.ts';
 import { KubeletError } from '../kubelet-error.ts';
-import type { BuiltinImage } from '../options.ts';
+import type { BuiltinImage, PullElsewhere } from '../options.ts';
 import { builtinImage, type Image } from '../rootfs.ts';
 import { pullImage } from './image-pull.ts';
 import type { ImageStore } from './image-store.ts';
@@ -41,6 +41,8 @@ export interface ImageSourceOptions {
   /** The files of built-in images. */
   readonly hostRoot: () => HostRoot;
   readonly plainHttp: readonly string[];
+  /** Absent: this process pulls. */
+  readonly pull?: PullElsewhere;
   readonly clock: Clock;
   readonly signal: AbortSignal;
 }
@@ -84,7 +86,10 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
       const pull = async (): Promise<Image> => {
         try {
           const registry = { credentials: identity, plainHttp: options.plainHttp, signal: options.signal };
-          return store.open(await pullImage(store, name, { ...registry, now: new Date(clock.now()) }));
+          const here = async () =>
+            void (await pullImage(store, name, { ...registry, now: new Date(clock.now()) }));
+          await (options.pull?.(name, identity, here) ?? here());
+          return opened(store, name);
         } catch (error) {
           throw pullFailure(name, error, Object.keys(builtins));
         } finally {
@@ -100,12 +105,22 @@ export function createImageSource(options: ImageSourceOptions): ImageSource {
   };
 }
 
+function opened(store: ImageStore, name: string): Image {
+  const stored = store.find(name);
+  if (stored) return store.open(stored);
+  throw new KubeletError('ErrImagePull', `image ${name} was removed after its pull`, {
+    op: 'pull image',
+    object: name,
+  });
+}
+
 /** Lists the present images, since a name without a registry is often a misspelled built-in one. */
 function pullFailure(name: string, error: unknown, builtins: readonly string[]): KubeletError {
   const known = ['host', ...builtins].map((one) => JSON.stringify(one)).join(', ');
+  const hint = error instanceof FairleadError && error.hint !== undefined ? `; ${error.hint}` : '';
   return new KubeletError(
     'ErrImagePull',
-    `${messageOf(error)} (built-in images of this node: ${known}; load others with "fairlead image load FILE", or on the machine with "fairlead image pull IMAGE")`,
+    `${messageOf(error)}${hint} (built-in images of this node: ${known}; load others with "fairlead image load FILE", or on the machine with "fairlead image pull IMAGE")`,
     { op: 'pull image', object: name, cause: error },
   );
 }

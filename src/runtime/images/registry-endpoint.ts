@@ -75,6 +75,10 @@ export function guardOf(endpoint: RegistryEndpoint, url: URL): MayDial {
   return isLocal ? isProxyableOrLoopback : isProxyable;
 }
 
+/** Reads mirrors; "none" alone: there are none. Throws FairleadError "usage". */
+export const parseMirrors = (texts: readonly string[]): RegistryMirror[] =>
+  texts.length === 1 && texts[0] === 'none' ? [] : texts.map(parseMirror);
+
 /** Reads "HOST=URL". Throws FairleadError "usage". */
 export function parseMirror(text: string): RegistryMirror {
   const at = text.indexOf('=');

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { createServer as createHttpServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
+import { listenTcpIn, type NetnsRef } from '../../../kernel/netns.ts';
 
 /** A registry (OCI distribution-spec 1.1, pulls only). */
 export interface TestRegistry {
@@ -24,17 +25,17 @@ export interface TestRegistry {
 
 /**
  * Starts a registry. With `tls`, serves HTTPS, at an address that must not be loopback: registries on loopback are
- * contacted without TLS.
+ * contacted without TLS. `netns`: in another network namespace.
  */
-export async function startRegistry(tls?: {
-  readonly cert: string;
-  readonly key: string;
-  readonly address: string;
-}): Promise<TestRegistry> {
+export async function startRegistry(
+  tls?: { readonly cert: string; readonly key: string; readonly address: string },
+  netns?: NetnsRef,
+): Promise<TestRegistry> {
   const address = tls?.address ?? '127.0.0.1';
   const handle = (request: IncomingMessage, response: ServerResponse) => answer(registry, request, response);
   const server = tls ? createHttpsServer(tls, handle) : createHttpServer(handle);
-  server.listen(0, address);
+  if (netns === undefined) server.listen(0, address);
+  else server.listen({ fd: listenTcpIn(netns, address, 0) });
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const registry: TestRegistry = {
