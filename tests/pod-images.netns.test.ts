@@ -316,9 +316,9 @@ describe('the nodes of a local cluster pull through the machine', () => {
   const here = async (words: readonly string[], more: object = {}) =>
     (await run('nsenter', [`--net=/run/netns/${machine}`, ...words], { env: { ...env, ...more } })).stdout;
   const up = (...options: string[]) =>
-    here([LAUNCHER, 'up', '--detach', '--name', name, '--no-kubeconfig', ...options], {
-      HTTPS_PROXY: `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`,
-    });
+    upBehind(`http://127.0.0.1:${(proxy.address() as AddressInfo).port}`, ...options);
+  const upBehind = (url: string, ...options: string[]) =>
+    here([LAUNCHER, 'up', '--detach', '--name', name, '--no-kubeconfig', ...options], { HTTPS_PROXY: url });
   const kubectl = (...words: string[]) => here(['kubectl', ...words]);
   const says = (word: string) => image({ Entrypoint: ['/bin/sh', '-c', `echo ${word}`] });
   const put = (where: TestRegistry, tag: string, built: TestImage) => {
@@ -432,6 +432,7 @@ describe('the nodes of a local cluster pull through the machine', () => {
       for (const url of [`http://${local.host}/v2/`, `http://${ADDRESS}:${company.host.split(':')[1]}/`])
         assert.equal(await reached(place, url), null, `${place} ${url}`);
     assert.deepEqual(local.requests, []);
+    assert.match((await reached('client', 'http://hello')) ?? '', /hello/);
   });
   test('only agents and pod runtimes have a descriptor of the machine’s network', async () => {
     const inode = (await here(['readlink', '/proc/self/ns/net'])).trim();
@@ -446,7 +447,8 @@ describe('the nodes of a local cluster pull through the machine', () => {
     );
   });
   test('without a way to the registry, the pod’s message and status name what to do', async () => {
-    await up('--registry-mirror', 'none');
+    const pull = ['image', 'pull', '--name', name, '198.51.100.7/team/far:1'];
+    await upBehind('', '--registry-mirror', 'none');
     await kubectl('run', 'far', '--image=198.51.100.7/team/far:1');
     const text = async () =>
       await kubectl(
@@ -458,6 +460,14 @@ describe('the nodes of a local cluster pull through the machine', () => {
       );
     const message = await eventually(text, (one) => one !== '');
     assert.match(message, /cannot reach 198\.51\.100\.7.*docker save IMAGE \| fairlead image load -/);
+    const status = await here([LAUNCHER, 'status', '--name', name]).catch(
+      (error: { stdout: string }) => error.stdout,
+    );
+    assert.match(status.replaceAll(/\s+/g, ' '), /far.*cannot reach 198\.51\.100\.7.*docker save IMAGE/);
+    const { stderr } = await run('nsenter', [`--net=/run/netns/${machine}`, LAUNCHER, ...pull], {
+      env,
+    }).catch((error: { stderr: string }) => error);
+    assert.match(stderr, /docker save IMAGE \| fairlead image load -/);
   });
 });
 
