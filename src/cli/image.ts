@@ -9,6 +9,7 @@ import { pullImage } from '../runtime/images/image-pull.ts';
 import { type ImageStore, openImageStore, type StoredImage } from '../runtime/images/image-store.ts';
 import type { RegistryCredentials } from '../runtime/images/registry.ts';
 import { defineCommand, type Output } from './command.ts';
+import { withImageFile } from './image-file.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { flag, text, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
@@ -22,13 +23,14 @@ export const command = defineCommand({
     'The images of a local cluster\'s pods; all of its nodes share them. "host" (this machine\'s own root file system) and "fairlead" are built in.',
     [
       '  load  from FILE: an OCI image layout in an archive or a folder, or an archive',
-      '        of "docker save". Pods use it regardless of imagePullPolicy',
+      '        of "docker save"; "-" is standard input. If there is no such file: the image',
+      '        NAME of docker, podman or containerd. Pods use it regardless of imagePullPolicy',
       '  pull  from its registry, through the network of this machine',
       '  ls    names, digests and sizes',
       '  rm    remove a name, and content without another name',
     ].join('\n'),
   ],
-  synopsis: ['load FILE', 'pull IMAGE', 'ls', 'rm IMAGE'],
+  synopsis: ['load FILE|NAME|-', 'pull IMAGE', 'ls', 'rm IMAGE'],
   arguments: [
     { name: 'ACTION', help: '', choices: ['load', 'pull', 'ls', 'rm'] },
     { name: 'IMAGE', help: '', optional: true },
@@ -61,11 +63,13 @@ export const command = defineCommand({
     switch (what) {
       case 'load': {
         const name = options.as === null ? {} : { name: options.as };
-        const file = needed('FILE');
+        const file = needed('FILE, the name of an image, or - for standard input');
         const images = await showing(
           output,
           `loading ${file}`,
-          loadImageArchive(store, file, { now, ...name }),
+          withImageFile(file, store.temporary('input'), (path) =>
+            loadImageArchive(store, path, { now, ...name }),
+          ),
         );
         print(output, images, options);
         return 0;
