@@ -33,12 +33,12 @@ import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { systemClock } from '../lib/clock.ts';
-import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import type { PolicyVerdict } from '../policy/allows.ts';
 import { unusedClusterPolicyKinds } from '../policy/follow-cluster-policies.ts';
 import { kindsOf } from '../policy/policy-rows.ts';
 import type { Verdict } from '../service/decide.ts';
+import { checkGroups, noSuchFlow } from './check-groups.ts';
 import { differenceText, report } from './check-report.ts';
 import { defineCommand } from './command.ts';
 import { wrapLines } from './help-text.ts';
@@ -64,7 +64,7 @@ export const command = defineCommand({
   options: {
     name: NAME_OPTION,
     ...REMOTE_OPTIONS,
-    only: texts('TEXT', 'only flows whose description contains TEXT'),
+    only: texts('TEXT', 'only flows whose description contains TEXT', { examples: checkGroups }),
     concurrency: wholeNumber('N', [12, 1, 256], 'the number of concurrent flows'),
     ...FORMAT_OPTIONS,
   },
@@ -118,10 +118,7 @@ export const command = defineCommand({
         flows.length + forged.length,
       );
       if (count === 0) {
-        throw new FairleadError(`no flow matches --only ${only.join(' or ')}`, {
-          op: 'fairlead check',
-          code: 'usage',
-        });
+        throw noSuchFlow(only);
       }
       const explainer = createFlowExplainer(state, { objectsMaxAgeMs: OBJECTS_MAX_AGE_MS });
       const oracle: Oracle & PolicyOracle = {

@@ -26,6 +26,8 @@ export interface Text<F extends string | null = string | null> extends Common {
 export interface Texts extends Common {
   readonly kind: 'texts';
   readonly value: string;
+  /** Returns values that are shown if it has none. */
+  readonly examples?: () => readonly string[];
 }
 export interface WholeNumber extends Common {
   readonly kind: 'number';
@@ -76,7 +78,7 @@ export function text(
 ): Text {
   return { kind: 'text', value, help, fallback: null, ...extra };
 }
-export const texts = (value: string, help: string, extra: Extra = {}): Texts => ({
+export const texts = (value: string, help: string, extra: Extra & Pick<Texts, 'examples'> = {}): Texts => ({
   kind: 'texts',
   value,
   help,
@@ -150,7 +152,7 @@ export function parseWords<T extends OptionTable>(syntax: Syntax<T>, words: read
     const isNeeded = needsValue(option);
     const value = joined ? undefined : (attached ?? (isNeeded ? own[++i] : undefined));
     if (isNeeded && value === undefined)
-      throw usageError(syntax.name, `${label} needs a value: ${option.value}`);
+      throw usageError(syntax.name, `${label} needs a value: ${valuesOf(option)}`);
     if (given.has(name) && option.kind !== 'texts') throw usageError(syntax.name, `${label} is given twice`);
     given.add(name);
     values.set(name, readValue(syntax.name, label, option, value, values.get(name)));
@@ -191,6 +193,16 @@ function takesNextWord(options: OptionTable, word: string): boolean {
     ? options[word.slice(2)]
     : Object.values(options).find(({ short }) => short === word.slice(1));
   return option !== undefined && needsValue(option);
+}
+
+/** Returns what the value of an option may be. */
+function valuesOf(option: Exclude<Option, Flag>): string {
+  const known =
+    option.kind === 'choice' ? option.choices : option.kind === 'texts' ? option.examples?.() : [];
+  if (!known || known.length === 0) return option.value;
+  return option.kind === 'choice'
+    ? `${option.value} is one of ${known.join(', ')}`
+    : `${option.value}, such as a word of these:\n  ${known.join('\n  ')}`;
 }
 
 /** Whether an option needs a value: not one that has it implied. */

@@ -13,6 +13,7 @@ import type { IPFamily } from '../lib/address.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { kindsOf } from '../policy/policy-rows.ts';
+import { noSuchFlow } from './check-groups.ts';
 import { differenceText, report } from './check-report.ts';
 import type { Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
@@ -88,11 +89,7 @@ async function sendFlows(
     (sum, { flows: ofRow }) => sum + ofRow.length,
     flows.length + forged.length,
   );
-  if (count === 0)
-    throw new FairleadError(`no flow matches --only ${only.join(' or ')}`, {
-      op: 'fairlead check',
-      code: 'usage',
-    });
+  if (count === 0) throw noSuchFlow(only);
   await settle(flows, oracle);
   const before = await check.verify();
   let checked = 0;

@@ -225,9 +225,12 @@ export function requireCluster(name: string): ClusterState {
   throw new FairleadError(`no such cluster: ${name}`, {
     op: 'find cluster',
     code: 'no-cluster',
-    hint: others.length > 0 ? `--name ${others.join(', or --name ')}` : 'start one: fairlead up',
+    hint: others.length > 0 ? `--name ${others.join(', or --name ')}` : `start one: fairlead up${ofRoot()}`,
   });
 }
+
+/** What users who do not see root's clusters may have meant. */
+const ofRoot = () => (process.getuid?.() === 0 ? '' : '; for a cluster of root: the same command with sudo');
 
 /** Replaces cluster.json atomically; processes.json belongs to the supervisor. */
 export function writeCluster(state: ClusterState): void {

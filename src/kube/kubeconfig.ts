@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { parse } from 'yaml';
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { readWrittenJson } from '../lib/written-json.ts';
 import {
   type CredentialSource,
@@ -75,11 +75,12 @@ function withEnvironment(credentials: Credentials): Credentials {
 
 export type FollowOptions = Pick<CredentialSourceOptions, 'server' | 'now' | 'onProblem'>;
 
-function refusal(file: string, message: string, cause?: unknown): FairleadError {
+function refusal(file: string, message: string, cause?: unknown, hint?: string): FairleadError {
   return new FairleadError(`kubeconfig ${file}: ${message}`, {
     op: 'read kubeconfig',
     code: 'bad-kubeconfig',
     object: file,
+    ...(hint === undefined ? {} : { hint }),
     ...(cause === undefined ? {} : { cause }),
   });
 }
@@ -98,6 +99,13 @@ function readConfig(file: string): Kubeconfig {
     const text = readFileSync(file, 'utf8');
     return (readWrittenJson(text) ?? parse(text) ?? {}) as Kubeconfig;
   } catch (error) {
+    if (hasCode(error, 'EACCES'))
+      throw refusal(
+        file,
+        'only its owner may read it: permission denied',
+        error,
+        'run the command with sudo, or use a kubeconfig of yours',
+      );
     throw refusal(file, messageOf(error), error);
   }
 }
