@@ -169,8 +169,12 @@ async function textOf(stream: Readable, tooLong: () => void): Promise<string> {
   let size = 0;
   for await (const chunk of stream as AsyncIterable<Buffer>) {
     size += chunk.length;
-    if (size > MAX_ANSWER_BYTES) tooLong();
-    else chunks.push(chunk);
+    if (size > MAX_ANSWER_BYTES) {
+      tooLong();
+      // Closes the stream: what still writes to it fails.
+      break;
+    }
+    chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString('utf8');
 }
