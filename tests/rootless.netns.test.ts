@@ -75,6 +75,25 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
     assert.equal(out, 'node/node-1\nnode/node-2\n');
   });
 
+  test('a pod whose image is in a registry names the command that pulls it', async () => {
+    const image = '127.0.0.1:1/none:1';
+    assert.equal((await kubectl('run', 'far', `--image=${image}`)).status, 0);
+    const path = 'jsonpath={.status.containerStatuses[0].state.waiting.message}';
+    await eventually(
+      async () => (await kubectl('get', 'pod', 'far', '-o', path)).out,
+      (message) => message.includes(`fairlead image pull ${image}`),
+    );
+    await kubectl('delete', 'pod', 'far', '--now');
+  });
+
+  test('the kubeconfig of another user is answered with sudo', async () => {
+    const kubeconfig = (await ask('kubeconfig')).trim();
+    for (const words of [['status'], ['kubeconfig'], ['check'], ['image', 'ls']]) {
+      const { error } = await other.run(LAUNCHER, words, { KUBECONFIG: kubeconfig });
+      assert.match(error, /only its owner may read it.*try: run the command with sudo/s, words.join(' '));
+    }
+  });
+
   test('a published port answers on the loopback of the user', async () => {
     const answer = await eventually(
       () => fetch(`http://127.0.0.1:${port}/hostname`).then((response) => response.text(), String),

@@ -89,7 +89,7 @@ async function saveFromBuilder(name: string, file: string): Promise<void> {
       op: 'load image',
       code: 'ENOENT',
       object: name,
-      hint: 'give an archive, or build the image first (docker build -t NAME .); from a registry: fairlead image pull NAME',
+      hint: 'docker save NAME | fairlead image load -, as the user who has the image; from a registry: fairlead image pull NAME',
     },
   );
 }

@@ -52,9 +52,9 @@ export interface ImagePullerOptions {
 /** Pulls of a node that run at once; others wait in order. */
 const PARALLEL = 3;
 /** The whole of one pull, unpacking included: what was received is kept for the next. */
-const MOST_MS = 30 * 60_000;
+const MAX_MS = 30 * 60_000;
 /** Its memory: a thread of it unpacks (see file-thread.ts). */
-const MOST_MEMORY = 768 * 1024 * 1024;
+const MAX_MEMORY = 768 * 1024 * 1024;
 const LOOK_MS = 1000;
 const MAX_ANSWER_BYTES = 64 * 1024;
 
@@ -143,15 +143,15 @@ function watch(
   if (pid === undefined) return () => {};
   const root = controlGroupRoot();
   if (root !== null)
-    boundMemory(root, cgroupParent, pid, MOST_MEMORY).catch((error: unknown) =>
+    boundMemory(root, cgroupParent, pid, MAX_MEMORY).catch((error: unknown) =>
       logger.debug({}, `the kernel does not bound the memory of a pull: ${messageOf(error)}`),
     );
-  let left = MOST_MS;
+  let left = MAX_MS;
   const look = () => {
     cancel = clock.after(LOOK_MS, look);
     left -= LOOK_MS;
-    if (left <= 0) kill(`it took more than ${MOST_MS / 60_000} minutes`);
-    if (ownMemory(pid) > MOST_MEMORY) kill(`it used more than ${MOST_MEMORY >> 20} MiB of memory`);
+    if (left <= 0) kill(`it took more than ${MAX_MS / 60_000} minutes`);
+    if (ownMemory(pid) > MAX_MEMORY) kill(`it used more than ${MAX_MEMORY >> 20} MiB of memory`);
   };
   let cancel = clock.after(LOOK_MS, look);
   return () => cancel();

@@ -65,7 +65,7 @@ function isLoopbackName(url: URL | null): boolean {
 
 /**
  * Returns which addresses may be dialed for a URL that a registry, or its name, has led to: loopback only if the registry's
- * own name says that it is there, or the user named it; link-local, multicast and metadata addresses never. Whoever may create
+ * own name says that it is there, or the user named it; link-local, multicast and metadata addresses never. A user who may create
  * pods names registries, and these name others by redirects and by the addresses of their tokens.
  */
 export function guardOf(endpoint: RegistryEndpoint, url: URL): MayDial {
