@@ -23,8 +23,9 @@ export const command = defineCommand({
     'The images of a local cluster\'s pods; all of its nodes share them. "host" (this machine\'s own root file system) and "fairlead" are built in.',
     [
       '  load  from FILE: an OCI image layout in an archive or a folder, or an archive',
-      '        of "docker save"; "-" is standard input. If there is no such file: the image',
-      '        NAME of docker, podman or containerd. Pods use it regardless of imagePullPolicy',
+      '        of "docker save"; "-" is standard input. Without such a file: the image',
+      '        NAME of docker, podman or containerd. Pods use it whatever their',
+      '        imagePullPolicy is',
       '  pull  from its registry, through the network of this machine',
       '  ls    names, digests and sizes',
       '  rm    remove a name, and content without another name',

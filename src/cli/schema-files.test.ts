@@ -119,7 +119,7 @@ describe('the file of up --config', () => {
   /** The example with its commented fields. */
   const whole = example
     .slice(example.indexOf('apiVersion:'))
-    .replace(/^# (?=(controlPlane|lbPool|publish): ?)/gm, '')
+    .replace(/^# (?=(controlPlane|lbPool|publish|registryMirror): ?)/gm, '')
     .replace(/^# (?= +\S)/gm, '');
 
   test('the example is valid, also with the fields that it has as comments', () => {
