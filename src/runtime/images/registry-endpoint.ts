@@ -75,6 +75,14 @@ export function guardOf(endpoint: RegistryEndpoint, url: URL): MayDial {
   return isLocal ? isProxyableOrLoopback : isProxyable;
 }
 
+/** Returns an address that a registry names, of a redirect or of its tokens; null: no client may follow it. */
+export function targetOf(endpoint: RegistryEndpoint, text: string, base?: URL): URL | null {
+  const url = URL.parse(text, base?.href);
+  // TLS is not given up.
+  const allowed = endpoint.url.protocol === 'http:' ? ['http:', 'https:'] : ['https:'];
+  return url !== null && allowed.includes(url.protocol) ? url : null;
+}
+
 /** Reads mirrors; "none" alone: there are none. Throws FairleadError "usage". */
 export const parseMirrors = (texts: readonly string[]): RegistryMirror[] =>
   texts.length === 1 && texts[0] === 'none' ? [] : texts.map(parseMirror);

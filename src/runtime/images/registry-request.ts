@@ -5,6 +5,12 @@ import { checkedTarget, type MayDial } from '../../kube/dial-check.ts';
 import type { ProxyVariables } from '../../kube/proxy-environment.ts';
 import { createTunnelAgent, proxyOf } from '../../kube/proxy-tunnel.ts';
 import { trustPublicAuthorities } from '../../kube/public-authorities.ts';
+import { FairleadError } from '../../lib/errors.ts';
+import { guardOf, type RegistryEndpoint, targetOf } from './registry-endpoint.ts';
+
+/** One leads to a content network; a few more are allowed. */
+const MAX_REDIRECTS = 5;
+const REDIRECTS = [301, 302, 303, 307, 308];
 
 export interface ResponseOptions {
   readonly headers: Readonly<Record<string, string>>;
@@ -41,3 +47,36 @@ export async function openResponse(
   response.on('error', () => {});
   return response;
 }
+
+/**
+ * Requests a document of a registry, through redirects; authorization goes only to the origin of the first request. `onTarget`
+ * is told each further address. Throws FairleadError "bad-image" for redirects that may not be followed, and as `openResponse`.
+ */
+export async function followRedirects(
+  first: URL,
+  options: Omit<ResponseOptions, 'mayDial'> & { readonly endpoint: RegistryEndpoint },
+  onTarget: (url: URL) => void,
+): Promise<IncomingMessage> {
+  const { endpoint, headers, proxies, signal } = options;
+  const { authorization: _, ...others } = headers;
+  let url = first;
+  for (let redirects = 0; ; redirects++) {
+    const response = await openResponse(url, {
+      headers: url.origin === first.origin ? headers : others,
+      mayDial: guardOf(endpoint, url),
+      ...{ proxies, signal },
+    });
+    const { location } = response.headers;
+    if (location === undefined || !REDIRECTS.includes(response.statusCode ?? 0)) return response;
+    response.destroy();
+    if (redirects === MAX_REDIRECTS) throw badRedirect(`sends more than ${MAX_REDIRECTS} redirects`);
+    const next = targetOf(endpoint, location, url);
+    if (next === null)
+      throw badRedirect(`names an unsupported address: ${JSON.stringify(location.slice(0, 100))}`);
+    url = next;
+    onTarget(url);
+  }
+}
+
+const badRedirect = (message: string): FairleadError =>
+  new FairleadError(message, { op: 'follow redirects', code: 'bad-image' });

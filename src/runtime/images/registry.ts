@@ -5,8 +5,8 @@ import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
 import { KubeletError } from '../kubelet-error.ts';
 import { MANIFEST_TYPES, MAX_MANIFEST_BYTES } from './manifest.ts';
 import { formatReference, type ImageReference } from './reference.ts';
-import { type EndpointOptions, endpointsOf, guardOf } from './registry-endpoint.ts';
-import { openResponse } from './registry-request.ts';
+import { type EndpointOptions, endpointsOf, type RegistryEndpoint, targetOf } from './registry-endpoint.ts';
+import { followRedirects } from './registry-request.ts';
 
 export interface RegistryCredentials {
   readonly username: string;
@@ -45,12 +45,10 @@ export interface Registry {
 /** Bytes of a token's or an error's document. */
 const MAX_ANSWER_BYTES = 64 * 1024;
 /** What helps where registries are out of reach. */
-export const WITHOUT_INTERNET =
-  'without internet: docker save IMAGE | fairlead image load -; behind a proxy: set HTTPS_PROXY and run "fairlead up" again';
+const WITHOUT_INTERNET =
+  'without internet: docker save IMAGE | fairlead image load -; behind a proxy: set HTTPS_PROXY, for nodes in the shell that runs "fairlead up"';
 const PATIENCE: Patience = { answerMs: 30_000, documentMs: 60_000, idleMs: 60_000 };
 
-/** One leads to a content network; a few more are allowed. */
-const MAX_REDIRECTS = 5;
 /** The causes that a machine without a way to the internet has. */
 const UNREACHABLE = [
   'ENOTFOUND',
@@ -84,38 +82,17 @@ export function openRegistry(
     const slow = new AbortController();
     const timer = setTimeout(() => slow.abort(lateness(answerMs)), answerMs);
     const signal = options.signal ? AbortSignal.any([options.signal, slow.signal]) : slow.signal;
-    let url = first;
+    const state = { url: first };
     try {
-      for (let redirects = 0; ; redirects++) {
-        const { authorization: own, ...others } = headers;
-        const kept =
-          own !== undefined && url.origin === first.origin ? { ...others, authorization: own } : others;
-        const mayDial = guardOf(endpoint, url);
-        const response = await openResponse(url, {
-          ...{ headers: kept, mayDial, proxies: options.proxies ?? null, signal },
-        });
-        const { location } = response.headers;
-        if (location === undefined || ![301, 302, 303, 307, 308].includes(response.statusCode ?? 0))
-          return response;
-        response.destroy();
-        if (redirects === MAX_REDIRECTS)
-          throw pullError(name, `${first.host} sends more than ${MAX_REDIRECTS} redirects`);
-        url = target(location, url);
-      }
+      const proxies = options.proxies ?? null;
+      return await followRedirects(first, { endpoint, headers, proxies, signal }, (url) => (state.url = url));
     } catch (error) {
-      if (error instanceof KubeletError) throw error;
+      if (hasCode(error, 'bad-image')) throw pullError(name, `${registry} ${messageOf(error)}`);
       const cause = signal.aborted ? signal.reason : error;
-      throw pullError(name, `cannot reach ${url.host}: ${causeOf(cause)}`, cause);
+      throw pullError(name, `cannot reach ${state.url.host}: ${causeOf(cause)}`, cause);
     } finally {
       clearTimeout(timer);
     }
-  };
-  /** Returns the address that a registry names. */
-  const target = (text: string, base?: URL): URL => {
-    const url = URL.parse(text, base?.href);
-    const allowed = endpoint.url.protocol === 'http:' ? ['http:', 'https:'] : ['https:'];
-    if (url && allowed.includes(url.protocol)) return url;
-    throw pullError(name, `${registry} names an unsupported address: ${JSON.stringify(text.slice(0, 100))}`);
   };
   /** Reads a response; one that is longer or slower than allowed is refused. */
   const document = async (response: IncomingMessage, maxBytes: number): Promise<Buffer> => {
@@ -165,23 +142,12 @@ export function openRegistry(
       if (basic) return basic;
       throw pullError(name, `${registry} requires a user name and password: set imagePullSecrets`);
     }
-    const fields = new Map(
-      [...challenge.matchAll(/([a-z_]+)="([^"]*)"/gi)].map(([, key = '', value = '']) => [
-        key.toLowerCase(),
-        value,
-      ]),
-    );
-    const realm = fields.get('realm');
-    if (!/^bearer\b/i.test(challenge) || !realm) {
+    const url = tokenAddress(challenge, endpoint);
+    if (url === null) {
       throw pullError(
         name,
         `${registry} requires an unsupported kind of authentication: ${challenge.slice(0, 100)}`,
       );
-    }
-    const url = target(realm);
-    for (const key of ['service', 'scope']) {
-      const value = fields.get(key);
-      if (value) url.searchParams.set(key, value);
     }
     const response = await send(url, basic ? { authorization: basic } : {});
     if (!isOk(response)) {
@@ -234,6 +200,22 @@ async function* timed(body: IncomingMessage, ms: number, left: () => number): As
   } finally {
     body.destroy();
   }
+}
+
+/** Returns the address of the tokens that a challenge names; null: there is none, or it may not be asked. */
+function tokenAddress(challenge: string, endpoint: RegistryEndpoint): URL | null {
+  const fields = new Map(
+    [...challenge.matchAll(/([a-z_]+)="([^"]*)"/gi)].map(([, key = '', value = '']) => [
+      key.toLowerCase(),
+      value,
+    ]),
+  );
+  const url = /^bearer\b/i.test(challenge) ? targetOf(endpoint, fields.get('realm') ?? '') : null;
+  for (const key of ['service', 'scope']) {
+    const value = fields.get(key);
+    if (value) url?.searchParams.set(key, value);
+  }
+  return url;
 }
 
 /** Returns the token of an authorization server's answer (distribution's token authentication); null: it has none. */
