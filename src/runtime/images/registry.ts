@@ -94,18 +94,8 @@ export function openRegistry(
       clearTimeout(timer);
     }
   };
-  /** Reads a response; one that is longer or slower than allowed is refused. */
-  const document = async (response: IncomingMessage, maxBytes: number): Promise<Buffer> => {
-    const chunks: Uint8Array[] = [];
-    let left = maxBytes;
-    const until = performance.now() + documentMs;
-    for await (const chunk of timed(response, documentMs, () => until - performance.now())) {
-      left -= chunk.length;
-      if (left < 0) throw pullError(name, `an answer of more than ${maxBytes} bytes`);
-      chunks.push(chunk);
-    }
-    return Buffer.concat(chunks);
-  };
+  const document = (response: IncomingMessage, maxBytes: number) =>
+    readDocument(response, { maxBytes, ms: documentMs, name });
   const get = async (path: string, headers: Record<string, string>): Promise<IncomingMessage> => {
     const url = new URL(endpoint.url);
     url.pathname += path;
@@ -118,20 +108,7 @@ export function openRegistry(
     }
     if (isOk(response)) return response;
     const reason = reasonOf((await document(response, MAX_ANSWER_BYTES)).toString('utf8'));
-    switch (response.statusCode) {
-      case 401:
-      case 403:
-        throw pullError(
-          name,
-          `${registry} denied access (${response.statusCode}${reason}): the repository does not exist, or imagePullSecrets are needed`,
-        );
-      case 404:
-        throw pullError(name, `not found in ${registry}${reason}`);
-      case 429:
-        throw pullError(name, `${registry} limits the rate of pulls${reason}`);
-      default:
-        throw pullError(name, `${registry} answered ${response.statusCode}${reason}`);
-    }
+    throw pullError(name, refusalOf(response.statusCode ?? 0, registry, reason));
   };
   /** Answers a challenge (RFC 7235; distribution's token authentication). */
   const authorize = async (challenge: string): Promise<string> => {
@@ -227,6 +204,37 @@ function parseToken(text: string): string | null {
     return typeof found === 'string' && /^[\x21-\x7e]+$/.test(found) ? found : null;
   } catch {
     return null;
+  }
+}
+
+/** Reads a response; one that is longer or slower than allowed is refused. */
+async function readDocument(
+  response: IncomingMessage,
+  { maxBytes, ms, name }: { readonly maxBytes: number; readonly ms: number; readonly name: string },
+): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  let left = maxBytes;
+  const until = performance.now() + ms;
+  for await (const chunk of timed(response, ms, () => until - performance.now())) {
+    left -= chunk.length;
+    if (left < 0) throw pullError(name, `an answer of more than ${maxBytes} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/** Says what a registry's status means. */
+function refusalOf(status: number, registry: string, reason: string): string {
+  switch (status) {
+    case 401:
+    case 403:
+      return `${registry} denied access (${status}${reason}): the repository does not exist, or imagePullSecrets are needed`;
+    case 404:
+      return `not found in ${registry}${reason}`;
+    case 429:
+      return `${registry} limits the rate of pulls${reason}`;
+    default:
+      return `${registry} answered ${status}${reason}`;
   }
 }
 
