@@ -211,7 +211,7 @@ export function testFailover(scene: PromiseScene): void {
 
       await inPod(ended, 'sh', '-c', 'kill $(cat /tmp/server)');
       await askUntilEjected(scene, ended, () => ask('outside', urlAt(node, 30081), 100));
-      // The event tells of the decision, which a busy machine programs later.
+      // The event reports the decision, which a busy machine programs later.
       await eventually(
         async () => (await ask('outside', urlAt(node, 30081), 60)).failures,
         (failures) => Object.keys(failures).length === 0,
