@@ -6,6 +6,8 @@ import { decide, type Verdict } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
 import { MODES } from './configuration.ts';
+import { type LinkSize, readLinkSizes } from './link-sizes.ts';
+import { OWN_NETNS } from './node-facts.ts';
 import type { PolicyPart } from './policy-part.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
@@ -23,6 +25,8 @@ export interface AgentState {
   /** ISO time, or null before the first programming. */
   readonly lastProgrammed: string | null;
   readonly findings: readonly unknown[];
+  /** The devices that packets between pods pass; absent: an older program answered. */
+  readonly links?: readonly LinkSize[];
 }
 
 /** `health`: of the whole agent, whose other parts may have problems while Services are programmed. */
@@ -40,6 +44,7 @@ export function agentState(context: AgentContext, part: ProxyPart, health = part
     frontends: map?.frontends.size ?? 0,
     lastProgrammed: lastAppliedAt === null ? null : new Date(lastAppliedAt).toISOString(),
     findings: map?.findings ?? [],
+    links: readLinkSizes(OWN_NETNS),
   };
 }
 

@@ -20,7 +20,7 @@ export function observedPlace(
   for (const link of listLinks(socket)) {
     const text = link.name === 'lo' ? 'loopback' : textOf(link);
     if (text === null) hidden.add(link.index);
-    else devices.set(link.index, { name: link.name, text, isPort: link.master !== null });
+    else devices.set(link.index, { name: link.name, text, isPort: link.master !== null, mtu: link.mtu });
   }
   return { kind, name, netns, devices, hidden };
 }
@@ -40,7 +40,7 @@ export function nodeDevice(
 }
 
 /** Returns the device towards the other nodes: below the tunnel, else of the default route; null: neither. */
-function uplinkOf(netns: NetnsRef): string | null {
+export function uplinkOf(netns: NetnsRef): string | null {
   using socket = openRouteSocket(netns);
   const links = listLinks(socket);
   const below = links.find(({ name }) => name === TUNNEL)?.vxlan?.device;

@@ -5,6 +5,7 @@ export const PROBLEM_CODES = {
   'api-server-unhealthy': 'a health check of the API server fails, or it does not answer',
   'node-not-ready': 'the Node is not ready',
   'node-network': "the node's pod network is not set up",
+  'mtu-differs': 'devices that packets between nodes pass have different MTUs',
   'agent-missing': 'no agent runs on the node',
   'agent-silent': 'the agent of the node, or every agent, does not answer the command',
   'agent-unhealthy': 'the agent of the node reports that it is unhealthy',

@@ -5,6 +5,7 @@ import { type EndpointSlice, type Node, RESOURCES } from '../kube/types.ts';
 import type { Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { type Problem, problem } from './problem.ts';
+import { sizeProblems } from './size-problems.ts';
 import { serviceProblems } from './status-problems.ts';
 import { formatTable } from './table.ts';
 import { paint } from './terminal.ts';
@@ -51,6 +52,7 @@ export async function remoteStatus(cluster: RemoteCluster): Promise<RemoteStatus
       agent: report?.state ?? null,
     };
   });
+  problems.push(...sizeProblems(reports.map(({ node, state }) => ({ node, links: state?.links ?? [] }))));
   // All agents find the same in the same objects.
   const found = reports.find(({ state }) => state !== null)?.state?.findings ?? [];
   problems.push(...found.map(findingProblem));

@@ -22,6 +22,7 @@ import { processProblems, viewsOf } from './process-view.ts';
 import { openRemote, ownCluster, REMOTE_OPTIONS } from './remote-option.ts';
 import { remoteStatus, remoteStatusText } from './remote-status.ts';
 import { serviceFaults } from './service-faults.ts';
+import { sizeProblems } from './size-problems.ts';
 import {
   egressProblems,
   failedProbes,
@@ -62,6 +63,7 @@ export const command = defineCommand({
     const problems: Problem[] = [];
     const processes = viewsOf(state, supervision, systemClock.now(), runs);
     problems.push(...processProblems(processes, state));
+    problems.push(...sizeProblems(cluster.report.links ?? []));
     if (recordProblem !== null) problems.push(recordNotWritable(recordProblem, state));
     const server = state.realControlPlane ? [API_SERVER, CONTROL_PLANE] : [CONTROL_PLANE];
     const seen = server.every((one) => runs(supervision.processes[one]?.identity ?? null))

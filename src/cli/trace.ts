@@ -11,6 +11,7 @@ import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { renderExplanation } from '../observe/explain-text.ts';
+import { isBlackHole } from '../trace/packet-sizes.ts';
 import { renderLookups, renderTrace } from '../trace/trace-text.ts';
 import { defineCommand } from './command.ts';
 import { wrapLines } from './help-text.ts';
@@ -26,7 +27,8 @@ export const command = defineCommand({
     'Opens one real connection (or sends one datagram) from FROM to TO, and shows every network device that its first packet and the answer pass, with the time, the addresses, and the rule, map entry or proxy that changes them. If no answer comes back, it shows where the packet was last seen, the kernel counters that increased meanwhile, and the fix. Each step of "explain" is compared with the packet. With --kubeconfig or --context: on a cluster whose agents run in pods; each agent observes its node, and the one on the client\'s node sends the packet.',
     'The connection carries no data; a datagram carries a short text (to port 53, a DNS query). Other traffic is not recorded, and nothing remains when the command ends.',
     'With --watch it sends nothing, and shows the path of the next connection that another client opens to a Service.',
-    'The exit status is 0 if every connection was answered.',
+    'When the connection is answered, packets of the largest size that both ends send follow in each direction (the processes read nothing of them); if they vanish, the trace finds the size that passes, and the two devices between which larger ones end.',
+    'The exit status is 0 if every connection was answered, and no black hole was found.',
   ],
   arguments: [
     { name: 'FROM', optional: true, help: 'pod/NAME, NAMESPACE/NAME, deploy/NAME, node/NAME or outside' },
@@ -97,7 +99,9 @@ export const command = defineCommand({
     }
     const facts = renderFacts(options.count === 1 ? flows[0] : flows, options);
     if (facts !== null) output.out(facts);
-    return flows.length > 0 && flows.every(({ trace }) => trace?.answer.kind === 'answered') ? 0 : 1;
+    const isGood = ({ trace }: TracedFlow) =>
+      trace?.answer.kind === 'answered' && !trace.sizes.some(isBlackHole);
+    return flows.length > 0 && flows.every(isGood) ? 0 : 1;
   },
 });
 

@@ -1,6 +1,8 @@
+import { type LinkSize, readLinkSizes, readWirePort } from '../agent/link-sizes.ts';
 import { readRuntimeRecord } from '../agent/pod-runtime/runtime-record.ts';
 import { isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
-import { messageOf } from '../lib/errors.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
+import { nodeNetns, wireNetns } from '../network/topology.ts';
 import { type EgressReport, readEgressReports, readNameProblem } from './egress.ts';
 import { connectToRole } from './name-lock.ts';
 import { type PortReport, readPortReports } from './published-ports.ts';
@@ -22,6 +24,8 @@ export interface ClusterReport {
   readonly egress: readonly EgressReport[];
   /** Why pods cannot resolve external names; null: no reason is known, or without `up --egress`. */
   readonly nameProblem: string | null;
+  /** The devices that packets between nodes pass; absent: an older program answered. */
+  readonly links?: readonly { readonly node: string; readonly links: readonly LinkSize[] }[];
 }
 
 /** Reads a cluster's report from its files and its supervisor. */
@@ -38,7 +42,21 @@ export async function readReport(state: ClusterState): Promise<ClusterReport> {
     ports: readPortReports(state),
     egress: state.egress ? (readEgressReports(state.name) ?? []) : [],
     nameProblem: state.egress ? readNameProblem(state.name) : null,
+    links: readLinks(state),
   };
+}
+
+/** Reads the devices of all nodes; those of a node whose namespace is gone are left out. */
+function readLinks({ name, nodes }: ClusterState): NonNullable<ClusterReport['links']> {
+  return nodes.flatMap(({ name: node }) => {
+    try {
+      const links = readLinkSizes(nodeNetns(name, node));
+      return [{ node, links: [...links, ...readWirePort(wireNetns(name), node)] }];
+    } catch (error) {
+      if (hasCode(error, 'ENOENT')) return [];
+      throw error;
+    }
+  });
 }
 
 const podRuntimes = (state: ClusterState): Supervision['processes'] =>

@@ -25,6 +25,7 @@ const TRACE = object({
   },
   answeredAfterMs: orNull(NUMBER),
   counters: list({ type: 'object' }),
+  sizes: list({ type: 'object' }),
   lostFrames: COUNT,
   clocks: list({ type: 'object' }),
 });
@@ -42,52 +43,61 @@ const STEP = object(
 /** The schemas of bodies, by the names of their types. */
 export const SCHEMAS = {
   CommandRefusal: object({ message: TEXT, code: TEXT, hint: TEXT }, ['code', 'hint']),
-  ClusterReport: object({
-    state: {
-      ...object({
-        name: TEXT,
-        version: TEXT,
-        createdAt: { type: 'string', format: 'date-time' },
-        isCreated: FLAG,
-        mode: MODE,
-        proxy: object({ masqueradeAll: FLAG, localDetection: FLAG }),
-        ipFamily: one('ipv4', 'ipv6', 'dual'),
-        overlay: one('routes', 'vxlan'),
-        clusterDomain: TEXT,
-        authorization: one('RBAC', 'AlwaysAllow'),
-        podCidrs: list(TEXT),
-        serviceCidrs: list(TEXT),
-        wireCidrs: list(TEXT),
-        dnsAddresses: list(TEXT),
-        apiPort: COUNT,
-        nodes: list(
-          object({ name: TEXT, addresses: list(TEXT), agent: PROCESS, isLeaving: FLAG }, ['isLeaving']),
-        ),
-      }),
-      // The record of `up`, whose other fields may change with any version.
-      additionalProperties: true,
-    },
-    supervision: object({
-      supervisor: PROCESS,
-      standby: PROCESS,
-      processes: {
-        type: 'object',
-        additionalProperties: object({
-          identity: PROCESS,
-          startedAt: orNull(NUMBER),
-          restarts: COUNT,
-          failures: COUNT,
-          lastExit: orNull(object({ at: NUMBER, reason: TEXT })),
-          startAt: orNull(NUMBER),
+  ClusterReport: object(
+    {
+      state: {
+        ...object({
+          name: TEXT,
+          version: TEXT,
+          createdAt: { type: 'string', format: 'date-time' },
+          isCreated: FLAG,
+          mode: MODE,
+          proxy: object({ masqueradeAll: FLAG, localDetection: FLAG }),
+          ipFamily: one('ipv4', 'ipv6', 'dual'),
+          overlay: one('routes', 'vxlan'),
+          clusterDomain: TEXT,
+          authorization: one('RBAC', 'AlwaysAllow'),
+          podCidrs: list(TEXT),
+          serviceCidrs: list(TEXT),
+          wireCidrs: list(TEXT),
+          dnsAddresses: list(TEXT),
+          apiPort: COUNT,
+          nodes: list(
+            object({ name: TEXT, addresses: list(TEXT), agent: PROCESS, isLeaving: FLAG }, ['isLeaving']),
+          ),
         }),
+        // The record of `up`, whose other fields may change with any version.
+        additionalProperties: true,
       },
-    }),
-    recordProblem: orNull(TEXT),
-    running: list(COUNT),
-    ports: list(object({ text: TEXT, problem: orNull(TEXT) })),
-    egress: list(object({ family: FAMILY, uplinks: list(TEXT), problem: orNull(TEXT) })),
-    nameProblem: orNull(TEXT),
-  }),
+      supervision: object({
+        supervisor: PROCESS,
+        standby: PROCESS,
+        processes: {
+          type: 'object',
+          additionalProperties: object({
+            identity: PROCESS,
+            startedAt: orNull(NUMBER),
+            restarts: COUNT,
+            failures: COUNT,
+            lastExit: orNull(object({ at: NUMBER, reason: TEXT })),
+            startAt: orNull(NUMBER),
+          }),
+        },
+      }),
+      recordProblem: orNull(TEXT),
+      running: list(COUNT),
+      ports: list(object({ text: TEXT, problem: orNull(TEXT) })),
+      egress: list(object({ family: FAMILY, uplinks: list(TEXT), problem: orNull(TEXT) })),
+      nameProblem: orNull(TEXT),
+      links: list(
+        object({
+          node: TEXT,
+          links: list(object({ role: one('uplink', 'tunnel', 'pod', 'wire'), device: TEXT, mtu: COUNT })),
+        }),
+      ),
+    },
+    ['links'],
+  ),
   ExplainRequest: object({ from: TEXT, to: TEXT, family: orNull(FAMILY) }, ['family']),
   Explanation: object({
     from: TEXT,

@@ -6,7 +6,15 @@ import type { TraceResult } from '../trace/trace.ts';
 import { MAX_LOOKUPS, traceLookups } from './traced-lookups.ts';
 
 const ANSWERED: TraceResult = {
-  ...{ legs: [], answer: { kind: 'answered' }, answeredAfterMs: 1, counters: [], lostFrames: 0, clocks: [] },
+  ...{
+    legs: [],
+    answer: { kind: 'answered' },
+    answeredAfterMs: 1,
+    counters: [],
+    sizes: [],
+    lostFrames: 0,
+    clocks: [],
+  },
 };
 const question = (name: string, result: string) => ({
   ...({ subject: 'name', object: null, text: `${name}: ${result}` } as const),

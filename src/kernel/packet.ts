@@ -20,6 +20,8 @@ export interface TcpFields {
   readonly flags: number;
   /** When it was sent, by the sender's clock (RFC 7323): another value when it is sent again; null: not known. */
   readonly timestamp: number | null;
+  /** Of a SYN: the most bytes of data in a segment that its sender accepts (MSS); null: not said. */
+  readonly maxSegment?: number | null;
 }
 
 /** An ICMP error and the packet that it answers. */
@@ -119,8 +121,14 @@ function readTransport(
           payload: NOTHING,
         };
       const headerBytes = ((bytes[12] ?? 0) >> 4) * 4;
-      const timestamp = readTimestamp(bytes.subarray(20, headerBytes));
-      const tcp = { sequence, acknowledgment: view.getUint32(8), flags: bytes[13] ?? 0, timestamp };
+      const options = bytes.subarray(20, headerBytes);
+      const tcp = {
+        sequence,
+        acknowledgment: view.getUint32(8),
+        flags: bytes[13] ?? 0,
+        timestamp: readOption(options, OPTION.timestamps, 10, (value) => value.getUint32(2)),
+        maxSegment: readOption(options, OPTION.maxSegment, 4, (value) => value.getUint16(2)),
+      };
       return { ...base, ports, tcp, payload: bytes.subarray(headerBytes) };
     }
     case IP_PROTOCOL.udp: {
@@ -145,16 +153,21 @@ function readTransport(
 }
 
 /** TCP options (RFC 9293, RFC 7323). */
-const OPTION = { end: 0, noOperation: 1, timestamps: 8 } as const;
-const TIMESTAMPS_BYTES = 10;
+const OPTION = { end: 0, noOperation: 1, maxSegment: 2, timestamps: 8 } as const;
 
-function readTimestamp(options: Uint8Array): number | null {
+/** Reads an option of a TCP header. `read`: is given the option with its kind and length. Null: it has none of this length. */
+function readOption(
+  options: Uint8Array,
+  wanted: number,
+  wantedLength: number,
+  read: (option: DataView) => number,
+): number | null {
   for (let at = 0; at < options.length; ) {
     const kind = options[at];
     if (kind === OPTION.end) return null;
     const length = kind === OPTION.noOperation ? 1 : (options[at + 1] ?? 0);
-    if (kind === OPTION.timestamps && length === TIMESTAMPS_BYTES && at + length <= options.length)
-      return viewOf(options).getUint32(at + 2);
+    if (kind === wanted && length === wantedLength && at + length <= options.length)
+      return read(viewOf(options.subarray(at, at + length)));
     if (length === 0) return null;
     at += length;
   }

@@ -1,4 +1,5 @@
 import { preparePacketTaps } from '../kernel/packet-tap.ts';
+import { sendSegment } from '../kernel/tcp-segment.ts';
 import { familyOf } from '../lib/address.ts';
 import { type Counters, type MovedCounter, movedCounters } from './counters.ts';
 import type { End } from './hops.ts';
@@ -65,6 +66,10 @@ export async function observeHere<T>(
         recorder.drain();
       },
       moved: (name) => places.filter((one) => one.name === name).flatMap((place) => moved(place, before)),
+      sendSegment(name, segment) {
+        const place = places.find((one) => one.name === name);
+        if (place) sendSegment(segment, place.netns);
+      },
       lost: () => recorder.lost(),
       close,
     });

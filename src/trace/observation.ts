@@ -1,10 +1,12 @@
 import { encodeQuestion } from '../dns/encode.ts';
 import { TYPE } from '../dns/message.ts';
+import type { Segment } from '../kernel/tcp-segment.ts';
 import type { PlaceClocks } from './clocks.ts';
 import type { MovedCounter } from './counters.ts';
 import { type FlowKey, SEQUENCE_WINDOW } from './flow.ts';
 import type { FlowFilter } from './flow-filter.ts';
 import type { SocketResult } from './outcome.ts';
+import { MAX_PROBE_BYTES } from './packet-sizes.ts';
 import type { Sighting } from './sighting.ts';
 
 /** A packet that a trace sends, by what identifies it. */
@@ -38,6 +40,8 @@ export interface Observation {
   settle(): Promise<void>;
   /** Returns the counters of undelivered packets that have risen at a place. */
   moved(place: string): readonly MovedCounter[];
+  /** Sends a segment that no socket has from a place; absent: it cannot. */
+  sendSegment?(place: string, segment: Segment): void;
   /** Returns how many frames were lost because a machine was too busy. */
   lost(): number;
   close(): void;
@@ -78,5 +82,7 @@ export function filterOf(packet: TracedPacket, from: number | null): FlowFilter 
     return { protocol, ports: [...new Set([...(from === null ? [] : [from]), ...ports])] };
   }
   const { protocol, sequence, relayPorts } = packet;
-  return { protocol, sequence, window: SEQUENCE_WINDOW, ports: relayPorts };
+  // The segments that measure sizes come before the SYN.
+  const first = (sequence - MAX_PROBE_BYTES) >>> 0;
+  return { protocol, sequence: first, window: MAX_PROBE_BYTES + SEQUENCE_WINDOW, ports: relayPorts };
 }

@@ -7,6 +7,8 @@ export interface ObservedDevice {
   readonly text: string;
   /** A bridge's port, where frames for others are normal. */
   readonly isPort: boolean;
+  /** The size of the largest packet that it sends; absent: not known. */
+  readonly mtu?: number;
 }
 
 /** A network namespace whose frames are read. */

@@ -5,6 +5,7 @@ import type { ClockNote } from './clocks.ts';
 import { type Change, endText, type Hop, type Leg } from './hops.ts';
 import type { TracedLookup } from './lookup.ts';
 import type { Answer } from './outcome.ts';
+import { isBlackHole, sizeLines } from './packet-sizes.ts';
 import type { TraceResult } from './trace.ts';
 
 /** Renders a trace for a terminal, without colours; ends with a line feed. `columns`: null: as wide as needed. */
@@ -137,7 +138,7 @@ export function timeText(micros: number): string {
 
 function verdictLines(
   { verdict, causes }: Explanation,
-  { answer, answeredAfterMs, counters, lostFrames, clocks }: TraceResult,
+  { answer, answeredAfterMs, counters, sizes, lostFrames, clocks }: TraceResult,
   { isVerdictRight }: Agreement,
 ): string[] {
   const after = answeredAfterMs === null ? '' : ` after ${timeText(answeredAfterMs * 1000)}`;
@@ -147,9 +148,14 @@ function verdictLines(
       ? said
       : `${said}, which is ${isVerdictRight ? 'right' : 'WRONG: please report it'}`;
   const lines = [`${answerText(answer)}${after} (${agrees})`];
-  if (answer.kind !== 'answered') {
+  const isLost = answer.kind !== 'answered';
+  if (isLost) {
     for (const { place, name, by, text } of counters)
       lines.push(`  counter at ${place}: ${name} +${by} (${text})`);
+  }
+  lines.push(...sizeLines(sizes).map((line) => `  ${line}`));
+  // Rules of other programs that were not simulated may be about the size of packets.
+  if (isLost || (verdict === 'unknown' && sizes.some(isBlackHole))) {
     for (const { text, fix } of causes)
       lines.push(`  because ${text}`, ...(fix === null ? [] : [`    fix ${fix}`]));
   }

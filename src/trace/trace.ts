@@ -1,11 +1,12 @@
 import { FairleadError } from '../lib/errors.ts';
 import type { ClockNote } from './clocks.ts';
 import type { MovedCounter } from './counters.ts';
-import { SEQUENCE_WINDOW } from './flow.ts';
+import { type FlowSighting, SEQUENCE_WINDOW } from './flow.ts';
 import type { End, Leg } from './hops.ts';
 import { describeFlow, type FlowOptions, judge } from './judge.ts';
 import { type DnsQuestion, keyOf, type Observation, type TracedPacket } from './observation.ts';
 import { type Answer, unanswered } from './outcome.ts';
+import { measureSizes, type PacketSize } from './packet-sizes.ts';
 
 export interface TraceOptions extends FlowOptions {
   readonly protocol: 'TCP' | 'UDP';
@@ -32,6 +33,8 @@ export interface TraceResult {
   readonly answeredAfterMs: number | null;
   /** Counters of undelivered packets that rose meanwhile at the place where the flow ended, of all its traffic. */
   readonly counters: readonly MovedCounter[];
+  /** What passes of the largest packets of the connection, in each direction; empty: not measured. */
+  readonly sizes: readonly PacketSize[];
   /** Frames that could not be read because the machine was too busy. */
   readonly lostFrames: number;
   /** The clocks of other machines than the client's; empty: there is one clock. */
@@ -69,9 +72,14 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
     const { own, relayed, clocks, ...last } = judged();
     const final = last.answer ?? answer ?? unanswered(own, relayed);
     const end = endOf(final, options);
+    const described = describeFlow(options, own, relayed, final, untilUs);
     return {
-      ...describeFlow(options, own, relayed, final, untilUs),
+      ...described,
       answer: final,
+      sizes:
+        final.kind === 'answered'
+          ? await sizesOf(options, observation, { own, relayed }, described.answeredAfterMs)
+          : [],
       counters: end === null ? [] : observation.moved(end),
       lostFrames: observation.lost(),
       clocks,
@@ -79,6 +87,51 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
   } finally {
     observation.close();
   }
+}
+
+/** A packet of a connection that has been answered is waited for at least so long. */
+const LEAST_PATIENCE_MS = 150;
+const MOST_PATIENCE_MS = 2000;
+
+/** Measures the largest packets of the client's connection, and of the one that a proxy opened for it. */
+async function sizesOf(
+  options: TraceOptions,
+  observation: Observation,
+  {
+    own,
+    relayed,
+  }: { readonly own: readonly FlowSighting[]; readonly relayed: readonly FlowSighting[] | null },
+  answeredAfterMs: number | null,
+): Promise<PacketSize[]> {
+  const { sendSegment } = observation;
+  if (options.protocol !== 'TCP' || !sendSegment) return [];
+  const patienceMs = Math.min(MOST_PATIENCE_MS, Math.max(LEAST_PATIENCE_MS, 4 * (answeredAfterMs ?? 0)));
+  const sizes: PacketSize[] = [];
+  for (const [flow, isRelayed] of [
+    [own, false],
+    [answeredOf(relayed ?? []), true],
+  ] as const) {
+    sizes.push(
+      ...(await measureSizes({
+        ...{ flow, isRelayed, asked: options.destination, patienceMs },
+        sightings: () => observation.sightings,
+        send: sendSegment,
+        sleep: options.sleep,
+        now: options.now,
+      })),
+    );
+  }
+  return sizes;
+}
+
+/** Selects the connection of a proxy that an endpoint has accepted. */
+function answeredOf(relayed: readonly FlowSighting[]): readonly FlowSighting[] {
+  const answer = relayed.findLast(({ kind }) => kind === 'SYN-ACK')?.packet.tcp;
+  if (!answer) return [];
+  const sequence = (answer.acknowledgment - 1) >>> 0;
+  return relayed.filter(({ packet: { tcp }, way }) =>
+    way === 'there' ? tcp?.sequence === sequence : tcp?.acknowledgment === answer.acknowledgment,
+  );
 }
 
 function packetOf(options: TraceOptions): TracedPacket {
