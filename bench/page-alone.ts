@@ -75,7 +75,7 @@ function tick(): PageEvent {
   const edges = Array.from({ length: EDGES }, (): EdgeView => {
     const endpoint = podOf(ENDPOINTS[whole(ENDPOINTS.length)] ?? 1);
     const ends = { client: 'default/client', service: nameOf(whole(SERVICES)), endpoint };
-    return { ...ends, verdict: 'answered', count: 1 + whole(2), latencyMs: Math.random(), reason: null };
+    return { ...ends, verdict: 'delivered', count: 1 + whole(2), latencyMs: Math.random(), reason: null };
   });
   const each = RATE / SERVICES;
   const counts = Object.fromEntries(services.map(({ name }) => [name, [each, 0] as const]));

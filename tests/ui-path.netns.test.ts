@@ -309,7 +309,7 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
         /kind must be one of silent/,
       );
       for (const [words, out] of [
-        [['trace', 'client', 'svc/hello'], /ANSWERED/i],
+        [['trace', 'client', 'svc/hello'], /DELIVERED/i],
         [['fault', 'silent', pod?.name ?? ''], /^silent default\/hello-/],
         [['fault'], /silent +default\/hello-/],
         [['fault', 'undo'], /^undone: silent /],

@@ -39,7 +39,7 @@ describePage('a walk through the page', ['--nodes', '2', '-f', HELLO], (scene) =
     await page.goto(scene.url);
     for (const client of ['client', 'outside'])
       await page
-        .locator('.edge', { hasText: new RegExp(`${client} → default/hello → .*✓ answered`, 's') })
+        .locator('.edge', { hasText: new RegExp(`${client} → default/hello → .*✓ delivered`, 's') })
         .first()
         .waitFor();
     assert.match(await row(/^hello/).innerText(), /\d\/s/);
@@ -70,9 +70,9 @@ describePage('a walk through the page', ['--nodes', '2', '-f', HELLO], (scene) =
     await station('3a-fault-planted');
     await tab('Map');
     const failing = page.locator('.edge.bad', { hasText: pod.name });
-    await failing.filter({ hasText: '… unanswered' }).first().waitFor();
+    await failing.filter({ hasText: '… no answer' }).first().waitFor();
     // Failover deletes entries of connections early: they are not refused.
-    assert.equal(await failing.filter({ hasText: 'refused' }).count(), 0);
+    assert.equal(await failing.filter({ hasText: 'rejected' }).count(), 0);
     await station('3b-fault-on-the-map');
     await tab('Faults');
     await page.getByRole('button', { name: 'Undo all' }).click();

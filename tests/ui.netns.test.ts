@@ -40,7 +40,7 @@ describePage('the map of the page', ['--nodes', '2', '-f', HELLO], (scene) => {
     load = scene.cluster.load('client', 'http://hello');
     await scene.row(/^client/).waitFor();
     await scene.page
-      .locator('.edge', { hasText: /default\/client → default\/hello → hello-.*✓ answered/s })
+      .locator('.edge', { hasText: /default\/client → default\/hello → hello-.*✓ delivered/s })
       .first()
       .waitFor();
     assert.match(await scene.row(/^hello/).innerText(), /\d\/s/);
@@ -61,7 +61,7 @@ describePage('the map of the page', ['--nodes', '2', '-f', HELLO], (scene) => {
       async () => {
         await scene.cluster.request('client', 'http://typo', '--count', '3');
         return await scene.page
-          .locator('.edge.bad', { hasText: /default\/typo.*✕ refused.*no.*endpoints/s })
+          .locator('.edge.bad', { hasText: /default\/typo.*✕ rejected.*no.*endpoints/s })
           .count();
       },
       (count) => count > 0,

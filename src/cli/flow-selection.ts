@@ -1,4 +1,10 @@
-import { type DnsLine, FLOW_LINE_KINDS, FLOW_VERDICTS, type FlowLine } from '../flows/flow-line.ts';
+import {
+  type DnsLine,
+  FLOW_LINE_KINDS,
+  FLOW_VERDICTS,
+  type FlowLine,
+  type FlowVerdict,
+} from '../flows/flow-line.ts';
 import type { FlowNames } from './flow-names.ts';
 import { suggestion, usageError } from './options.ts';
 
@@ -10,9 +16,15 @@ export interface FlowSelectionOptions {
   readonly verdict: string | null;
 }
 
-/** Selects all verdicts but "answered". */
+/** Selects all verdicts but "delivered". */
 const FAILED = 'failed';
 export const VERDICT_WORDS: readonly string[] = [...FLOW_VERDICTS, FAILED];
+/** Words of earlier versions. */
+const EARLIER_WORDS: Readonly<Record<string, FlowVerdict>> = {
+  answered: 'delivered',
+  refused: 'rejected',
+  unanswered: 'no-answer',
+};
 
 /** Returns whether an entry is shown. Throws FairleadError for a kind or verdict that does not exist. */
 export function selectFlows(
@@ -28,9 +40,12 @@ export function selectFlows(
     const asked = entry.type === 'flow' ? entry.service : null;
     // The node of a client shows it; other nodes on its way see the same packets.
     const home = asked === null ? names.nodeOf(client.ip) : null;
-    if (home !== null && home !== node) return false;
+    if (home !== null && home !== node && kind !== 'stalled') return false;
     if (kinds && !kinds.has(kind)) return false;
-    if (verdicts && !(verdict && (verdicts.has(verdict) || (verdicts.has(FAILED) && verdict !== 'answered'))))
+    if (
+      verdicts &&
+      !(verdict && (verdicts.has(verdict) || (verdicts.has(FAILED) && verdict !== 'delivered')))
+    )
       return false;
     if (service && asked?.name?.replace(/:.*/, '') !== service) return false;
     return !pod || names.of(client.ip) === pod || (endpoint !== null && names.of(endpoint.ip) === pod);
@@ -51,7 +66,11 @@ export function readSince(text: string, now: number): number {
 
 function wordsOf(option: string, text: string | null, known: readonly string[]): Set<string> | null {
   if (text === null || text === '') return null;
-  const words = text.split(',').map((word) => word.trim());
+  const words = text.split(',').map((word) => {
+    const typed = word.trim().toLowerCase().replaceAll(' ', '-');
+    const earlier = Object.hasOwn(EARLIER_WORDS, typed) ? EARLIER_WORDS[typed] : undefined;
+    return earlier !== undefined && known.includes(earlier) ? earlier : typed;
+  });
   const wrong = words.find((word) => !known.includes(word));
   if (wrong === undefined) return new Set(words);
   throw usageError(

@@ -9,6 +9,7 @@ import { RESOURCES } from '../kube/types.ts';
 import { silentLogger } from '../lib/log.ts';
 import { defineCommand, type Output } from './command.ts';
 import { type FlowNames, followNames } from './flow-names.ts';
+import { createFlowOrder } from './flow-order.ts';
 import { type KnownNames, missingNames, readSince, selectFlows, VERDICT_WORDS } from './flow-selection.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { selectNodes } from './node-option.ts';
@@ -66,11 +67,18 @@ export const command = defineCommand({
     const stop = () => end.abort();
     process.once('SIGINT', stop).once('SIGTERM', stop);
     output.unread.addEventListener('abort', stop);
+    let releases: NodeJS.Timeout | undefined;
     try {
       const names = await followNames(cluster.client, cluster.outside, silentLogger, end.signal);
       for (const warning of missingNames(options, await listNames(cluster.client, options)))
         output.err(`fairlead: ${warning}\n`);
       let shown = 0;
+      const order = createFlowOrder<{ node: string; entry: FlowsEntry }>({
+        timeOf: ({ entry }) => timeOf(entry),
+        show: ({ node, entry }) => show(node, entry),
+        now: () => performance.now(),
+        holdMs: HOLD_MS,
+      });
       const show = (node: string, entry: FlowsEntry) => {
         if (entry.type === 'notice') {
           output.err(`fairlead: ${node}: ${entry.text}\n`);
@@ -83,20 +91,23 @@ export const command = defineCommand({
         );
         if (++shown >= count) stop();
       };
-      const recorded: { node: string; entry: FlowsEntry }[] = [];
       const readers = nodes.map((node) => {
-        const onEntry = (entry: FlowsEntry) => {
-          if (follow) show(node, entry);
-          else recorded.push({ node, entry });
-        };
+        const onEntry = (entry: FlowsEntry) => order.add({ node, entry });
         return readFlows(cluster.source, node, onEntry, end.signal, { since, follow });
       });
+      if (follow) {
+        releases = setInterval(order.release, RELEASE_MS);
+        Promise.allSettled(readers.map(({ started }) => started)).then((all) => {
+          const isReady = all.some(({ status }) => status === 'fulfilled') && !end.signal.aborted;
+          if (isReady) output.err('ready: new flows are shown from now on, until Ctrl-C\n');
+        });
+      }
       await Promise.all(readers.map(({ ended }, i) => cluster.tolerate(ended, nodes[i] ?? '', output)));
-      for (const { node, entry } of recorded.sort((a, b) => timeOf(a.entry) - timeOf(b.entry)))
-        show(node, entry);
+      order.flush();
     } catch (error) {
       if (!end.signal.aborted) throw error;
     } finally {
+      clearInterval(releases);
       stop();
       process.off('SIGINT', stop).off('SIGTERM', stop);
       cluster.close();
@@ -117,6 +128,10 @@ async function listNames(
     pods: pod ? names((await client.list(RESOURCES.pods)).items) : [],
   };
 }
+
+/** How long a line waits for those of other nodes with earlier times: longer than agents wait for their sources. */
+const HOLD_MS = 600;
+const RELEASE_MS = 100;
 
 /** Notices come first. */
 const timeOf = (entry: FlowsEntry): number => (entry.type === 'notice' ? 0 : Date.parse(entry.time));

@@ -179,7 +179,7 @@ describe('what the handlers pass on is valid', () => {
         type: 'flow',
         time: '2026-01-01T00:00:00.000Z',
         kind: 'established',
-        verdict: 'answered',
+        verdict: 'delivered',
         protocol: 'TCP',
       },
       ...{ client, service: { ip: '10.96.0.1', port: 80, name: 'default/web:http' } },

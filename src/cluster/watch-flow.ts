@@ -179,7 +179,7 @@ export async function watchConnections(
             ]);
             continue;
           }
-          await observer.settle(found.line.verdict === 'answered' ? SETTLE_MS.answered : SETTLE_MS.failed);
+          await observer.settle(found.line.verdict === 'delivered' ? SETTLE_MS.answered : SETTLE_MS.failed);
           const flow = await describe(cluster, found, connections);
           if (flow) return flow;
         }

@@ -1,20 +1,29 @@
 import { readFrame } from '../kernel/packet.ts';
-import { preparePacketTaps } from '../kernel/packet-tap.ts';
+import { type PacketTaps, preparePacketTaps } from '../kernel/packet-tap.ts';
 import { listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { messageOf } from '../lib/errors.ts';
 import { MAX_SAMPLE, nextSample, SAMPLING_MS } from '../lib/sampling.ts';
 import { createConnectionTable, type SeenConnection } from './connection-table.ts';
 import { createNameLookups, type NameLookup } from './name-lookups.ts';
-import { connectionFilter } from './packet-filter.ts';
+import { connectionFilter, fullSegmentFilter } from './packet-filter.ts';
+import { createStalledSegments, type StalledSegment } from './stalled-segments.ts';
 
 export interface DeviceWatchOptions {
   /** Domain of the cluster. */
   readonly domain: string;
   readonly onConnection: (seen: SeenConnection) => void;
   readonly onLookup: (lookup: NameLookup) => void;
+  readonly onStall: (stalled: StalledSegment) => void;
   /** Says in words what is not shown from now on, and why. */
   readonly onNotice: (text: string) => void;
   readonly sleep: (ms: number) => Promise<void>;
+}
+
+/** A watch that has begun. */
+export interface DeviceWatch {
+  /** Resolves when packets are read, or a notice has said why they are not. */
+  readonly ready: Promise<void>;
+  close(): void;
 }
 
 /** The first bytes of a DNS answer; of a TCP segment much less is needed. */
@@ -26,10 +35,10 @@ const DNS_PORT = 53;
  * Reports the outcome of the TCP connections and DNS lookups whose packets pass the devices of this process's namespace.
  * Above a rate of packets only a sample is read, so that the cost stays bounded. The kernel ends it with the process.
  */
-export function watchDevices(options: DeviceWatchOptions): { close(): void } {
+export function watchDevices(options: DeviceWatchOptions): DeviceWatch {
   let closed = false;
   let close = () => {};
-  open(options).then(
+  const ready = open(options).then(
     (opened) => {
       if (closed) opened();
       else close = opened;
@@ -38,6 +47,7 @@ export function watchDevices(options: DeviceWatchOptions): { close(): void } {
       options.onNotice(`cannot read packets, only flows through Services are shown: ${messageOf(error)}`),
   );
   return {
+    ready,
     close() {
       closed = true;
       close();
@@ -49,6 +59,7 @@ async function open({
   domain,
   onConnection,
   onLookup,
+  onStall,
   onNotice,
   sleep,
 }: DeviceWatchOptions): Promise<() => void> {
@@ -93,6 +104,7 @@ async function open({
         if (error.code !== 'ENETDOWN') onNotice(`packets were not read: ${messageOf(error)}`);
       },
     });
+    const stalls = watchFullSegments(taps, onStall);
     const sweep = setInterval(() => {
       // After a pause, the answers that have arrived come first.
       tap.drain();
@@ -129,12 +141,61 @@ async function open({
     return () => {
       clearInterval(sweep);
       clearInterval(adapt);
+      stalls.close();
       taps.close();
     };
   } catch (error) {
     taps.close();
     throw error;
   }
+}
+
+/** Reads headers only. */
+const SEGMENT_SNAP_BYTES = 128;
+
+/** Reports connections whose full segments are sent again without an acknowledgment. Above a rate only a sample of segments is read. */
+function watchFullSegments(taps: PacketTaps, onStall: DeviceWatchOptions['onStall']): { close(): void } {
+  const stalled = createStalledSegments(onStall);
+  const largest = Math.max(MIN_MTU, ...readMtus());
+  let sample = 1;
+  let frames = 0;
+  const filter = () => fullSegmentFilter(largest, sample, SEGMENT_SNAP_BYTES);
+  const tap = taps.open({
+    netns: { path: '/proc/thread-self/ns/net' },
+    filter: filter(),
+    snapBytes: SEGMENT_SNAP_BYTES,
+    onFrame({ data, device, timeNs }) {
+      frames++;
+      const packet = readFrame(data, null);
+      if (packet) stalled.segment(packet, device, timeNs);
+    },
+    // The tap of handshakes reports the same errors.
+    onError() {},
+  });
+  let adapted = performance.now();
+  const adapt = setInterval(() => {
+    tap.drain();
+    const before = adapted;
+    adapted = performance.now();
+    const next = nextSample(sample, frames + tap.dropped(), adapted - before);
+    frames = 0;
+    if (next === sample) return;
+    sample = next;
+    tap.setFilter(filter());
+    stalled.clear();
+  }, SAMPLING_MS);
+  adapt.unref();
+  return { close: () => clearInterval(adapt) };
+}
+
+/** The least MTU of IPv6. */
+const MIN_MTU = 1280;
+
+function readMtus(): number[] {
+  using socket = openRouteSocket();
+  return listLinks(socket)
+    .filter(({ name }) => name !== 'lo')
+    .map(({ mtu }) => mtu);
 }
 
 function samplingText(sample: number): string {

@@ -1,23 +1,22 @@
 import { FLOW_EVENT_KINDS, type FlowEventKind } from '../dataplane/flow-event.ts';
 import type { SocketAddress } from '../lib/address.ts';
+import { OUTCOMES, type OutcomeWord } from '../lib/outcomes.ts';
 
 /**
  * `dropped`: the rules of a Service, or network policies, do not allow the connection. `aborted`: one end reset an
- * established connection. `dns`: a name was looked up. The others: see FlowEvent.
+ * established connection. `stalled`: an established connection does not go on. `dns`: a name was looked up. The others: see FlowEvent.
  */
-export const FLOW_LINE_KINDS = [...FLOW_EVENT_KINDS, 'dropped', 'aborted', 'dns'] as const;
+export const FLOW_LINE_KINDS = [...FLOW_EVENT_KINDS, 'dropped', 'aborted', 'stalled', 'dns'] as const;
 export type FlowLineKind = (typeof FLOW_LINE_KINDS)[number];
 
-/** How a flow ended; `not-found`: the name does not exist. */
-export const FLOW_VERDICTS = [
-  ...(['answered', 'refused', 'dropped', 'unanswered', 'unreachable', 'reset', 'not-found'] as const),
-] as const;
-export type FlowVerdict = (typeof FLOW_VERDICTS)[number];
+/** How a flow ended. */
+export const FLOW_VERDICTS = Object.keys(OUTCOMES) as readonly OutcomeWord[];
+export type FlowVerdict = OutcomeWord;
 
 /** An event of a connection or of datagrams. */
 export interface FlowLine {
   readonly type: 'flow';
-  /** ISO time, by this machine's clock. */
+  /** When it happened: of an outcome, when it was known. ISO time, by the node's clock. */
   readonly time: string;
   readonly kind: Exclude<FlowLineKind, 'dns'>;
   /** Null: the event says nothing about it. */
@@ -70,19 +69,20 @@ export type FlowsEntry = FlowLine | DnsLine | FlowNotice;
 
 const VERDICTS: Readonly<Record<FlowLine['kind'], FlowVerdict | null>> = {
   chosen: null,
-  established: 'answered',
+  established: 'delivered',
   closed: null,
-  recovered: 'answered',
+  recovered: 'delivered',
   ejected: null,
   rerouted: null,
-  reset: 'refused',
-  rejected: 'refused',
-  timeout: 'unanswered',
-  'given-up': 'unanswered',
+  reset: 'rejected',
+  rejected: 'rejected',
+  timeout: 'no-answer',
+  'given-up': 'no-answer',
   unreachable: 'unreachable',
   denied: 'dropped',
   dropped: 'dropped',
   aborted: 'reset',
+  stalled: 'stalled',
 };
 
 /** Returns the verdict that an event shows. */

@@ -87,12 +87,12 @@ const rows: Row[] = [
   {
     name: 'a connection that the mode reports and its packets show: once',
     inputs: [event('established'), seen('answered', VIP, { endpoint: POD })],
-    lines: ['established answered default/web:http 10.244.1.2:8080'],
+    lines: ['established delivered default/web:http 10.244.1.2:8080'],
   },
   {
     name: 'one that is translated at the socket, so that its packets do not show the Service: once',
     inputs: [event('established'), seen('answered', POD)],
-    lines: ['established answered default/web:http 10.244.1.2:8080'],
+    lines: ['established delivered default/web:http 10.244.1.2:8080'],
   },
   {
     name: "the proxy's own connection to the endpoint: not shown",
@@ -100,36 +100,36 @@ const rows: Row[] = [
       event('established', POD, '192.168.0.1:5000'),
       seen('answered', POD, { isOwn: true, client: '192.168.0.1:5000' }),
     ],
-    lines: ['established answered default/web:http 10.244.1.2:8080'],
+    lines: ['established delivered default/web:http 10.244.1.2:8080'],
   },
   {
     name: 'a pod that is addressed itself',
     inputs: [seen('answered', POD)],
-    lines: ['established answered - 10.244.1.2:8080'],
+    lines: ['established delivered - 10.244.1.2:8080'],
   },
   { name: 'a probe of the node: not shown', inputs: [seen('refused', POD, { isOwn: true })], lines: [] },
   {
     name: 'a Service without endpoints',
     inputs: [seen('refused', '10.96.0.2:80', { cause: 'ICMP port unreachable' })],
-    lines: ['rejected refused default/empty:http - the Service has no ready endpoints'],
+    lines: ['rejected rejected default/empty:http - the Service has no ready endpoints'],
   },
   {
     name: 'the same in a program at the socket, twice: each is shown',
     inputs: [REJECTED, REJECTED],
     lines: [
-      'rejected refused default/empty:http - the Service has no ready endpoints',
-      'rejected refused default/empty:http - the Service has no ready endpoints',
+      'rejected rejected default/empty:http - the Service has no ready endpoints',
+      'rejected rejected default/empty:http - the Service has no ready endpoints',
     ],
   },
   {
     name: 'a refusal of the endpoint itself',
     inputs: [seen('refused', POD, { cause: 'RST' })],
-    lines: ['reset refused - 10.244.1.2:8080 RST: nothing listens on port 8080'],
+    lines: ['reset rejected - 10.244.1.2:8080 RST: nothing listens on port 8080'],
   },
   {
     name: 'a port that the Service does not have',
     inputs: [seen('refused', '10.96.0.1:81', { cause: 'ICMP port unreachable' })],
-    lines: ['rejected refused - 10.96.0.1:81 the Service has no such port'],
+    lines: ['rejected rejected - 10.96.0.1:81 the Service has no such port'],
   },
   {
     name: 'a cluster IP of no Service',
@@ -160,7 +160,7 @@ const rows: Row[] = [
   {
     name: 'no answer that connection tracking reports again, minutes later: once',
     inputs: [seen('unanswered', VIP, { endpoint: POD }), event('timeout')],
-    lines: ['timeout unanswered default/web:http 10.244.1.2:8080'],
+    lines: ['timeout no-answer default/web:http 10.244.1.2:8080'],
   },
   {
     name: 'a reset of an established connection',
@@ -170,7 +170,7 @@ const rows: Row[] = [
       seen('reset', VIP, { endpoint: POD, cause: 'by the server' }),
     ],
     lines: [
-      'established answered default/web:http 10.244.1.2:8080',
+      'established delivered default/web:http 10.244.1.2:8080',
       'closed default/web:http 10.244.1.2:8080',
       'aborted reset default/web:http 10.244.1.2:8080 by the server',
     ],
@@ -178,7 +178,7 @@ const rows: Row[] = [
   {
     name: "a client's connection that the proxy resets because the endpoint refuses: once",
     inputs: [event('reset', POD, '192.168.0.1:5000'), seen('reset', VIP, { cause: 'by the server' })],
-    lines: ['reset refused default/web:http 10.244.1.2:8080 RST: nothing listens on port 8080'],
+    lines: ['reset rejected default/web:http 10.244.1.2:8080 RST: nothing listens on port 8080'],
   },
 ];
 

@@ -6,6 +6,7 @@ import type { ConnectionOutcome, SeenConnection } from './connection-table.ts';
 import { type FlowLine, type FlowsEntry, type FlowVerdict, verdictOf } from './flow-line.ts';
 import type { NameLookup } from './name-lookups.ts';
 import { policyDenial, type ReasonTables, reasonOf, refusalText } from './reason.ts';
+import type { StalledSegment } from './stalled-segments.ts';
 
 /** Joins what the node's mode reports and what the packets show, so that each flow is reported once. */
 export interface FlowMerge {
@@ -14,6 +15,8 @@ export interface FlowMerge {
   /** A connection that the packets show, after the mode had time to report it. */
   connection(seen: SeenConnection): void;
   lookup(lookup: NameLookup): void;
+  /** A connection that does not go on. */
+  stall(stalled: StalledSegment): void;
 }
 
 export interface FlowMergeOptions {
@@ -39,6 +42,13 @@ const KIND_OF: Readonly<Record<ConnectionOutcome, FlowLine['kind']>> = {
 export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptions): FlowMerge {
   /** What the mode said last of a client's connection. */
   const reported = createMemory<FlowVerdict | null>();
+  /** Where connections went that were answered. */
+  const ways = createMemory<Pick<FlowLine, 'service' | 'endpoint'>>();
+  const send = (line: FlowLine) => {
+    if (line.kind === 'established')
+      ways.put(hostPort(line.client), { service: line.service, endpoint: line.endpoint });
+    emit(line);
+  };
   /** Connections that were reported as failed from their packets. */
   const failed = createMemory<true>();
 
@@ -54,10 +64,10 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
             reported.put(hostPort(end), verdict);
         }
         // Connection tracking gives up on an unanswered connection minutes later.
-        if (verdict === 'unanswered' && failed.get(hostPort(client))) return;
+        if (verdict === 'no-answer' && failed.get(hostPort(client))) return;
       }
       const { map, policies } = tables();
-      const isSilent = verdict === 'unanswered' || kind === 'denied';
+      const isSilent = verdict === 'no-answer' || kind === 'denied';
       const denial =
         isSilent && endpoint
           ? policyDenial({ client, endpoint, protocol, isOwn: false }, { map, policies })
@@ -65,7 +75,7 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
       const cause = kind === 'reset' && protocol === 'TCP' ? refusalText('RST', endpoint ?? service) : null;
       const agoMs = Math.max(0, Number(monotonic() - at) / 1e6);
       const owner = map && ownerOf(service, protocol, map);
-      emit({
+      send({
         ...{ type: 'flow', time: new Date(now() - agoMs).toISOString(), kind, protocol, client },
         verdict: denial === null ? verdict : 'dropped',
         service: { ...service, name: owner && nameOf(owner) },
@@ -79,7 +89,7 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
       const owner = map && ownerOf(destination, 'TCP', map);
       const known = reported.get(hostPort(client));
       const isFailure = outcome !== 'answered';
-      if (known !== undefined && (outcome !== 'reset' || known !== 'answered')) return;
+      if (known !== undefined && (outcome !== 'reset' || known !== 'delivered')) return;
       if (!isFailure && owner) return;
       // Probes of pods and the agent's own connections.
       if (isOwn && !owner) return;
@@ -87,16 +97,39 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
       const kind = why ?? KIND_OF[outcome];
       if (isFailure) failed.put(hostPort(client), true);
       const isTranslated = hostPort(destination) !== hostPort(endpoint);
-      emit({
-        ...{ type: 'flow', time: timeOf(beganNs), kind, verdict: verdictOf(kind), protocol: 'TCP', client },
+      send({
+        ...{
+          type: 'flow',
+          time: endOf(beganNs, micros),
+          kind,
+          verdict: verdictOf(kind),
+          protocol: 'TCP',
+          client,
+        },
         service: owner && { ...destination, name: nameOf(owner) },
         endpoint: owner && !isTranslated ? null : endpoint,
         ...{ proxy: null, micros, reason: text },
       });
     },
+    stall({ sender, receiver, sent, beganNs, micros }) {
+      const [asClient, asServer] = [ways.get(hostPort(sender)), ways.get(hostPort(receiver))];
+      // Servers have the ports that many clients know.
+      const isClient = asClient !== undefined || (asServer === undefined && sender.port > receiver.port);
+      const [client, server] = isClient ? [sender, receiver] : [receiver, sender];
+      const { map } = tables();
+      const owner = map && ownerOf(server, 'TCP', map);
+      const known = asClient ?? asServer;
+      emit({
+        ...{ type: 'flow', time: endOf(beganNs, micros), kind: 'stalled', verdict: verdictOf('stalled') },
+        ...{ protocol: 'TCP', client, proxy: null, micros },
+        service: known ? known.service : owner && { ...server, name: nameOf(owner) },
+        endpoint: known ? known.endpoint : owner ? null : server,
+        reason: `established, then no progress: a full segment of the ${isClient ? 'client' : 'server'} was sent ${sent} times without an acknowledgment; a smaller MTU on the way? see trace and status`,
+      });
+    },
     lookup({ beganNs, ...lookup }) {
       const verdict = verdictOfLookup(lookup);
-      emit({ type: 'dns', kind: 'dns', time: timeOf(beganNs), verdict, ...lookup });
+      emit({ type: 'dns', kind: 'dns', time: endOf(beganNs, lookup.micros), verdict, ...lookup });
     },
   };
 }
@@ -116,17 +149,19 @@ function rejection(client: SocketAddress, service: SocketAddress, tables: Reason
 function verdictOfLookup({ rcode, answers }: Pick<NameLookup, 'rcode' | 'answers'>): FlowVerdict {
   switch (rcode) {
     case null:
-      return 'unanswered';
+      return 'no-answer';
     case 'NOERROR':
-      return answers.length > 0 ? 'answered' : 'not-found';
+      return answers.length > 0 ? 'delivered' : 'not-found';
     case 'NXDOMAIN':
       return 'not-found';
     default:
-      return 'refused';
+      return 'rejected';
   }
 }
 
-const timeOf = (ns: bigint): string => new Date(Number(ns / 1_000_000n)).toISOString();
+/** When the outcome came. */
+const endOf = (beganNs: bigint, micros: number): string =>
+  new Date(Number(beganNs / 1_000_000n) + micros / 1000).toISOString();
 
 /** Values by key; the oldest are dropped. */
 function createMemory<T>() {

@@ -10,7 +10,7 @@ const lookup = (name: string, seconds: number): DnsLine => ({
   ...{
     type: 'dns',
     kind: 'dns',
-    verdict: 'answered',
+    verdict: 'delivered',
     types: ['A'],
     answers: [],
     rcode: 'NOERROR',
@@ -26,7 +26,7 @@ describe('a stream of flows', () => {
   const watch: FlowWatch = {
     watch(onEntry) {
       onEntry(lookup('new', 30));
-      return { close() {} };
+      return { ready: Promise.resolve(), close() {} };
     },
     recorded: () => ({ since, entries: since === null ? [] : entries }),
     modeChanged() {},

@@ -36,7 +36,6 @@ export function streamFlows(
   let lost = 0;
   const write = (entry: FlowsEntry) => response.write(`${JSON.stringify(entry)}\n`);
   response.writeHead(200, { 'content-type': 'application/x-ndjson' });
-  response.flushHeaders();
   if (since !== null) {
     const recorded = flows.recorded();
     if (recorded.since === null || recorded.since > since) write(notRecorded(recorded.since));
@@ -49,7 +48,13 @@ export function streamFlows(
     response.end();
     return;
   }
+  /** Entries before all sources are open; null: they are. The headers tell the reader that it misses nothing from now on. */
+  let early: FlowsEntry[] | null = [];
   const watch = flows.watch((entry) => {
+    if (early) {
+      early.push(entry);
+      return;
+    }
     if (response.writableLength > MAX_WAITING) {
       lost++;
       return;
@@ -58,6 +63,11 @@ export function streamFlows(
       write({ type: 'notice', text: `${lost} events were dropped because the output is too slow` });
     lost = 0;
     write(entry);
+  });
+  watch.ready.then(() => {
+    response.flushHeaders();
+    for (const entry of early ?? []) write(entry);
+    early = null;
   });
   response.on('close', () => watch.close());
 }

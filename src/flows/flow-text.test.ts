@@ -10,7 +10,7 @@ const NAMES = new Map([
   ['10.244.2.2', 'warehouse/postgres-replica-0'],
 ]);
 const answered: FlowLine = {
-  ...{ type: 'flow', time: TIME, kind: 'established', verdict: 'answered', protocol: 'TCP', reason: null },
+  ...{ type: 'flow', time: TIME, kind: 'established', verdict: 'delivered', protocol: 'TCP', reason: null },
   client: { ip: '10.244.0.3', port: 57530 },
   service: { ip: '10.96.135.164', port: 80, name: 'default/hello:http' },
   endpoint: { ip: '10.244.1.2', port: 8080 },
@@ -21,7 +21,7 @@ const dropped: FlowLine = {
   reason: 'NetworkPolicy default/guard: no ingress rule of pod default/hello-tgldbct2xx-whj9b allows it',
 };
 const rejected: FlowLine = {
-  ...{ ...answered, kind: 'rejected', verdict: 'refused', endpoint: null, micros: 0 },
+  ...{ ...answered, kind: 'rejected', verdict: 'rejected', endpoint: null, micros: 0 },
   client: { ip: '10.244.0.3', port: 0 },
   reason: 'the Service has no ready endpoints',
 };
@@ -30,7 +30,7 @@ const lookup: DnsLine = {
     type: 'dns',
     kind: 'dns',
     time: TIME,
-    verdict: 'answered',
+    verdict: 'delivered',
     rcode: 'NOERROR',
     questions: 4,
     micros: 4100,
@@ -49,7 +49,7 @@ describe('a line of flows', () => {
       name: 'an answer in 80 columns',
       entry: answered,
       columns: 80,
-      text: '12:28:19 answered    client → hello:80 → hello-tgldbct2xx-whj9b 0.34 ms',
+      text: '12:28:19 delivered   client → hello:80 → hello-tgldbct2xx-whj9b 0.34 ms',
     },
     {
       name: 'an answer in a wide terminal',
@@ -79,25 +79,25 @@ describe('a line of flows', () => {
       name: 'a lookup in 80 columns',
       entry: lookup,
       columns: 80,
-      text: '12:28:19 answered    client asks www.example.com: 192.0.2.7 after 2 oth… 4.10 ms',
+      text: '12:28:19 delivered   client asks www.example.com: 192.0.2.7 after 2 oth… 4.10 ms',
     },
     {
       name: 'a lookup of a long name in 80 columns: the end of the name is cut',
       entry: { ...lookup, name: 'hello.default.svc.cluster.local', answers: ['10.96.135.164'], tried: [] },
       columns: 80,
-      text: '12:28:19 answered    client asks hello.default.svc.clust…: 10.96.135.164 4.10 ms',
+      text: '12:28:19 delivered   client asks hello.default.svc.clust…: 10.96.135.164 4.10 ms',
     },
     {
       name: 'a lookup that was not answered',
-      entry: { ...lookup, verdict: 'unanswered', rcode: null, answers: [], tried: [] },
+      entry: { ...lookup, verdict: 'no-answer', rcode: null, answers: [], tried: [] },
       columns: 80,
-      text: '12:28:19 unanswered  client asks www.example.com: no answer 4.10 ms',
+      text: '12:28:19 no-answer   client asks www.example.com: no answer 4.10 ms',
     },
     {
       name: 'long names in 80 columns',
       entry: { ...answered, endpoint: { ip: '10.244.2.2', port: 5432 } },
       columns: 60,
-      text: '12:28:19 answered    client → hello:80 → warehouse/… 0.34 ms',
+      text: '12:28:19 delivered   client → hello:80 → warehouse/… 0.34 ms',
     },
   ];
   for (const { name, entry, columns, text } of rows) {

@@ -2,7 +2,7 @@ import type { Dataplane } from '../dataplane/dataplane.ts';
 import type { FlowEvent } from '../dataplane/flow-event.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
-import { watchDevices } from './device-watch.ts';
+import { type DeviceWatch, watchDevices } from './device-watch.ts';
 import type { FlowsEntry } from './flow-line.ts';
 import { createFlowMerge } from './flow-merge.ts';
 import { watchForgers } from './forger-watch.ts';
@@ -23,7 +23,8 @@ export interface FlowWatchOptions {
 
 /** The flows of this node, in any mode; free without watchers. */
 export interface FlowWatch {
-  watch(onEntry: (entry: FlowsEntry) => void): { close(): void };
+  /** `ready` resolves when all sources are open, or have said why they are not. */
+  watch(onEntry: (entry: FlowsEntry) => void): { readonly ready: Promise<void>; close(): void };
   /** The latest entries, with the time (ms since 1970) since when they were recorded; null: there was no watcher. */
   recorded(): { readonly since: number | null; readonly entries: readonly FlowsEntry[] };
   /** Switches to the node's new mode. */
@@ -40,7 +41,7 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
   const { dataplane, logger, clock, monotonic, sleep, domain, tables } = options;
   const watchers = new Set<(entry: FlowsEntry) => void>();
   let modeSources: { close(): void }[] = [];
-  let devices: { close(): void } | null = null;
+  let devices: DeviceWatch | null = null;
   let forgers: { close(): void } | null = null;
   let entries: FlowsEntry[] = [];
   let since: number | null = null;
@@ -100,6 +101,7 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
       sleep,
       onNotice: notice,
       onLookup: merge.lookup,
+      onStall: merge.stall,
       onConnection: (seen) => void clock.after(HOLD_MS, () => merge.connection(seen)),
     });
   };
@@ -119,6 +121,7 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
       watchers.add(watcher);
       if (watchers.size === 1) open();
       return {
+        ready: devices?.ready ?? Promise.resolve(),
         close() {
           if (watchers.delete(watcher) && watchers.size === 0) close();
         },

@@ -2,7 +2,7 @@ import { createFilterProgram, ETHERNET, findTransport, OP } from '../kernel/filt
 import { IP_PROTOCOL, TCP_FLAG } from '../kernel/packet.ts';
 import type { FilterInstruction } from '../kernel/socket-filter.ts';
 
-const { LD, RET, HALF, BYTE, IND, MEM, JEQ, JGE, JSET } = OP;
+const { LD, RET, WORD, HALF, BYTE, ABS, IND, MEM, JEQ, JGE, JSET } = OP;
 
 const PROTOCOL_CELL = 0;
 const DNS_PORT = 53;
@@ -60,6 +60,44 @@ export function connectionFilter(sample: number, snapBytes: number): FilterInstr
   passIfSampled(0);
   label('to-client');
   passIfSampled(2);
+  label('drop');
+  add(RET, 0);
+  label('pass');
+  add(RET, snapBytes);
+  return program.build();
+}
+
+/** The least size of a full packet: IPv6 needs as much of every link, less options of TCP. */
+const LEAST_FULL_BYTES = 1200;
+
+/**
+ * Renders a program that lets through single TCP segments whose packets have at least LEAST_FULL_BYTES and at most `mostBytes`: what
+ * a sender hands over at once in more bytes is not sent again as it is. `sample`: as above, by the sequence number, which a segment
+ * keeps when it is sent again.
+ */
+export function fullSegmentFilter(mostBytes: number, sample: number, snapBytes: number): FilterInstruction[] {
+  const program = createFilterProgram();
+  const { add, jumpIf, label } = program;
+  const IPV6_HEADER = 40;
+  findTransport(program, PROTOCOL_CELL);
+  add(LD | MEM, PROTOCOL_CELL);
+  jumpIf(JEQ, IP_PROTOCOL.tcp, null, 'drop');
+  add(LD | HALF | ABS, 12);
+  jumpIf(JEQ, 0x86dd, 'length-6', null);
+  add(LD | HALF | ABS, ETHERNET + 2);
+  jumpIf(JGE, LEAST_FULL_BYTES, null, 'drop');
+  jumpIf(JGE, mostBytes + 1, 'drop', 'segment');
+  label('length-6');
+  add(LD | HALF | ABS, ETHERNET + 4);
+  jumpIf(JGE, LEAST_FULL_BYTES - IPV6_HEADER, null, 'drop');
+  jumpIf(JGE, mostBytes + 1 - IPV6_HEADER, 'drop', null);
+  label('segment');
+  if (sample > 1) {
+    add(LD | WORD | IND, ETHERNET + 4);
+    jumpIf(JSET, sample - 1, 'drop', null);
+  }
+  add(LD | BYTE | IND, ETHERNET + 13);
+  jumpIf(JSET, TCP_FLAG.syn | TCP_FLAG.rst, 'drop', 'pass');
   label('drop');
   add(RET, 0);
   label('pass');

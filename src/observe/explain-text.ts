@@ -13,7 +13,7 @@ export const MARK: Readonly<Record<ExplainVerdict, string>> = {
 
 const ARRIVAL: Readonly<Record<Arrival, string>> = {
   answered: '',
-  refused: 'refuses',
+  refused: 'rejected',
   'queue-full': 'its queue is full',
   'no-host': 'no such host',
   'reply-lost': 'replies are lost',
@@ -74,7 +74,7 @@ export function renderShort(explanation: Explanation, columns: number | null = S
 }
 
 /** Returns the fix and the object and field to change. */
-function fixText({ fix, object, field }: Cause): string {
+export function fixText({ fix, object, field }: Cause): string {
   const at = [object, field !== null && !fix?.includes(field) ? field : null].filter((part) => part !== null);
   return at.length > 0 ? `${fix} (${at.join(' ')})` : `${fix}`;
 }

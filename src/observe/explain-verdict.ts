@@ -25,7 +25,7 @@ const VERDICTS: Readonly<Record<Arrival, ExplainVerdict>> = {
 
 const REASONS: Readonly<Record<Arrival, string>> = {
   answered: 'forwarded to an endpoint of the Service, where a process accepts it',
-  refused: 'no process accepts it: refused',
+  refused: 'no process accepts it: rejected',
   'queue-full': 'the queue of the server is full: dropped without an answer',
   'no-host': 'no host has the address: reported as unreachable, after 3 seconds at most',
   'reply-lost': 'an endpoint replies, but the client drops the replies',
@@ -84,13 +84,13 @@ export function verdictReason({ reason }: Verdict): string {
     case 'forwarded':
       return REASONS.answered;
     case 'no-endpoints':
-      return 'the Service has no usable endpoint: refused at once';
+      return 'the Service has no usable endpoint: rejected at once';
     case 'no-local-endpoints':
       return 'the Service has endpoints, but none on this node: dropped without an answer';
     case 'source-range':
       return 'this source is not in loadBalancerSourceRanges: dropped without an answer';
     case 'wrong-port':
-      return 'a cluster IP, but not a port of its Service: refused at once';
+      return 'a cluster IP, but not a port of its Service: rejected at once';
     case 'unallocated-cluster-ip':
       return 'an address of the Service network without a Service: dropped without an answer';
     case 'own-service-address':

@@ -137,8 +137,8 @@ export interface Cause {
 }
 
 /**
- * `delivered`: a process accepts it; `partial`: some endpoints accept it, others do not; `rejected`: refused (a reset
- * or an ICMP error); `dropped`: no answer; `unreachable`: no route, or no host has the address; `unresolved`: no packet
+ * `delivered`: a process accepts it; `partial`: some endpoints accept it, others do not; `rejected`: a reset
+ * or an ICMP error; `dropped`: no answer; `unreachable`: no route, or no host has the address; `unresolved`: no packet
  * is sent, since the name does not resolve; `unknown`: a fact that determines the outcome cannot be checked.
  */
 export type ExplainVerdict =

@@ -186,7 +186,7 @@ test('the text of a question: its way, the way of the answer, and the result', (
 
 DNS answer
   0 µs  pod default/client  in  eth0  10.96.0.10:53 → 10.244.1.2:4000
-  ANSWERED after 500 µs: 10.96.0.1
+  DELIVERED after 500 µs: 10.96.0.1
 
 `,
   );
@@ -238,10 +238,10 @@ SYN to the server
         by nft: map m
   sent again the same way after 1.0 s
 
-NO ANSWER: last seen at node-1, uplink eth0 (explain: DROPPED, which is right)
+DROPPED: last seen at node-1, uplink eth0 (explain: DROPPED, which is right)
   counter at node-2: nft x +1 (denied)
   because a policy denies it
-    fix add a rule
+  fix: add a rule
 
 explain said:
   ✓ enters node-1
@@ -267,7 +267,7 @@ test('in a narrow terminal places, and addresses that do not fit, have lines of 
   } as const;
   const text = renderTrace(said, result, compare(said, legs, result.answer), [], 62);
   assert.equal(
-    text.slice(text.indexOf('SYN'), text.indexOf('\nANSWERED')),
+    text.slice(text.indexOf('SYN'), text.indexOf('\nDELIVERED')),
     `SYN to the server
   pod default/client
     0 µs  out eth0  10.244.1.2:4000 → 10.96.0.1:80

@@ -245,18 +245,18 @@ function causeLines({ full, passes, last, next }: PacketSize): string[] {
   if (small) {
     return [
       `  because ${nameOf(small)} has the MTU ${small.mtu}, and the other side sends ${full} bytes`,
-      `    fix give it the MTU ${full} (ip link set dev ${deviceName(small)} mtu ${full} in ${small.place}), or all nodes the MTU ${small.mtu}`,
+      `  fix: give it the MTU ${full} (ip link set dev ${deviceName(small)} mtu ${full} in ${small.place}), or all nodes the MTU ${small.mtu}`,
     ];
   }
   if (last && last.place === next?.place) {
     return [
       `  because a rule or a route of ${last.place} drops packets by their size`,
-      `    fix remove it (nft -a list ruleset, ip route, on ${last.place}), or let it send ICMP "packet too large"`,
+      `  fix: remove it (nft -a list ruleset, ip route, on ${last.place}), or let it send ICMP "packet too large"`,
     ];
   }
   return [
     `  because a device between them has a smaller MTU, or a rule there drops packets by their size`,
-    `    fix raise the MTU between them to ${full} (fairlead status compares those of all nodes), let ICMP "packet too large" pass, or lower the MTU of all nodes to ${passes}`,
+    `  fix: raise the MTU between them to ${full} (fairlead status compares those of all nodes), let ICMP "packet too large" pass, or lower the MTU of all nodes to ${passes}`,
   ];
 }
 

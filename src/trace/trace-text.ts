@@ -1,4 +1,5 @@
-import { MARK } from '../observe/explain-text.ts';
+import { type OutcomeWord, outcomeHeading } from '../lib/outcomes.ts';
+import { fixText, MARK } from '../observe/explain-text.ts';
 import type { Explanation } from '../observe/explain-view.ts';
 import type { Agreement, ComparedStep } from './agreement.ts';
 import type { ClockNote } from './clocks.ts';
@@ -60,7 +61,7 @@ function lookupLines(
   const after = answeredAfterMs === null ? '' : ` after ${timeText(answeredAfterMs * 1000)}`;
   return [
     ...legs.flatMap((leg) => legLines(leg, titles, columns)),
-    `  ${answerText(answer)}${after}${answer.kind === 'answered' ? `: ${said}` : ''}`,
+    `  ${answerText(answer, null)}${after}${answer.kind === 'answered' ? `: ${said}` : ''}`,
   ];
 }
 
@@ -147,7 +148,8 @@ function verdictLines(
     isVerdictRight === null
       ? said
       : `${said}, which is ${isVerdictRight ? 'right' : 'WRONG: please report it'}`;
-  const lines = [`${answerText(answer)}${after} (${agrees})`];
+  const isKnown = verdict === 'dropped' && isVerdictRight === true;
+  const lines = [`${answerText(answer, isKnown ? 'dropped' : null)}${after} (${agrees})`];
   const isLost = answer.kind !== 'answered';
   if (isLost) {
     for (const { place, name, by, text } of counters)
@@ -156,8 +158,8 @@ function verdictLines(
   lines.push(...sizeLines(sizes).map((line) => `  ${line}`));
   // Rules of other programs that were not simulated may be about the size of packets.
   if (isLost || (verdict === 'unknown' && sizes.some(isBlackHole))) {
-    for (const { text, fix } of causes)
-      lines.push(`  because ${text}`, ...(fix === null ? [] : [`    fix ${fix}`]));
+    for (const cause of causes)
+      lines.push(`  because ${cause.text}`, ...(cause.fix === null ? [] : [`  fix: ${fixText(cause)}`]));
   }
   if (lostFrames > 0) lines.push(`  ${lostFrames} frames could not be read: hops may be missing`);
   lines.push(...clocks.map((note) => `  clock of ${note.machine}: ${clockText(note)}`));
@@ -187,20 +189,20 @@ export function clockText({ reference, shiftUs, errorUs, by }: ClockNote): strin
   }
 }
 
-/** Describes what came back to the client. */
-function answerText(answer: Answer): string {
+/** Describes what came back to the client. `silence`: what the lack of an answer means, if it is known. */
+function answerText(answer: Answer, silence: OutcomeWord | null): string {
   switch (answer.kind) {
     case 'answered':
-      return 'ANSWERED';
+      return outcomeHeading('delivered');
     case 'refused':
     case 'unreachable': {
       const where = answer.by === null ? "at the client's socket" : `by ${answer.by}`;
-      return `${answer.kind === 'refused' ? 'REFUSED' : 'UNREACHABLE'} ${where}: ${answer.text}`;
+      return `${outcomeHeading(answer.kind === 'refused' ? 'rejected' : 'unreachable')} ${where}: ${answer.text}`;
     }
     case 'nothing':
       return answer.last === null
-        ? 'NO ANSWER: no packet left the client'
-        : `NO ANSWER: last seen at ${answer.last.place}, ${answer.last.device}`;
+        ? `${outcomeHeading(silence ?? 'no-answer')}: no packet left the client`
+        : `${outcomeHeading(silence ?? 'no-answer')}: last seen at ${answer.last.place}, ${answer.last.device}`;
   }
 }
 

@@ -1,3 +1,4 @@
+import { familyOf } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { ClockNote } from './clocks.ts';
 import type { MovedCounter } from './counters.ts';
@@ -80,13 +81,44 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
         final.kind === 'answered'
           ? await sizesOf(options, observation, { own, relayed }, described.answeredAfterMs)
           : [],
-      counters: end === null ? [] : observation.moved(end),
+      counters:
+        end === null
+          ? []
+          : ownCounters(observation.moved(end), options, countSent([...own, ...(relayed ?? [])])),
       lostFrames: observation.lost(),
       clocks,
     };
   } finally {
     observation.close();
   }
+}
+
+/** Counts the packets that began a way, sent again ones included. */
+function countSent(sightings: readonly FlowSighting[]): number {
+  const first = new Map<string, string>();
+  return sightings.filter(({ kind, way, place, device, direction, packet }) => {
+    if (way !== 'there' || (kind !== 'SYN' && kind !== 'datagram')) return false;
+    const at = `${place.name} ${device.name} ${direction}`;
+    const key = String(packet.tcp?.sequence ?? '');
+    if (!first.has(key)) first.set(key, at);
+    return first.get(key) === at;
+  }).length;
+}
+
+/** Selects the counters that only the packets of the flow can have raised: others are of other traffic, at least in part. */
+function ownCounters(
+  counters: readonly MovedCounter[],
+  { protocol, destination }: Pick<TraceOptions, 'protocol' | 'destination'>,
+  sent: number,
+): MovedCounter[] {
+  const isV6 = familyOf(destination.ip) === 'ipv6';
+  return counters.filter(({ name, by }) => {
+    if (by > Math.max(1, sent)) return false;
+    if (name.startsWith('nft ')) return true;
+    if (/^(Tcp|TcpExt) /.test(name)) return protocol === 'TCP';
+    if (/^Udp6?/.test(name)) return protocol === 'UDP' && name.startsWith('Udp6') === isV6;
+    return name.includes('6') === isV6;
+  });
 }
 
 /** A packet of a connection that has been answered is waited for at least so long. */

@@ -19,7 +19,7 @@ const flow = (extra: Partial<FlowLine> = {}): FlowLine => ({
   type: 'flow',
   time: '2030-01-01T00:00:00.000Z',
   kind: 'established',
-  verdict: 'answered',
+  verdict: 'delivered',
   protocol: 'TCP',
   client: { ip: '10.244.0.2', port: 40000 },
   service: { ip: '10.96.0.60', port: 80, name: 'shop/web:http' },
@@ -33,7 +33,7 @@ const lookup = (extra: Partial<DnsLine> = {}): DnsLine => ({
   type: 'dns',
   time: '2030-01-01T00:00:00.000Z',
   kind: 'dns',
-  verdict: 'answered',
+  verdict: 'delivered',
   client: { ip: '10.244.0.2', port: 40000 },
   server: { ip: '10.96.0.10', port: 53 },
   name: 'web.shop',
@@ -49,7 +49,7 @@ const WEB: EdgeView = {
   client: 'default/client',
   service: 'shop/web',
   endpoint: 'shop/web-1',
-  verdict: 'answered',
+  verdict: 'delivered',
   count: 1,
   latencyMs: 0.4,
   reason: null,
@@ -89,7 +89,7 @@ describe('edges of flows', () => {
           'node-1',
           flow({
             kind: 'rejected',
-            verdict: 'refused',
+            verdict: 'rejected',
             endpoint: null,
             reason: 'no ready endpoints',
             micros: 9,
@@ -97,7 +97,7 @@ describe('edges of flows', () => {
         ],
       ],
       edges: [
-        { ...WEB, endpoint: null, verdict: 'refused', latencyMs: null, reason: 'no ready endpoints' },
+        { ...WEB, endpoint: null, verdict: 'rejected', latencyMs: null, reason: 'no ready endpoints' },
         WEB,
       ],
       services: { 'shop/web': [2, 1] },
@@ -168,13 +168,13 @@ describe('edges of flows', () => {
     for (let i = 0; i < clients; i++) {
       const ip = `192.0.${i >> 8}.${i & 255}`;
       counter.add(
-        flow({ client: { ip, port: 1 }, ...(i === 77 ? { kind: 'reset', verdict: 'refused' } : {}) }),
+        flow({ client: { ip, port: 1 }, ...(i === 77 ? { kind: 'reset', verdict: 'rejected' } : {}) }),
         'node-1',
       );
     }
     const tick = counter.take(1);
     assert.equal(tick.edges.length, MAX_SHOWN);
-    assert.equal(tick.edges[0]?.verdict, 'refused', 'failures come first');
+    assert.equal(tick.edges[0]?.verdict, 'rejected', 'failures come first');
     assert.equal(tick.total, clients);
     assert.deepEqual(tick.services, { 'shop/web': [clients, 1] });
     assert.equal(tick.omittedEdges, clients - MAX_SHOWN);

@@ -77,7 +77,7 @@ export function createEdgeCounter(book: AddressBook): EdgeCounter {
         if ((book.nodeOf(client.ip) ?? node) !== node) return;
         const service = book.serviceOf(entry.server.ip);
         const reason =
-          entry.verdict === 'answered' ? null : `lookup of ${entry.name}: ${entry.rcode ?? 'no answer'}`;
+          entry.verdict === 'delivered' ? null : `lookup of ${entry.name}: ${entry.rcode ?? 'no answer'}`;
         const endpoint = service === null ? nameOf(entry.server.ip) : null;
         const { verdict, micros } = entry;
         add({ client: nameOf(client.ip), service, endpoint, verdict, reason }, micros);
@@ -92,7 +92,7 @@ export function createEdgeCounter(book: AddressBook): EdgeCounter {
       const { reason } = entry;
       add(
         { client: nameOf(client.ip), service, endpoint, verdict, reason },
-        verdict === 'answered' ? entry.micros : null,
+        verdict === 'delivered' ? entry.micros : null,
       );
     },
     take(seconds) {
@@ -116,7 +116,7 @@ export function createEdgeCounter(book: AddressBook): EdgeCounter {
 }
 
 /** Reports whether a verdict is a failure. */
-export const isFailure = (verdict: EdgeVerdict): boolean => verdict !== 'answered' && verdict !== 'sent';
+export const isFailure = (verdict: EdgeVerdict): boolean => verdict !== 'delivered' && verdict !== 'sent';
 
 function viewEdge({ latencySumUs, latencyCount, ...edge }: Edge): EdgeView {
   return { ...edge, latencyMs: latencyCount === 0 ? null : latencySumUs / latencyCount / 1000 };

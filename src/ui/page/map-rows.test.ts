@@ -29,7 +29,7 @@ const edge = (
   client,
   service: name,
   endpoint,
-  verdict: 'answered',
+  verdict: 'delivered',
   count: 10,
   latencyMs: 1,
   reason: null,
@@ -45,7 +45,7 @@ function question(
   for (const { service: name, count, verdict } of edges) {
     if (name === null) continue;
     const sum = counts.get(name) ?? [0, 0];
-    counts.set(name, [sum[0] + count, sum[1] + (verdict === 'answered' ? 0 : count)]);
+    counts.set(name, [sum[0] + count, sum[1] + (verdict === 'delivered' ? 0 : count)]);
   }
   return {
     services: new Map(services.map((one) => [one.name, one])),
@@ -131,7 +131,7 @@ const rows: readonly {
   },
   {
     what: 'a refused connection ends at the Service',
-    asked: question([HELLO], [edge('default/a', 'default/hello', null, { verdict: 'refused' })]),
+    asked: question([HELLO], [edge('default/a', 'default/hello', null, { verdict: 'rejected' })]),
     labels: [['a'], ['hello'], ['hello-1']],
     links: 1,
   },
@@ -153,7 +153,7 @@ const LARGE = Array.from({ length: 1000 }, (_, i) =>
 );
 const BUSY = LARGE.flatMap(({ name }, i) => [
   edge(`team-${i % 20}/client-${i}`, name, `team-${i % 20}/pod-${i}`),
-  edge(`team-${i % 20}/client-${i}`, name, null, { verdict: 'refused', count: 1 }),
+  edge(`team-${i % 20}/client-${i}`, name, null, { verdict: 'rejected', count: 1 }),
 ]);
 
 test('a Service that nodes answer, one without endpoints, and an endpoint that is not a pod', () => {

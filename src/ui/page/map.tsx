@@ -367,7 +367,7 @@ function Legend() {
           <svg width="34" height="10" aria-hidden="true">
             <path
               d="M1 5H33"
-              class={word === 'answered' || word === 'sent' ? 'link good' : 'link bad'}
+              class={word === 'delivered' || word === 'sent' ? 'link good' : 'link bad'}
               stroke-width="2"
               stroke-dasharray={dashes ?? undefined}
             />

@@ -8,6 +8,7 @@ import { isKernelObject } from './path-picture.ts';
 export function Verdict({ flow: { explanation, trace, agreement } }: { flow: TracedFlow }) {
   const isAnswered = trace?.answer.kind === 'answered';
   const said = explanation.verdict.toUpperCase();
+  const cut = (trace?.sizes ?? []).filter(({ passes, full }) => passes < full);
   return (
     <section class="card" aria-label="Outcome">
       <h2 class={isAnswered ? 'good' : 'bad'}>
@@ -38,6 +39,15 @@ export function Verdict({ flow: { explanation, trace, agreement } }: { flow: Tra
           ))}
         </ul>
       )}
+      {cut.map(({ way, passes, last, next, toldBy }) => (
+        <p key={way} class={toldBy === null ? 'bad' : 'quiet'}>
+          Packets {way === 'there' ? 'to the server' : 'to the client'} larger than {passes} bytes
+          {toldBy === null ? ' vanish' : ` are refused by ${toldBy}, and TCP sends smaller ones`}
+          {toldBy === null && last && next
+            ? ` between ${last.place}, ${last.device} and ${next.place}, ${next.device}: a smaller MTU, or a rule that drops by size`
+            : ''}
+        </p>
+      ))}
     </section>
   );
 }
@@ -49,12 +59,12 @@ function outcomeText(trace: TracedFlow['trace']): string {
     case 'answered': {
       const ms = trace.answeredAfterMs;
       return ms === null
-        ? 'Answered'
-        : `Answered after ${ms < 1 ? `${Math.round(ms * 1000)} µs` : `${ms.toFixed(1)} ms`}`;
+        ? 'Delivered'
+        : `Delivered after ${ms < 1 ? `${Math.round(ms * 1000)} µs` : `${ms.toFixed(1)} ms`}`;
     }
     case 'refused':
     case 'unreachable':
-      return `${answer.kind === 'refused' ? 'Refused' : 'Unreachable'}${answer.by === null ? ' by the client’s own socket' : ` by ${answer.by}`}: ${answer.text}`;
+      return `${answer.kind === 'refused' ? 'Rejected' : 'Unreachable'}${answer.by === null ? ' by the client’s own socket' : ` by ${answer.by}`}: ${answer.text}`;
     case 'nothing':
       return answer.last === null
         ? 'No answer: the packet was not seen on any device'

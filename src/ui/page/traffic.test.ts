@@ -8,7 +8,7 @@ const EDGE: EdgeView = {
     client: 'default/client',
     service: 'default/web',
     endpoint: 'default/web-1',
-    verdict: 'answered' as const,
+    verdict: 'delivered' as const,
   },
   ...{ count: 10, latencyMs: 1, reason: null },
 };

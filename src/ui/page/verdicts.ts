@@ -9,15 +9,16 @@ export interface VerdictStyle {
 }
 
 export const VERDICTS: Readonly<Record<EdgeVerdict, VerdictStyle>> = {
-  answered: { mark: '✓', word: 'answered', dashes: null },
+  delivered: { mark: '✓', word: 'delivered', dashes: null },
   sent: { mark: '→', word: 'sent', dashes: '1 4' },
-  refused: { mark: '✕', word: 'refused', dashes: '8 4' },
+  rejected: { mark: '✕', word: 'rejected', dashes: '8 4' },
   reset: { mark: '↯', word: 'reset', dashes: '8 4 2 4' },
   dropped: { mark: '⊘', word: 'dropped', dashes: '3 5' },
-  unanswered: { mark: '…', word: 'unanswered', dashes: '12 6' },
+  'no-answer': { mark: '…', word: 'no answer', dashes: '12 6' },
   unreachable: { mark: '⇥', word: 'unreachable', dashes: '2 3' },
+  stalled: { mark: '‖', word: 'stalled', dashes: '10 3 2 3' },
   'not-found': { mark: '?', word: 'name not found', dashes: '5 5' },
 };
 
 /** Reports whether a verdict is a failure. */
-export const isFailure = (verdict: EdgeVerdict): boolean => verdict !== 'answered' && verdict !== 'sent';
+export const isFailure = (verdict: EdgeVerdict): boolean => verdict !== 'delivered' && verdict !== 'sent';
