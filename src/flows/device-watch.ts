@@ -1,6 +1,7 @@
 import { readFrame } from '../kernel/packet.ts';
 import { type PacketTaps, preparePacketTaps } from '../kernel/packet-tap.ts';
 import { listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
+import type { SocketAddress } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import { MAX_SAMPLE, nextSample, SAMPLING_MS } from '../lib/sampling.ts';
 import { createConnectionTable, type SeenConnection } from './connection-table.ts';
@@ -13,6 +14,8 @@ export interface DeviceWatchOptions {
   readonly domain: string;
   readonly onConnection: (seen: SeenConnection) => void;
   readonly onLookup: (lookup: NameLookup) => void;
+  /** Why the DNS questions of a client to a server are not answered, as the tables of the node say; null: they may be. */
+  readonly whyUnanswered: (client: SocketAddress, server: SocketAddress) => string | null;
   readonly onStall: (stalled: StalledSegment) => void;
   /** Says in words what is not shown from now on, and why. */
   readonly onNotice: (text: string) => void;
@@ -59,13 +62,14 @@ async function open({
   domain,
   onConnection,
   onLookup,
+  whyUnanswered,
   onStall,
   onNotice,
   sleep,
 }: DeviceWatchOptions): Promise<() => void> {
   const taps = await preparePacketTaps(sleep);
   const connections = createConnectionTable(onConnection);
-  const lookups = createNameLookups(domain, onLookup);
+  const lookups = createNameLookups(domain, onLookup, whyUnanswered);
   let devices = readDevices();
   let frames = 0;
   let sample = 1;

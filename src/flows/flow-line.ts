@@ -57,6 +57,8 @@ export interface DnsLine {
   readonly tried: readonly string[];
   readonly questions: number;
   readonly micros: number;
+  /** Why no answer comes, as the tables of the node say; absent: an older program, null: no reason is known. */
+  readonly reason?: string | null;
 }
 
 /** What is not shown from now on, in words. */

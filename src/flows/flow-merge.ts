@@ -146,7 +146,12 @@ function rejection(client: SocketAddress, service: SocketAddress, tables: Reason
   ).text;
 }
 
-function verdictOfLookup({ rcode, answers }: Pick<NameLookup, 'rcode' | 'answers'>): FlowVerdict {
+function verdictOfLookup({
+  rcode,
+  answers,
+  reason,
+}: Pick<NameLookup, 'rcode' | 'answers' | 'reason'>): FlowVerdict {
+  if (reason !== null) return 'dropped';
   switch (rcode) {
     case null:
       return 'no-answer';

@@ -70,7 +70,8 @@ function narrowText({ entry, nameOf }: ShownFlow, columns: number): string {
 }
 
 /** What a lookup found: its addresses, or why there are none; how many names were tried before. */
-function resultOf({ answers, rcode, tried }: DnsLine): string {
+function resultOf({ answers, rcode, tried, reason = null }: DnsLine): string {
+  if (reason !== null) return `no answer (${reason})`;
   const found = answers.length > 0 ? answers.join(' ') : rcode === 'NOERROR' ? 'no such record' : rcode;
   const before = tried.length > 0 ? ` after ${tried.length} other name${tried.length === 1 ? '' : 's'}` : '';
   return `${found ?? 'no answer'}${before}`;

@@ -6,7 +6,7 @@ import { type DeviceWatch, watchDevices } from './device-watch.ts';
 import type { FlowsEntry } from './flow-line.ts';
 import { createFlowMerge } from './flow-merge.ts';
 import { watchForgers } from './forger-watch.ts';
-import type { ReasonTables } from './reason.ts';
+import { type ReasonTables, whyUnanswered } from './reason.ts';
 import { watchTrackedFlows } from './tracked-flows.ts';
 
 export interface FlowWatchOptions {
@@ -102,6 +102,7 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
       onNotice: notice,
       onLookup: merge.lookup,
       onStall: merge.stall,
+      whyUnanswered: (client, server) => whyUnanswered(client, server, tables()),
       onConnection: (seen) => void clock.after(HOLD_MS, () => merge.connection(seen)),
     });
   };

@@ -144,6 +144,27 @@ test('a client that repeats a lookup without a pause has a line for each two sec
   assert.deepEqual(counts, [21, 21]);
 });
 
+test('a lookup that the tables of the node deny is reported once, at once', () => {
+  const found: NameLookup[] = [];
+  const lookups = createNameLookups(
+    'cluster.local',
+    (lookup) => found.push(lookup),
+    (_, server) => (server.ip === SERVER.ip ? 'a policy denies it' : null),
+  );
+  const client = { ip: CLIENT, port: 4000 };
+  lookups.datagram(client, SERVER, encodeQuestion(1, 'web', TYPE.A), 0n);
+  lookups.expire(100_000_000n);
+  assert.deepEqual(found, [], 'the answer may still come');
+  lookups.expire(300_000_000n);
+  assert.deepEqual(
+    found.map(({ reason, rcode, micros }) => [reason, rcode, micros]),
+    [['a policy denies it', null, 300_000]],
+  );
+  lookups.datagram(client, SERVER, encodeQuestion(1, 'web', TYPE.A), 1_000_000_000n);
+  lookups.expire(2n * UNANSWERED_NS + 1_000_000_000n);
+  assert.equal(found.length, 1);
+});
+
 function lineOf({ name, types, rcode, answers, tried, questions }: NameLookup): string {
   const path = tried.length > 0 ? `; tried ${tried.join(' ')}` : '';
   return `${name} (${types.join(' ')}) ${rcode} ${answers.join(' ')}${path}; ${questions} questions`;

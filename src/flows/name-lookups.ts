@@ -22,6 +22,8 @@ export interface NameLookup {
   readonly micros: number;
   /** When the first question was seen, in nanoseconds since 1970. */
   readonly beganNs: bigint;
+  /** Why no answer comes; null: one came, or no reason is known. */
+  readonly reason: string | null;
 }
 
 /** Follows the DNS questions of a node's clients by their packets. */
@@ -41,6 +43,9 @@ interface Asked {
 }
 
 interface Followed {
+  /** Why no answer comes; null: not asked yet, or no reason is known. */
+  reason: string | null;
+  isReasonAsked: boolean;
   readonly client: SocketAddress;
   readonly server: SocketAddress;
   readonly beganNs: bigint;
@@ -64,6 +69,8 @@ interface Followed {
 const DNS_PORT = 53;
 /** How long the next question of a search path may take. */
 const IDLE_NS = 300_000_000n;
+/** A name server of the cluster answers within milliseconds: of a later one it is asked whether it may. */
+const LATE_NS = 200_000_000n;
 /** Resolvers ask again after five seconds (resolv.conf(5)). */
 export const UNANSWERED_NS = 5_000_000_000n;
 /** A client that repeats a lookup without a pause has a line for each such period. */
@@ -71,8 +78,12 @@ const MAX_FOLDED_NS = 2_000_000_000n;
 const MAX_QUESTIONS = 16_384;
 const MAX_ANSWERS = 8;
 
-/** `domain`: of the cluster. */
-export function createNameLookups(domain: string, report: (lookup: NameLookup) => void): NameLookups {
+/** `domain`: of the cluster. `reasonOf`: why a server's answers do not reach a client, or its questions the server; null: they may. */
+export function createNameLookups(
+  domain: string,
+  report: (lookup: NameLookup) => void,
+  reasonOf: (client: SocketAddress, server: SocketAddress) => string | null = () => null,
+): NameLookups {
   const asked = new Map<string, Asked>();
   /** The lookups that have not ended, by the client's address. */
   const current = new Map<string, Followed[]>();
@@ -90,7 +101,14 @@ export function createNameLookups(domain: string, report: (lookup: NameLookup) =
       if (shared.length > 0) lookup.bases = new Set(shared);
     } else {
       const times = { beganNs: timeNs, lastNs: timeNs, answeredNs: null };
-      const counts = { found: null, rcode: null, questions: 0, pending: 0 };
+      const counts = {
+        found: null,
+        rcode: null,
+        questions: 0,
+        pending: 0,
+        reason: null,
+        isReasonAsked: false,
+      };
       const sets = { types: new Set<string>(), asks: new Set<string>(), answers: new Set<string>() };
       const bases = basesOf(name, domain);
       lookup = { client, server, ...times, bases, names: [], ...sets, isRepeated: false, ...counts };
@@ -134,9 +152,15 @@ export function createNameLookups(domain: string, report: (lookup: NameLookup) =
         const kept = lookups.filter((one) => {
           const idleNs = nowNs - one.lastNs;
           const ageNs = nowNs - one.beganNs;
+          if (one.pending > 0 && one.answeredNs === null && !one.isReasonAsked && ageNs > LATE_NS) {
+            one.isReasonAsked = true;
+            one.reason = reasonOf(one.client, one.server);
+            // At once: what is denied is not answered later.
+            if (one.reason !== null) report(reportOf(one, nowNs));
+          }
           const hasEnded = one.pending === 0 && (idleNs > IDLE_NS || ageNs > MAX_FOLDED_NS);
           if (!hasEnded && idleNs < UNANSWERED_NS && ageNs < 2n * UNANSWERED_NS) return true;
-          report(reportOf(one, nowNs));
+          if (one.reason === null || one.answeredNs !== null) report(reportOf(one, nowNs));
           return false;
         });
         if (kept.length > 0) current.set(ip, kept);
@@ -191,6 +215,7 @@ function reportOf(one: Followed, nowNs: bigint): NameLookup {
     questions,
     micros: Number(((one.answeredNs ?? nowNs) - beganNs) / 1000n),
     beganNs,
+    reason: one.answeredNs === null ? one.reason : null,
   };
 }
 

@@ -35,6 +35,7 @@ const TEXTS: Readonly<Partial<Record<VerdictReason, string>>> = {
 export function reasonOf(
   seen: Omit<SeenConnection, 'micros' | 'beganNs'>,
   { map, policies }: ReasonTables,
+  protocol: 'TCP' | 'UDP' = 'TCP',
 ): Reason {
   const { client, destination, endpoint, outcome, isOwn, cause } = seen;
   const isTranslated = endpoint.ip !== destination.ip || endpoint.port !== destination.port;
@@ -47,7 +48,7 @@ export function reasonOf(
           sourceClass: classify(map.node, { source: client.ip, isNodeAddress: isOwn }),
           destination: destination.ip,
           port: destination.port,
-          protocol: 'TCP',
+          protocol,
         })
       : null;
   const text = verdict && TEXTS[verdict.reason];
@@ -56,12 +57,32 @@ export function reasonOf(
   if (!policies || outcome !== 'unanswered') return unknown;
   const targets = verdict?.action === 'forward' ? verdict.candidates.map((one) => one.endpoint) : [endpoint];
   const denials = targets.flatMap(
-    (target) => policyDenial({ client, endpoint: target, protocol: 'TCP', isOwn }, { map, policies }) ?? [],
+    (target) => policyDenial({ client, endpoint: target, protocol, isOwn }, { map, policies }) ?? [],
   );
   const [first] = denials;
   if (first === undefined) return unknown;
   if (denials.length === targets.length) return { kind: 'dropped', text: first };
   return { kind: null, text: `may be denied (${denials.length} of ${targets.length} endpoints): ${first}` };
+}
+
+/** Returns why the DNS questions of a client to a server are not answered; null: the tables of the node forward them. */
+export function whyUnanswered(
+  client: SocketAddress,
+  server: SocketAddress,
+  tables: ReasonTables,
+): string | null {
+  const { ipv4 = null, ipv6 = null } = tables.map?.node ?? {};
+  const isOwn = client.ip === ipv4 || client.ip === ipv6;
+  const seen = {
+    client,
+    destination: server,
+    endpoint: server,
+    outcome: 'unanswered',
+    isOwn,
+    cause: null,
+  } as const;
+  const { kind, text } = reasonOf(seen, tables, 'UDP');
+  return kind === 'dropped' ? text : null;
 }
 
 /** Words what came back from an endpoint that refuses a connection: no rule of the node does. */

@@ -9,6 +9,7 @@ export interface DeniedPacket {
   readonly other: string;
 }
 
+const DNS_PORT = 53;
 /** The most labels that a pod is asked to get. */
 const MAX_LABELS = 2;
 /** Labels of controllers: they select one pod or one version, or are replaced at the next roll-out. */
@@ -48,7 +49,12 @@ export function smallestChange(
   const which = policies.length === 1 ? 'it' : 'one of them';
   const { label, peer } = newPeer(pod, other, policy?.namespace ?? '');
   const first = label === null ? '' : `${label}, and `;
-  return `${first}add to spec.${direction} of ${which}: - {${field}: [${peer}], ports: [${port}]}`;
+  // Resolvers ask over TCP what does not fit into a datagram.
+  const isDns = direction === 'egress' && packet.port === DNS_PORT;
+  const ports = isDns
+    ? ['UDP', 'TCP'].map((protocol) => `{protocol: ${protocol}, port: ${packet.port}}`).join(', ')
+    : port;
+  return `${first}add to spec.${direction} of ${which}: - {${field}: [${peer}], ports: [${ports}]}`;
 }
 
 /** Returns the labels ("key=value") with which a rule would allow a pod; null: none, or too many, or others stand in the way. */

@@ -77,7 +77,9 @@ export function createEdgeCounter(book: AddressBook): EdgeCounter {
         if ((book.nodeOf(client.ip) ?? node) !== node) return;
         const service = book.serviceOf(entry.server.ip);
         const reason =
-          entry.verdict === 'delivered' ? null : `lookup of ${entry.name}: ${entry.rcode ?? 'no answer'}`;
+          entry.verdict === 'delivered'
+            ? null
+            : `lookup of ${entry.name}: ${entry.reason ?? entry.rcode ?? 'no answer'}`;
         const endpoint = service === null ? nameOf(entry.server.ip) : null;
         const { verdict, micros } = entry;
         add({ client: nameOf(client.ip), service, endpoint, verdict, reason }, micros);
