@@ -25,6 +25,7 @@ const TRACE = object({
   },
   answeredAfterMs: orNull(NUMBER),
   counters: list({ type: 'object' }),
+  drops: list(object({ place: TEXT, where: TEXT })),
   sizes: list({ type: 'object' }),
   lostFrames: COUNT,
   clocks: list({ type: 'object' }),

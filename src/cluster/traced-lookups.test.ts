@@ -11,6 +11,7 @@ const ANSWERED: TraceResult = {
     answer: { kind: 'answered' },
     answeredAfterMs: 1,
     counters: [],
+    drops: [],
     sizes: [],
     lostFrames: 0,
     clocks: [],

@@ -241,7 +241,7 @@ async function describe(
   return {
     explanation,
     lookups: [],
-    trace: { ...described, answer, counters: [], sizes: [], lostFrames: observer.lost(), clocks },
+    trace: { ...described, answer, counters: [], drops: [], sizes: [], lostFrames: observer.lost(), clocks },
     agreement: compare(explanation, described.legs, answer),
   };
 }

@@ -140,7 +140,16 @@ describe('explain is compared with the packet', () => {
 /** A question whose resolver was told `said`, and what came back when it was asked once more. */
 const lookup = (said: string, answer: Answer, legs: readonly Leg[] = []): TracedLookup => ({
   ...{ name: 'web.default.svc', type: 'A', server: '10.96.0.10', said },
-  trace: { legs, answer, answeredAfterMs: 0.5, counters: [], sizes: [], lostFrames: 0, clocks: [] },
+  trace: {
+    legs,
+    answer,
+    answeredAfterMs: 0.5,
+    counters: [],
+    drops: [],
+    sizes: [],
+    lostFrames: 0,
+    clocks: [],
+  },
 });
 
 describe('questions to name servers are compared with the same questions, asked once more', () => {
@@ -225,7 +234,16 @@ test('the text has a table of hops, the verdict, the counters, the fix and the c
   });
   const legs = [{ ...leg(...first, changed), repeatsUs: [1_001_250] }];
   const counters = [{ place: 'node-2', name: 'nft x', by: 1, text: 'denied' }];
-  const result = { legs, answer, answeredAfterMs: null, counters, sizes: [], lostFrames: 0, clocks: [] };
+  const result = {
+    legs,
+    answer,
+    answeredAfterMs: null,
+    counters,
+    drops: [],
+    sizes: [],
+    lostFrames: 0,
+    clocks: [],
+  };
   assert.equal(
     renderTrace(said, result, compare(said, legs, answer)),
     `pod default/client → web (10.96.0.1:80/TCP)
@@ -261,6 +279,7 @@ test('in a narrow terminal places, and addresses that do not fit, have lines of 
     answer: { kind: 'answered' },
     answeredAfterMs: 1,
     counters: [],
+    drops: [],
     sizes: [],
     lostFrames: 0,
     clocks: [],

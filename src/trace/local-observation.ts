@@ -1,9 +1,13 @@
+import { NETLINK_SOCK_DIAG, NetlinkSocket } from '../kernel/netlink/socket.ts';
 import { preparePacketTaps } from '../kernel/packet-tap.ts';
+import { listSockets, TCP_STATE } from '../kernel/sock-diag.ts';
 import { sendSegment } from '../kernel/tcp-segment.ts';
-import { familyOf } from '../lib/address.ts';
+import { canonicalAddress, familyOf } from '../lib/address.ts';
 import { type Counters, type MovedCounter, movedCounters } from './counters.ts';
+import { watchDroppingRules } from './dropping-rules.ts';
 import type { End } from './hops.ts';
 import { datagramPayload, filterOf, type Observation, type TracedPacket } from './observation.ts';
+import type { SocketEnds } from './packet-sizes.ts';
 import { type Probe, type ProbeOrigin, prepareTcpProbe, prepareUdpProbe } from './probe.ts';
 import { readCounters } from './read-counters.ts';
 import { openRecorder, type Recorder, type RecorderOptions, type TracedPlace } from './recorder.ts';
@@ -39,8 +43,10 @@ export async function observeHere<T>(
 ): Promise<T> {
   const taps = await preparePacketTaps(sleep);
   let probe: Probe | null = null;
+  let dropping: ReturnType<typeof watchDroppingRules> | null = null;
   const close = () => {
     probe?.close();
+    dropping?.close();
     taps.close();
   };
   try {
@@ -48,6 +54,11 @@ export async function observeHere<T>(
     probe = prepared && prepared.probe;
     const filter = filterOf(packet, prepared && prepared.port);
     const recorder = openRecorder(taps, { places, filter, tunnelPort, ...options });
+    const { destination } = send ?? {};
+    dropping =
+      destination === undefined
+        ? null
+        : watchDroppingRules(places, packet, familyOf(destination.ip) ?? 'ipv4', destination.port);
     const before = new Map(places.map((place) => [place.name, readCounters(place.netns)]));
     return ready({
       recorder,
@@ -70,6 +81,11 @@ export async function observeHere<T>(
         const place = places.find((one) => one.name === name);
         if (place) sendSegment(segment, place.netns);
       },
+      connections(name) {
+        const place = places.find((one) => one.name === name);
+        return place ? establishedIn(place.netns) : [];
+      },
+      rules: () => dropping?.rules() ?? [],
       lost: () => recorder.lost(),
       close,
     });
@@ -77,6 +93,18 @@ export async function observeHere<T>(
     close();
     throw error;
   }
+}
+
+function establishedIn(netns: TracedPlace['netns']): SocketEnds[] {
+  using socket = new NetlinkSocket({ protocol: NETLINK_SOCK_DIAG, netns });
+  return (['ipv4', 'ipv6'] as const).flatMap((family) =>
+    listSockets(socket, family, 'tcp', TCP_STATE.established).map(
+      ({ local, localPort, remote, remotePort }) => ({
+        local: { ip: canonicalAddress(local) ?? local, port: localPort },
+        remote: { ip: canonicalAddress(remote) ?? remote, port: remotePort },
+      }),
+    ),
+  );
 }
 
 function prepare(

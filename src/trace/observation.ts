@@ -3,10 +3,11 @@ import { TYPE } from '../dns/message.ts';
 import type { Segment } from '../kernel/tcp-segment.ts';
 import type { PlaceClocks } from './clocks.ts';
 import type { MovedCounter } from './counters.ts';
+import type { DroppingRule } from './dropping-rules.ts';
 import { type FlowKey, SEQUENCE_WINDOW } from './flow.ts';
 import type { FlowFilter } from './flow-filter.ts';
 import type { SocketResult } from './outcome.ts';
-import { MAX_PROBE_BYTES } from './packet-sizes.ts';
+import { MAX_PROBE_BYTES, type SocketEnds } from './packet-sizes.ts';
 import type { Sighting } from './sighting.ts';
 
 /** A packet that a trace sends, by what identifies it. */
@@ -40,8 +41,12 @@ export interface Observation {
   settle(): Promise<void>;
   /** Returns the counters of undelivered packets that have risen at a place. */
   moved(place: string): readonly MovedCounter[];
-  /** Sends a segment that no socket has from a place; absent: it cannot. */
+  /** Sends a segment from a place that its own kernel does not send; absent: it cannot. */
   sendSegment?(place: string, segment: Segment): void;
+  /** Returns the ends of the established connections of a place, as its sockets have them; absent: not known. */
+  connections?(place: string): readonly SocketEnds[];
+  /** Returns the rules that dropped packets of the flow, as the kernel reports them; absent: it is not asked. */
+  rules?(): readonly DroppingRule[];
   /** Returns how many frames were lost because a machine was too busy. */
   lost(): number;
   close(): void;

@@ -26,6 +26,8 @@ const PATH = [
   [SERVER, 'in'],
 ] as const;
 const DEVICE = { name: 'eth0', text: 'eth0', isPort: false };
+const CLIENT_END = { ip: '10.2.0.1', port: 5000 };
+const SERVER_END = { ip: '10.3.0.2', port: 80 };
 const WAY = '10.2.0.1:5000 > 10.3.0.2:80';
 const BACK = '10.3.0.2:80 > 10.2.0.1:5000';
 const [ISN, PEER_ISN] = [5, 4_294_967_290];
@@ -85,7 +87,12 @@ async function measured(limits: readonly Limit[], maxSegment: number | null = 14
   };
   let clock = 0;
   return await measureSizes({
-    ...{ flow, isRelayed: false, asked: { ip: '10.3.0.2', port: 80 }, patienceMs: 10 },
+    ...{ flow, isRelayed: false, patienceMs: 10 },
+    connections: (name) => [
+      name === SERVER.name
+        ? { local: SERVER_END, remote: CLIENT_END }
+        : { local: CLIENT_END, remote: SERVER_END },
+    ],
     sightings: () => sightings,
     send,
     sleep: async (ms) => {

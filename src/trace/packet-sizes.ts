@@ -35,13 +35,19 @@ export interface PassedDevice {
 export const isBlackHole = ({ passes, full, toldBy }: PacketSize): boolean =>
   passes < full && toldBy === null;
 
+/** A connection as a socket has it: rules may translate its addresses before a device shows them. */
+export interface SocketEnds {
+  readonly local: End;
+  readonly remote: End;
+}
+
 /** How the sizes of a connection's packets are measured. */
 export interface SizeOptions {
   /** The connection in order of time, with its SYN and SYN-ACK. */
   readonly flow: readonly FlowSighting[];
   readonly isRelayed: boolean;
-  /** The destination of the client's socket, which a rule may translate before the first device shows it. */
-  readonly asked: End;
+  /** The established connections of a place. */
+  readonly connections: (place: string) => readonly SocketEnds[];
   /** All that has been seen until now. */
   readonly sightings: () => readonly Sighting[];
   /** Sends a segment from a place. Throws FairleadError "EMSGSIZE" if it is too large for the first device. */
@@ -81,7 +87,10 @@ export async function measureSizes(options: SizeOptions): Promise<PacketSize[]> 
     const end = arrivalOf(sent);
     const peer = answer[0]?.packet.tcp?.sequence;
     if (!start || !end || peer === undefined || start.place === end.place) continue;
-    const prober = createProber(options, { start, end, peer });
+    const ends = socketOf(options.connections(start.place.name), start, way);
+    // A segment that belongs to no connection would be answered with a reset.
+    if (!ends) continue;
+    const prober = createProber(options, { start, end, peer, ends });
     const size = await prober.measure(way, full);
     if (size) sizes.push({ ...size, isRelayed: options.isRelayed });
   }
@@ -109,9 +118,24 @@ interface Direction {
   readonly end: FlowSighting;
   /** The first sequence number of the other end. */
   readonly peer: number;
+  readonly ends: SocketEnds;
 }
 
-function createProber(options: SizeOptions, { start, end, peer }: Direction) {
+/** Finds the socket that has sent a packet: by the client's port, and the address at the other end, as far as they are not translated. */
+function socketOf(
+  sockets: readonly SocketEnds[],
+  { packet: { source, destination, ports } }: FlowSighting,
+  way: Way,
+): SocketEnds | null {
+  const found = sockets.filter(({ local, remote }) =>
+    way === 'there'
+      ? local.port === ports?.source && local.ip === source
+      : remote.port === ports?.destination && remote.ip === destination,
+  );
+  return found.length === 1 ? (found[0] ?? null) : null;
+}
+
+function createProber(options: SizeOptions, { start, end, peer, ends }: Direction) {
   const { packet, place } = start;
   const header = headerBytes(packet.source);
   const own = packet.tcp?.sequence ?? 0;
@@ -126,23 +150,23 @@ function createProber(options: SizeOptions, { start, end, peer }: Direction) {
     seen(size).some(
       (one) => one.place === end.place && one.device === end.device && one.direction === end.direction,
     );
-  const send = (size: number, to: End) =>
+  const send = (size: number) =>
     options.send(place.name, {
-      from: { ip: packet.source, port: packet.ports?.source ?? 0 },
-      to,
+      from: ends.local,
+      to: ends.remote,
       sequence: sequenceOf(size),
       acknowledgment: (peer + 1) >>> 0,
       flags: TCP_FLAG.ack,
       dataBytes: size - header,
     });
   /** Sends packets of several sizes, and waits until the largest has arrived, or they have had their time. */
-  const tryAll = async (sizes: readonly number[], to: End): Promise<void> => {
+  const tryAll = async (sizes: readonly number[]): Promise<void> => {
     const largest = sizes.at(-1) ?? 0;
     // Once more, since one packet may be lost by chance.
     for (let attempt = 0; attempt < 2 && !hasArrived(largest); attempt++) {
       for (const size of sizes) {
         try {
-          send(size, to);
+          send(size);
         } catch (error) {
           // A device of the sender itself is smaller, or a rule there refuses it.
           if (!hasCode(error, 'EMSGSIZE', 'EPERM', 'EACCES')) throw error;
@@ -153,30 +177,22 @@ function createProber(options: SizeOptions, { start, end, peer }: Direction) {
     }
   };
   const small = header + SMALL_BYTES;
-  /** Rules of a node translate what its own sockets send before a device shows it. */
-  const destinations = (way: Way): End[] => {
-    const shown = { ip: packet.destination, port: packet.ports?.destination ?? 0 };
-    return way === 'there' && place.kind !== 'pod' ? [options.asked, shown] : [shown];
-  };
   return {
     async measure(way: Way, full: number): Promise<Omit<PacketSize, 'isRelayed'> | null> {
-      for (const to of destinations(way)) {
-        await tryAll([small], to);
-        if (!hasArrived(small)) continue;
-        await tryAll([full], to);
-        if (hasArrived(full)) return { way, full, passes: full, last: null, next: null, toldBy: null };
-        let [passes, fails] = [small, full];
-        while (fails - passes > 1) {
-          const step = Math.max(1, Math.ceil((fails - passes) / STEPS));
-          const sizes: number[] = [];
-          for (let size = passes + step; size < fails; size += step) sizes.push(size);
-          await tryAll(sizes, to);
-          passes = sizes.findLast(hasArrived) ?? passes;
-          fails = sizes.find((size) => size > passes) ?? fails;
-        }
-        return { way, full, passes, ...lostAt(seen(full), seen(passes)), toldBy: toldBy() };
+      await tryAll([small]);
+      if (!hasArrived(small)) return null;
+      await tryAll([full]);
+      if (hasArrived(full)) return { way, full, passes: full, last: null, next: null, toldBy: null };
+      let [passes, fails] = [small, full];
+      while (fails - passes > 1) {
+        const step = Math.ceil((fails - passes) / STEPS);
+        const sizes: number[] = [];
+        for (let size = passes + step; size < fails; size += step) sizes.push(size);
+        await tryAll(sizes);
+        passes = sizes.findLast(hasArrived) ?? passes;
+        fails = sizes.find((size) => size > passes) ?? fails;
       }
-      return null;
+      return { way, full, passes, ...lostAt(seen(full), seen(passes)), toldBy: toldBy() };
     },
   };
 

@@ -139,7 +139,7 @@ export function timeText(micros: number): string {
 
 function verdictLines(
   { verdict, causes }: Explanation,
-  { answer, answeredAfterMs, counters, sizes, lostFrames, clocks }: TraceResult,
+  { answer, answeredAfterMs, counters, drops, sizes, lostFrames, clocks }: TraceResult,
   { isVerdictRight }: Agreement,
 ): string[] {
   const after = answeredAfterMs === null ? '' : ` after ${timeText(answeredAfterMs * 1000)}`;
@@ -148,9 +148,12 @@ function verdictLines(
     isVerdictRight === null
       ? said
       : `${said}, which is ${isVerdictRight ? 'right' : 'WRONG: please report it'}`;
-  const isKnown = verdict === 'dropped' && isVerdictRight === true;
+  const isKnown = drops.length > 0 || (verdict === 'dropped' && isVerdictRight === true);
   const lines = [`${answerText(answer, isKnown ? 'dropped' : null)}${after} (${agrees})`];
   const isLost = answer.kind !== 'answered';
+  // Replies may be dropped at several places; each is named.
+  for (const { place, where } of isLost || sizes.some(isBlackHole) ? drops : [])
+    lines.push(`  dropped at ${place} by nf_tables: ${where}`);
   if (isLost) {
     for (const { place, name, by, text } of counters)
       lines.push(`  counter at ${place}: ${name} +${by} (${text})`);

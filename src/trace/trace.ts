@@ -2,6 +2,7 @@ import { familyOf } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { ClockNote } from './clocks.ts';
 import type { MovedCounter } from './counters.ts';
+import type { DroppingRule } from './dropping-rules.ts';
 import { type FlowSighting, SEQUENCE_WINDOW } from './flow.ts';
 import type { End, Leg } from './hops.ts';
 import { describeFlow, type FlowOptions, judge } from './judge.ts';
@@ -34,6 +35,8 @@ export interface TraceResult {
   readonly answeredAfterMs: number | null;
   /** Counters of undelivered packets that rose meanwhile at the place where the flow ended, of all its traffic. */
   readonly counters: readonly MovedCounter[];
+  /** Rules that dropped packets of the flow, at places where other programs have nf_tables tables. */
+  readonly drops: readonly DroppingRule[];
   /** What passes of the largest packets of the connection, in each direction; empty: not measured. */
   readonly sizes: readonly PacketSize[];
   /** Frames that could not be read because the machine was too busy. */
@@ -77,6 +80,7 @@ export async function trace(options: TraceOptions): Promise<TraceResult> {
     return {
       ...described,
       answer: final,
+      drops: observation.rules?.() ?? [],
       sizes:
         final.kind === 'answered'
           ? await sizesOf(options, observation, { own, relayed }, described.answeredAfterMs)
@@ -135,8 +139,8 @@ async function sizesOf(
   }: { readonly own: readonly FlowSighting[]; readonly relayed: readonly FlowSighting[] | null },
   answeredAfterMs: number | null,
 ): Promise<PacketSize[]> {
-  const { sendSegment } = observation;
-  if (options.protocol !== 'TCP' || !sendSegment) return [];
+  const { sendSegment, connections } = observation;
+  if (options.protocol !== 'TCP' || !sendSegment || !connections) return [];
   const patienceMs = Math.min(MOST_PATIENCE_MS, Math.max(LEAST_PATIENCE_MS, 4 * (answeredAfterMs ?? 0)));
   const sizes: PacketSize[] = [];
   for (const [flow, isRelayed] of [
@@ -145,7 +149,7 @@ async function sizesOf(
   ] as const) {
     sizes.push(
       ...(await measureSizes({
-        ...{ flow, isRelayed, asked: options.destination, patienceMs },
+        ...{ flow, isRelayed, connections, patienceMs },
         sightings: () => observation.sightings,
         send: sendSegment,
         sleep: options.sleep,

@@ -34,7 +34,7 @@ const DYNSET_UPDATE = 1;
 const CHECKSUM_NONE = 0;
 const CHECKSUM_INTERNET = 1;
 
-export const CMP = { equal: 0, notEqual: 1 } as const;
+export const CMP = { equal: 0, notEqual: 1, atMost: 3, atLeast: 5 } as const;
 
 /** Loads bytes of the packet into a register. */
 export const payload =
