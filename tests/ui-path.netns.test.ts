@@ -40,7 +40,7 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
     {
       what: 'an answered connection: the devices, the rules that translate, and the way back',
       to: 'svc/default/hello',
-      outcome: '✓ Answered after',
+      outcome: '✓ Delivered after',
       stops: ['eth0', 'veth of default/client', 'nf_tables rules'],
       last: /SYN-ACK to the client, step (\d+) of \1/,
       facts: /:80 → 10\.244\./,
@@ -48,7 +48,7 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
     {
       what: 'a refused connection: who refused it, why, and the fix',
       to: 'svc/default/typo',
-      outcome: '✕ Refused by node-',
+      outcome: '✕ Rejected by node-',
       stops: ['eth0', 'veth of default/client'],
       last: /reset \(RST\) to the client, step (\d+) of \1/,
       facts: /selector app=nothing matches 0 pods.*fix: start pods with these labels/s,
@@ -69,7 +69,7 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
 
   test('the path of the question to a name server before the packet', async () => {
     await scene.page.goto(`${scene.url}#path?from=default%2Fclient&to=hello`);
-    await scene.page.getByText('✓ Answered after').waitFor();
+    await scene.page.getByText('✓ Delivered after').waitFor();
     const choice = scene.page.getByLabel('Packet in the picture');
     await choice.selectOption({ label: 'DNS: hello.default.svc.cluster.local A' });
     await scene.page.getByText(/DNS answer to the client, step (\d+) of \1/).waitFor();
@@ -118,7 +118,7 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
     );
     await scene.expectAccessible();
     await scene.page.goto(`${scene.url}#path?from=default%2Fclient&to=svc%2Fdefault%2Ftypo`);
-    await scene.page.getByText('✕ Refused by the client’s own socket').waitFor();
+    await scene.page.getByText('✕ Rejected by the client’s own socket').waitFor();
     // Without a packet there is no hop to choose.
     await scene.page.getByText('its text on node-').first().click();
     await scene.page.getByText(/routes\[POD\]: action REFUSE, first 0, count 0/).waitFor();
@@ -168,7 +168,7 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
     await scene.page.getByText(`Undone: silent default/${pod.name}`).waitFor();
     assert.equal((await scene.cluster.fairlead('fault')).out, 'no faults\n');
     await scene.page.goto(`${scene.url}#path?from=default%2Fclient&to=pod%2Fdefault%2F${pod.name}%3A8080`);
-    await scene.page.getByText('✓ Answered after').waitFor();
+    await scene.page.getByText('✓ Delivered after').waitFor();
   });
 
   const FAULTS: readonly {

@@ -54,7 +54,7 @@ describePage('a walk through the page', ['--nodes', '2', '-f', HELLO], (scene) =
       .locator('.edge', { hasText: /client → / })
       .first()
       .click();
-    await page.getByText('✓ Answered after').waitFor();
+    await page.getByText('✓ Delivered after').waitFor();
     await page.getByText(/SYN-ACK to the client, step (\d+) of \1/).waitFor();
     await page.getByRole('button', { name: 'nf_tables rules' }).click();
     await page.getByText('# nft get element ip fairlead services').waitFor();

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { icmpErrorFrame, tcpFrame, udpFrame } from '../kernel/testing/frames.ts';
 import { runFilter } from '../kernel/testing/run-filter.ts';
-import { connectionFilter } from './packet-filter.ts';
+import { connectionFilter, fullSegmentFilter } from './packet-filter.ts';
 
 /** The first of eight ports, and one that is not sampled. */
 const SAMPLED = 40_000;
@@ -75,5 +75,36 @@ rows.push({
 describe('what flows reads of the packets of a node', () => {
   for (const { name, frame, sample = 1, passes } of rows) {
     test(name, () => assert.equal(runFilter(connectionFilter(sample, 512), frame), passes ? 512 : 0));
+  }
+});
+
+describe('what flows reads of the full segments of a node', () => {
+  /** A segment with so many bytes of data. */
+  const segment = (way: string, dataBytes: number, sequence = 8, flags: 'ACK' | 'RST' | 'SYN' = 'ACK') => {
+    const frame = tcpFrame(way, { flags, sequence });
+    const isV6 = way.startsWith('[');
+    const longer = new Uint8Array(frame.length + dataBytes);
+    longer.set(frame);
+    new DataView(longer.buffer).setUint16(14 + (isV6 ? 4 : 2), longer.length - 14 - (isV6 ? 40 : 0));
+    return longer;
+  };
+  for (const [family, way, headers] of [
+    ['IPv4', '10.0.0.1:40000 > 10.0.0.2:80', 40],
+    ['IPv6', '[fd00::1]:40000 > [fd00::2]:80', 60],
+  ] as const) {
+    const rows: readonly (readonly [name: string, frame: Uint8Array, sample: number, passes: boolean])[] = [
+      ['the largest', segment(way, 1500 - headers), 1, true],
+      ['a larger one, which the device splits', segment(way, 1501 - headers), 1, false],
+      ['one of 1,200 bytes', segment(way, 1200 - headers), 1, true],
+      ['a smaller one', segment(way, 1199 - headers), 1, false],
+      ['a reset', segment(way, 1500 - headers, 8, 'RST'), 1, false],
+      ['one that is sampled', segment(way, 1500 - headers, 8), 8, true],
+      ['one that is not sampled', segment(way, 1500 - headers, 9), 8, false],
+      ['a datagram', udpFrame(way, new Uint8Array(1400)), 1, false],
+    ];
+    for (const [name, frame, sample, passes] of rows) {
+      test(`${name}, ${family}`, () =>
+        assert.equal(runFilter(fullSegmentFilter(1500, sample, 128), frame), passes ? 128 : 0));
+    }
   }
 });

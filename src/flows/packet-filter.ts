@@ -68,10 +68,10 @@ export function connectionFilter(sample: number, snapBytes: number): FilterInstr
 }
 
 /** The least size of a full packet: IPv6 needs as much of every link, less options of TCP. */
-const LEAST_FULL_BYTES = 1200;
+const MIN_FULL_BYTES = 1200;
 
 /**
- * Renders a program that lets through single TCP segments whose packets have at least LEAST_FULL_BYTES and at most `mostBytes`: what
+ * Renders a program that lets through single TCP segments whose packets have at least MIN_FULL_BYTES and at most `mostBytes`: what
  * a sender hands over at once in more bytes is not sent again as it is. `sample`: as above, by the sequence number, which a segment
  * keeps when it is sent again.
  */
@@ -85,11 +85,11 @@ export function fullSegmentFilter(mostBytes: number, sample: number, snapBytes: 
   add(LD | HALF | ABS, 12);
   jumpIf(JEQ, 0x86dd, 'length-6', null);
   add(LD | HALF | ABS, ETHERNET + 2);
-  jumpIf(JGE, LEAST_FULL_BYTES, null, 'drop');
+  jumpIf(JGE, MIN_FULL_BYTES, null, 'drop');
   jumpIf(JGE, mostBytes + 1, 'drop', 'segment');
   label('length-6');
   add(LD | HALF | ABS, ETHERNET + 4);
-  jumpIf(JGE, LEAST_FULL_BYTES - IPV6_HEADER, null, 'drop');
+  jumpIf(JGE, MIN_FULL_BYTES - IPV6_HEADER, null, 'drop');
   jumpIf(JGE, mostBytes + 1 - IPV6_HEADER, 'drop', null);
   label('segment');
   if (sample > 1) {

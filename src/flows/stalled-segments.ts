@@ -37,7 +37,7 @@ interface Followed {
  */
 const STALLED_AFTER = 4;
 const STALLED_NS = 1_000_000_000n;
-const LEAST_PAUSE_NS = 100_000_000n;
+const MIN_PAUSE_NS = 100_000_000n;
 /** Connections that are followed; the oldest are forgotten. */
 const MAX_FOLLOWED = 16_384;
 
@@ -62,7 +62,7 @@ export function createStalledSegments(report: (stalled: StalledSegment) => void)
         if (latest.size > MAX_FOLLOWED && oldest !== undefined) latest.delete(oldest);
         return;
       }
-      if (known.device !== device || timeNs - known.lastNs < LEAST_PAUSE_NS) return;
+      if (known.device !== device || timeNs - known.lastNs < MIN_PAUSE_NS) return;
       known.sent++;
       known.lastNs = timeNs;
       if (known.isReported || known.sent < STALLED_AFTER || timeNs - known.beganNs < STALLED_NS) return;

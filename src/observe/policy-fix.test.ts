@@ -66,3 +66,16 @@ for (const [name, client, policy, fix] of ROWS)
     const [, yaml] = /: (- \{.*\})$/.exec(text) ?? [];
     if (yaml !== undefined) assert.ok(Array.isArray(parse(yaml)), yaml);
   });
+
+test('the smallest change of policies: a name server is asked over UDP and TCP', () => {
+  const table = createPolicyTable('node-1');
+  for (const one of PODS) table.setPod(one);
+  table.setPolicy({
+    metadata: { namespace: 'shop', name: 'guard' },
+    spec: { podSelector: { matchLabels: { app: 'client' } }, policyTypes: ['Egress'], egress: [] },
+  });
+  const scene = view({ policies: () => table });
+  const { causes } = ask(scene, 'shop/client-1', '10.244.1.2:53/UDP');
+  const fix = causes.find((cause) => cause.object === 'NetworkPolicy shop/guard')?.fix ?? '';
+  assert.match(fix, /ports: \[\{protocol: UDP, port: 53\}, \{protocol: TCP, port: 53\}\]/);
+});

@@ -126,8 +126,8 @@ function ownCounters(
 }
 
 /** A packet of a connection that has been answered is waited for at least so long. */
-const LEAST_PATIENCE_MS = 150;
-const MOST_PATIENCE_MS = 2000;
+const MIN_PATIENCE_MS = 150;
+const MAX_PATIENCE_MS = 2000;
 
 /** Measures the largest packets of the client's connection, and of the one that a proxy opened for it. */
 async function sizesOf(
@@ -141,7 +141,7 @@ async function sizesOf(
 ): Promise<PacketSize[]> {
   const { sendSegment, connections } = observation;
   if (options.protocol !== 'TCP' || !sendSegment || !connections) return [];
-  const patienceMs = Math.min(MOST_PATIENCE_MS, Math.max(LEAST_PATIENCE_MS, 4 * (answeredAfterMs ?? 0)));
+  const patienceMs = Math.min(MAX_PATIENCE_MS, Math.max(MIN_PATIENCE_MS, 4 * (answeredAfterMs ?? 0)));
   const sizes: PacketSize[] = [];
   for (const [flow, isRelayed] of [
     [own, false],
