@@ -7,6 +7,7 @@ import { eventually } from '../src/lib/testing/eventually.ts';
 import { nodeNetns, wireNetns } from '../src/network/topology.ts';
 import { type Cluster, startCluster } from './testing/cluster.ts';
 import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
+import { startFlows } from './testing/shown-flows.ts';
 
 /**
  * The faults that people meet most often. For each, one command names the cause and the fix, in every mode; in a run that does
@@ -80,6 +81,23 @@ interface FaultRow {
 }
 
 const explain = (from: string, to: string) => ['explain', from, to, '-4'];
+
+const LOSES_LARGE_PACKETS: Required<Pick<FaultRow, 'plant'>> & FaultRow = {
+  name: 'a network between nodes that loses large packets',
+  asks: ['trace', 'client', 'svc/far', '-4'],
+  says: [
+    /BLACK HOLE: packets to the server larger than 1400 bytes vanish between node-1, uplink eth0 and node-2/,
+    /raise the MTU between them to 1500/,
+  ],
+  // Rules at the port of the bridge between nodes: no node has them. Agents reach the API server.
+  plant: (cluster) =>
+    writeRules(
+      wireNetns(cluster.name),
+      'netdev',
+      'hook ingress device "node-1"',
+      'ip daddr 10.244.0.0/16 meta length > 1400 drop',
+    ),
+};
 
 const ROWS: readonly FaultRow[] = [
   {
@@ -182,22 +200,7 @@ const ROWS: readonly FaultRow[] = [
         'tcp dport 8080 meta length 1-80 drop',
       ),
   },
-  {
-    name: 'a network between nodes that loses large packets',
-    asks: ['trace', 'client', 'svc/far', '-4'],
-    says: [
-      /BLACK HOLE: packets to the server larger than 1400 bytes vanish between node-1, uplink eth0 and node-2/,
-      /raise the MTU between them to 1500/,
-    ],
-    // Rules at the port of the bridge between nodes: no node has them. Agents reach the API server.
-    plant: (cluster) =>
-      writeRules(
-        wireNetns(cluster.name),
-        'netdev',
-        'hook ingress device "node-1"',
-        'ip daddr 10.244.0.0/16 meta length > 1400 drop',
-      ),
-  },
+  LOSES_LARGE_PACKETS,
 ];
 
 /** Adds a table of another program. Returns how to remove it. */
@@ -252,3 +255,42 @@ for (const [index, mode] of MODES.entries()) {
     }
   });
 }
+
+// The sources of flows are those of every mode; each has its own events of connections besides.
+describe('flows', () => {
+  test('names the policy that denies a name server at once', async () => {
+    const reader = startFlows(cluster, 'mute');
+    try {
+      await reader.ready;
+      const asked = cluster.fairlead('exec', 'mute', '--', 'fairlead', 'request', 'http://far');
+      const shown = await eventually(
+        () => reader.entries.find(({ type, verdict }) => type === 'dns' && verdict === 'dropped'),
+        (entry) => entry !== undefined,
+      );
+      assert.match(shown?.reason ?? '', /NetworkPolicy default\/no-dns: no egress rule/);
+      await asked;
+    } finally {
+      reader.stop();
+    }
+  });
+
+  test('says that a connection makes no progress', async () => {
+    const undo = await LOSES_LARGE_PACKETS.plant(cluster);
+    const reader = startFlows(cluster);
+    try {
+      await reader.ready;
+      const send = 'head -c 200000 /dev/zero > /dev/tcp/far/80';
+      await cluster.fairlead('exec', 'client', '--', 'bash', '-c', send);
+      const shown = await eventually(
+        () => reader.entries.find(({ verdict }) => verdict === 'stalled'),
+        (entry) => entry !== undefined,
+        60_000,
+      );
+      assert.match(shown?.reason ?? '', /established, then no progress: a full segment of the client/);
+      assert.equal(shown?.type === 'flow' ? shown.service?.name : null, 'default/far');
+    } finally {
+      reader.stop();
+      await undo();
+    }
+  });
+});

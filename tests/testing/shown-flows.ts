@@ -89,17 +89,24 @@ type Entry = (FlowLine | DnsLine) & { client: { name: string | null }; endpoint?
 
 /** The lines of `fairlead flows`. */
 export interface FlowsReader {
+  /** Resolves when it has said that it misses nothing from now on. */
+  readonly ready: Promise<void>;
   readonly entries: readonly Entry[];
   stop(): void;
 }
 
-export function startFlows(cluster: Cluster): FlowsReader {
-  const words = ['flows', '--name', cluster.name, '--pod', 'client', '-o', 'json'];
+export function startFlows(cluster: Cluster, pod = 'client'): FlowsReader {
+  const words = ['flows', '--name', cluster.name, '--pod', pod, '-o', 'json'];
   const child = spawnFairlead(cluster.stateRoot, words);
   const entries: Entry[] = [];
   assert.ok(child.stdout);
   createInterface({ input: child.stdout }).on('line', (line) => entries.push(JSON.parse(line)));
-  return { entries, stop: () => child.kill('SIGTERM') };
+  const { promise: ready, resolve } = Promise.withResolvers<void>();
+  assert.ok(child.stderr);
+  createInterface({ input: child.stderr }).on('line', (line) => {
+    if (line.startsWith('ready')) resolve();
+  });
+  return { ready, entries, stop: () => child.kill('SIGTERM') };
 }
 
 /** Connects until the line is shown: the command may not watch yet. */
