@@ -256,41 +256,49 @@ for (const [index, mode] of MODES.entries()) {
   });
 }
 
-// The sources of flows are those of every mode; each has its own events of connections besides.
-describe('flows', () => {
-  test('names the policy that denies a name server at once', async () => {
-    const reader = startFlows(cluster, 'mute');
-    try {
-      await reader.ready;
-      const asked = cluster.fairlead('exec', 'mute', '--', 'fairlead', 'request', 'http://far');
-      const shown = await eventually(
-        () => reader.entries.find(({ type, verdict }) => type === 'dns' && verdict === 'dropped'),
-        (entry) => entry !== undefined,
-      );
-      assert.match(shown?.reason ?? '', /NetworkPolicy default\/no-dns: no egress rule/);
-      await asked;
-    } finally {
-      reader.stop();
-    }
-  });
+// Each mode has its own events of connections.
+for (const mode of TAKES_FULL_PRODUCT ? MODES : (['nftables'] as const)) {
+  describe(`flows in ${mode} mode`, () => {
+    before(async () => {
+      const { status, error } = await cluster.fairlead('mode', mode);
+      assert.equal(status, 0, error);
+    });
 
-  test('says that a connection makes no progress', async () => {
-    const undo = await LOSES_LARGE_PACKETS.plant(cluster);
-    const reader = startFlows(cluster);
-    try {
-      await reader.ready;
-      const send = 'head -c 200000 /dev/zero > /dev/tcp/far/80';
-      await cluster.fairlead('exec', 'client', '--', 'bash', '-c', send);
-      const shown = await eventually(
-        () => reader.entries.find(({ verdict }) => verdict === 'stalled'),
-        (entry) => entry !== undefined,
-        60_000,
-      );
-      assert.match(shown?.reason ?? '', /established, then no progress: a full segment of the client/);
-      assert.equal(shown?.type === 'flow' ? shown.service?.name : null, 'default/far');
-    } finally {
-      reader.stop();
-      await undo();
-    }
+    test('names the policy that denies a name server at once', async () => {
+      const reader = startFlows(cluster, 'mute');
+      try {
+        await reader.ready;
+        // A resolver asks again for many seconds.
+        const asks = cluster.fairlead('exec', 'mute', '--', 'timeout', '1', 'getent', 'hosts', 'far');
+        const shown = await eventually(
+          () => reader.entries.find(({ type, verdict }) => type === 'dns' && verdict === 'dropped'),
+          (entry) => entry !== undefined,
+        );
+        assert.match(shown?.reason ?? '', /NetworkPolicy default\/no-dns: no egress rule/);
+        await asks;
+      } finally {
+        reader.stop();
+      }
+    });
+
+    test('says that a connection makes no progress', async () => {
+      const undo = await LOSES_LARGE_PACKETS.plant(cluster);
+      const reader = startFlows(cluster);
+      try {
+        await reader.ready;
+        const send = 'head -c 200000 /dev/zero > /dev/tcp/far/80';
+        await cluster.fairlead('exec', 'client', '--', 'bash', '-c', send);
+        const shown = await eventually(
+          () => reader.entries.find(({ verdict }) => verdict === 'stalled'),
+          (entry) => entry !== undefined,
+          60_000,
+        );
+        assert.match(shown?.reason ?? '', /established, then no progress: a full segment of the client/);
+        assert.equal(shown?.type === 'flow' ? shown.service?.name : null, 'default/far');
+      } finally {
+        reader.stop();
+        await undo();
+      }
+    });
   });
-});
+}

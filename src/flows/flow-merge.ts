@@ -42,11 +42,13 @@ const KIND_OF: Readonly<Record<ConnectionOutcome, FlowLine['kind']>> = {
 export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptions): FlowMerge {
   /** What the mode said last of a client's connection. */
   const reported = createMemory<FlowVerdict | null>();
-  /** Where connections went that were answered. */
-  const ways = createMemory<Pick<FlowLine, 'service' | 'endpoint'>>();
+  /** Where connections went that were answered, by the client, and by the proxy's end of the connection to the endpoint. */
+  const ways = createMemory<Pick<FlowLine, 'client' | 'service' | 'endpoint'>>();
   const send = (line: FlowLine) => {
-    if (line.kind === 'established')
-      ways.put(hostPort(line.client), { service: line.service, endpoint: line.endpoint });
+    if (line.kind === 'established') {
+      const { client, service, endpoint, proxy } = line;
+      for (const end of [client, proxy]) if (end) ways.put(hostPort(end), { client, service, endpoint });
+    }
     emit(line);
   };
   /** Connections that were reported as failed from their packets. */
@@ -121,7 +123,7 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
       const known = asClient ?? asServer;
       emit({
         ...{ type: 'flow', time: endOf(beganNs, micros), kind: 'stalled', verdict: verdictOf('stalled') },
-        ...{ protocol: 'TCP', client, proxy: null, micros },
+        ...{ protocol: 'TCP', client: known?.client ?? client, proxy: null, micros },
         service: known ? known.service : owner && { ...server, name: nameOf(owner) },
         endpoint: known ? known.endpoint : owner ? null : server,
         reason: `established, then no progress: a full segment of the ${isClient ? 'client' : 'server'} was sent ${sent} times without an acknowledgment; a smaller MTU on the way? see trace and status`,
