@@ -283,11 +283,13 @@ for (const mode of TAKES_FULL_PRODUCT ? MODES : (['nftables'] as const)) {
 
     test('says that a connection makes no progress', async () => {
       const undo = await LOSES_LARGE_PACKETS.plant(cluster);
+      let sent: Promise<unknown> | null = null;
       const reader = startFlows(cluster);
       try {
         await reader.ready;
         const send = 'head -c 200000 /dev/zero > /dev/tcp/far/80';
-        await cluster.fairlead('exec', 'client', '--', 'bash', '-c', send);
+        // It writes more than fits into its socket, until the packets pass.
+        sent = cluster.fairlead('exec', 'client', '--', 'timeout', '90', 'bash', '-c', send);
         const shown = await eventually(
           () => reader.entries.find(({ verdict }) => verdict === 'stalled'),
           (entry) => entry !== undefined,
@@ -298,6 +300,7 @@ for (const mode of TAKES_FULL_PRODUCT ? MODES : (['nftables'] as const)) {
       } finally {
         reader.stop();
         await undo();
+        await sent;
       }
     });
   });
