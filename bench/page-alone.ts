@@ -44,7 +44,7 @@ const services = Array.from(
   { length: SERVICES },
   (_, i): ServiceView => ({
     ...{ name: nameOf(i), type: 'ClusterIP', addresses: [`10.96.${i >> 8}.${i & 255}`] },
-    ...{ externalAddresses: [], ports: ['80/TCP'], hasSelector: false, isOnNodes: false },
+    ...{ externalAddresses: [], ports: ['80/TCP'], httpPorts: [80], hasSelector: false, isOnNodes: false },
     endpoints: ENDPOINTS.map((k) => ({
       ...{ addresses: [addressOf(k)], pod: podOf(k), node: `node-${(k % 2) + 1}`, state: 'ready' },
     })),

@@ -70,6 +70,26 @@ describePage('the map of the page', ['--nodes', '2', '-f', HELLO], (scene) => {
     assert.ok((await scene.page.locator('path.link.bad[stroke-dasharray]').count()) > 0);
   });
 
+  test('in a narrow window the names of failing rows are shown', async () => {
+    await scene.page.setViewportSize({ width: 400, height: 800 });
+    for (const name of [/^typo/, /^client/]) {
+      const hidden = await scene
+        .row(name)
+        .locator('.label')
+        .evaluate((one) => one.scrollWidth - one.clientWidth);
+      assert.ok(hidden <= 0, `${name}: ${hidden} pixels are hidden`);
+    }
+    await scene.page.setViewportSize({ width: 1280, height: 800 });
+  });
+
+  test('a link to a view that does not exist is named', async () => {
+    await scene.page.goto(`${scene.url}#nothing`);
+    await scene.page.getByText('The page has no view “nothing”').waitFor();
+    await scene.expectAccessible();
+    await scene.page.getByRole('link', { name: 'Show the map' }).click();
+    await scene.row(/^hello/).waitFor();
+  });
+
   test('search by keyboard; the link of a view shows the same in another window', async () => {
     await scene.page.keyboard.press('/');
     await scene.page.keyboard.type('hello');

@@ -3,19 +3,16 @@ import { type Informer, startInformer } from '../kube/informer.ts';
 import { type EndpointSlice, type KubeObject, keyOf, RESOURCES } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
+import { type AddressOwners, createAddressOwners } from './address-owners.ts';
 import { viewNode, viewPod, viewService } from './object-view.ts';
 import type { ObjectChanges } from './view.ts';
 
 /** The cluster's objects as the page shows them. */
-export interface ObjectFeed {
+export interface ObjectFeed extends Pick<AddressOwners, 'ownerOf' | 'nodeOf'> {
   /** Rejects if the signal aborts before all objects are known. */
   readonly synced: Promise<void>;
   /** Returns all objects. */
   snapshot(): ObjectChanges;
-  /** Returns the owner of an address: "namespace/name" of a pod, "node/NAME", or null. */
-  ownerOf(ip: string): string | null;
-  /** Returns the node on which an address is; null: another address. */
-  nodeOf(ip: string): string | null;
   /** Returns the name of the Service with a cluster IP; null if there is none. */
   serviceOf(ip: string): string | null;
 }
@@ -46,8 +43,7 @@ export function followObjects(options: {
   const slices = startInformer({ ...options, resource: RESOURCES.endpointSlices });
   slices.addIndex(BY_SERVICE, (slice) => [serviceKeyOf(slice)]);
 
-  // Names of deleted pods are kept until another pod has their address: their last connections end later.
-  const owners = new Map<string, { readonly name: string; readonly node: string | null }>();
+  const owners = createAddressOwners();
   const clusterIPs = new Map<string, string>();
   const views = {
     nodes: (key: string) => ofObject(nodes, key, viewNode),
@@ -88,14 +84,11 @@ export function followObjects(options: {
     informer.handle({ onAdd: onChange, onUpdate: onChange, onDelete: onChange });
   };
   const putNode = (node: Parameters<typeof viewNode>[0]) => {
-    const { name, addresses } = viewNode(node);
-    for (const ip of addresses) owners.set(ip, { name: `node/${name}`, node: name });
+    const { podCIDRs, podCIDR } = node.spec ?? {};
+    owners.putNode(viewNode(node), podCIDRs ?? (podCIDR === undefined ? [] : [podCIDR]));
   };
   nodes.handle({ onAdd: putNode, onUpdate: putNode });
-  const putPod = (pod: Parameters<typeof viewPod>[0]) => {
-    const { name, node, addresses, isHostNetwork } = viewPod(pod);
-    if (!isHostNetwork) for (const ip of addresses) owners.set(ip, { name, node });
-  };
+  const putPod = (pod: Parameters<typeof viewPod>[0]) => owners.putPod(viewPod(pod));
   pods.handle({ onAdd: putPod, onUpdate: putPod });
   const putService = (service: Parameters<typeof viewService>[0]) => {
     for (const ip of service.spec?.clusterIPs ?? []) clusterIPs.set(ip, keyOf(service));
@@ -119,8 +112,8 @@ export function followObjects(options: {
       services: readAll(services.list().map(keyOf), views.services),
       pods: readAll(pods.list().map(keyOf), views.pods),
     }),
-    ownerOf: (ip) => owners.get(ip)?.name ?? null,
-    nodeOf: (ip) => owners.get(ip)?.node ?? null,
+    ownerOf: owners.ownerOf,
+    nodeOf: owners.nodeOf,
     serviceOf: (ip) => clusterIPs.get(ip) ?? null,
   };
 }

@@ -85,3 +85,23 @@ const rows = [
 for (const { what, view, wanted } of rows) {
   test(what, () => assert.deepEqual({ ...view, ...wanted }, view));
 }
+
+const PORTS = [
+  { what: 'the number of HTTP', port: { port: 80 }, isHttp: true },
+  { what: 'the name of HTTP', port: { port: 7000, name: 'http-admin' }, isHttp: true },
+  { what: 'a target with the name of HTTP', port: { port: 7000, targetPort: 'http' }, isHttp: true },
+  { what: 'the protocol in words', port: { port: 7000, appProtocol: 'HTTP' }, isHttp: true },
+  {
+    what: 'another protocol in words',
+    port: { port: 80, name: 'http', appProtocol: 'redis' },
+    isHttp: false,
+  },
+  { what: 'HTTP behind TLS', port: { port: 443, name: 'https' }, isHttp: false },
+  { what: 'Redis', port: { port: 6379, name: 'redis', targetPort: 6379 }, isHttp: false },
+  { what: 'HTTP/3', port: { port: 80, name: 'http', protocol: 'UDP' }, isHttp: false },
+] as const;
+for (const { what, port, isHttp } of PORTS)
+  test(`a port with ${what} ${isHttp ? 'answers' : 'does not answer'} HTTP`, () => {
+    const { httpPorts } = viewService({ spec: { ports: [port] } }, [], []);
+    assert.deepEqual(httpPorts, isHttp ? [port.port] : []);
+  });

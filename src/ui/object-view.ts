@@ -3,6 +3,8 @@ import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import type { EndpointView, NodeView, PodView, ServiceView } from './view.ts';
 
+type ServicePort = NonNullable<NonNullable<Service['spec']>['ports']>[number];
+
 /** The parts of API objects that the page shows. Addresses are canonical text. */
 
 export function viewNode({ metadata, spec, status }: Node): NodeView {
@@ -42,10 +44,23 @@ export function viewService(
     ports: (spec?.ports ?? []).map(
       ({ port, nodePort, protocol }) => `${port}${nodePort ? `:${nodePort}` : ''}/${protocol ?? 'TCP'}`,
     ),
+    httpPorts: (spec?.ports ?? []).filter(speaksHttp).map(({ port }) => port),
     hasSelector: Object.keys(spec?.selector ?? {}).length > 0,
     isOnNodes: (spec?.clusterIPs ?? []).some((address) => nodeAnswers.includes(address)),
     endpoints: joinFamilies(slices.flatMap(viewEndpoints)),
   };
+}
+
+const HTTP_PROTOCOLS: ReadonlySet<string> = new Set(['http', 'kubernetes.io/ws']);
+const HTTP_NAME = /^(?:http|web|www)(?:$|-)/;
+/** The numbers that servers of HTTP usually have. */
+const HTTP_NUMBERS: ReadonlySet<number> = new Set([80, 3000, 8000, 8080, 8888]);
+
+/** Guesses whether a port answers HTTP: what its author says counts before its name, and that before its number. */
+function speaksHttp({ appProtocol, name, port, protocol, targetPort }: ServicePort): boolean {
+  if ((protocol ?? 'TCP') !== 'TCP') return false;
+  if (appProtocol !== undefined) return HTTP_PROTOCOLS.has(appProtocol.toLowerCase());
+  return HTTP_NAME.test(name ?? '') || HTTP_NAME.test(String(targetPort)) || HTTP_NUMBERS.has(port);
 }
 
 function viewEndpoints({ endpoints }: EndpointSlice): EndpointView[] {

@@ -33,6 +33,8 @@ export interface ServiceView {
   readonly externalAddresses: readonly string[];
   /** "80/TCP", "80:30080/TCP" with a node port. */
   readonly ports: readonly string[];
+  /** Those of `ports`, by number, that answer HTTP without TLS, as far as their names and numbers say. */
+  readonly httpPorts: readonly number[];
   readonly hasSelector: boolean;
   /** Each node answers for it itself, without endpoints: the cluster's DNS. */
   readonly isOnNodes: boolean;
@@ -62,7 +64,7 @@ export interface ObjectChanges {
 
 /** The connections of one client through one Service to one endpoint with one outcome, within a tick. */
 export interface EdgeView {
-  /** "namespace/name" of a pod, "node/NAME", "outside", or an address. */
+  /** "namespace/name" of a pod, "node/NAME", "pod ADDRESS" of a pod that is not known, "outside", or an address. */
   readonly client: string;
   /** "namespace/name"; null: the endpoint was addressed directly. */
   readonly service: string | null;

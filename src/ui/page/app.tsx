@@ -84,6 +84,7 @@ export function App() {
         )}
         {view.page === 'modes' && <ModesPage data={data} service={view.service} show={show} />}
         {view.page === 'faults' && <FaultsPage data={data} />}
+        {view.page === 'unknown' && <UnknownPage name={view.name} />}
         {view.page === 'lessons' && <LessonsPage lesson={view.lesson} show={show} />}
       </main>
     </>
@@ -119,6 +120,21 @@ function Search({ view, show }: { view: View; show: (view: View) => void }) {
         onInput={({ currentTarget }) => show({ ...HOME, search: currentTarget.value })}
       />
     </search>
+  );
+}
+
+function UnknownPage({ name }: { name: string }) {
+  return (
+    <section class="card" aria-label="Unknown view">
+      <p role="alert" class="bad">
+        ✕ The page has no view “{name}”: the link is incomplete, or of another version.
+      </p>
+      <p class="actions">
+        <a class="button" href={viewLink(HOME)}>
+          Show the map
+        </a>
+      </p>
+    </section>
   );
 }
 

@@ -1,3 +1,5 @@
+import type { EdgeView } from '../view.ts';
+
 /** Kept: `toLocaleString` makes a new one for each number. */
 const whole = new Intl.NumberFormat('en');
 
@@ -23,3 +25,13 @@ export const baseName = (name: string): string => name.slice(name.indexOf('/') +
 
 /** The namespace of "namespace/name". */
 export const namespaceOf = (name: string): string => name.slice(0, Math.max(0, name.indexOf('/')));
+
+/** "default/client → default/web → web-1", without the parts that a connection does not have. */
+export const edgeText = ({
+  client,
+  service,
+  endpoint,
+}: Pick<EdgeView, 'client' | 'service' | 'endpoint'>): string =>
+  [client, service, endpoint !== null && service !== null ? baseName(endpoint) : endpoint]
+    .filter((part) => part !== null)
+    .join(' → ');

@@ -20,13 +20,16 @@ for (const view of views) {
 
 const rows = [
   { fragment: '', what: 'no fragment', view: HOME },
-  { fragment: '#nothing?x=1', what: 'an unknown page', view: HOME },
+  { fragment: '#nothing?x=1', what: 'an unknown page', view: { page: 'unknown', name: 'nothing' } },
+  { fragment: '#Map', what: 'a page in capitals', view: { page: 'unknown', name: 'Map' } },
+  { fragment: `#${'x'.repeat(999)}`, what: 'a long name', view: { page: 'unknown', name: 'x'.repeat(60) } },
+  { fragment: '#?ns=shop', what: 'no page', view: { ...HOME, namespace: 'shop' } },
   {
     fragment: '#path?family=ipx&from=a',
     what: 'an unknown family',
     view: { page: 'path', from: 'a', to: '', family: 'any' },
   },
-  { fragment: '#%%%', what: 'a malformed fragment', view: HOME },
+  { fragment: '#%%%', what: 'a malformed fragment', view: { page: 'unknown', name: '%%%' } },
 ];
 for (const { fragment, what, view } of rows) {
   test(`${what} (${fragment}) is read`, () => assert.deepEqual(parseView(fragment), view));

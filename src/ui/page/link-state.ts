@@ -15,15 +15,19 @@ export type View =
   | { readonly page: 'shell'; readonly pod: string | null; readonly container: string | null }
   | { readonly page: 'modes'; readonly service: string | null }
   | { readonly page: 'faults' }
-  | { readonly page: 'lessons'; readonly lesson: string | null };
+  | { readonly page: 'lessons'; readonly lesson: string | null }
+  /** The link is wrong, or of another version of the page. */
+  | { readonly page: 'unknown'; readonly name: string };
 
 export type MapView = Extract<View, { readonly page: 'map' }>;
 
 export const HOME: MapView = { page: 'map', namespace: null, service: null, search: '' };
 
-/** Reads a fragment: "#map?ns=shop". Unknown pages and keys lead to the map. */
+const MAX_NAME = 60;
+
+/** Reads a fragment: "#map?ns=shop"; without one, the map. Unknown keys are left out. */
 export function parseView(fragment: string): View {
-  const [, page = '', rest = ''] = /^#?([a-z]*)\??(.*)$/s.exec(fragment) ?? [];
+  const [, page = '', rest = ''] = /^#?([^?]*)\??(.*)$/s.exec(fragment) ?? [];
   const query = new URLSearchParams(rest);
   switch (page) {
     case 'path': {
@@ -43,13 +47,16 @@ export function parseView(fragment: string): View {
       return { page };
     case 'lessons':
       return { page, lesson: query.get('lesson') };
-    default:
+    case '':
+    case 'map':
       return {
         page: 'map',
         namespace: query.get('ns'),
         service: query.get('service'),
         search: query.get('q') ?? '',
       };
+    default:
+      return { page: 'unknown', name: page.slice(0, MAX_NAME) };
   }
 }
 
@@ -80,6 +87,8 @@ export function viewLink(view: View): string {
     case 'lessons':
       put('lesson', view.lesson);
       break;
+    case 'unknown':
+      return `#${view.name}`;
     case 'faults':
       break;
   }

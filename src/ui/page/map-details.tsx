@@ -1,6 +1,6 @@
 import type { ServiceView } from '../view.ts';
 import type { ClusterData } from './cluster-store.ts';
-import { baseName, latencyText, rateText } from './format.ts';
+import { baseName, edgeText, latencyText, rateText } from './format.ts';
 import { type MapView, type View, viewLink } from './link-state.ts';
 import { useSlots } from './slots.ts';
 import type { LiveEdge } from './traffic.ts';
@@ -75,13 +75,10 @@ function Edge({ edge }: { edge: LiveEdge }) {
   return (
     <li class={isFailure(verdict) ? 'edge bad' : 'edge'}>
       <a
-        href={viewLink({ page: 'path', from: client, to: target, family: 'any' })}
+        href={viewLink({ page: 'path', from: client.replace(/^pod /, ''), to: target, family: 'any' })}
         title="Show the path of a packet"
       >
-        <span class="ends">
-          {client} → {service ?? ''}{' '}
-          {endpoint === null ? '' : `→ ${service === null ? endpoint : baseName(endpoint)}`}
-        </span>
+        <span class="ends">{edgeText(edge)}</span>
       </a>
       <span class="figures">
         <span class={isFailure(verdict) ? 'verdict bad' : 'verdict good'}>

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { EdgeView, ServiceView } from '../view.ts';
-import { placeMap } from './map-geometry.ts';
+import { edgeText } from './format.ts';
+import { placeMap, pointAt } from './map-geometry.ts';
 import { chooseRows, type MapQuestion, type MapRows } from './map-rows.ts';
 import { addTick, NO_TRAFFIC } from './traffic.ts';
 
@@ -11,6 +12,7 @@ const service = (name: string, pods: readonly string[] = []): ServiceView => ({
   addresses: ['10.96.0.1'],
   externalAddresses: [],
   ports: ['80/TCP'],
+  httpPorts: [80],
   hasSelector: true,
   isOnNodes: false,
   endpoints: pods.map((pod, i) => ({
@@ -147,6 +149,49 @@ for (const { what, asked, labels: wanted, links } of rows) {
     assert.equal(curves.length, links, 'both ends of every link have a place');
   });
 }
+
+for (const width of [350, 734, 860, 1500])
+  test(`at ${width} pixels links stay between the columns, so that none goes through a row`, () => {
+    const geometry = placeMap(chooseRows(question(SMALL, TRAFFIC)), width);
+    const gaps = geometry.columns.slice(1).map(({ x }, i) => {
+      const before = geometry.columns[i];
+      return [(before?.x ?? 0) + (before?.width ?? 0), x] as const;
+    });
+    assert.equal(geometry.links.length, 4);
+    for (const { curve } of geometry.links)
+      for (let t = 0; t <= 1; t += 0.05) {
+        const [x] = pointAt(curve, t);
+        assert.ok(
+          gaps.some(([left, right]) => x >= left - 1e-6 && x <= right + 1e-6),
+          `${x} in ${JSON.stringify(gaps)}`,
+        );
+      }
+  });
+
+test('clients by what they are: pods by namespace, those that are gone, nodes, and addresses outside', () => {
+  const clients = ['shop/a', 'pod 10.244.1.9', 'node/node-1', '192.0.2.1'];
+  const edges = clients.map((client) => edge(client, 'shop/web', 'shop/web-1'));
+  const headings = chooseRows(question(SMALL, edges)).clients.map(({ heading, label }) => [label, heading]);
+  assert.deepEqual(headings, [
+    ['192.0.2.1', 'addresses outside'],
+    ['node-1', 'nodes'],
+    ['pod 10.244.1.9', 'pods that have ended'],
+    ['a', 'namespace shop'],
+  ]);
+});
+
+test('a connection in words has one arrow between two names', () => {
+  const texts = [
+    TRAFFIC[0],
+    edge('default/a', null, '10.0.0.9'),
+    edge('a/b', 'c/d', null),
+    edge('a/b', null, null),
+  ];
+  assert.deepEqual(
+    texts.map((one) => one && edgeText(one)),
+    ['default/client → shop/web → web-1', 'default/a → 10.0.0.9', 'a/b → c/d', 'a/b'],
+  );
+});
 
 const LARGE = Array.from({ length: 1000 }, (_, i) =>
   service(`team-${i % 20}/service-${i}`, [`team-${i % 20}/pod-${i}`]),

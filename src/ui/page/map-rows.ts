@@ -236,6 +236,7 @@ function activity(traffic: Traffic, { name }: ServiceView): number {
 
 function clientGroup(client: string): string {
   if (client.startsWith('node/')) return 'nodes';
+  if (client.startsWith('pod ')) return 'pods that have ended';
   return namespaceOf(client) === '' ? 'addresses outside' : `namespace ${namespaceOf(client)}`;
 }
 

@@ -1,4 +1,4 @@
-import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useMemo, useState } from 'preact/hooks';
 import type { ClusterData } from './cluster-store.ts';
 import { countText, rateText } from './format.ts';
 import { HOME, type MapView, type View, viewLink } from './link-state.ts';
@@ -8,12 +8,15 @@ import { chooseRows, type RowTarget } from './map-rows.ts';
 import { Motion } from './motion.tsx';
 import { useSlots } from './slots.ts';
 import { Staggered, useDelayed } from './staggered.tsx';
-import { suggestedUrl } from './suggested-request.ts';
+import { suggestTraffic } from './suggested-request.ts';
+import { useWidth } from './use-width.ts';
 import { isFailure, VERDICTS } from './verdicts.ts';
 
 const FIRST_LIMIT = 40;
 const ZOOMS = [0.6, 0.8, 1, 1.25, 1.5] as const;
 const USUAL_ZOOM = 2;
+/** Pixels that a row needs for a name and rates. */
+const RATE_WIDTH = 170;
 
 /** The map: clients, Services and endpoints with the traffic between them. */
 export function MapPage({
@@ -116,20 +119,6 @@ function outer(view: MapView): View {
   return HOME;
 }
 
-/** Measures the width of an element, also when it changes. */
-function useWidth(): [(element: HTMLDivElement | null) => void, number] {
-  const [width, setWidth] = useState(900);
-  const observer = useRef<ResizeObserver | null>(null);
-  const put = useRef((element: HTMLDivElement | null) => {
-    observer.current?.disconnect();
-    if (!element) return;
-    setWidth(element.clientWidth);
-    observer.current = new ResizeObserver(() => setWidth(element.clientWidth));
-    observer.current.observe(element);
-  });
-  return [put.current, width];
-}
-
 function MapBar({
   view,
   data,
@@ -216,7 +205,12 @@ function Row({
   const classes = ['row', isChosen ? 'chosen' : '', row.isUsable ? '' : 'unusable', failing ? 'failing' : '']
     .filter((name) => name !== '')
     .join(' ');
-  const title = [row.label, row.detail, row.rate > 0 ? rateText(row.rate) : '', failing ? 'fails' : '']
+  const title = [
+    row.label,
+    row.detail,
+    row.rate > 0 ? rateText(row.rate) : '',
+    failing ? `${rateText(row.failed)} fails` : '',
+  ]
     .filter((part) => part !== '')
     .join(', ');
   return (
@@ -239,11 +233,14 @@ function Row({
           <Label text={row.label} />
           <span class="detail">{row.detail}</span>
         </span>
-        {row.rate > 0 && (
-          <span class="rate">
-            {failing && <span class="bad">✕ {rateText(row.failed)}</span>} {rateText(row.rate)}
-          </span>
-        )}
+        {/* The name comes first: where both do not fit, the title has the rates. */}
+        {width < RATE_WIDTH
+          ? failing && <span class="bad">✕</span>
+          : row.rate > 0 && (
+              <span class="rate">
+                {failing && <span class="bad">✕ {rateText(row.failed)}</span>} {rateText(row.rate)}
+              </span>
+            )}
       </button>
     </>
   );
@@ -296,7 +293,7 @@ function EmptyColumns({
   const client = [...data.pods.values()].find(
     ({ phase, isHostNetwork }) => phase === 'Running' && !isHostNetwork,
   );
-  const url = suggestedUrl(data.services.values(), view.service);
+  const suggested = suggestTraffic(data.services.values(), view.service);
   const chosen = view.service === null ? undefined : data.services.get(view.service);
   return (
     <>
@@ -309,12 +306,22 @@ function EmptyColumns({
           ) : (
             <>
               <p>No client here: no connection was opened in the last 10 seconds.</p>
-              <p>{url === null ? 'Start an example:' : 'Send some requests:'}</p>
-              <code>
-                {url === null || !client
-                  ? `${command} up -f examples/hello.yaml`
-                  : `${command} exec ${client.name} -- fairlead request ${url} --count 300`}
-              </code>
+              {suggested === null || !client ? (
+                <>
+                  <p>Start an example:</p>
+                  <code>{command} up -f examples/hello.yaml</code>
+                </>
+              ) : suggested.url === null ? (
+                <>
+                  <p>Use a client of the Service’s protocol, or send a packet:</p>
+                  <code>{`${command} trace ${client.name} ${suggested.target}`}</code>
+                </>
+              ) : (
+                <>
+                  <p>Send some requests:</p>
+                  <code>{`${command} exec ${client.name} -- fairlead request ${suggested.url} --count 300`}</code>
+                </>
+              )}
             </>
           )}
         </div>
