@@ -4,6 +4,7 @@ import type { Explanation } from '../observe/explain-view.ts';
 import type { Agreement, ComparedStep } from './agreement.ts';
 import type { ClockNote } from './clocks.ts';
 import { type Change, endText, type Hop, type Leg } from './hops.ts';
+import { legTitle } from './leg-title.ts';
 import type { TracedLookup } from './lookup.ts';
 import type { Answer } from './outcome.ts';
 import { isBlackHole, sizeLines } from './packet-sizes.ts';
@@ -24,7 +25,7 @@ export function renderTrace(
   return [
     `${from} → ${to}${asked}`,
     ...lookups.flatMap((lookup) => lookupLines(lookup, columns)),
-    ...result.legs.flatMap((leg) => legLines(leg, {}, columns)),
+    ...result.legs.flatMap((leg) => legLines(leg, titleOf(leg, result.legs), columns)),
     '',
     ...verdictLines(explanation, result, agreement),
     '',
@@ -33,16 +34,6 @@ export function renderTrace(
     '',
   ].join('\n');
 }
-
-const LEG_TITLES: Readonly<Record<Leg['kind'], string>> = {
-  SYN: 'SYN to the server',
-  'SYN-ACK': 'SYN-ACK to the client',
-  RST: 'reset (RST) to the client',
-  segment: 'data',
-  datagram: 'datagram to the server',
-  answer: 'answer to the client',
-  error: 'error to the client',
-};
 
 /** Renders the questions to name servers before a packet that was not sent. */
 export const renderLookups = (lookups: readonly TracedLookup[], columns: number | null = null): string =>
@@ -57,23 +48,29 @@ function lookupLines(
   { name, type, server, said, trace: { legs, answer, answeredAfterMs } }: TracedLookup,
   columns: number | null,
 ): string[] {
-  const titles = { datagram: `DNS query to ${server}: ${name} ${type}`, answer: 'DNS answer' };
+  const titles: Partial<Record<Leg['kind'], string>> = {
+    datagram: `DNS query to ${server}: ${name} ${type}`,
+    answer: 'DNS answer',
+  };
   const after = answeredAfterMs === null ? '' : ` after ${timeText(answeredAfterMs * 1000)}`;
   return [
-    ...legs.flatMap((leg) => legLines(leg, titles, columns)),
+    ...legs.flatMap((leg) => legLines(leg, titles[leg.kind] ?? legTitle(leg, false), columns)),
     `  ${answerText(answer, null)}${after}${answer.kind === 'answered' ? `: ${said}` : ''}`,
   ];
 }
 
-function legLines(
-  { kind, error, isRelayed, hops, repeatsUs }: Leg,
-  titles: Partial<typeof LEG_TITLES>,
-  columns: number | null,
-): string[] {
-  const title = `${titles[kind] ?? LEG_TITLES[kind]}${error === null ? '' : `: ${error}`}`;
+const titleOf = (leg: Leg, legs: readonly Leg[]): string => {
+  const title = legTitle(
+    leg,
+    legs.some(({ isRelayed }) => isRelayed),
+  );
+  return leg.isRelayed ? `${title}, on the connection of the proxy to the endpoint` : title;
+};
+
+function legLines({ hops, repeatsUs }: Leg, title: string, columns: number | null): string[] {
   return [
     '',
-    `${title}${isRelayed ? ', on the connection of the proxy to the endpoint' : ''}`,
+    title,
     ...hopLines(hops, columns),
     ...(repeatsUs.length > 0
       ? [`  sent again the same way after ${repeatsUs.map(timeText).join(', ')}`]
