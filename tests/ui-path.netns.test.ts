@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { before, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
+import type { Page } from 'playwright-core';
 import { findProcesses } from '../src/cluster/processes.ts';
 import type { TracedFlow } from '../src/cluster/trace-flow.ts';
 import { readOptionalFile } from '../src/kernel/optional-file.ts';
@@ -23,6 +24,48 @@ const delayingProcesses = (cluster: string): number[] =>
   findProcesses(cluster, [])
     .map(({ pid }) => pid)
     .filter((pid) => readOptionalFile(`/proc/${pid}/cmdline`)?.includes('\0link-delay\0'));
+
+/** Returns the stops of the picture, as they are drawn. */
+const stationsIn = (page: Page): Promise<{ kind: string; label: string; text: string }[]> =>
+  page.locator('[data-stop]').evaluateAll((stops) =>
+    stops.map((stop) => {
+      const [, place = '', kind = '', label = ''] =
+        /^(.*) \| (\w+) (.*)$/.exec(stop.dataset['stop'] ?? '') ?? [];
+      return { kind, label, text: `${place}: ${label}` };
+    }),
+  );
+
+/** Returns what lines of the picture cross, and the stops whose text does not fit. */
+async function crossedIn(page: Page): Promise<string[]> {
+  // The picture follows the width in the next frame.
+  await page.evaluate(
+    'new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))',
+  );
+  return (await page.evaluate(`(() => {
+    const areas = (selector) => [...document.querySelectorAll(selector)].map((one) => ({
+      name: one.dataset.stop ?? one.textContent, area: one.getBoundingClientRect(),
+    }));
+    const isIn = (x, y, { left, right, top, bottom }) =>
+      x > left + 1.5 && x < right - 1.5 && y > top + 1.5 && y < bottom - 1.5;
+    const stops = areas('[data-stop]');
+    const [boxes, titles] = [areas('.box'), areas('.box h3')];
+    const crossed = [...document.querySelectorAll('[data-stop]')]
+      .filter((one) => one.scrollHeight > one.clientHeight + 1 || one.scrollWidth > one.clientWidth + 1)
+      .map((one) => one.dataset.stop + ' is cut');
+    const origin = document.querySelector('.way').getBoundingClientRect();
+    for (const path of document.querySelectorAll('.way path')) {
+      const entered = new Set();
+      for (let at = 0; at <= path.getTotalLength(); at += 3) {
+        const point = path.getPointAtLength(at);
+        const [x, y] = [point.x + origin.left, point.y + origin.top];
+        for (const { name, area } of [...stops, ...titles]) if (isIn(x, y, area)) crossed.push(name);
+        for (const { name, area } of boxes) if (isIn(x, y, area)) entered.add(name);
+      }
+      if (entered.size > 2) crossed.push([...entered].join());
+    }
+    return [...new Set(crossed)];
+  })()`)) as string[];
+}
 
 describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (scene) => {
   before(() =>
@@ -64,6 +107,56 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
       assert.match(await scene.page.locator('main').innerText(), facts);
       assert.ok((await scene.page.locator('.way path.back').count()) > 0);
       await scene.expectAccessible();
+    });
+  }
+
+  /** What translates in each mode, as the picture names it. */
+  const MECHANISMS = {
+    iptables: [/^iptables rules$/],
+    userspace: [/^nf_tables rules$/, /^fairlead proxy \(process \d+\), listener tcp [\d.]+:\d+$/],
+    ebpf: [/^BPF program$/],
+    ...(existsSync('/proc/net/ip_vs') ? { ipvs: [/^IPVS$/] } : {}),
+    nftables: [/^nf_tables rules$/],
+  };
+  const PACKETS = ['SYN to the server', 'SYN-ACK to the client'];
+  const PROXY_PACKETS = [
+    ...['SYN to the proxy', 'SYN-ACK to the client', 'SYN to the server', 'SYN-ACK to the proxy'],
+  ];
+  for (const [mode, mechanisms] of Object.entries(MECHANISMS)) {
+    test(`the picture in ${mode} mode: the stations of the trace, and no line through a box`, async () => {
+      const { status, error } = await scene.cluster.fairlead('mode', mode);
+      assert.equal(status, 0, error);
+      await scene.page.emulateMedia({ reducedMotion: 'reduce' });
+      await scene.page.goto(`${scene.url}#path?from=default%2Fclient&to=svc%2Fdefault%2Fhello`);
+      const answered = scene.page.waitForResponse((response) => response.url().endsWith('/api/trace'));
+      await scene.page.reload();
+      const { trace } = (await (await answered).json()) as TracedFlow;
+      const passed = new Set(
+        trace?.legs.flatMap(({ hops }) => hops.map(({ place, deviceText }) => `${place}: ${deviceText}`)),
+      );
+      await scene.page.locator('[data-stop]').first().waitFor();
+      const drawn = await stationsIn(scene.page);
+      const devices = drawn.filter(({ kind }) => kind === 'device').map(({ text }) => text);
+      assert.deepEqual(new Set(devices), passed);
+      assert.equal(devices.length, passed.size, 'each once');
+      for (const one of mechanisms)
+        assert.equal(drawn.filter(({ label }) => one.test(label)).length, 1, `${one}`);
+      const next = scene.page.getByRole('button', { name: 'Next', exact: true });
+      const titles = new Set<string>();
+      for (let isLast = false; !isLast; isLast = await next.isDisabled()) {
+        if (titles.size > 0) await next.click();
+        titles.add(
+          (await scene.page.locator('.card h2', { hasText: ', step ' }).innerText()).replace(/,.*/, ''),
+        );
+      }
+      assert.deepEqual([...titles], mode === 'userspace' ? PROXY_PACKETS : PACKETS);
+      for (const width of [400, 800, 1280, 1920]) {
+        await scene.page.setViewportSize({ width, height: 800 });
+        assert.deepEqual(await crossedIn(scene.page), [], `${width} pixels`);
+      }
+      await scene.page.setViewportSize({ width: 1280, height: 800 });
+      await scene.expectAccessible();
+      await scene.page.emulateMedia({ reducedMotion: null });
     });
   }
 

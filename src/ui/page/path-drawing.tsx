@@ -1,17 +1,14 @@
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { Fragment } from 'preact';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { ObjectQuestion, ObjectText } from '../../cluster/object-text.ts';
 import { askServer, type ServerRefusal } from './ask-server.ts';
+import { type Area, layOutPath, lineText } from './path-layout.ts';
 import { kindOf, type Picture, rawTextCommand, type Step } from './path-picture.ts';
-
-interface Point {
-  readonly left: number;
-  readonly x: number;
-  readonly y: number;
-}
+import { useWidth } from './use-width.ts';
 
 /** Draws the namespaces as boxes, the devices in them, and the way of the packet up to a step. */
 export function PathPicture({
-  picture: { boxes, steps },
+  picture,
   step,
   onStep,
 }: {
@@ -19,82 +16,97 @@ export function PathPicture({
   step: number;
   onStep: (step: number) => void;
 }) {
-  const frame = useRef<HTMLDivElement>(null);
-  const [points, setPoints] = useState<ReadonlyMap<string, Point>>(new Map());
-  useLayoutEffect(() => {
-    const element = frame.current;
-    if (!element) return;
-    const measure = () => {
-      const origin = element.getBoundingClientRect();
-      const found = new Map<string, Point>();
-      for (const stop of element.querySelectorAll<HTMLElement>('[data-stop]')) {
-        const at = stop.getBoundingClientRect();
-        found.set(stop.dataset['stop'] ?? '', {
-          left: at.left - origin.left,
-          x: at.left - origin.left + at.width / 2,
-          y: at.top - origin.top + at.height / 2,
-        });
-      }
-      setPoints(found);
-    };
-    measure();
-    const observer = new ResizeObserver(measure);
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, [boxes]);
+  const [frame, width] = useWidth();
+  const layout = useMemo(() => layOutPath(picture, width), [picture, width]);
+  const { steps } = picture;
   const current = steps[step];
-  const here = current && points.get(current.stop);
+  const here = layout.boxes.flatMap(({ stops }) => stops).find(({ stop }) => stop.id === current?.stop);
+  const isProxied = steps.some(({ connection }) => connection === 'proxy');
   return (
-    <div class="picture" ref={frame}>
-      <svg class="way" aria-hidden="true">
-        {steps.slice(1, step + 1).map((one, i) => {
-          const start = points.get(steps[i]?.stop ?? '');
-          const end = points.get(one.stop);
-          if (!start || !end) return null;
-          // The way back is drawn beside the way there.
-          const shift = one.way === 'there' ? -4 : 4;
-          return (
-            <path
-              key={`${i} ${one.stop}`}
-              class={one.way}
-              d={`M${start.x + shift} ${start.y + shift}L${end.x + shift} ${end.y + shift}`}
-            />
-          );
-        })}
-      </svg>
-      <ol class="boxes">
-        {boxes.map(({ place, kind, stops }) => (
-          <li key={place} class={`box ${kind}`}>
-            <h3>{place}</h3>
-            {stops.map((stop) => {
-              const index = nearest(steps, stop.id, step);
-              const isPassed = steps.slice(0, step + 1).some((one) => one.stop === stop.id);
-              return (
+    <>
+      <div class="picture" ref={frame} style={{ height: `${layout.height}px` }}>
+        <svg class="way" aria-hidden="true">
+          {layout.lines.map(({ step: number, way, connection, points }) =>
+            number > step ? null : <path key={number} class={`${way} ${connection}`} d={lineText(points)} />,
+          )}
+        </svg>
+        <ol class="boxes">
+          {layout.boxes.map((placed) => (
+            <li key={placed.box.place} class={`box ${placed.box.kind}`} style={areaStyle(placed)}>
+              <h3>
+                <Breakable text={placed.box.place} />
+              </h3>
+              {placed.stops.map((one) => (
                 <button
-                  key={stop.id}
+                  key={one.stop.id}
                   type="button"
-                  data-stop={stop.id}
-                  class={`stop ${stop.kind} ${isPassed ? 'passed' : ''}`}
-                  aria-pressed={current?.stop === stop.id}
-                  onClick={() => onStep(index)}
+                  data-stop={one.stop.id}
+                  style={areaStyle(one, placed)}
+                  class={`stop ${one.stop.kind} ${steps.slice(0, step + 1).some(({ stop }) => stop === one.stop.id) ? 'passed' : ''}`}
+                  aria-pressed={current?.stop === one.stop.id}
+                  onClick={() => onStep(nearest(steps, one.stop.id, step))}
                 >
-                  {stop.label}
+                  <Breakable text={one.stop.label} />
                 </button>
-              );
-            })}
-          </li>
-        ))}
-      </ol>
-      {here && (
-        <span
-          class="packet"
-          style={{ transform: `translate(${here.left}px, ${here.y}px)` }}
-          aria-hidden="true"
-        />
-      )}
-    </div>
+              ))}
+            </li>
+          ))}
+        </ol>
+        {here && (
+          <span
+            class={`packet ${current?.connection}`}
+            style={{ transform: `translate(${here.x}px, ${here.y + here.height / 2}px)` }}
+            aria-hidden="true"
+          />
+        )}
+      </div>
+      <ul class="legend">
+        <li>
+          <LineSample kind="there client" /> {isProxied ? 'to the proxy' : 'to the server'}
+        </li>
+        <li>
+          <LineSample kind="back client" /> {isProxied ? 'back from the proxy' : 'back to the client'}
+        </li>
+        {isProxied && (
+          <>
+            <li>
+              <LineSample kind="there proxy" /> the proxy’s own connection, to the server
+            </li>
+            <li>
+              <LineSample kind="back proxy" /> back to the proxy
+            </li>
+          </>
+        )}
+      </ul>
+    </>
   );
 }
+
+/** A text that may break after its slashes too, as the layout reckons with. */
+const Breakable = ({ text }: { text: string }) => (
+  <span>
+    {text.split(/(?<=\/)/).map((part, i) => (
+      <Fragment key={i}>
+        {i > 0 && <wbr />}
+        {part}
+      </Fragment>
+    ))}
+  </span>
+);
+
+const LineSample = ({ kind }: { kind: string }) => (
+  <svg class="way-sample" width="28" height="8" aria-hidden="true">
+    <path class={kind} d="M0 4L28 4" />
+  </svg>
+);
+
+/** The style of an area; `inside`: of what it is placed in. */
+const areaStyle = ({ x, y, width, height }: Area, inside: Pick<Area, 'x' | 'y'> = { x: 0, y: 0 }) => ({
+  left: `${x - inside.x}px`,
+  top: `${y - inside.y}px`,
+  width: `${width}px`,
+  height: `${height}px`,
+});
 
 /** Chooses the step of a stop that comes next, so that choosing a stop again shows the way back. */
 function nearest(steps: readonly Step[], stop: string, current: number): number {
@@ -119,8 +131,7 @@ export function HopDetails({
       <dl>
         <dt>where</dt>
         <dd>
-          {place}
-          {hop === null ? '' : `, ${hop.direction} ${hop.deviceText}`}
+          {place}, {hop === null ? labelOf(step) : `${hop.direction} ${hop.deviceText}`}
         </dd>
         {hop !== null && (
           <>
@@ -165,6 +176,9 @@ export function HopDetails({
     </div>
   );
 }
+
+/** What a stop of the picture is, from its key: "node-1 | tables nf_tables rules". */
+const labelOf = ({ stop }: Step): string => stop.replace(/^.* \| \w+ /, '');
 
 /** The node whose kernel has an object. Programs at the sockets of a pod are in the maps of its node. */
 function nodeOf(object: string, place: string, entryNode: string | null): string | null {

@@ -1,11 +1,13 @@
 import type { TracedFlow } from '../../cluster/trace-flow.ts';
 import type { Change, Hop, Leg } from '../../trace/hops.ts';
+import { legTitle } from '../../trace/leg-title.ts';
+import { drawProxied, findProxy } from './proxied-path.ts';
 
-/** A place in the picture of a path: a device of a namespace, or what translates the packet there. */
+/** A place in the picture of a path: a device of a namespace, or what translates or receives the packet there. */
 export interface Stop {
   /** Unique in the picture. */
   readonly id: string;
-  readonly kind: 'device' | 'tables' | 'tunnel';
+  readonly kind: 'device' | 'tables' | 'tunnel' | 'proxy';
   readonly label: string;
 }
 
@@ -19,10 +21,14 @@ export interface Box {
 /** One step of the packet. */
 export interface Step {
   readonly stop: string;
+  /** The number of the packet. */
+  readonly leg: number;
   readonly way: 'there' | 'back';
+  /** `proxy`: it belongs to the connection that a proxy opened to the server for the client's. */
+  readonly connection: 'client' | 'proxy';
   /** "SYN to the server", as in `fairlead trace`. */
   readonly packet: string;
-  /** Null: the translation before the next hop. */
+  /** Null: no device, but the translation before the next one, or the proxy. */
   readonly hop: Hop | null;
   readonly changes: readonly Change[];
   readonly place: string;
@@ -33,31 +39,35 @@ export interface Picture {
   readonly steps: readonly Step[];
 }
 
-const WAYS = { there: 'to the server', back: 'to the client' } as const;
-
-const PACKETS: Readonly<Record<Leg['kind'], string>> = {
-  SYN: 'SYN',
-  'SYN-ACK': 'SYN-ACK',
-  RST: 'reset (RST)',
-  segment: 'data',
-  datagram: 'datagram',
-  answer: 'answer',
-  error: 'error',
-};
-
 /** In a question to a name server, and its answer. */
-const DNS_PACKETS: Partial<typeof PACKETS> = { datagram: 'DNS query', answer: 'DNS answer' };
+const DNS_TITLES = { datagram: 'DNS query', answer: 'DNS answer' } as const;
 
 /** Draws the path of a traced packet from the devices that it passed. `lookup`: of this question before it; null: of itself. */
 export function drawPath(
-  { trace, lookups }: Pick<TracedFlow, 'trace' | 'lookups'>,
+  { trace, lookups, explanation }: Pick<TracedFlow, 'trace' | 'lookups' | 'explanation'>,
   lookup: number | null = null,
 ): Picture {
-  const names = lookup === null ? PACKETS : { ...PACKETS, ...DNS_PACKETS };
-  const drawn = lookup === null ? trace : (lookups[lookup]?.trace ?? null);
+  const legs = (lookup === null ? trace : (lookups[lookup]?.trace ?? null))?.legs ?? [];
+  const proxy = lookup === null ? findProxy(explanation.steps, legs) : null;
+  const drawing = createDrawing();
+  for (const leg of legs) {
+    drawing.nextLeg();
+    if (proxy !== null) drawProxied(drawing, leg, proxy);
+    else drawPlain(drawing, leg, legTitle(leg, false, lookup === null ? {} : DNS_TITLES));
+  }
+  return drawing.picture();
+}
+
+export type Drawing = ReturnType<typeof createDrawing>;
+type StepFacts = Pick<Step, 'way' | 'connection' | 'packet'>;
+
+/** Collects steps, and the boxes and stops that they need. */
+function createDrawing() {
   const boxes = new Map<string, { place: string; kind: Box['kind']; stops: Stop[] }>();
   const steps: Step[] = [];
-  const stopAt = (place: string, stop: Omit<Stop, 'id'>): string => {
+  let leg = -1;
+  const add = (stop: Omit<Stop, 'id'>, step: Omit<Step, 'stop' | 'leg'>) => {
+    const { place } = step;
     const id = `${place} | ${stop.kind} ${stop.label}`;
     let box = boxes.get(place);
     if (!box) {
@@ -65,26 +75,39 @@ export function drawPath(
       boxes.set(place, box);
     }
     if (!box.stops.some((one) => one.id === id)) box.stops.push({ ...stop, id });
-    return id;
+    steps.push({ ...step, stop: id, leg });
   };
-  for (const leg of drawn?.legs ?? []) {
-    const packet = `${names[leg.kind]} ${WAYS[leg.way]}${leg.error === null ? '' : `: ${leg.error}`}`;
-    for (const hop of leg.hops) {
-      const { place } = hop;
-      const step = { way: leg.way, packet, place };
-      if (hop.changes.length > 0) {
-        const stop = stopAt(place, { kind: 'tables', label: translatorText(hop.changes) });
-        steps.push({ ...step, stop, hop: null, changes: hop.changes });
-      }
-      const isTunnel = hop.tunnel !== null;
-      const stop = stopAt(place, {
-        kind: isTunnel ? 'tunnel' : 'device',
-        label: isTunnel ? `${hop.deviceText}, in VXLAN` : hop.deviceText,
-      });
-      steps.push({ ...step, stop, hop, changes: hop.changes });
-    }
+  return {
+    nextLeg() {
+      leg++;
+    },
+    /** Draws what translates a packet at a place. */
+    change: (step: StepFacts, place: string, changes: readonly Change[]) =>
+      add({ kind: 'tables', label: translatorText(changes) }, { ...step, place, changes, hop: null }),
+    proxy: (step: StepFacts, place: string, label: string, changes: readonly Change[]) =>
+      add({ kind: 'proxy', label }, { ...step, place, changes, hop: null }),
+    hop(step: StepFacts, hop: Hop, changes: readonly Change[] = hop.changes) {
+      const { place, tunnel, deviceText } = hop;
+      const isTunnel = tunnel !== null;
+      add(
+        {
+          kind: isTunnel ? 'tunnel' : 'device',
+          label: isTunnel ? `${deviceText}, in VXLAN` : deviceText,
+        },
+        { ...step, place, changes, hop },
+      );
+    },
+    picture: (): Picture => ({ boxes: [...boxes.values()], steps }),
+  };
+}
+
+/** Draws a leg that no proxy receives. */
+function drawPlain(drawing: Drawing, { way, hops }: Leg, packet: string): void {
+  const step = { way, packet, connection: 'client' } as const;
+  for (const hop of hops) {
+    if (hop.changes.length > 0) drawing.change(step, hop.place, hop.changes);
+    drawing.hop(step, hop);
   }
-  return { boxes: [...boxes.values()], steps };
 }
 
 export function kindOf(place: string): Box['kind'] {
