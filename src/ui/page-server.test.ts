@@ -94,6 +94,18 @@ describe('the server of the page', () => {
       text: /another server/,
     },
     {
+      what: 'the page through a tunnel from another port',
+      sent: { headers: { host: 'localhost:9000' } },
+      status: 200,
+      text: /<p>page/,
+    },
+    {
+      what: 'an operation of a page of another port of this machine',
+      sent: { method: 'POST', path: api('echo'), headers: { origin: 'http://localhost:9000' } },
+      status: 403,
+      text: /other sites/,
+    },
+    {
       what: 'an operation',
       sent: { method: 'POST', path: api('echo'), body: '{"a":1}' },
       status: 200,

@@ -41,11 +41,10 @@ const API = '/api/';
 /** Serves the page on this machine's loopback. Throws FairleadError if the port cannot be used. */
 export async function servePage(options: PageServerOptions): Promise<PageServer> {
   const { token } = options;
-  let port = 0;
   const admitRequest = (
     { method = '', url = '', headers: { host, origin } }: IncomingMessage,
     isUpgrade: boolean,
-  ) => admit({ method, url, host, origin, isUpgrade }, token, port);
+  ) => admit({ method, url, host, origin, isUpgrade }, token);
   const webSockets = new WebSocketServer({
     noServer: true,
     clientTracking: true,
@@ -96,7 +95,7 @@ export async function servePage(options: PageServerOptions): Promise<PageServer>
     else server.listen({ fd }, resolve);
   });
   const address = server.address();
-  port = typeof address === 'object' && address !== null ? address.port : options.port;
+  const port = typeof address === 'object' && address !== null ? address.port : options.port;
   return {
     url: `http://${ADDRESS}:${port}/${token}/`,
     close: () =>

@@ -32,7 +32,58 @@ const rows: readonly { what: string; request: Partial<GuardedRequest>; status: n
   { what: 'an empty address', request: { url: '' }, status: 403 },
   { what: 'no Host header', request: { host: undefined }, status: 421 },
   { what: 'a name that resolves to loopback', request: { host: 'attacker.example:8000' }, status: 421 },
-  { what: 'another port in the Host header', request: { host: '127.0.0.1:9000' }, status: 421 },
+  { what: 'a tunnel from another port', request: { host: '127.0.0.1:9000' }, status: 200, path: '/' },
+  { what: 'a tunnel by name', request: { host: 'localhost:9000' }, status: 200, path: '/' },
+  { what: 'a tunnel on port 80', request: { host: 'localhost' }, status: 200, path: '/' },
+  { what: 'a tunnel on IPv6', request: { host: '[::1]:9000' }, status: 200, path: '/' },
+  { what: 'a tunnel without the token', request: { host: 'localhost:9000', url: '/' }, status: 403 },
+  {
+    what: 'an operation through a tunnel',
+    request: { host: 'localhost:9000', method: 'POST', origin: 'http://localhost:9000' },
+    status: 200,
+  },
+  {
+    what: 'a WebSocket through a tunnel',
+    request: { host: 'localhost:9000', isUpgrade: true, origin: 'http://localhost:9000' },
+    status: 200,
+  },
+  {
+    what: 'a page of another port, to a tunnel',
+    request: { host: 'localhost:9000', method: 'POST', origin: 'http://localhost:9001' },
+    status: 403,
+  },
+  {
+    what: 'a WebSocket of a page of another port, to a tunnel',
+    request: { host: 'localhost:9000', isUpgrade: true, origin: 'http://127.0.0.1:9000' },
+    status: 403,
+  },
+  {
+    what: 'a page with TLS, to a tunnel',
+    request: { host: 'localhost:9000', origin: 'https://localhost:9000' },
+    status: 403,
+  },
+  ...[
+    ...[
+      'attacker.example',
+      'localhost.attacker.example:9000',
+      '127.0.0.1.attacker.example',
+      'localhost.:8000',
+    ],
+    ...['127.0.0.1@attacker.example', 'attacker.example#localhost', 'localhost:8000:9000', 'localhost:', ''],
+    ...['localhost:99999', 'localhost:0', '0.0.0.0:8000', '[::]:8000', '127.1:8000', '2130706433:8000'],
+    ...[
+      '[::ffff:127.0.0.1]:8000',
+      '10.0.0.1:8000',
+      ' localhost:8000',
+      'localhost:8000\n',
+      '::1',
+      '127.0.0.256',
+    ],
+  ].map((host) => ({
+    what: `the Host header ${JSON.stringify(host)}, with an Origin that fits`,
+    request: { host, origin: `http://${host}` },
+    status: 421,
+  })),
   { what: 'a request of another site', request: { origin: 'https://attacker.example' }, status: 403 },
   { what: 'a request of a page without an origin', request: { origin: 'null' }, status: 403 },
   { what: 'a request of another port', request: { origin: 'http://127.0.0.1:9000' }, status: 403 },
@@ -55,7 +106,7 @@ const rows: readonly { what: string; request: Partial<GuardedRequest>; status: n
 
 for (const { what, request, status, path } of rows) {
   test(`${what}: ${status === 200 ? 'answered' : `refused with ${status}`}`, () => {
-    const admission = admit({ ...GOOD, ...request }, TOKEN, 8000);
+    const admission = admit({ ...GOOD, ...request }, TOKEN);
     assert.equal(admission.isAdmitted ? 200 : admission.status, status);
     if (path !== undefined) assert.equal(admission.isAdmitted && admission.path, path);
   });

@@ -16,19 +16,23 @@ export type Admission =
   | { readonly isAdmitted: false; readonly status: 400 | 403 | 405 | 421; readonly reason: string };
 
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'DELETE']);
-const HOSTS = ['127.0.0.1', 'localhost'];
+/** This machine's loopback, at any port: behind a tunnel of SSH the browser knows another port than the server. */
+const LOOPBACK = /^(?:127\.0\.0\.1|localhost|\[::1\])(?::(\d{1,5}))?$/;
 
 /**
  * Decides on a request to the page's server. The token is the first segment of the path: cookies would be sent to every port
  * of this machine's loopback (RFC 6265, section 8.5), and a fragment would leave the page's files without protection. The
- * Host header must name loopback, so that the name of another site that resolves to it (DNS rebinding) is refused.
+ * Host header must name loopback, so that the name of another site that resolves to it (DNS rebinding) is refused. An Origin
+ * header must name the same host and port: the pages of other servers on loopback have others.
  */
-export function admit(request: GuardedRequest, token: string, port: number): Admission {
+export function admit(request: GuardedRequest, token: string): Admission {
   const { method, url, host, origin, isUpgrade } = request;
-  const names = HOSTS.map((name) => `${name}:${port}`);
-  if (host === undefined || !names.includes(host.toLowerCase()))
-    return refuse(421, 'the Host header names another server');
-  if (origin !== undefined && !names.some((name) => origin.toLowerCase() === `http://${name}`))
+  if (host === undefined || !isLoopback(host.toLowerCase()))
+    return refuse(
+      421,
+      'the Host header names another server: open the page by localhost or 127.0.0.1, from elsewhere through a tunnel (ssh -L)',
+    );
+  if (origin !== undefined && origin.toLowerCase() !== `http://${host.toLowerCase()}`)
     return refuse(403, 'requests of other sites are refused');
   if (isUpgrade && origin === undefined)
     return refuse(403, 'a WebSocket needs the Origin header of this page');
@@ -50,6 +54,11 @@ const refuse = (status: 400 | 403 | 405 | 421, reason: string): Admission => ({
   status,
   reason,
 });
+
+function isLoopback(host: string): boolean {
+  const [found, port = '80'] = LOOPBACK.exec(host) ?? [];
+  return found === host && Number(port) > 0 && Number(port) < 1 << 16;
+}
 
 /** Compares in a time that does not depend on how much is equal. */
 function isEqual(given: string, wanted: string): boolean {
