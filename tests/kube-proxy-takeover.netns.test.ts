@@ -7,6 +7,7 @@ import { CILIUM } from './testing/bpf-origin.ts';
 import { LAUNCHER } from './testing/cluster.ts';
 import { startHeldKubeProxy } from './testing/held-kube-proxy.ts';
 import { kubeProxyIn, NO_KUBE_PROXY } from './testing/kube-proxy-origin.ts';
+import { compareWithKubeProxy } from './testing/kube-proxy-rules.ts';
 import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
 import { startTakeOverScene, type TakeOverScene, takeOverFrom } from './testing/take-over.ts';
 
@@ -41,6 +42,10 @@ describe('a node with another proxy', () => {
       () => takeOverFrom(scene, kubeProxyIn(theirs), ours),
     );
   }
+
+  test('kube-proxy writes the rules that "explain --modes" says it would', { skip: NO_KUBE_PROXY }, () =>
+    compareWithKubeProxy(scene, 'hello'),
+  );
 
   test('like Cilium → nftables mode: no request fails, and nothing else translates Services', () =>
     takeOverFrom(scene, CILIUM, 'nftables'));

@@ -31,6 +31,10 @@ describePage(
       await column('nftables').getByText('✓ in use').waitFor();
       await column('nftables').getByText('✓ matches the kernel').waitFor();
       await column('userspace').getByText('What this mode would write').waitFor();
+      const theirs = column('iptables').getByRole('region', { name: 'kube-proxy would write' });
+      assert.match(await theirs.innerText(), /kube-proxy would write \d+ rules/);
+      await theirs.locator('summary').first().click();
+      assert.match(await theirs.innerText(), /-A KUBE-SERVICES -d 10\.96\.[\d.]+\/32 .* -j KUBE-SVC-/);
       if (!existsSync('/proc/net/ip_vs'))
         await column('ipvs').getByText('Not available on this node').waitFor();
       await scene.expectAccessible();

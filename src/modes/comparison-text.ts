@@ -11,7 +11,11 @@ const HEADINGS = ['MODE', 'OBJECTS', 'BYTES', 'LOOKUPS', 'LATER PACKETS'];
 export function renderComparison(comparison: ModeComparison, { whole }: { readonly whole: boolean }): string {
   const { service, node, frontends, endpoints, modes } = comparison;
   const head = `${service} on ${node}: ${endpoints} endpoint${endpoints === 1 ? '' : 's'} behind ${frontends.join(', ')}`;
-  const isCut = !whole && modes.some(({ sections }) => sections.some((one) => one.isShared || isLong(one)));
+  const isCut =
+    !whole &&
+    modes.some(({ sections, kubeProxy = [] }) =>
+      [...sections, ...kubeProxy].some((one) => one.isShared || isLong(one)),
+    );
   return [
     ...wrapped(head, 0, 2),
     '',
@@ -47,6 +51,18 @@ function block(facts: ModeFacts, whole: boolean): string[] {
     ...differences.flatMap((text) => labelled('differs', text)),
     ...notes.flatMap((text) => labelled('note', text)),
     ...sections.filter(({ isShared }) => whole || !isShared).flatMap((one) => sectionLines(one, whole)),
+    ...kubeProxyLines(facts.kubeProxy ?? [], whole),
+  ];
+}
+
+/** Renders what kube-proxy would write in the same mode, beside what this one writes. */
+function kubeProxyLines(sections: readonly ModeSection[], whole: boolean): string[] {
+  const own = sections.filter(({ isShared }) => !isShared);
+  if (own.length === 0) return [];
+  const count = own.reduce((sum, one) => sum + one.count, 0);
+  return [
+    ...labelled('kube-proxy', `would write ${counted('rules', count)}`),
+    ...(whole ? sections : own).flatMap((one) => sectionLines(one, whole)),
   ];
 }
 

@@ -209,3 +209,10 @@ for (const [kind, one] of [
 ] as const) {
   test(`one of ${kind} is ${one}`, () => assert.equal(counted(kind, 1), one));
 }
+
+test('a comparison of an agent that does not render the rules of kube-proxy', () => {
+  const whole = compare(goldenServices(), 'plain');
+  const older = { ...whole, modes: whole.modes.map(({ kubeProxy: _, ...facts }) => facts) };
+  const text = renderComparison(older, { whole: true });
+  assert.ok(text.includes('iptables') && !text.includes('would write'));
+});

@@ -5,8 +5,15 @@ import type { Frontend, NodeView, ServiceMap } from '../service/model.ts';
 import { renderEbpf } from './ebpf.ts';
 import { renderIptables } from './iptables.ts';
 import { renderIpvs } from './ipvs.ts';
+import { renderKubeProxyRules } from './kube-proxy-rules.ts';
 import { renderNftables } from './nftables.ts';
-import { type Lookups, mainFrontend, type RenderInput, type Rendering } from './rendering.ts';
+import {
+  type Lookups,
+  mainFrontend,
+  type ObjectSection,
+  type RenderInput,
+  type Rendering,
+} from './rendering.ts';
 import { renderUserspace } from './userspace.ts';
 
 /** The first of many objects; the others are only counted. */
@@ -37,6 +44,8 @@ export interface ModeFacts {
   /** How clients and servers of this Service notice the mode. */
   readonly differences: readonly string[];
   readonly notes: readonly string[];
+  /** What kube-proxy would write in its mode of this name, for comparison; empty: not rendered; absent: an older agent. */
+  readonly kubeProxy?: readonly ModeSection[];
   /** Objects of all Services in which the kernel differs from what is rendered; null: not compared, the mode is not in use. */
   readonly drifts: readonly string[] | null;
 }
@@ -95,12 +104,8 @@ function factsOf(mode: Mode, frontends: readonly Frontend[], options: CompareOpt
   const { map, inUse, listenerOf } = options;
   const node = options.nodeIn(mode);
   const isInUse = mode === inUse;
-  const { sections, ...rendering } = RENDERERS[mode]({
-    map,
-    node,
-    frontends,
-    listenerOf: isInUse ? listenerOf : () => null,
-  });
+  const input = { map, node, frontends, listenerOf: isInUse ? listenerOf : () => null };
+  const { sections, ...rendering } = RENDERERS[mode](input);
   const isRefused = mainFrontend(frontends)?.routes.pod.action !== 'forward';
   const counts = new Map<string, number>();
   for (const { kind, lines, isShared } of sections)
@@ -111,16 +116,19 @@ function factsOf(mode: Mode, frontends: readonly Frontend[], options: CompareOpt
     unavailable: options.unavailable.get(mode) ?? null,
     ...rendering,
     ...(isRefused ? { translatedAt: 'nowhere: the packet is refused or dropped', laterPackets: 'none' } : {}),
-    sections: sections.map((one) => ({
-      ...one,
-      count: one.lines.length,
-      lines: one.lines.slice(0, SHOWN_LINES),
-    })),
+    sections: sections.map(bounded),
+    kubeProxy: mode === 'iptables' ? renderKubeProxyRules(input).map(bounded) : [],
     counts: [...counts].map(([kind, count]) => ({ kind, count })),
     differences: differencesFor(mode, frontends),
     drifts: isInUse ? options.drifts : null,
   };
 }
+
+const bounded = (one: ObjectSection): ModeSection => ({
+  ...one,
+  count: one.lines.length,
+  lines: one.lines.slice(0, SHOWN_LINES),
+});
 
 /** Whether clients or servers of a Service with these frontends can notice a difference. */
 const CONCERNS: Readonly<Record<DifferenceId, (frontends: readonly Frontend[]) => boolean>> = {

@@ -87,8 +87,9 @@ export function ModeColumn({
       ))}
       {explanation !== null && <ClientSteps explanation={explanation} />}
       {sections.map((one) => (
-        <Section key={`${one.kind} ${one.command}`} section={one} />
+        <Section key={`${one.kind} ${one.command} ${one.isShared}`} section={one} />
       ))}
+      <KubeProxyRules sections={facts.kubeProxy ?? []} />
     </section>
   );
 }
@@ -147,6 +148,20 @@ function Section({ section }: { readonly section: ModeSection }) {
       </ul>
       {left > 0 && <p class="quiet">and {left} more</p>}
     </details>
+  );
+}
+
+/** What kube-proxy would write in the same mode, to be compared with the objects above. */
+function KubeProxyRules({ sections }: { readonly sections: readonly ModeSection[] }) {
+  const own = sections.filter(({ isShared }) => !isShared).reduce((sum, { count }) => sum + count, 0);
+  if (own === 0) return null;
+  return (
+    <section class="kube-proxy" aria-label="kube-proxy would write">
+      <h3>kube-proxy would write {own} rules</h3>
+      {sections.map((one) => (
+        <Section key={`${one.command} ${one.isShared}`} section={one} />
+      ))}
+    </section>
   );
 }
 
