@@ -159,6 +159,24 @@ test('commands get the names and addresses of the cluster; what does not exist y
   );
 });
 
+const HOSTILE = [
+  '$(touch /tmp/x)',
+  '10.0.0.1; id',
+  '10.0.0.1\nid',
+  '`id`',
+  "'",
+  '',
+  'x'.repeat(300),
+  '-rf',
+  '--as=admin',
+];
+for (const ip of HOSTILE)
+  test(`what a status says never becomes part of a command unless it can be an address: ${JSON.stringify(ip.slice(0, 20))}`, () => {
+    const hostile = { ...pod('web-1'), status: { ...pod('web-1').status, podIP: ip } };
+    const command = fillIn('fairlead request http://{address web}:80', view({ pods: [hostile] }));
+    assert.equal(command, 'fairlead request http://ADDRESS:80');
+  });
+
 const progressRows: [text: string | undefined, done: number | null][] = [
   [undefined, null],
   ['0', 0],

@@ -25,6 +25,12 @@ const READERS: Readonly<Record<string, Reader>> = {
   ingress: (view, name) => serviceNamed(view, name)?.status?.loadBalancer?.ingress?.[0]?.ip ?? null,
 };
 
+/**
+ * Names, addresses and ports. The command is for a shell, of the learner or of the page, and others write what fills it: pods'
+ * controllers their names, kubelets and load balancers the addresses of a status.
+ */
+const PLAIN = /^[A-Za-z0-9][A-Za-z0-9.:/-]{0,252}$|^:[A-Fa-f0-9:.]{1,45}$/;
+
 const WORD = /\{([a-z-]+)(?: ([a-z-]+))?(?: ([0-9]+))?\}/g;
 
 /**
@@ -35,7 +41,8 @@ export function fillIn(command: string, view: LessonView): string {
   return command.replace(WORD, (word, kind: string, name = '', number = '1') => {
     const read = READERS[kind];
     if (!read) return word;
-    return read(view, name, Number(number) - 1) ?? kind.replaceAll('-', '_').toUpperCase();
+    const value = read(view, name, Number(number) - 1);
+    return value !== null && PLAIN.test(value) ? value : kind.replaceAll('-', '_').toUpperCase();
   });
 }
 
