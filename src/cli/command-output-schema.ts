@@ -36,6 +36,17 @@ const FLOW_RESULTS = list(
 );
 const NODE_MODES = list(object({ name: TEXT, mode: orNull(MODE), problem: orNull(TEXT) }, ['problem']));
 
+/** A lesson, and how far its learner is. */
+const LESSON_ENTRY = object({
+  name: TEXT,
+  title: TEXT,
+  summary: TEXT,
+  steps: COUNT,
+  done: orNull(COUNT),
+  state: { enum: ['not begun', 'begun', 'finished'] },
+  at: orNull(TEXT),
+});
+
 /** What each command prints with `-o json`, or with `-o yaml`; several forms: it depends on its arguments. */
 const OUTPUTS: Readonly<Record<string, JsonSchema>> = {
   status: {
@@ -147,7 +158,11 @@ const OUTPUTS: Readonly<Record<string, JsonSchema>> = {
   }),
   cleanup: output({ steps: list(object({ what: TEXT, error: orNull(TEXT), hint: orNull(TEXT) })) }),
   learn: {
-    anyOf: [output({ lessons: list({ type: 'object' }) }), output({ reset: { const: true } }), output({})],
+    anyOf: [
+      output({ cluster: TEXT, lessons: list(LESSON_ENTRY) }),
+      output({ reset: { const: true } }),
+      output({}),
+    ],
   },
 };
 

@@ -6,7 +6,8 @@ import { LESSONS } from '../learn/lessons.ts';
 import { shellOf } from '../learn/typed-command.ts';
 import { systemClock } from '../lib/clock.ts';
 import { defineCommand } from './command.ts';
-import { hintText, lessonText, listText } from './lesson-text.ts';
+import { expectedText, hintText, lessonText, listText } from './lesson-text.ts';
+import { LESSONS_OPTION, ownLessonsIn } from './lessons-option.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { flag, usageError } from './options.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
@@ -19,25 +20,39 @@ export const command = defineCommand({
     'All objects are in the namespace "learn", with the progress; "learn --reset" removes everything, and switches back to the mode in which the first lesson began.',
   ],
   arguments: [
-    { name: 'LESSON', optional: true, help: 'the lesson', choices: LESSONS.map(({ name }) => name) },
+    {
+      ...{ name: 'LESSON', optional: true, help: 'the lesson', isOpen: true },
+      choices: LESSONS.map(({ name }) => name),
+    },
   ],
-  synopsis: ['[LESSON [--next]]', '--reset'],
+  synopsis: ['[LESSON [--next]] [--lessons FOLDER]', '--reset'],
   options: {
     next: flag('continue after a step that has nothing to check'),
+    expected: flag('show what the commands of the step print'),
     hint: flag('show how to repair the planted fault'),
     skip: flag('continue without checking this step'),
     reset: flag('remove everything that the lessons have created'),
+    lessons: LESSONS_OPTION,
     ...FORMAT_OPTIONS,
     name: NAME_OPTION,
   },
-  examples: ['learn', 'learn pods', 'learn pods --hint', 'learn --reset'],
+  examples: [
+    'learn',
+    'learn pods',
+    'learn pods --hint',
+    'learn -o json',
+    'learn --lessons ./our-lessons',
+    'learn --reset',
+  ],
   asUser: ({ options }) => ({ cluster: options.name }),
   async run({ options, args: [lesson] }, output) {
-    const { next, hint, skip, reset } = options;
-    if ([next, hint, skip].filter(Boolean).length > 1)
-      throw usageError('learn', 'use one of --next, --hint and --skip');
-    if (lesson === undefined && (next || hint || skip)) throw usageError('learn', 'missing LESSON');
+    const { next, hint, skip, reset, expected } = options;
+    if ([next, hint, skip, expected].filter(Boolean).length > 1)
+      throw usageError('learn', 'use one of --next, --expected, --hint and --skip');
+    if (lesson === undefined && (next || hint || skip || expected))
+      throw usageError('learn', 'missing LESSON');
     if (lesson !== undefined && reset) throw usageError('learn', '--reset does not take LESSON');
+    const lessons = [...LESSONS, ...ownLessonsIn(options.lessons)];
     const access = await openCluster(options.name);
     const shell = shellOf(options.name, process.env);
     const transport = httpTransport(access.credentials);
@@ -46,6 +61,7 @@ export const command = defineCommand({
         access,
         client: createClient(transport, 'fairlead-learn'),
         clock: systemClock,
+        lessons,
       });
       if (reset) {
         await course.reset();
@@ -53,13 +69,18 @@ export const command = defineCommand({
         return 0;
       }
       if (lesson === undefined) {
-        const lessons = await course.list();
-        output.out(renderFacts({ lessons }, options) ?? listText(lessons, shell, output.columns));
+        const entries = await course.list();
+        const facts = { cluster: options.name, lessons: entries };
+        output.out(renderFacts(facts, options) ?? listText(entries, shell, output.columns));
         return 0;
       }
       // A hint does not go on, even if the step is done.
-      const open = await course.open(lesson, hint ? 'stay' : skip ? 'skip' : next ? 'next' : 'check');
-      const text = () => (hint && open.step ? hintText(open, open.step, shell) : lessonText(open, shell));
+      const stays = hint || expected;
+      const open = await course.open(lesson, stays ? 'stay' : skip ? 'skip' : next ? 'next' : 'check');
+      const text = () => {
+        if (open.step && hint) return hintText(open, open.step, shell);
+        return open.step && expected ? expectedText(open.step) : lessonText(open, shell);
+      };
       output.out(renderFacts(open, options) ?? text());
       return 0;
     } finally {

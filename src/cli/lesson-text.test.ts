@@ -4,7 +4,7 @@ import { LESSONS } from '../learn/lessons.ts';
 import { unknownWords } from '../learn/names.ts';
 import { COLUMNS, type Shell, shownCommand, typedCommand } from '../learn/typed-command.ts';
 import { COMMANDS } from './commands.ts';
-import { hintText, lessonText } from './lesson-text.ts';
+import { expectedText, hintText, lessonText } from './lesson-text.ts';
 import { parseWords } from './options.ts';
 
 const SHELL: Shell = { program: './fairlead', cluster: null, context: null, isRoot: false };
@@ -26,16 +26,32 @@ for (const { name, title, summary, steps } of LESSONS) {
   describe(`lesson ${name}`, () => {
     for (const [
       index,
-      { title: stepTitle, text, commands, check, prepare, repair = null },
+      { title: stepTitle, text, commands, check, prepare, repair = null, predict = null, expected = [] },
     ] of steps.entries()) {
       const own = [...commands, ...(repair?.commands ?? [])];
       test(`step ${index + 1}, ${stepTitle}: it fits ${COLUMNS} columns`, () => {
         const missing = check === null ? null : 'the fault is still there';
-        const step = { number: index + 1, title: stepTitle, text, commands, missing, repair };
-        const lesson = { name, title, summary, steps: steps.length, done: index, finished: null, step };
+        const step = {
+          number: index + 1,
+          title: stepTitle,
+          text,
+          commands,
+          missing,
+          repair,
+          predict,
+          expected,
+        };
+        const facts = {
+          state: 'begun',
+          at: stepTitle,
+          finished: stepTitle,
+          seen: predict?.why ?? null,
+        } as const;
+        const lesson = { name, title, summary, steps: steps.length, done: index, ...facts, step };
         const lines = [
           ...lessonText(lesson, SHELL).split('\n'),
           ...hintText(lesson, step, SHELL).split('\n'),
+          ...expectedText(step).split('\n'),
         ];
         assert.deepEqual(
           lines.filter((line) => line.length > COLUMNS),
@@ -63,6 +79,11 @@ for (const { name, title, summary, steps } of LESSONS) {
           const { syntax } = (await entry.load()).command;
           assert.doesNotThrow(() => parseWords(syntax, words.slice(1)), command);
         }
+      });
+
+      test(`step ${index + 1}: what to expect, before its commands and after them`, () => {
+        if (index === steps.length - 1) assert.equal(predict, null, 'the fault is to be found');
+        else assert.ok(predict?.choices[predict.answer] && expected.length > 0);
       });
 
       test(`step ${index + 1}: a planted fault has a repair, and a check`, () => {

@@ -1,4 +1,5 @@
 import type { LessonEntry, OpenLesson, OpenStep } from '../learn/course.ts';
+import type { Prediction } from '../learn/lesson.ts';
 import { COLUMNS, type Shell, shownCommand, typedCommand } from '../learn/typed-command.ts';
 import { wrap } from './help-text.ts';
 import { formatTable } from './table.ts';
@@ -20,8 +21,9 @@ const progressText = (done: number | null, steps: number): string =>
 
 /** Renders the step that the learner is at, and the one that was just found done. */
 export function lessonText(lesson: OpenLesson, shell: Shell): string {
-  const { name, title, steps, step, finished } = lesson;
+  const { name, title, steps, step, finished, seen } = lesson;
   const parts = finished === null ? [] : [`✓ ${finished}`];
+  if (seen !== null) parts.push(wrap(`You have seen: ${seen}`, COLUMNS));
   if (step === null) {
     parts.push(`${title}: finished.`, `The other lessons: ${learn(shell, '')}`);
     return `${parts.join('\n\n')}\n`;
@@ -31,13 +33,27 @@ export function lessonText(lesson: OpenLesson, shell: Shell): string {
     `${title}, step ${step.number} of ${steps}`,
     step.title,
     ...step.text.map((paragraph) => wrap(paragraph, COLUMNS)),
+    ...(step.predict ? predictionText(step.predict) : []),
     'Type:',
     commandsText(step.commands, shell),
     `Then: ${learn(shell, `${name}${isLook ? ' --next' : ''}`)}`,
   );
   if (!isLook) parts.push(wrap(`Still missing: ${step.missing}`, COLUMNS));
+  if (step.expected.length > 0) parts.push(`What they print: ${learn(shell, `${name} --expected`)}`);
   if (step.repair) parts.push(`How to repair it: ${learn(shell, `${name} --hint`)}`);
   return `${parts.join('\n\n')}\n`;
+}
+
+/** Renders the question before the commands; its answer comes with the next step. */
+const predictionText = ({ question, choices }: Prediction): string[] => [
+  wrap(`What do you expect? ${question}`, COLUMNS),
+  choices.map((choice, i) => `  ${'abcdefghijkl'[i] ?? '-'}) ${choice}`).join('\n'),
+];
+
+/** Renders what the commands of a step print. */
+export function expectedText({ expected }: OpenStep): string {
+  if (expected.length === 0) return 'What this step prints differs from cluster to cluster.\n';
+  return `The commands print, among other lines (… is any text):\n\n${expected.join('\n')}\n`;
 }
 
 /** Renders how to repair what the step has planted. */

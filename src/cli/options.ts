@@ -105,6 +105,8 @@ export interface Argument {
   readonly help: string;
   readonly optional?: boolean;
   readonly choices?: readonly string[];
+  /** The choices are the usual ones; the command accepts others. */
+  readonly isOpen?: boolean;
   /** Only of the last one: it takes all words that are left. */
   readonly repeated?: boolean;
 }
@@ -308,8 +310,8 @@ function checkArguments({ name: command, arguments: wanted }: Syntax, args: read
   if (extra !== undefined && wanted.at(-1)?.repeated !== true)
     throw usageError(command, `unexpected argument ${JSON.stringify(extra)}`);
   for (const [i, word] of args.entries()) {
-    const { name, choices } = wanted[i] ?? {};
-    if (choices === undefined || choices.includes(word)) continue;
+    const { name, choices, isOpen } = wanted[i] ?? {};
+    if (choices === undefined || isOpen || choices.includes(word)) continue;
     throw usageError(
       command,
       `${name} is one of ${choices.join(', ')}, not ${JSON.stringify(word)}${suggestion(word, choices)}`,

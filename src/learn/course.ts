@@ -13,6 +13,7 @@ import {
   LEARN_NAMESPACE,
   type Lesson,
   type LessonView,
+  type Prediction,
   type Preparation,
   type Question,
   type Step,
@@ -30,6 +31,9 @@ export interface LessonEntry {
   readonly steps: number;
   /** Steps that are done; null: it has not begun. */
   readonly done: number | null;
+  readonly state: 'not begun' | 'begun' | 'finished';
+  /** The title of the step that the learner is at; null: it has not begun, or is finished. */
+  readonly at: string | null;
 }
 
 /** The step that the learner is at. */
@@ -43,11 +47,15 @@ export interface OpenStep {
   /** What the learner has yet to do; null: there is nothing to check. */
   readonly missing: string | null;
   readonly repair: Step['repair'] | null;
+  readonly predict: Prediction | null;
+  readonly expected: readonly string[];
 }
 
 export interface OpenLesson extends LessonEntry {
   /** The title of the step that this call has found done; null: none. */
   readonly finished: string | null;
+  /** Why the answer to the question of that step is right; null: it had none. */
+  readonly seen: string | null;
   /** Null: the lesson is finished. */
   readonly step: OpenStep | null;
 }
@@ -77,8 +85,10 @@ export function createCourse(options: {
   /** A client with the credentials of `access`. */
   readonly client: Client;
   readonly clock: Clock;
+  /** Default: those of Fairlead. */
+  readonly lessons?: readonly Lesson[];
 }): Course {
-  const { access, client, clock } = options;
+  const { access, client, clock, lessons = LESSONS } = options;
 
   const readProgress = () => ifFound(client.get(RESOURCES.configMaps, PROGRESS, LEARN_NAMESPACE));
   const saveProgress = (data: Record<string, string>) =>
@@ -91,7 +101,7 @@ export function createCourse(options: {
     );
   const entryOf = (map: ConfigMap | null, lesson: Lesson): LessonEntry => {
     const { name, title, summary, steps } = lesson;
-    return { name, title, summary, steps: steps.length, done: progressIn(map, lesson).done };
+    return { name, title, summary, steps: steps.length, ...progressOf(lesson, progressIn(map, lesson).done) };
   };
 
   async function until<T>(read: () => Promise<T | null>, what: string): Promise<T> {
@@ -220,20 +230,20 @@ export function createCourse(options: {
   return {
     async list() {
       const map = await readProgress();
-      return LESSONS.map((lesson) => entryOf(map, lesson));
+      return lessons.map((lesson) => entryOf(map, lesson));
     },
 
     async open(name, advance) {
-      const lesson = LESSONS.find((one) => one.name === name);
+      const lesson = lessons.find((one) => one.name === name);
       if (!lesson) {
         throw new FairleadError(`no such lesson: ${name}`, {
           op: 'learn',
           code: 'not-found',
-          hint: `use one of ${LESSONS.map((one) => one.name).join(', ')}`,
+          hint: `use one of ${lessons.map((one) => one.name).join(', ')}`,
         });
       }
       let { done } = progressIn(await readProgress(), lesson);
-      let finished: string | null = null;
+      let finished: Step | null = null;
       let view: LessonView | null = null;
       if (done === null) {
         await begin(lesson);
@@ -242,14 +252,16 @@ export function createCourse(options: {
         const step = lesson.steps[done];
         const checked = step ? await checkStep(step, advance) : null;
         if (step && checked?.isDone) {
-          finished = step.title;
+          finished = step;
           done++;
           await enter(lesson, done);
         } else view = checked?.view ?? null;
       }
       const step = lesson.steps[done];
-      const entry = { ...entryOf(null, lesson), done };
-      return { ...entry, finished, step: step ? await openStep(step, done + 1, view) : null };
+      const entry = { ...entryOf(null, lesson), ...progressOf(lesson, done) };
+      const { title = null, predict } = finished ?? {};
+      const opened = step ? await openStep(step, done + 1, view) : null;
+      return { ...entry, finished: title, seen: predict?.why ?? null, step: opened };
     },
 
     async reset() {
@@ -286,13 +298,15 @@ export function createCourse(options: {
 
   /** `read`: what was just read to check the step; null: it is read now. */
   async function openStep(step: Step, number: number, read: LessonView | null): Promise<OpenStep> {
-    const { title, text, commands, check, repair = null } = step;
+    const { title, text, commands, check, repair = null, predict = null, expected = [] } = step;
     const view = read ?? (await readView(check?.asks ?? []));
     const missing = check?.missing(view) ?? null;
     return {
       number,
       title,
       text,
+      predict,
+      expected,
       commands: commands.map((command) => fillIn(command, view)),
       // What is missing would name the fault.
       missing: repair === null || missing === null ? missing : 'the fault is still there',
@@ -302,6 +316,12 @@ export function createCourse(options: {
       },
     };
   }
+}
+
+function progressOf({ steps }: Lesson, done: number | null): Pick<LessonEntry, 'done' | 'state' | 'at'> {
+  const step = done === null ? undefined : steps[done];
+  const state = done === null ? 'not begun' : step === undefined ? 'finished' : 'begun';
+  return { done, state, at: step?.title ?? null };
 }
 
 const keyOf = ({ from, to }: Question): string => `${from} ${to}`;

@@ -40,6 +40,16 @@ export type Preparation =
   /** `fairlead fault silent` for one pod with this label "app". */
   | { readonly kind: 'silence'; readonly app: string };
 
+/** What the learner is asked before typing. */
+export interface Prediction {
+  readonly question: string;
+  readonly choices: readonly string[];
+  /** The index of the right choice. */
+  readonly answer: number;
+  /** Why it is right, in words. */
+  readonly why: string;
+}
+
 export interface Step {
   readonly title: string;
   /** Paragraphs in plain English. */
@@ -49,6 +59,9 @@ export interface Step {
    * (names.ts).
    */
   readonly commands: readonly string[];
+  readonly predict?: Prediction;
+  /** Lines that the commands print, in this order; "…" stands for what differs from cluster to cluster. */
+  readonly expected?: readonly string[];
   /** Null: there is nothing to check; the learner goes on with --next. */
   readonly check: Check | null;
   readonly prepare?: readonly Preparation[];

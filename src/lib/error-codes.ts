@@ -10,6 +10,7 @@ const ERROR_CODES = {
   'bad-control-plane': 'a program of a real control plane is missing, or has a wrong version',
   'bad-credentials': 'a file with registry credentials is malformed or cannot be read',
   'bad-kubeconfig': 'a kubeconfig is malformed or refers to missing entries',
+  'bad-lesson': 'a lesson of a folder has wrong fields or cannot be read',
   'bad-manifest': 'a manifest cannot be read, or names a kind that is not served',
   'bad-name': 'the name of a cluster is malformed',
   'bad-request': 'a request to an agent is malformed',

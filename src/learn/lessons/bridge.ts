@@ -18,6 +18,13 @@ export const bridge: Lesson = {
         'fairlead exec {node client} -- ip link show master fl0',
         'fairlead exec {node client} -- ip address show fl0',
       ],
+      predict: {
+        question: 'Which devices, beside loopback, does the network of the pod have?',
+        choices: ['eth0', 'eth0 and the other end of its cable'],
+        answer: 0,
+        why: 'The other end is a device of the node, attached to its bridge.',
+      },
+      expected: ['…eth0@if…', '…master fl0…', '…fl0…'],
       check: null,
     },
     {
@@ -32,6 +39,13 @@ export const bridge: Lesson = {
         'kubectl -n learn scale deployment pair --replicas=1',
         'kubectl -n learn wait --for=jsonpath="{.status.replicas}"=1 deployment/pair --timeout=60s',
       ],
+      predict: {
+        question: 'Does a packet to a pod on the same node leave through the uplink?',
+        choices: ['no', 'yes'],
+        answer: 0,
+        why: 'The bridge knows the pods of its node; only packets to other nodes leave through the uplink.',
+      },
+      expected: ['…dev fl0…', 'ANSWERED after …', 'ANSWERED after …', 'deployment.apps/pair scaled'],
       check: podsReady('pair', 1),
     },
     {

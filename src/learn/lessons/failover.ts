@@ -21,6 +21,13 @@ export const failover: Lesson = {
         'fairlead exec learn/client -- fairlead request http://team --count 300 --rate 50',
         'kubectl -n learn rollout status deployment/team --timeout=120s',
       ],
+      predict: {
+        question: 'How many of the 300 requests fail during the roll-out?',
+        choices: ['none', 'about one of three'],
+        answer: 0,
+        why: 'A pod that ends leaves the EndpointSlices first, and still answers the connections that it has.',
+      },
+      expected: ['deployment.apps/team restarted', 'team-…', 'deployment "team" successfully rolled out'],
       check: all(
         deploymentIs(
           'team',
@@ -41,6 +48,13 @@ export const failover: Lesson = {
         'fairlead exec learn/client -- fairlead request http://team --count 60 --timeout 10000',
         'fairlead explain learn/client svc/learn/team:80 --verbose',
       ],
+      predict: {
+        question: 'What notices that the pod is dead?',
+        choices: ['its readiness probe', 'the connections to it that fail'],
+        answer: 1,
+        why: 'The pod has no readiness probe: the node counts the failures of its own connections.',
+      },
+      expected: ['silent learn/team-…', 'team-…', '…ejected by failover…'],
       check: all(podSilenced('team'), ejected({ from: 'learn/client', to: 'svc/learn/team:80' })),
     },
     {

@@ -18,6 +18,13 @@ export const names: Lesson = {
         'fairlead exec learn/client -- getent hosts book',
         'fairlead explain learn/client http://book/ --verbose',
       ],
+      predict: {
+        question: 'Which name is asked for first, if a pod looks up “book”?',
+        choices: ['book', 'book.learn.svc.cluster.local'],
+        answer: 1,
+        why: 'The name has fewer dots than ndots, so that the domains of the search path are tried first.',
+      },
+      expected: ['…nameserver …', '…book.learn.svc.cluster.local…', 'pod learn/client → http://book/'],
       check: null,
     },
     {
@@ -30,6 +37,13 @@ export const names: Lesson = {
         'fairlead exec learn/client -- getent ahosts pages',
         'fairlead explain learn/client svc/learn/pages:8080',
       ],
+      predict: {
+        question: 'What is the answer to the name of a headless Service?',
+        choices: ['one address, that of the Service', 'the addresses of its pods'],
+        answer: 1,
+        why: 'There is no cluster IP: the client chooses one of the pods.',
+      },
+      expected: ['service/pages exposed', '…STREAM …', 'DELIVERED…'],
       check: all(
         serviceIs('pages', 'it is not headless', ({ spec }) => spec?.clusterIP === 'None'),
         reaches('learn/client', 'svc/learn/pages:8080'),

@@ -18,6 +18,13 @@ export const outside: Lesson = {
         'kubectl -n learn expose deployment door --type=LoadBalancer --port=80 --target-port=8080',
         'kubectl -n learn get service door',
       ],
+      predict: {
+        question: 'At which port of the nodes can a host outside reach the Service?',
+        choices: ['80', 'one from 30000 on'],
+        answer: 1,
+        why: 'Ports of nodes are from a range of their own, 30000 to 32767: the lower ones belong to the programs of the node.',
+      },
+      expected: ['service/door exposed', 'door   LoadBalancer …/TCP…'],
       check: all(
         serviceIs(
           'door',
@@ -39,6 +46,13 @@ export const outside: Lesson = {
         `kubectl -n learn patch service door -p '{"spec":{"externalTrafficPolicy":"Local"}}'`,
         'fairlead explain outside svc/learn/door:80',
       ],
+      predict: {
+        question: 'Whom does the server see with externalTrafficPolicy: Local?',
+        choices: ['the client outside', 'the node that has received the packet'],
+        answer: 0,
+        why: 'The packet does not leave the node again, so that its source need not be replaced.',
+      },
+      expected: ['door-…', 'door-…', 'DELIVERED…', 'service/door patched', 'DELIVERED…'],
       check: all(
         serviceIs(
           'door',

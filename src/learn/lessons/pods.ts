@@ -17,6 +17,13 @@ export const pods: Lesson = {
         'A pod is one or more processes that share one network: one set of devices, one address, one loopback. Run a pod with one process, a small HTTP server, beside the pod "client", which this lesson has created.',
       ],
       commands: [RUN_SERVER, 'kubectl -n learn wait --for=condition=Ready pod/solo --timeout=60s'],
+      predict: {
+        question: 'How many networks does a pod with two containers have?',
+        choices: ['one, which they share', 'two, one for each'],
+        answer: 0,
+        why: 'All containers of a pod share one network: they reach each other by 127.0.0.1.',
+      },
+      expected: ['pod/solo created', 'pod/solo condition met'],
       check: podsReady('solo', 1),
     },
     {
@@ -32,6 +39,13 @@ export const pods: Lesson = {
         'kubectl -n learn wait --for=condition=Ready pod/solo --timeout=60s',
         'fairlead exec learn/solo -- ip address show eth0',
       ],
+      predict: {
+        question: 'Which address does the pod have after its server was started again?',
+        choices: ['the same', 'a new one'],
+        answer: 0,
+        why: 'The pause process has kept the network of the pod, and with it the address.',
+      },
+      expected: ['solo', 'inet …', 'pod/solo condition met', 'inet …'],
       check: restarted('solo'),
     },
     {

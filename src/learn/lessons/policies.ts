@@ -37,6 +37,13 @@ export const policies: Lesson = {
         policy('deny-all', 'policyTypes: [Ingress]'),
         'fairlead explain learn/client svc/learn/safe:80',
       ],
+      predict: {
+        question: 'Which packets does a policy without a rule allow to the pods that it selects?',
+        choices: ['all', 'none'],
+        answer: 1,
+        why: 'A policy isolates the pods that it selects; what no rule allows is dropped.',
+      },
+      expected: ['networkpolicy.networking.k8s.io/deny-all created', 'DROPPED…'],
       check: all(
         policyExists('deny-all'),
         explainedAs({ from: 'learn/client', to: 'svc/learn/safe:80' }, 'dropped'),
@@ -52,6 +59,13 @@ export const policies: Lesson = {
         'fairlead explain learn/client svc/learn/safe:80',
         'fairlead explain --who-can learn/{pod safe}:8080',
       ],
+      predict: {
+        question: 'Which port does the rule have to name?',
+        choices: ['80, that of the Service', '8080, that of the pods'],
+        answer: 1,
+        why: 'Policies see packets after the Service was replaced by a pod.',
+      },
+      expected: ['networkpolicy.networking.k8s.io/allow-client created', 'DELIVERED…'],
       check: all(policyExists('allow-client'), reaches('learn/client', 'svc/learn/safe:80')),
     },
     {

@@ -19,6 +19,13 @@ export const service: Lesson = {
         'fairlead exec learn/client -- fairlead request http://shop --count 20',
         'kubectl -n learn get endpointslices -l kubernetes.io/service-name=shop',
       ],
+      predict: {
+        question: 'Which pods answer the 20 requests?',
+        choices: ['one of them', 'both'],
+        answer: 1,
+        why: 'Each connection goes to one of the endpoints by chance, and each request here is a connection.',
+      },
+      expected: ['service/shop exposed', 'shop-…', 'shop-…', 'shop-…'],
       check: all(
         serviceIs('shop', 'it has no port 80', ({ spec }) =>
           (spec?.ports ?? []).some(({ port }) => port === 80),
@@ -35,6 +42,17 @@ export const service: Lesson = {
         'fairlead exec {node client} -- ip address show to {cluster-ip shop}',
         'fairlead explain learn/client svc/learn/shop:80 --verbose',
         'fairlead trace learn/client svc/learn/shop:80',
+      ],
+      predict: {
+        question: 'Which device has the cluster IP?',
+        choices: ['one of the node', 'none'],
+        answer: 1,
+        why: 'Only rules know the address: they replace it before the packet leaves the node.',
+      },
+      expected: [
+        'pod learn/client → svc/learn/shop:80',
+        '…belongs to Service learn/shop…',
+        'ANSWERED after …',
       ],
       check: null,
     },
