@@ -4,6 +4,7 @@ import { listenOnLoopback } from '../cluster/loopback-listeners.ts';
 import { systemClock } from '../lib/clock.ts';
 import { serveClusterPage } from '../ui/cluster-page.ts';
 import { defineCommand } from './command.ts';
+import { LESSONS_OPTION, ownLessonsIn } from './lessons-option.ts';
 import { shutdownSignal } from './logging.ts';
 import { NAME_OPTION } from './name-option.ts';
 import { wholeNumber } from './options.ts';
@@ -20,9 +21,10 @@ export const command = defineCommand({
   arguments: [],
   options: {
     port: wholeNumber('PORT', [0, 0, MAX_PORT], 'the port of this machine; 0: any free port', { main: true }),
+    lessons: LESSONS_OPTION,
     name: NAME_OPTION,
   },
-  examples: ['ui', 'ui --port 8800'],
+  examples: ['ui', 'ui --port 8800', 'ui --lessons ./our-lessons'],
   asUser: ({ options }) => ({
     cluster: options.name,
     listen: () => [{ wanted: options.port, ...listenOnLoopback(options.port) }],
@@ -37,6 +39,7 @@ export const command = defineCommand({
       command: process.env['FAIRLEAD_COMMAND'] ?? 'fairlead',
       clock: systemClock,
       random: Math.random,
+      ownLessons: ownLessonsIn(options.lessons),
       signal,
     }).catch((error: unknown) => {
       // What it has opened already would keep this process.

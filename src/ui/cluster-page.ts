@@ -6,6 +6,7 @@ import { readObjectQuestion } from '../cluster/object-text.ts';
 import { DEFAULT_CLUSTER } from '../cluster/state.ts';
 import { createClient } from '../kube/client.ts';
 import { httpTransport } from '../kube/transport.ts';
+import type { Lesson } from '../learn/lesson.ts';
 import { type Clock, pause } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
@@ -36,6 +37,7 @@ export async function serveClusterPage(options: {
   readonly token: string;
   /** The command as the user types it: "./fairlead". */
   readonly command: string;
+  readonly ownLessons: readonly Lesson[];
   readonly clock: Clock;
   readonly random: () => number;
   readonly signal: AbortSignal;
@@ -104,7 +106,7 @@ export async function serveClusterPage(options: {
     operations: new Map([
       ...operationsOf(name),
       ...modeOperations(name),
-      ...lessonOperations({ name, client, clock }),
+      ...lessonOperations({ name, client, clock, ownLessons: options.ownLessons }),
     ]),
     openStream(response: ServerResponse) {
       if (hub.size >= MAX_PAGES) return false;

@@ -1,28 +1,37 @@
+import { existsSync } from 'node:fs';
 import { openCluster } from '../cluster/cluster-access.ts';
+import { isRootless } from '../cluster/rootless/rootless.ts';
+import { clusterPaths } from '../cluster/state.ts';
 import type { Client } from '../kube/client.ts';
 import { type Advance, createCourse, type OpenLesson } from '../learn/course.ts';
-import { shellOf, shownCommand, typedCommand } from '../learn/typed-command.ts';
+import type { Lesson } from '../learn/lesson.ts';
+import { LESSONS } from '../learn/lessons.ts';
+import { type Shell, shellOf, shownCommand, typedCommand } from '../learn/typed-command.ts';
 import type { Clock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { createMutex } from '../lib/semaphore.ts';
+import { createLessonCommands, readCommandRequest } from './lesson-commands.ts';
 import type { Operation } from './page-server.ts';
 
 const ADVANCES: readonly Advance[] = ['stay', 'check', 'next', 'skip'];
 
 /**
- * The operations of the page's lessons: GET lessons (LessonEntry[]), POST lesson ({name, advance} → OpenLesson, with the
- * commands as the user types them) and DELETE lessons.
+ * The operations of the page's lessons: GET lessons (LessonEntry[]), POST lesson ({lesson, advance} → OpenLesson, with the
+ * commands as the user types them), POST lesson-command (CommandRequest → CommandResult) and DELETE lessons.
  */
 export function lessonOperations(options: {
   readonly name: string;
   readonly client: Client;
   readonly clock: Clock;
+  /** Of a teacher, after those of Fairlead. */
+  readonly ownLessons: readonly Lesson[];
 }): Map<string, Operation> {
-  const { name, client, clock } = options;
+  const { name, client, clock, ownLessons } = options;
   const shell = shellOf(name, process.env);
   // Two pages must not plant the fault of a step twice.
   const turns = createMutex();
-  const course = async () => createCourse({ access: await openCluster(name), client, clock });
+  const lessons = [...LESSONS, ...ownLessons];
+  const course = async () => createCourse({ access: await openCluster(name), client, clock, lessons });
   const typed = (commands: readonly string[]) =>
     commands.map((command) => shownCommand(typedCommand(command, shell)));
   const asTyped = (lesson: OpenLesson): OpenLesson => {
@@ -31,7 +40,19 @@ export function lessonOperations(options: {
     const repair = step.repair && { ...step.repair, commands: typed(step.repair.commands) };
     return { ...lesson, step: { ...step, commands: typed(step.commands), repair } };
   };
+  const commands = createLessonCommands({
+    open: async (lesson) => await turns.run(async () => asTyped(await (await course()).open(lesson, 'stay'))),
+    refusal: isRootless()
+      ? 'this page runs in the namespaces of your clusters, not on your machine: type the command in a terminal'
+      : null,
+    environment: environmentOf(name, shell),
+    folder: process.cwd(),
+  });
   return new Map<string, Operation>([
+    [
+      'POST lesson-command',
+      async (body, _query, signal) => await commands.run(readCommandRequest(body), signal),
+    ],
     ['GET lessons', async () => await (await course()).list()],
     [
       'POST lesson',
@@ -48,6 +69,16 @@ export function lessonOperations(options: {
       },
     ],
   ]);
+}
+
+/**
+ * The environment of a lesson's commands: that of this process, with the cluster's own kubeconfig where the commands do not name
+ * a context of the user's.
+ */
+function environmentOf(name: string, { context }: Shell): NodeJS.ProcessEnv {
+  const { kubeconfig } = clusterPaths(name);
+  const isOwn = context === null && process.getuid?.() === 0 && existsSync(kubeconfig);
+  return isOwn ? { ...process.env, KUBECONFIG: kubeconfig } : process.env;
 }
 
 /** Reads {lesson, advance}. Throws FairleadError. */

@@ -1,5 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { missingLines } from '../../src/learn/expected-output.ts';
+import { LESSONS } from '../../src/learn/lessons.ts';
 import { eventually } from '../../src/lib/testing/eventually.ts';
 import type { Cluster } from './cluster.ts';
 
@@ -12,6 +14,8 @@ export interface Walked {
   /** What the lesson printed and its commands answered. */
   readonly log: string;
   readonly isFinished: boolean;
+  /** Lines that the lesson says its commands print, and that they did not print. */
+  readonly missing: readonly string[];
 }
 
 /** Returns the commands that `fairlead learn` has printed: all lines from "Type:" to "Then:". */
@@ -37,9 +41,13 @@ export async function typeLines(cluster: Cluster, lines: string): Promise<string
 /** Walks a lesson to its end, and does nothing but what it prints: the commands, the hint of the fault, and the next step. */
 export async function walkLesson(cluster: Cluster, lesson: string): Promise<Walked> {
   let log = '';
-  const type = async (lines: string) => {
-    log += `$ ${lines}\n${await typeLines(cluster, lines)}`;
+  const type = async (lines: string): Promise<string> => {
+    const out = await typeLines(cluster, lines);
+    log += `$ ${lines}\n${out}`;
+    return out;
   };
+  const { steps = [] } = LESSONS.find(({ name }) => name === lesson) ?? {};
+  const missing: string[] = [];
   const learn = async (...words: readonly string[]): Promise<string> => {
     const { status, out, error } = await cluster.fairlead('learn', lesson, ...words);
     log += out;
@@ -51,7 +59,8 @@ export async function walkLesson(cluster: Cluster, lesson: string): Promise<Walk
   let text = await learn();
   for (let n = 0; n < MAX_STEPS && isAt(text) !== null; n++) {
     const before = isAt(text);
-    await type(printedCommands(text));
+    const out = await type(printedCommands(text));
+    missing.push(...missingLines(out, steps[Number(before) - 1]?.expected ?? []));
     if (text.includes('How to repair it:')) await type(printedCommands(await learn('--hint')));
     const words = /^Then: .*--next$/m.test(text) ? ['--next'] : [];
     text = await eventually(
@@ -60,5 +69,5 @@ export async function walkLesson(cluster: Cluster, lesson: string): Promise<Walk
       PATIENCE_MS,
     );
   }
-  return { log, isFinished: isAt(text) === null };
+  return { log, isFinished: isAt(text) === null, missing };
 }

@@ -10,13 +10,14 @@ export class ServerRefusal extends Error {
   }
 }
 
-/** Asks the server for an operation: "POST explain". Throws ServerRefusal with its message. */
-export async function askServer<T>(operation: string, body?: unknown): Promise<T> {
+/** Asks the server for an operation: "POST explain", until the signal aborts. Throws ServerRefusal with its message. */
+export async function askServer<T>(operation: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   const [method = 'GET', path = ''] = operation.split(' ');
   let response: Response;
   try {
     response = await fetch(`api/${path}`, {
       method,
+      ...(signal ? { signal } : {}),
       ...(body === undefined
         ? {}
         : { body: JSON.stringify(body), headers: { 'content-type': 'application/json' } }),

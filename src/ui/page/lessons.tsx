@@ -1,5 +1,9 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Advance, LessonEntry, OpenLesson, OpenStep } from '../../learn/course.ts';
+import { missingLines } from '../../learn/expected-output.ts';
+import type { Prediction } from '../../learn/lesson.ts';
+import type { CommandResult } from '../../learn/run-command.ts';
+import type { CommandRequest } from '../lesson-commands.ts';
 import { askServer, type ServerRefusal } from './ask-server.ts';
 import { type View, viewLink } from './link-state.ts';
 
@@ -140,7 +144,10 @@ function LessonPage({ name, show }: { readonly name: string; readonly show: (vie
             ))}
           </ul>
         )}
-        {open && step && <StepText key={step.number} step={step} steps={open.steps} advance={advance} />}
+        {open && open.seen !== null && <p class="quiet">You have seen: {open.seen}</p>}
+        {open && step && (
+          <StepText key={step.number} lesson={name} step={step} steps={open.steps} advance={advance} />
+        )}
         {open && !step && (
           <>
             <p role="status" class="good">
@@ -159,15 +166,21 @@ function LessonPage({ name, show }: { readonly name: string; readonly show: (vie
 }
 
 function StepText({
-  step: { number, title, text, commands, missing, repair },
+  lesson,
+  step: { number, title, text, commands, missing, repair, predict, expected },
   steps,
   advance,
 }: {
+  readonly lesson: string;
   readonly step: OpenStep;
   readonly steps: number;
   readonly advance: (how: Advance) => Promise<void>;
 }) {
   const [isBusy, setBusy] = useState(false);
+  const [guess, setGuess] = useState<number | null>(null);
+  const [hasRun, setRun] = useState(false);
+  const [isRunning, setRunning] = useState(false);
+  const isHidden = predict !== null && guess === null;
   const go = async (how: Advance) => {
     setBusy(true);
     await advance(how);
@@ -183,12 +196,31 @@ function StepText({
           {paragraph}
         </p>
       ))}
-      <Commands label="Type in a terminal" commands={commands} />
+      {predict && <Question predict={predict} guess={guess} onGuess={setGuess} isAnswered={hasRun} />}
+      {!isHidden && (
+        <Commands
+          label="Run here, or type in a terminal"
+          commands={commands}
+          place={{ lesson, step: number, list: 'commands' }}
+          expected={expected}
+          isBusy={isRunning}
+          onRunning={setRunning}
+          onRun={() => setRun(true)}
+        />
+      )}
       {repair && (
         <details>
           <summary>How to repair it</summary>
           <p>{repair.text}</p>
-          <Commands label="Repair" commands={repair.commands} />
+          <Commands
+            label="Repair"
+            commands={repair.commands}
+            place={{ lesson, step: number, list: 'repair' }}
+            expected={[]}
+            isBusy={isRunning}
+            onRunning={setRunning}
+            onRun={() => {}}
+          />
         </details>
       )}
       {missing !== null && (
@@ -216,25 +248,162 @@ function StepText({
   );
 }
 
-function Commands({ label, commands }: { readonly label: string; readonly commands: readonly string[] }) {
+/** Asks what the learner expects, before the commands are shown; `isAnswered`: they have run. */
+function Question({
+  predict: { question, choices, answer, why },
+  guess,
+  onGuess,
+  isAnswered,
+}: {
+  readonly predict: Prediction;
+  readonly guess: number | null;
+  readonly onGuess: (choice: number) => void;
+  readonly isAnswered: boolean;
+}) {
+  return (
+    <fieldset class="question">
+      <legend>What do you expect? {question}</legend>
+      {choices.map((choice, i) => (
+        <label key={choice}>
+          <input
+            type="radio"
+            name="guess"
+            checked={guess === i}
+            disabled={isAnswered}
+            onChange={() => onGuess(i)}
+          />
+          <span>
+            {choice}
+            {isAnswered && i === answer && <span class="good"> ✓ right</span>}
+            {isAnswered && i === guess && i !== answer && <span class="bad"> ✕ your guess</span>}
+          </span>
+        </label>
+      ))}
+      {guess === null && <p class="quiet">Choose an answer; then the commands are shown.</p>}
+      {isAnswered && <p role="status">{why}</p>}
+    </fieldset>
+  );
+}
+
+/** One run of a command. */
+type Run = { readonly command: string; readonly result: CommandResult | Problem | 'running' };
+
+/** The commands of a step, with buttons to copy them and to run them on this machine. */
+function Commands({
+  label,
+  commands,
+  place,
+  expected,
+  isBusy,
+  onRunning,
+  onRun,
+}: {
+  readonly label: string;
+  readonly commands: readonly string[];
+  readonly place: Omit<CommandRequest, 'index'>;
+  readonly expected: readonly string[];
+  /** Commands of this step are running: one at a time can. */
+  readonly isBusy: boolean;
+  readonly onRunning: (isRunning: boolean) => void;
+  /** Called when all have run. */
+  readonly onRun: () => void;
+}) {
   const [isCopied, setCopied] = useState(false);
+  const [runs, setRuns] = useState<readonly Run[]>([]);
+  const leave = useRef<AbortController | null>(null);
+  useEffect(() => () => leave.current?.abort(), []);
   const text = commands.join('\n');
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     setCopied(true);
   };
+  const runAll = async () => {
+    const left = new AbortController();
+    leave.current = left;
+    setRuns([]);
+    onRunning(true);
+    for (const [index, command] of commands.entries()) {
+      setRuns((before) => [...before, { command, result: 'running' }]);
+      const result = await askServer<CommandResult>(
+        'POST lesson-command',
+        { ...place, index },
+        left.signal,
+      ).catch(problemOf);
+      if (left.signal.aborted) return;
+      setRuns((before) => [...before.slice(0, -1), { command, result }]);
+      if (!('code' in result)) {
+        onRunning(false);
+        return;
+      }
+    }
+    onRunning(false);
+    onRun();
+  };
+  const outputs = runs.flatMap(({ result }) =>
+    typeof result === 'object' && 'code' in result ? result.output : [],
+  );
+  const missing = outputs.length === commands.length ? missingLines(outputs.join('\n'), expected) : null;
   return (
     <div class="typed">
       <div class="bar">
         <span class="quiet">{label}</span>
-        <button type="button" onClick={copy}>
-          {isCopied ? 'Copied' : 'Copy'}
-        </button>
+        <div class="actions">
+          <button type="button" onClick={copy}>
+            {isCopied ? 'Copied' : 'Copy'}
+          </button>
+          <button type="button" disabled={isBusy} onClick={runAll}>
+            Run here
+          </button>
+        </div>
       </div>
       {/* Long lines scroll: the keyboard must reach them. */}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by the keyboard */}
       <pre tabIndex={0}>{text}</pre>
+      {runs.length > 0 && (
+        <div class="runs" role="log" aria-label="Output">
+          {runs.map((run, i) => (
+            <RunOutput key={i} run={run} />
+          ))}
+        </div>
+      )}
+      {expected.length > 0 && (
+        <details class="expected">
+          <summary>
+            Expected output
+            {missing !== null && missing.length === 0 && <span class="good"> ✓ as expected</span>}
+            {missing !== null && missing.length > 0 && (
+              <span class="bad"> ✕ {missing.length} expected lines are missing</span>
+            )}
+          </summary>
+          <pre>{expected.map((line) => `${missing?.includes(line) ? '✕ ' : ''}${line}\n`).join('')}</pre>
+          <p class="quiet">… stands for any text; other lines are between these.</p>
+        </details>
+      )}
     </div>
+  );
+}
+
+function RunOutput({ run: { command, result } }: { readonly run: Run }) {
+  return (
+    <>
+      <p>
+        <code>$ {command}</code>
+      </p>
+      {result === 'running' && <p class="quiet">Running…</p>}
+      {typeof result === 'object' && 'code' in result && (
+        <>
+          {result.isCut && <p class="quiet">… its end:</p>}
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by the keyboard */}
+          <pre tabIndex={0}>{result.output}</pre>
+          {result.code !== 0 && (
+            <p class="bad">
+              ✕ {result.code === null ? 'ended, because it took too long' : `exit code ${result.code}`}
+            </p>
+          )}
+        </>
+      )}
+      {typeof result === 'object' && 'message' in result && <ProblemText problem={result} />}
+    </>
   );
 }
 
