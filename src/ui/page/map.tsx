@@ -216,8 +216,12 @@ function Row({
   return (
     <>
       {row.heading !== null && (
-        <p class="heading" style={{ left: `${x}px`, top: `${y - 22}px`, width: `${width}px` }}>
-          {row.heading}
+        <p
+          class="heading"
+          title={row.heading}
+          style={{ left: `${x}px`, top: `${y - 22}px`, width: `${width}px` }}
+        >
+          {width < RATE_WIDTH ? row.heading.replace(/^namespace /, '') : row.heading}
         </p>
       )}
       <button
