@@ -72,8 +72,8 @@ function LessonList({ show }: { readonly show: (view: View) => void }) {
           </div>
         </div>
         <p class="quiet">
-          Each runs on this cluster, in the namespace “learn”, and ends with a fault to find. You type
-          commands in a terminal; this page says which, and sees what they do.
+          Each runs on this cluster, in the namespace “learn”, and ends with a fault to find. The page runs
+          its commands, or you type them in a terminal: it sees what they do.
         </p>
         <ProblemText problem={problem} />
         {lessons === null && !problem && <p class="quiet">Reading the lessons…</p>}
@@ -199,7 +199,7 @@ function StepText({
       {predict && <Question predict={predict} guess={guess} onGuess={setGuess} isAnswered={hasRun} />}
       {!isHidden && (
         <Commands
-          label="Run here, or type in a terminal"
+          label="Commands"
           commands={commands}
           place={{ lesson, step: number, list: 'commands' }}
           expected={expected}
