@@ -41,6 +41,8 @@ const STEP = object(
   ['question'],
 );
 
+const MODE_SECTION = object({ kind: TEXT, command: TEXT, count: COUNT, lines: list(TEXT), isShared: FLAG });
+
 /** The schemas of bodies, by the names of their types. */
 export const SCHEMAS = {
   CommandRefusal: object({ message: TEXT, code: TEXT, hint: TEXT }, ['code', 'hint']),
@@ -186,22 +188,24 @@ export const SCHEMAS = {
     frontends: list(TEXT),
     endpoints: COUNT,
     modes: list(
-      object({
-        mode: MODE,
-        isInUse: FLAG,
-        unavailable: orNull(object({ reason: TEXT, fix: orNull(TEXT) })),
-        sections: list(
-          object({ kind: TEXT, command: TEXT, count: COUNT, lines: list(TEXT), isShared: FLAG }),
-        ),
-        counts: list(object({ kind: TEXT, count: COUNT })),
-        sizes: list(object({ what: TEXT, bytes: COUNT })),
-        translatedAt: TEXT,
-        firstPacket: LOOKUPS,
-        laterPackets: TEXT,
-        differences: list(TEXT),
-        notes: list(TEXT),
-        drifts: orNull(list(TEXT)),
-      }),
+      object(
+        {
+          mode: MODE,
+          isInUse: FLAG,
+          unavailable: orNull(object({ reason: TEXT, fix: orNull(TEXT) })),
+          sections: list(MODE_SECTION),
+          counts: list(object({ kind: TEXT, count: COUNT })),
+          sizes: list(object({ what: TEXT, bytes: COUNT })),
+          translatedAt: TEXT,
+          firstPacket: LOOKUPS,
+          laterPackets: TEXT,
+          differences: list(TEXT),
+          notes: list(TEXT),
+          kubeProxy: list(MODE_SECTION),
+          drifts: orNull(list(TEXT)),
+        },
+        ['kubeProxy'],
+      ),
     ),
   }),
   ModeRequest: object({ mode: MODE }),
