@@ -64,3 +64,11 @@ for (const [what, line, change] of [
     const pids = readFileSync(join(folder, 'pids'), 'utf8').trim().split('\n').map(Number);
     await eventually(() => !pids.some(isAlive));
   });
+
+test('a process in a session of its own that keeps the output is not waited for', async () => {
+  const { output, code } = await run('echo begun; setsid sleep 30 & echo $! > daemon; sleep 0.2');
+  assert.deepEqual([output, code], ['begun\n', 0]);
+  const pid = Number(readFileSync(join(folder, 'daemon'), 'utf8'));
+  assert.ok(isAlive(pid), 'it was waited for');
+  process.kill(pid);
+});

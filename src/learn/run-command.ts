@@ -19,6 +19,9 @@ export interface RunOptions {
   readonly signal: AbortSignal;
 }
 
+/** How long the output of an ended command is read. */
+const LAST_OUTPUT_MS = 500;
+
 /**
  * Runs a command line in a shell as the user of this process, without a terminal and without input. Its processes are a group,
  * which ends with it. Throws FairleadError if the shell cannot be started.
@@ -71,6 +74,8 @@ export async function runCommand(line: string, options: RunOptions): Promise<Com
     await new Promise<void>((resolve) => {
       if (child.stdout.closed) resolve();
       else child.on('close', () => resolve());
+      // What has left the group may keep the pipe: its output is not awaited.
+      setTimeout(() => child.stdout.destroy(), LAST_OUTPUT_MS).unref();
     });
     const all = Buffer.concat(chunks);
     return {
