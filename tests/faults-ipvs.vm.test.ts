@@ -1,0 +1,3 @@
+import { testFaults } from './testing/fault-suite.ts';
+
+testFaults(['ipvs']);
