@@ -45,7 +45,7 @@ export const bridge: Lesson = {
         answer: 0,
         why: 'The bridge knows the pods of its node; only packets to other nodes leave through the uplink.',
       },
-      expected: ['…dev fl0…', 'ANSWERED after …', 'ANSWERED after …', 'deployment.apps/pair scaled'],
+      expected: ['…dev fl0…', 'DELIVERED after …', 'DELIVERED after …', 'deployment.apps/pair scaled'],
       check: podsReady('pair', 1),
     },
     {

@@ -52,7 +52,7 @@ export const service: Lesson = {
       expected: [
         'pod learn/client → svc/learn/shop:80',
         '…belongs to Service learn/shop…',
-        'ANSWERED after …',
+        'DELIVERED after …',
       ],
       check: null,
     },
