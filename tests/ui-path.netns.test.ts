@@ -143,12 +143,20 @@ describePage('paths and faults in the page', ['--nodes', '2', '-f', HELLO], (sce
         assert.equal(drawn.filter(({ label }) => one.test(label)).length, 1, `${one}`);
       const next = scene.page.getByRole('button', { name: 'Next', exact: true });
       const titles = new Set<string>();
+      await scene.page.setViewportSize({ width: 400, height: 800 });
+      for (const details of await scene.page.locator('.explain-steps summary').all()) await details.click();
+      const wide: string[] = [];
       for (let isLast = false; !isLast; isLast = await next.isDisabled()) {
         if (titles.size > 0) await next.click();
-        titles.add(
-          (await scene.page.locator('.card h2', { hasText: ', step ' }).innerText()).replace(/,.*/, ''),
+        const title = await scene.page.locator('.card h2', { hasText: ', step ' }).innerText();
+        titles.add(title.replace(/,.*/, ''));
+        await eventually(
+          () => scene.page.getByText('Reading it…').count(),
+          (count) => count === 0,
         );
+        if (Number(await scene.page.evaluate('document.documentElement.scrollWidth')) > 400) wide.push(title);
       }
+      assert.deepEqual(wide, [], 'no step is wider than the window');
       assert.deepEqual([...titles], mode === 'userspace' ? PROXY_PACKETS : PACKETS);
       for (const width of [400, 800, 1280, 1920]) {
         await scene.page.setViewportSize({ width, height: 800 });
