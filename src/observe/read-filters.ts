@@ -21,12 +21,15 @@ import {
 import { listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { type FilterSet, readFilterRule } from './filter-expressions.ts';
 import type { FilterChain, FilterEffect, FilterHook, Filters, FilterTable } from './filter-rules.ts';
+import { legacyTables } from './legacy-tables.ts';
 
 const FAMILIES: Readonly<Record<number, FilterTable['family']>> = {
   [NFPROTO_INET]: 'inet',
   [NFPROTO.ipv4]: 'ip',
   [NFPROTO.ipv6]: 'ip6',
 };
+/** Families whose tables also drop packets on their way, and are not simulated: NFPROTO_NETDEV, NFPROTO_BRIDGE. */
+const UNREAD_FAMILIES: Readonly<Record<number, string>> = { 5: 'netdev', 7: 'bridge' };
 const HOOKS = new Map<number, FilterHook>([
   [HOOK.prerouting, 'prerouting'],
   [HOOK.input, 'input'],
@@ -63,16 +66,37 @@ interface Budget {
 export function readFilters(netns: NetnsRef): Filters {
   const first: First = (...args) => firstNftObjects(netns, ...args);
   const listed = first('getTable', NFPROTO_UNSPEC, [], MAX_TABLES + 1).map(readTable);
-  const unread: string[] = listed.length > MAX_TABLES ? [`more than ${MAX_TABLES} tables`] : [];
+  const unread = [
+    ...(listed.length > MAX_TABLES ? [`more than ${MAX_TABLES} tables`] : []),
+    ...legacyTables(netns),
+  ];
   const budget: Budget = { rules: MAX_RULES, sets: MAX_SETS };
   const tables = listed.flatMap(({ family, name, flags }): FilterTable[] => {
     const kind = FAMILIES[family];
+    const other = UNREAD_FAMILIES[family];
+    if (other && !OWN_TABLE.test(name) && (flags & TABLE_FLAG.dormant) === 0 && hasHook(first, family, name))
+      unread.push(`table ${other} ${name}`);
     if (!kind || OWN_TABLE.test(name) || (flags & TABLE_FLAG.dormant) !== 0) return [];
     const chains = readChains(first, family, name, budget);
     if (chains === null) unread.push(`table ${kind} ${name} has more rules than are read`);
     return chains === null || chains.length === 0 ? [] : [{ family: kind, name, chains }];
   });
   return { tables, unread, devices: tables.length > 0 ? devicesOf(netns) : {} };
+}
+
+/** Whether a table has a chain at a hook, at which packets may end. */
+function hasHook(first: First, family: number, table: string): boolean {
+  return first('getChain', family, [table], MAX_CHAINS + 1)
+    .filter((message) => readNamed(message, NFTA.chain.table).name === table)
+    .map(readChain)
+    .some(
+      ({ name, hook, policy }) =>
+        hook !== null &&
+        (policy === 'drop' ||
+          first('getRule', family, [table, name], MAX_RULES)
+            .map(readRule)
+            .some(({ chain }) => chain === name)),
+    );
 }
 
 /** Reads the chains of a table at hooks, and those that their rules jump to; null: too many rules. */

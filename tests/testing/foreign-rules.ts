@@ -13,8 +13,8 @@ interface RulesRow {
   /** The node whose tables get the rules. */
   readonly on: 'node-1' | 'node-2';
   /** What an own table contains, or a rule of iptables. `family`: "inet" unless said. */
-  readonly rules: string | { readonly iptables: string };
-  readonly family?: 'ip' | 'ip6';
+  readonly rules: string | { readonly iptables: string; readonly isLegacy?: true };
+  readonly family?: 'ip' | 'ip6' | 'bridge';
   readonly from: string;
   readonly to: string;
   /** `unknown`: the rule is not simulated, whatever happens. */
@@ -154,6 +154,23 @@ export const FOREIGN_RULES: readonly RulesRow[] = [
     real: 'silence',
   },
   {
+    name: 'a rule of iptables-legacy, whose tables are not read',
+    on: 'node-2',
+    rules: { iptables: 'FORWARD -p tcp --dport 8080 -j DROP', isLegacy: true },
+    ...LONE,
+    real: 'unknown',
+    says: /on node node-2 are not known: table ip filter of iptables-legacy/,
+  },
+  {
+    name: 'a table of bridges, which is not read',
+    on: 'node-2',
+    family: 'bridge',
+    rules: chain('forward', 'ether type ip drop'),
+    ...LONE,
+    real: 'unknown',
+    says: /are not known: table bridge other/,
+  },
+  {
     name: 'a rule of iptables for a port and a state',
     on: 'node-2',
     rules: {
@@ -204,7 +221,10 @@ export async function checkForeignRules(
   const { rules } = row;
   const change = (isAdded: boolean) => {
     if (typeof rules !== 'string')
-      run(netns, 'iptables-nft', [isAdded ? '-A' : '-D', ...rules.iptables.split(' ')]);
+      run(netns, rules.isLegacy ? 'iptables-legacy' : 'iptables-nft', [
+        isAdded ? '-A' : '-D',
+        ...rules.iptables.split(' '),
+      ]);
     else
       run(netns, 'nft', ['-f', '-'], isAdded ? `table ${table} {\n${rules}\n}\n` : `delete table ${table}\n`);
   };
