@@ -123,9 +123,10 @@ function translatorText(changes: readonly Change[]): string {
 }
 
 const MECHANISMS: readonly (readonly [pattern: RegExp, name: string])[] = [
+  // Before the rules that only mark its packets.
+  [/^ipvs/, 'IPVS'],
   [/^nft\b/, 'nf_tables rules'],
   [/^ip6?tables\b/, 'iptables rules'],
-  [/^ipvs/, 'IPVS'],
   [/^bpf\b/, 'BPF program'],
   [/^fairlead\b|proxy/, 'userspace proxy'],
   [/^masquerading/, 'masquerading'],

@@ -12,6 +12,8 @@ const PROXY: End = { ip: '172.30.0.11', port: 50000 };
 export const LISTENER =
   'fairlead: listener tcp 172.30.0.11:43317 of pool default/hello:http/TCP/ipv4/cluster, process 9443';
 const REDIRECT = 'nft: table ip fairlead-userspace, chain prerouting → chain from-pod, map services-pod';
+/** The rules that mark packets for masquerading before IPVS translates them. */
+const MARKS = 'nft: table ip fairlead-ipvs, chain input → chain from-pod, map services';
 const CLIENT_POD = 'pod default/client';
 const SERVER_POD = 'pod default/hello-tvkjblld8k-mlqb6';
 
@@ -113,7 +115,7 @@ export function flowThrough(mode: DrawnMode, { nodes, isTunnelled, isDirect }: W
       [REDIRECT, LISTENER],
     );
   }
-  const by = [TRANSLATORS[mode]];
+  const by = [...(mode === 'ipvs' ? [MARKS] : []), TRANSLATORS[mode]];
   const there =
     mode === 'ebpf'
       ? [...atFirst(toClient, changed(by)), ...toServer]
