@@ -54,7 +54,6 @@ export const WEIGHTS: Readonly<Record<string, number>> = {
   'src/dataplane/failover.vm.test.ts': 48,
   'tests/ui-modes.netns.test.ts': 46,
   'tests/faults.netns.test.ts': 40,
-  'tests/faults.netns.test.ts': 62,
   'tests/kubectl-session.netns.test.ts': 45,
   'tests/dns.netns.test.ts': 45,
   'src/agent/foreign-servers.vm.test.ts': 44,
