@@ -19,6 +19,7 @@ import { printSteps } from './cleanup.ts';
 import { defineCommand } from './command.ts';
 import { hasKubeProxyFlag, KUBE_PROXY_OPTIONS, readKubeProxyFlags } from './kube-proxy-flags.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
+import { withoutMemoryFlags } from './memory-flags.ts';
 import { choice, flag, text, usageError } from './options.ts';
 import { KUBERNETES_VERSION, version } from './version.ts';
 
@@ -189,10 +190,6 @@ function runtimeProgram(isVerbose: boolean): RuntimeProgram {
     ],
   };
 }
-
-/** Returns the flags of Node.js that do not bound memory. */
-export const withoutMemoryFlags = (flags: readonly string[]): string[] =>
-  flags.filter((flag) => !/^--(max|min)-(semi-space|old-space)-size/.test(flag));
 
 /** Sets the OOM score of the agent, like kube-proxy's oomScoreAdj; null: unchanged. */
 function setOomScore(score: number | null, logger: Logger): void {

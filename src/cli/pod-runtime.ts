@@ -3,10 +3,10 @@ import { readMachinePulls } from '../agent/pod-runtime/machine-pulls.ts';
 import { type RunPodsOptions, runPods } from '../agent/pod-runtime/run-pods.ts';
 import { LINK_DESCRIPTOR } from '../agent/pod-runtime/runtime-process.ts';
 import { systemClock } from '../lib/clock.ts';
-import { withoutMemoryFlags } from './agent.ts';
 import { builtinImages } from './builtin-images.ts';
 import { defineCommand } from './command.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
+import { withoutMemoryFlags } from './memory-flags.ts';
 import { flag } from './options.ts';
 import { KUBERNETES_VERSION } from './version.ts';
 
