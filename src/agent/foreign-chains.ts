@@ -1,11 +1,11 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { findProgram } from '../kernel/program-path.ts';
+import { existingTables } from '../kernel/xtables-info.ts';
 import type { IPFamily } from '../lib/address.ts';
-import { FairleadError, hasCode } from '../lib/errors.ts';
+import { FairleadError } from '../lib/errors.ts';
 
 export const COMMANDS = ['iptables', 'ip6tables'] as const;
 export const VARIANTS = ['nft', 'legacy'] as const;
@@ -166,15 +166,7 @@ export function isInUse(variant: Variant): boolean {
   return variant === 'nft' || COMMANDS.some((command) => legacyTables(command).length > 0);
 }
 
-function legacyTables(command: Command): string[] {
-  try {
-    const file = command === 'iptables' ? 'ip_tables_names' : 'ip6_tables_names';
-    return readFileSync(`/proc/net/${file}`, 'utf8').split('\n').filter(Boolean);
-  } catch (error) {
-    if (hasCode(error, 'ENOENT')) return [];
-    throw error;
-  }
-}
+const legacyTables = (command: Command): string[] => existingTables(familyOf(command));
 
 export const familyOf = (command: Command): IPFamily => (command === 'iptables' ? 'ipv4' : 'ipv6');
 

@@ -59,7 +59,7 @@ export async function gatherFact(
       case 'fault':
         return { kind: 'fault', isPlanted: hasFaultTable(place.netns) };
       case 'filters':
-        return { kind: 'filters', filters: readFilters(place.netns) };
+        return { kind: 'filters', filters: await readFilters(place.netns) };
       case 'names':
         return { kind: 'names', log: await resolveName(place, request.name, request.family) };
     }

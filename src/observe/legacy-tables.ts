@@ -1,16 +1,14 @@
-import { closeSync, openSync, readSync } from 'node:fs';
-import { inNetns, type NetnsRef } from '../kernel/netns.ts';
+import type { NetnsRef } from '../kernel/netns.ts';
+import { openXtables, REPLACE, type XtablesConnection } from '../kernel/xtables/connection.ts';
 import { EXTENSION, LAYOUT, VERDICTS } from '../kernel/xtables/layout.ts';
-import { openXtablesInfo } from '../kernel/xtables-info.ts';
+import { existingTables } from '../kernel/xtables-info.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
 
 const FAMILIES = [
-  { family: 'ipv4', kind: 'ip', names: 'ip_tables_names' },
-  { family: 'ipv6', kind: 'ip6', names: 'ip6_tables_names' },
+  { family: 'ipv4', kind: 'ip' },
+  { family: 'ipv6', kind: 'ip6' },
 ] as const;
-/** The kernel has five: filter, nat, mangle, raw, security. */
-const MAX_NAMES_BYTES = 256;
 /** A table is copied whole; larger ones are not looked into. */
 const MAX_TABLE_BYTES = 4 << 20;
 /** The chains of the iptables mode, which `explain` knows, and of the kubelet: a table that has them is left out whole. */
@@ -19,41 +17,33 @@ const ACCEPT = VERDICTS.get('ACCEPT');
 
 /**
  * Returns the tables of iptables-legacy that may change a packet's way in a network namespace: those that other programs have given
- * rules, or policies besides ACCEPT. Reads only tables that exist already, since the kernel makes a table that is asked for.
+ * rules, or policies besides ACCEPT. Throws FairleadError (socket(2), getsockopt(2)).
  */
-export function legacyTables(netns: NetnsRef): string[] {
-  return FAMILIES.flatMap(({ family, kind, names: file }) => {
-    const names = inNetns(netns, () => readNames(`/proc/thread-self/net/${file}`));
-    if (names.length === 0) return [];
-    const info = openXtablesInfo(family, netns);
+export async function legacyTables(netns: NetnsRef): Promise<string[]> {
+  const found: string[] = [];
+  for (const { family, kind } of FAMILIES) {
+    const names = existingTables(family, netns);
+    if (names.length === 0) continue;
+    const tables = openXtables(family, netns);
     try {
-      return names
-        .filter((name) => {
-          const entries = info.entries(name, MAX_TABLE_BYTES);
-          if (entries === null) return true;
-          return !isEmpty(entries, family) && !Buffer.from(entries.buffer).includes(OWN_CHAIN);
-        })
-        .map((name) => `table ${kind} ${name} of iptables-legacy`);
+      for (const name of names)
+        if (await isOfOthers(tables, name, family)) found.push(`table ${kind} ${name} of iptables-legacy`);
     } finally {
-      info.close();
+      tables.close();
     }
-  });
+  }
+  return found;
 }
 
-function readNames(file: string): string[] {
-  let fd: number;
+async function isOfOthers(tables: XtablesConnection, name: string, family: IPFamily): Promise<boolean> {
   try {
-    fd = openSync(file, 'r');
+    using table = await tables.read(name, MAX_TABLE_BYTES);
+    const entries = table.memory.bytes.subarray(REPLACE.bytes, REPLACE.bytes + table.size);
+    return !isEmpty(entries, family) && !entries.includes(OWN_CHAIN);
   } catch (error) {
-    // This kernel has no iptables-legacy.
-    if (hasCode(error, 'ENOENT')) return [];
+    // What is too large, or changes all the time, has rules.
+    if (hasCode(error, 'EFBIG', 'EAGAIN')) return true;
     throw error;
-  }
-  try {
-    const bytes = Buffer.alloc(MAX_NAMES_BYTES);
-    return bytes.toString('latin1', 0, readSync(fd, bytes)).split('\n').filter(Boolean);
-  } finally {
-    closeSync(fd);
   }
 }
 

@@ -63,12 +63,12 @@ interface Budget {
 }
 
 /** Reads the nf_tables tables of other programs in a network namespace. Throws the errors of netlink. */
-export function readFilters(netns: NetnsRef): Filters {
+export async function readFilters(netns: NetnsRef): Promise<Filters> {
   const first: First = (...args) => firstNftObjects(netns, ...args);
   const listed = first('getTable', NFPROTO_UNSPEC, [], MAX_TABLES + 1).map(readTable);
   const unread = [
     ...(listed.length > MAX_TABLES ? [`more than ${MAX_TABLES} tables`] : []),
-    ...legacyTables(netns),
+    ...(await legacyTables(netns)),
   ];
   const budget: Budget = { rules: MAX_RULES, sets: MAX_SETS };
   const tables = listed.flatMap(({ family, name, flags }): FilterTable[] => {

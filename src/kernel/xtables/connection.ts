@@ -72,8 +72,11 @@ export interface Replacement {
 
 /** The tables of legacy iptables of one family in a network namespace. */
 export interface XtablesConnection {
-  /** Reads a table. Throws FairleadError: ENOPROTOOPT if the kernel lacks x_tables, ENOENT if it lacks the table. */
-  read(table: string): Promise<RawTable>;
+  /**
+   * Reads a table. Throws FairleadError: ENOPROTOOPT if the kernel lacks x_tables, ENOENT if it lacks the table, EFBIG if the
+   * entries are more than `maxBytes`.
+   */
+  read(table: string, maxBytes?: number): Promise<RawTable>;
   /**
    * Replaces a table that was read before. Returns the old counters, of `old.count` entries, or the errno's name if the
    * kernel refuses: EAGAIN if another program has changed the number of entries since.
@@ -112,10 +115,11 @@ export function openXtables(family: IPFamily, netns: NetnsRef | undefined): Xtab
   }
 
   return {
-    async read(table) {
+    async read(table, maxBytes = Number.POSITIVE_INFINITY) {
       for (let attempt = 1; ; attempt++) {
         const info = readInfo(table);
         const size = info.getUint32(INFO.size, true);
+        if (size > maxBytes) throw errnoError(os.errno.EFBIG, `read the ${family} table ${table}`);
         const memory = reserveMemory(REPLACE.bytes + size + ROOM);
         const request = memory.bytes.subarray(GET_START);
         request.write(table, 'latin1');
