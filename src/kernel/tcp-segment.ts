@@ -9,7 +9,6 @@ const TCP = 6;
 const SYN_ACK = 0x12;
 const HOPS = 64;
 const DO_NOT_FRAGMENT = 0x40;
-const WINDOW = 0xffff;
 
 /** A TCP segment with its addresses. */
 export interface Segment {
@@ -19,6 +18,7 @@ export interface Segment {
   readonly acknowledgment: number;
   /** The sum of TCP_FLAGs. */
   readonly flags: number;
+  readonly window: number;
   /** How many bytes of data it has, all zero. */
   readonly dataBytes: number;
 }
@@ -29,7 +29,7 @@ export interface Segment {
  * tracking treats the segment as invalid and makes no entry.
  */
 export const sendStraySynAck = (from: SocketAddress, to: SocketAddress, netns?: NetnsRef): void =>
-  sendSegment({ from, to, sequence: 0, acknowledgment: 0, flags: SYN_ACK, dataBytes: 0 }, netns);
+  sendSegment({ from, to, sequence: 0, acknowledgment: 0, flags: SYN_ACK, window: 0, dataBytes: 0 }, netns);
 
 /**
  * Sends one segment that no socket has, from any address; it is not fragmented on its way. Throws FairleadError with the
@@ -53,7 +53,15 @@ export function sendSegment(segment: Segment, netns?: NetnsRef): void {
 }
 
 /** Returns the packet with its IP header; the kernel fills in IPv4's checksum and length. */
-function segmentPacket({ from, to, sequence, acknowledgment, flags, dataBytes }: Segment): Uint8Array {
+function segmentPacket({
+  from,
+  to,
+  sequence,
+  acknowledgment,
+  flags,
+  window,
+  dataBytes,
+}: Segment): Uint8Array {
   const source = bytesOf(from.ip);
   const destination = bytesOf(to.ip);
   const v4 = source.length === 4;
@@ -80,8 +88,7 @@ function segmentPacket({ from, to, sequence, acknowledgment, flags, dataBytes }:
   view.setUint32(header + 8, acknowledgment);
   packet[header + 12] = 5 << 4;
   packet[header + 13] = flags;
-  // A stray SYN-ACK has never offered a window.
-  if (flags !== SYN_ACK) view.setUint16(header + 14, WINDOW);
+  view.setUint16(header + 14, window);
   view.setUint16(header + 16, tcpChecksum(source, destination, packet.subarray(header)));
   return packet;
 }

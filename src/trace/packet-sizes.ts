@@ -59,6 +59,7 @@ export interface SizeOptions {
   readonly now: () => number;
 }
 
+const WINDOW = 0xffff;
 /** Data of the smallest segment: if it does not arrive either, the size is not the reason. */
 const SMALL_BYTES = 64;
 /** Sizes that are sent at once, to find between which two the limit is. */
@@ -157,6 +158,7 @@ function createProber(options: SizeOptions, { start, end, peer, ends }: Directio
       sequence: sequenceOf(size),
       acknowledgment: (peer + 1) >>> 0,
       flags: TCP_FLAG.ack,
+      window: WINDOW,
       dataBytes: size - header,
     });
   /** Sends packets of several sizes, and waits until the largest has arrived, or they have had their time. */
