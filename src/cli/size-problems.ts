@@ -1,4 +1,5 @@
 import type { LinkSize } from '../agent/link-sizes.ts';
+import { TUNNEL_OVERHEAD } from '../network/tunnel-device.ts';
 import { type Problem, problem } from './problem.ts';
 
 /** The devices of a node; null: its agent is too old to tell. */
@@ -7,8 +8,8 @@ export interface NodeLinks {
   readonly links: readonly LinkSize[];
 }
 
-/** What VXLAN adds to a packet, over IPv4. */
-const TUNNEL_BYTES = 50;
+/** What VXLAN adds to a packet at least: over IPv6 it is more. */
+const TUNNEL_BYTES = TUNNEL_OVERHEAD.ipv4;
 
 /**
  * Compares the sizes of packets (MTUs) that the devices between pods of different nodes pass, and describes the smaller ones:

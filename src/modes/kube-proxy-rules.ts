@@ -13,7 +13,7 @@ import {
   TO_NODE,
 } from '../dataplane/iptables/rule.ts';
 import { portName } from '../dataplane/rules/frontend-keys.ts';
-import { cidrContains, hostPort, type IPFamily } from '../lib/address.ts';
+import { cidrContains, hostPort, type IPFamily, LOOPBACK } from '../lib/address.ts';
 import type { Endpoint, Frontend, NodeView, PortRef, Route } from '../service/model.ts';
 import { byFamily, filled, type ObjectSection, type RenderInput } from './rendering.ts';
 
@@ -29,7 +29,6 @@ const CHAINS = {
   postrouting: 'KUBE-POSTROUTING',
 } as const;
 const RECENT_MASK = { ipv4: '255.255.255.255', ipv6: 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff' } as const;
-const LOOPBACK = { ipv4: '127.0.0.0/8', ipv6: '::1/128' } as const;
 
 /**
  * Renders what kube-proxy writes for a Service in its iptables mode (checked against 1.33), in the form of iptables-save: a chain
@@ -270,7 +269,13 @@ function sharedLines(node: NodeView, family: IPFamily): Line[] {
   const own = node[family];
   const isLoopbackLeftOut = family === 'ipv6' || !node.localhostNodePorts;
   const nodePorts = all
-    ? [to({ destination: isLoopbackLeftOut ? `! ${LOOPBACK[family]}` : undefined, comment, more: TO_NODE })]
+    ? [
+        to({
+          destination: isLoopbackLeftOut ? `! ${LOOPBACK[family].text}` : undefined,
+          comment,
+          more: TO_NODE,
+        }),
+      ]
     : own === null
       ? []
       : [to({ destination: hostNetwork(own), comment })];

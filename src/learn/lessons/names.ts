@@ -41,7 +41,7 @@ export const names: Lesson = {
         question: 'What is the answer to the name of a headless Service?',
         choices: ['one address, that of the Service', 'the addresses of its pods'],
         answer: 1,
-        why: 'There is no cluster IP: the client chooses one of the pods.',
+        why: 'The Service has no cluster IP: the client chooses one of the pods.',
       },
       expected: ['service/pages exposed', '…STREAM …', 'DELIVERED…'],
       check: all(
