@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds helm into .cache/ from its Go module unless it is there, and prints its path. src/cli/deployment-files.test.ts
+# Builds helm into .cache/ from its Go module unless it is there, and prints its path. src/cli/helm-chart.built.test.ts
 # checks the chart with the program that HELM names. Fails where Go or its module proxy is absent.
 set -eu
 version=v3.16.4

@@ -35,6 +35,7 @@ const USAGE = `usage:
   ./test all [--full]     everything; --full: all combinations instead of a pairwise choice
   ./test unit [FILE…]     unit tests
   ./test netns [FILE…]    packet tests (need root); also by part: promise, clusters, rooms
+  ./test built            comparisons with programs that are built first (helm)
   ./test matrix [FILE…]   packet tests of all combinations, and of a real control plane
   ./test vm [FILE…]       packet tests that need another kernel, in a virtual machine (tests/vm/README.md)
   ./test vm-matrix        the same of all combinations
@@ -314,9 +315,10 @@ async function run(plan: Plan, texts: ReadonlyMap<string, string>): Promise<bool
   const byPart = Map.groupBy(plan.files, (file) => partOf(file)?.name ?? 'unit');
   const first: FileResult[] = [];
   const isShown = plan.areNamed && plan.files.length === 1;
+  const late = setUp([...byPart.keys()].filter(isLate).map(partNamed));
   const { problems, results } = await runUnit(plan, byPart, texts, isShown);
   first.push(...results);
-  first.push(...(await runPackets(byPart, problems, isShown)));
+  first.push(...(await runPackets(byPart, problems, late, isShown)));
   const second = plan.areNamed ? [] : await repeatFailed(first);
   const verdict = judge(first, second);
   writeFileSync(join(output, 'times.tsv'), timesTable(first));
@@ -337,7 +339,7 @@ type ByPart = ReadonlyMap<PartName, readonly string[]>;
 /** Runs unit tests, with types and lint beside them; meanwhile the other parts are set up. */
 async function runUnit(plan: Plan, byPart: ByPart, texts: ReadonlyMap<string, string>, isShown: boolean) {
   const unit = byPart.get('unit') ?? [];
-  const parts = [...byPart.keys()].map(partNamed);
+  const parts = [...byPart.keys()].filter((name) => !isLate(name)).map(partNamed);
   const problems = new Map(await setUp(parts.filter(({ name }) => name === 'unit')));
   const jobs = [...longestFirst(unitJobs(unit, texts, plan.areNamed))];
   const [checks, results, others] = await Promise.all([
@@ -349,19 +351,12 @@ async function runUnit(plan: Plan, byPart: ByPart, texts: ReadonlyMap<string, st
   return { problems, results: [...checks, ...results] };
 }
 
-/**
- * Runs packet tests, and beside them, one after another, the parts with a wrapper, which mostly have one processor; after
- * these, one more packet test at a time, since packet tests wait for a third of their time.
- */
-async function runPackets(
-  byPart: ByPart,
-  problems: Problems,
-  isShown: boolean,
-): Promise<readonly FileResult[]> {
+/** Returns the parts that can run; says why others are skipped, or fail. */
+function runnable(byPart: ByPart, problems: Problems) {
   const failedSetUps: FileResult[] = [];
   const ready = [...byPart].filter(([name]) => {
     const problem = problems.get(partNamed(name).setUp);
-    if (problem === undefined) return name !== 'unit';
+    if (problem === undefined) return true;
     if (problem.isSkip) say(`skipped: ${name}: ${problem.reason}`);
     else
       failedSetUps.push(
@@ -369,27 +364,41 @@ async function runPackets(
       );
     return false;
   });
-  const plain = ready.filter(([name]) => partNamed(name).wrapper === undefined);
-  const jobs = plain.flatMap(([name, files]) =>
+  return { ready, failedSetUps };
+}
+
+const isLate = (name: PartName) => partNamed(name).isLate === true;
+const jobsOf = (parts: readonly (readonly [PartName, readonly string[]])[]): Job[] =>
+  parts.flatMap(([name, files]) =>
     files.map((file): Job => ({ part: name, files: [file], launcher: partNamed(name).launcher })),
   );
+
+/**
+ * Runs packet tests, and beside them, one after another, the parts with a wrapper, which mostly have one processor, and those
+ * of a late set-up; after these, one more packet test at a time, since packet tests wait for a third of their time.
+ */
+async function runPackets(
+  byPart: ByPart,
+  problems: Problems,
+  late: Promise<Problems>,
+  isShown: boolean,
+): Promise<readonly FileResult[]> {
+  const { ready, failedSetUps } = runnable(byPart, problems);
+  const soon = ready.filter(([name]) => name !== 'unit' && !isLate(name));
+  const plain = soon.filter(([name]) => partNamed(name).wrapper === undefined);
   const concurrency = plain.some(([name]) => partNamed(name).concurrency === 1) ? 1 : cores;
-  const wrapped = async () => {
+  const queue = [...longestFirst(jobsOf(plain))];
+  const beside = async () => {
     const results: FileResult[] = [];
-    for (const [name, files] of ready)
+    for (const [name, files] of soon)
       if (partNamed(name).wrapper !== undefined)
         results.push(...(await runWrapped(partNamed(name), files, isShown)));
+    const last = runnable(new Map(ready.filter(([name]) => isLate(name))), await late);
+    results.push(...last.failedSetUps, ...(await runPlain(jobsOf(last.ready), 1, isShown)));
+    if (results.length > 0 && concurrency > 1) results.push(...(await runPlain(queue, 1, isShown)));
     return results;
   };
-  const queue = [...longestFirst(jobs)];
-  const lanes = await Promise.all([
-    runPlain(queue, ownConcurrency || concurrency, isShown),
-    wrapped().then(async (results) =>
-      results.length === 0 || concurrency === 1
-        ? results
-        : [...results, ...(await runPlain(queue, 1, isShown))],
-    ),
-  ]);
+  const lanes = await Promise.all([runPlain(queue, ownConcurrency || concurrency, isShown), beside()]);
   return [...failedSetUps, ...lanes.flat()];
 }
 

@@ -15,6 +15,8 @@ export interface Part {
   readonly wrapper?: string;
   /** Files that run at a time; null: one for each processor. */
   readonly concurrency: number | null;
+  /** Whether the set-up takes minutes, so that the files run last, and other parts do not wait. */
+  readonly isLate?: true;
   /** Whether a file that fails runs once more by itself: packets and clocks can be delayed by a busy machine. */
   readonly isRepeated: boolean;
 }
@@ -25,6 +27,7 @@ export type PartName =
   | 'clusters'
   | 'rooms'
   | 'matrix'
+  | 'built'
   | 'vm'
   | 'vm-matrix'
   | 'real'
@@ -40,7 +43,7 @@ const machine = {
   isRepeated: true,
 } as const;
 
-const OTHER_KINDS = /\.(netns|vm|real|matrix)\.test\.ts$/;
+const OTHER_KINDS = /\.(netns|vm|real|matrix|built)\.test\.ts$/;
 
 export const PARTS: readonly Part[] = [
   {
@@ -75,6 +78,16 @@ export const PARTS: readonly Part[] = [
     summary: 'all combinations of mode, origin and outcome, and a real control plane',
     has: (file) => file.endsWith('.matrix.test.ts'),
     ...packets,
+  },
+  {
+    name: 'built',
+    summary: 'comparisons with programs that are built first (helm)',
+    has: (file) => file.endsWith('.built.test.ts'),
+    launcher: 'plain',
+    setUp: 'built',
+    isLate: true,
+    concurrency: null,
+    isRepeated: false,
   },
   {
     name: 'vm',
@@ -122,6 +135,7 @@ export const ALL_PARTS: readonly PartName[] = [
   'clusters',
   'promise',
   'rooms',
+  'built',
   'vm',
   'vm-matrix',
   'real',

@@ -93,7 +93,7 @@ export const WEIGHTS: Readonly<Record<string, number>> = {
   'tests/pods.netns.test.ts': 13,
   'src/network/cni/cni.netns.test.ts': 13,
   'src/agent/api-connection.netns.test.ts': 13,
-  'src/cli/deployment-files.test.ts': 13,
+  'src/cli/helm-chart.built.test.ts': 13,
   'src/dataplane/userspace/relay.netns.test.ts': 12,
   'src/dataplane/userspace/connection-gate.netns.test.ts': 11,
   'src/dns/codec.test.ts': 11,
