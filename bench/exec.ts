@@ -1,8 +1,9 @@
 /**
  * How fast `kubectl exec` moves bytes out of and into a command, over WebSockets and over SPDY, through the stream code of
- * the pod runtime: kubectl and the server are processes of this machine, and connect over loopback.
+ * the pod runtime: kubectl and the server are processes of this machine, and connect over loopback. With --pod, through all
+ * of a cluster that runs: its API server, the node's server, and a command in a container of the pod.
  *
- * node bench/exec.ts [--megabytes 256] [--rounds 5]
+ * node bench/exec.ts [--megabytes 256] [--rounds 5] [--pod NAME [--kubeconfig FILE]]
  *
  * The carriers take turns, and the median of the rounds counts.
  */
@@ -15,7 +16,12 @@ import { startPodServer } from '../src/runtime/streams/testing/pod-server.ts';
 import { printTable } from './print-table.ts';
 
 const { values: options } = parseArgs({
-  options: { megabytes: { type: 'string', default: '256' }, rounds: { type: 'string', default: '5' } },
+  options: {
+    megabytes: { type: 'string', default: '256' },
+    rounds: { type: 'string', default: '5' },
+    pod: { type: 'string' },
+    kubeconfig: { type: 'string', default: process.env['KUBECONFIG'] ?? '' },
+  },
 });
 const BYTES = Math.min(4096, Number(options.megabytes)) * 1_000_000;
 const ROUNDS = Math.min(50, Number(options.rounds));
@@ -24,25 +30,27 @@ const CARRIERS = [
   ['WebSocket', 'true'],
   ['SPDY', 'false'],
 ] as const;
+const POD = options.pod ?? 'p';
 const DIRECTIONS = [
-  ['out of the command', ['exec', 'p', '--', 'head', '-c', String(BYTES), '/dev/zero'], false],
-  ['into the command', ['exec', '-i', 'p', '--', 'wc', '-c'], true],
+  ['out of the command', ['exec', POD, '--', 'head', '-c', String(BYTES), '/dev/zero'], false],
+  ['into the command', ['exec', '-i', POD, '--', 'wc', '-c'], true],
 ] as const;
 
 const folder = mkdtempSync(join(tmpdir(), 'fairlead-exec-'));
-const server = await startPodServer();
+const server = options.pod === undefined ? await startPodServer() : null;
+const SERVER = server ? ['--server', `http://127.0.0.1:${server.port}`] : [];
 
 /** Runs kubectl once. Returns the megabytes of each second. */
 async function run(words: readonly string[], isInput: boolean, webSockets: string): Promise<number> {
   const started = performance.now();
   const input = `head -c ${BYTES} /dev/zero | `;
-  const kubectl = `kubectl --server http://127.0.0.1:${server.port} ${words.join(' ')}`;
+  const kubectl = ['kubectl', ...SERVER, ...words].join(' ');
   const child = spawn('sh', ['-c', `${isInput ? input : ''}${kubectl}${isInput ? '' : ' | wc -c'}`], {
     stdio: ['ignore', 'pipe', 'inherit'],
     env: {
       ...process.env,
       HOME: folder,
-      KUBECONFIG: '/dev/null',
+      KUBECONFIG: server ? '/dev/null' : options.kubeconfig,
       KUBECTL_REMOTE_COMMAND_WEBSOCKETS: webSockets,
     },
   });
@@ -73,6 +81,6 @@ try {
     ...[...found].map(([key, rates]) => [key, median(rates).toFixed(0)]),
   ]);
 } finally {
-  await server.close();
+  await server?.close();
   rmSync(folder, { recursive: true, force: true });
 }
