@@ -46,6 +46,8 @@ interface World {
   readonly violations: string[];
   /** The number of steps in which an address had no owner. */
   silent: number;
+  /** The number of requests that were refused for want of rights. */
+  refused: number;
   start(node: string, version: Version): void;
   kill(node: string): void;
   stop(node: string): Promise<void>;
@@ -60,9 +62,13 @@ function createWorld(seed: number): World {
   const random = randomFrom(seed);
   const agents = new Map<string, Agent>();
   let started = 0;
-  server.forbids = ({ method, path }) =>
-    path.includes(`/${EARLIER_ANNOUNCEMENT_NAMESPACE}/`) &&
-    (method === 'GET' ? !world.mayReadEarlier : !world.mayWriteEarlier);
+  server.forbids = ({ method, path }) => {
+    const isForbidden =
+      path.includes(`/${EARLIER_ANNOUNCEMENT_NAMESPACE}/`) &&
+      (method === 'GET' ? !world.mayReadEarlier : !world.mayWriteEarlier);
+    if (isForbidden) world.refused++;
+    return isForbidden;
+  };
   const candidates: Candidates = {
     wanted: new Map(ADDRESSES.map((address) => [address, { services: [`default/${address}`], nodes: null }])),
     nodes: new Set(NODES),
@@ -72,7 +78,7 @@ function createWorld(seed: number): World {
   };
   const world: World = {
     ...{ clock, server, agents, random, mayWriteEarlier: true, mayReadEarlier: true },
-    ...{ violations: [], silent: 0 },
+    ...{ violations: [], silent: 0, refused: 0 },
     start(node, version) {
       const client = `${node}-${version}-${++started}`;
       const ending = new AbortController();
@@ -172,6 +178,9 @@ describe('agents of two versions', { timeout: 180_000 }, () => {
     await world.pass(15_000);
     assert.equal(world.silent, 0, 'the addresses were announced all the time');
     assert.deepEqual(world.violations, []);
+    // A second for each of a node's own session and those of the two others, and a few more at the beginning.
+    const most = NODES.length * NODES.length * 15;
+    assert.ok(world.refused < most, `${world.refused} writes without the right to them in 15 s`);
     const paths = [...world.server.objects.keys()];
     assert.ok(paths.some((path) => path.includes(`/${ANNOUNCEMENT_NAMESPACE}/`)));
     world.kill('n1');

@@ -279,5 +279,5 @@ export function startSession(options: SessionOptions): Session {
 }
 
 /** Returns true for a refusal by the authorizer. Admission, such as a quota, also answers with Forbidden. */
-const lacksRight = (error: unknown) =>
+export const lacksRight = (error: unknown) =>
   error instanceof ApiError && hasReason(error, 'Forbidden') && /User "[^"]*" cannot /.test(error.message);

@@ -16,7 +16,7 @@ import { createWorkQueue } from '../lib/work-queue.ts';
 import { createApiHealthProbe } from './api-health-probe.ts';
 import type { Candidates } from './candidates.ts';
 import { byPreference, elect } from './election.ts';
-import { startSession } from './session.ts';
+import { lacksRight, startSession } from './session.ts';
 import { createSessionTable } from './session-table.ts';
 
 /** Makes the hosts of a link send packets for an address to this node; see link-announcer.ts. */
@@ -82,6 +82,8 @@ const NEW_STARTUP_MS = 2000;
 const READY_MS = 1000;
 /** A write without an answer is retried after this time. */
 const WRITE_MS = 2000;
+/** The longest delay between attempts of a write that fails. */
+const RETRY_MS = 1000;
 /** The same as RANK_DELAY_MS, for ending a session that was not renewed. */
 const END_RANK_DELAY_MS = 30;
 /** The nodes of the best ranks probe a silent node's Lease early; the others only when its session has expired. */
@@ -127,14 +129,28 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     slowMs: () => suspect.durationMs / 4,
     onResult: scheduleEvaluation,
   });
+  /** Keys whose last write failed: the queue repeats it with growing delays, evaluations do not. */
+  const failing = new Set<string>();
   const queue = createWorkQueue({
-    process: applyPlan,
+    process: async (key) => {
+      await applyPlan(key);
+      failing.delete(key);
+    },
     clock,
     random: options.random,
     signal,
-    onError: (key, error, attempt) =>
-      logger[attempt > 3 ? 'warn' : 'debug']({ key }, `load balancer: ${messageOf(error)}`),
+    maxBackoffMs: RETRY_MS,
+    onError(key, error, attempt) {
+      // What was decided by an outdated Lease is decided again as soon as the watch has the next one.
+      if (!hasReason(error, 'Conflict', 'AlreadyExists', 'NotFound')) failing.add(key);
+      // Where rights may end, the owner of `onWrite` reports it.
+      const isExpected = lacksRight(error) && options.onWrite !== undefined;
+      logger[attempt > 3 && !isExpected ? 'warn' : 'debug']({ key }, `load balancer: ${messageOf(error)}`);
+    },
   });
+  const addToQueue = (key: string) => {
+    if (!failing.has(key)) queue.add(key);
+  };
   const stopFollowing = leases.handle({ onAdd: setLease, onUpdate: setLease, onDelete: deleteLease });
   const start = async () => {
     await Promise.all([leases.synced, informed.promise]);
@@ -224,7 +240,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
     plan = next;
     announceExactly(new Set(result.keep));
     session.setBusy(result.keep.length + result.claim.length > 0);
-    for (const address of plan.keys()) queue.add(address);
+    for (const address of plan.keys()) addToQueue(address);
     soonest = Math.min(soonest, findSilentNodes(lasting));
     cancelTimer();
     if (soonest < Number.POSITIVE_INFINITY) cancelTimer = clock.after(soonest, scheduleEvaluation);
@@ -330,7 +346,7 @@ export function startSpeaker(options: SpeakerOptions): Speaker {
       suspect = { name, durationMs };
       apiHealth.probe();
       const isHealthy = Math.min(apiHealth.healthyMs(), session.actingMs()) >= durationMs / 4;
-      if (ageMs >= durationMs + turn && isHealthy) queue.add(END + name);
+      if (ageMs >= durationMs + turn && isHealthy) addToQueue(END + name);
       // 2 ms more, so that the deadline has passed when the timer fires.
       soonest = Math.min(soonest, PROBE_MS, Math.max(END_RANK_DELAY_MS, durationMs + turn - ageMs + 2));
     }
