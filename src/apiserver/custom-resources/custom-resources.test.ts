@@ -96,6 +96,11 @@ const refused: readonly [schema: StructuralSchema, value: object, error: string 
     'spec: Unsupported value: "c": supported values: "a", "b"',
   ],
   [
+    spec({ type: 'string', nullable: true, enum: ['a', 'b'] }),
+    { spec: null },
+    'spec: Unsupported value: null: supported values: "a", "b"',
+  ],
+  [
     spec({ type: 'string', pattern: '^a$' }),
     { spec: 'b' },
     'spec: Invalid value: "b": spec in body should match \'^a$\'',

@@ -94,7 +94,11 @@ function checkNew(
   isResource: boolean,
   errors: FieldError[],
 ): void {
-  if (value === null && schema.nullable === true) return;
+  if (value === null && schema.nullable === true) {
+    // As upstream: an enum applies to null, too, unless it lists it.
+    checkConstraints(schema, value, path, errors);
+    return;
+  }
   if (!isOfType(schema, value)) {
     const wanted = schema['x-kubernetes-int-or-string'] ? 'integer,string' : schema.type;
     errors.push({
