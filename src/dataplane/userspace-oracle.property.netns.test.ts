@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { createNetns, removeNetns } from '../kernel/netns.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import { familyOf, hostPort, type IPFamily } from '../lib/address.ts';
@@ -113,21 +114,26 @@ function elementsOf(
   family: IPFamily,
   dataplane: UserspaceDataplane,
 ): Map<string, string> {
-  const pools = new Map(dataplane.listeners().map(({ at, pool }) => [hostPort(at), pool]));
+  // The kernel may give a TCP and a UDP listener the same port.
+  const pools = new Map(
+    dataplane.listeners().map(({ at, pool, protocol }) => [`${protocol} ${hostPort(at)}`, pool]),
+  );
+  const poolAt = (protocol: number | undefined, at: Uint8Array) =>
+    pools.get(`${protocol === PROTOCOL_NUMBER.TCP ? 'TCP' : 'UDP'} ${hostPort(readListenerKey(at, family))}`);
+  const addressBytes = family === 'ipv4' ? 4 : 16;
   const elements = new Map<string, string>();
   for (const [set, content] of table.sets) {
     for (const [key, { verdict, data, keyEnd, intervalEnd }] of content) {
       const value = verdict ?? (data && hexOf(data)) ?? (keyEnd && hexOf(keyEnd)) ?? String(intervalEnd);
       if (set === LISTENERS) {
-        elements.set(
-          `${set} ${pools.get(hostPort(readListenerKey(Buffer.from(key, 'hex'), family)))}`,
-          value,
-        );
+        const at = Buffer.from(key, 'hex');
+        elements.set(`${set} ${poolAt(at[addressBytes], at)}`, value);
       } else if (/^(services|nodeports)-(pod|node|external)$/.test(set)) {
         const bytes = Buffer.from(value, 'hex');
         // Data have no protocol between address and port, unlike a listener's key.
         const at = Buffer.concat([bytes.subarray(0, -4), Buffer.alloc(4), bytes.subarray(-4)]);
-        elements.set(`${set} ${key}`, pools.get(hostPort(readListenerKey(at, family))) ?? 'none');
+        const protocol = Buffer.from(key, 'hex')[set.startsWith('nodeports') ? 0 : addressBytes];
+        elements.set(`${set} ${key}`, poolAt(protocol, at) ?? 'none');
       } else elements.set(`${set} ${key}`, value);
     }
   }
