@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { libc } from '../kernel/libc.ts';
+import { MS_BIND } from '../kernel/mount-flags.ts';
 import { makeHostRoot } from './host-root.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'flt-host-'));
@@ -67,4 +68,40 @@ test('a built-in image contains programs and world-readable files, and nothing e
   writeFileSync(join(merged, 'var/lib/own'), 'x');
   writeFileSync(join(merged, 'etc/shadow'), 'own');
   assert.equal(readFileSync(join(root, 'etc/shadow'), 'utf8'), 'etc/shadow');
+});
+
+test('in a user namespace, folders with mounts below them are shown without these as layers', () => {
+  const root = join(folder, 'partial-root');
+  mount('tmpfs', root, 'mode=755');
+  const files = {
+    'usr/bin/tool': 0o755,
+    'usr/readme': 0o644,
+    'usr/share/data/file': 0o644,
+    'etc/passwd': 0o644,
+    'etc/resolv.conf': 0o644,
+    'etc/shadow': 0o640,
+    'etc/ssl/private/key': 0o644,
+    'etc/ssl/ca.pem': 0o644,
+  };
+  for (const [path, mode] of Object.entries(files)) {
+    mkdirSync(join(root, path, '..'), { recursive: true });
+    writeFileSync(join(root, path), path);
+    chmodSync(join(root, path), mode);
+  }
+  chmodSync(join(root, 'etc/ssl/private'), 0o710);
+  symlinkSync('usr/bin', join(root, 'bin'));
+  const resolv = join(root, 'etc/resolv.conf');
+  assert.equal(libc().mount(join(root, 'etc/passwd'), resolv, '', MS_BIND, ''), 0);
+  mounts.push(resolv);
+  mount('tmpfs', join(root, 'usr/share/other'), 'mode=755');
+  mounts.push(join(folder, 'partial'));
+  const { layers, trees } = makeHostRoot(join(folder, 'partial'), root, true);
+  assert.deepEqual(trees.map(({ path }) => path).sort(), ['usr/bin', 'usr/share/data', 'usr/share/other']);
+  const [shown = ''] = layers;
+  assert.equal(layers.length, 1);
+  assert.equal(readFileSync(join(shown, 'etc/resolv.conf'), 'utf8'), 'etc/passwd');
+  assert.equal(readFileSync(join(shown, 'etc/ssl/ca.pem'), 'utf8'), 'etc/ssl/ca.pem');
+  assert.equal(readFileSync(join(shown, 'usr/readme'), 'utf8'), 'usr/readme');
+  for (const path of ['etc/shadow', 'etc/ssl/private', 'usr/bin/tool'])
+    assert.equal(existsSync(join(shown, path)), false, path);
 });

@@ -1,6 +1,7 @@
 import {
   chmodSync,
   chownSync,
+  copyFileSync,
   linkSync,
   lstatSync,
   mkdirSync,
@@ -13,11 +14,14 @@ import { dirname, join } from 'node:path';
 import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { MNT_DETACH } from '../kernel/mount-flags.ts';
+import { mountsBelow } from '../kernel/mount-points.ts';
 
 // linux/stat.h
 const S_IFCHR = 0o020000;
 /** The machine's folders that pods of built-in images see: its programs and its configuration. */
 const SHARED = new Set(['bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr', 'etc']);
+/** Files of /etc that are copied have at most this size. */
+const MAX_COPIED_BYTES = 16 << 20;
 /** Folders that programs expect in /var; all are empty. */
 const VAR = ['cache', 'lib', 'local', 'log', 'mail', 'opt', 'spool', 'tmp'];
 
@@ -45,9 +49,10 @@ export interface LayerTree {
  * whiteouts (overlayfs: character devices 0:0), and above it one of empty folders in their places.
  *
  * In a user namespace, overlayfs refuses "/", below which other mounts are (has_locked_children of fs/namespace.c): then the
- * folders that pods see are trees with layers of their own.
+ * folders that pods see are trees with layers of their own. The same holds for a folder with mounts below it, such as the
+ * resolv.conf of a container: of /etc a copy is shown then, of others the folders in it.
  */
-export function makeHostRoot(folder: string, root = '/'): HostRoot {
+export function makeHostRoot(folder: string, root = '/', isPartial = inUserNamespace()): HostRoot {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   // Left by an earlier agent: running containers use it until they end.
   while (libc().umount2(folder, MNT_DETACH) === 0);
@@ -60,15 +65,11 @@ export function makeHostRoot(folder: string, root = '/'): HostRoot {
     copyFolders(root, whiteouts, dirname(path));
     linkSync(device, join(whiteouts, path));
   };
-  const isPartial = inUserNamespace();
   const trees: LayerTree[] = [];
   for (const name of readdirSync(root)) {
     if (SHARED.has(name)) {
-      if (isPartial && !copyLink(root, folders, name))
-        trees.push({
-          path: name,
-          layers: [...(name === 'etc' ? [join(whiteouts, name)] : []), join(root, name)],
-        });
+      if (isPartial)
+        trees.push(...showEntry(root, folders, name, name === 'etc' ? [join(whiteouts, name)] : []));
       continue;
     }
     if (!isPartial) hide(name);
@@ -83,13 +84,48 @@ export function makeHostRoot(folder: string, root = '/'): HostRoot {
   return isPartial ? { layers: [folders], trees } : { layers: [folders, whiteouts, root], trees };
 }
 
-/** Copies a link such as /bin, and returns true; false: it is a folder, which `layer` then has empty. */
-function copyLink(root: string, layer: string, name: string): boolean {
-  const path = join(root, name);
-  const isLink = lstatSync(path).isSymbolicLink();
-  if (isLink) symlinkSync(readlinkSync(path), join(layer, name));
-  else mkdirSync(join(layer, name), { mode: 0o755 });
-  return isLink;
+/**
+ * Shows an entry of the root in `layer`: copies a link or a file, and returns the trees of a folder, which the layer has empty.
+ * `above`: the layers above that of the machine.
+ */
+function showEntry(root: string, layer: string, path: string, above: readonly string[]): LayerTree[] {
+  const [from, to] = [join(root, path), join(layer, path)];
+  const found = lstatSync(from);
+  if (!found.isDirectory()) {
+    copyEntry(from, to, found);
+    return [];
+  }
+  makeLike(to, found);
+  if (mountsBelow(from).length === 0) return [{ path, layers: [...above, from] }];
+  if (path !== 'etc')
+    return readdirSync(from).flatMap((name) => showEntry(root, layer, join(path, name), []));
+  copyReadable(from, to);
+  return [];
+}
+
+function copyReadable(from: string, to: string): void {
+  for (const name of readdirSync(from)) {
+    const [source, target] = [join(from, name), join(to, name)];
+    const found = lstatSync(source);
+    if (found.isDirectory() && isReadableByAll(found)) {
+      makeLike(target, found);
+      copyReadable(source, target);
+    } else if (!found.isDirectory()) copyEntry(source, target, found);
+  }
+}
+
+/** Copies a link, or a world-readable file of a moderate size. */
+function copyEntry(from: string, to: string, found: Stats): void {
+  if (found.isSymbolicLink()) symlinkSync(readlinkSync(from), to);
+  else if (found.isFile() && found.size <= MAX_COPIED_BYTES && isReadableByAll(found)) {
+    copyFileSync(from, to);
+    chmodSync(to, found.mode & 0o777);
+  }
+}
+
+function isReadableByAll(found: Stats): boolean {
+  const needed = found.isDirectory() ? 0o005 : 0o004;
+  return (found.mode & needed) === needed;
 }
 
 /** Yields paths below a folder that are not world-readable; for an inaccessible folder, only its own path. */
@@ -97,9 +133,7 @@ function* unreadable(root: string, path: string): Generator<string> {
   for (const entry of readdirSync(join(root, path), { withFileTypes: true })) {
     const child = join(path, entry.name);
     if (entry.isSymbolicLink()) continue;
-    const { mode } = lstatSync(join(root, child));
-    const needed = entry.isDirectory() ? 0o005 : 0o004;
-    if ((mode & needed) !== needed) yield child;
+    if (!isReadableByAll(lstatSync(join(root, child)))) yield child;
     else if (entry.isDirectory()) yield* unreadable(root, child);
   }
 }

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync, rmdirSync, rmSync, writeFileSync
 import { join } from 'node:path';
 import { libc } from '../kernel/libc.ts';
 import { MNT_DETACH } from '../kernel/mount-flags.ts';
+import { mountsBelow } from '../kernel/mount-points.ts';
 import { readOptionalFolder } from '../kernel/optional-file.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { blockFor } from '../lib/clock.ts';
@@ -114,19 +115,6 @@ function removeGroup(group: string): void {
       }
     }
   }
-}
-
-/** Returns mount points below a folder, innermost first (proc(5): field 5 of mountinfo, octal escapes). */
-function mountsBelow(folder: string): string[] {
-  return readFileSync('/proc/self/mountinfo', 'utf8')
-    .split('\n')
-    .map((line) =>
-      (line.split(' ')[4] ?? '').replace(/\\([0-7]{3})/g, (_, octal: string) =>
-        String.fromCharCode(Number.parseInt(octal, 8)),
-      ),
-    )
-    .filter((target) => target.startsWith(`${folder}/`))
-    .reverse();
 }
 
 function readJson(file: string): unknown {
