@@ -26,6 +26,8 @@ import {
 import type { Topology } from './topology.ts';
 
 const NODES = [1, 2, 3];
+/** A query without an answer for this time is lost. */
+const LOST_MS = 20_000;
 const CLUSTER = { ipv4: '10.96.0.10', ipv6: 'fd00:10:96::a' } as const;
 type Family = keyof typeof CLUSTER;
 const gateway = (number: number, family: Family) =>
@@ -126,7 +128,7 @@ async function client(family: Family): Promise<() => Promise<string>> {
   socket.connect(53, CLUSTER[family]);
   await connected;
   return async () => {
-    const answer = once(socket, 'message').then(
+    const answer = once(socket, 'message', { signal: AbortSignal.timeout(LOST_MS) }).then(
       ([data]) => String(data),
       (error) => String(error.code),
     );

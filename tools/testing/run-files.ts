@@ -24,7 +24,7 @@ export interface RunOptions {
 }
 
 /** A process that never ends, such as one that leaves a server open, is killed after this time. */
-const MAX_JOB_MS = 30 * 60_000;
+const MAX_JOB_MS = 15 * 60_000;
 const MAX_LAST_LINES = 30;
 const MAX_LAST_CHARACTERS = 4000;
 
