@@ -5,12 +5,17 @@ import { addressBytes } from '../../src/lib/address.ts';
 export const ETHERTYPE = { ipv4: 0x0800, arp: 0x0806, vlan: 0x8100, qinq: 0x88a8, ipv6: 0x86dd } as const;
 export const PROTOCOL = {
   hopByHop: 0,
+  icmp: 1,
   ipv4: 4,
+  tcp: 6,
   udp: 17,
   ipv6: 41,
+  routing: 43,
   fragment: 44,
+  authentication: 51,
   icmpv6: 58,
   destinationOptions: 60,
+  sctp: 132,
 } as const;
 export const BROADCAST = 'ff:ff:ff:ff:ff:ff';
 export const UNSPECIFIED_MAC = '00:00:00:00:00:00';
@@ -69,6 +74,8 @@ export interface Ends {
   readonly destination: string;
 }
 
+export const ends = (source: string, destination: string): Ends => ({ source, destination });
+
 export function udp(
   { source, destination }: Ends,
   port: number,
@@ -83,7 +90,27 @@ export function icmpv6({ source, destination }: Ends, type: number, body: Uint8A
   return withChecksum(source, destination, PROTOCOL.icmpv6, 2, join([type, 0, 0, 0], body));
 }
 
+/** A TCP segment without options. */
+export function tcp(
+  { source, destination }: Ends,
+  port: number,
+  flags: number,
+  payload: Uint8Array,
+): Uint8Array {
+  const numbers = [0, 0, 0, 1, 0, 0, 0, 1];
+  const bytes = join(be16(40_000), be16(port), numbers, [0x50, flags], be16(1024), [0, 0, 0, 0], payload);
+  return withChecksum(source, destination, PROTOCOL.tcp, 16, bytes);
+}
+
+export function icmp(type: number, body: Uint8Array): Uint8Array {
+  const bytes = join([type, 0, 0, 0], body);
+  bytes.set(be16(checksum(bytes)), 2);
+  return bytes;
+}
+
 export interface IpOptions {
+  /** The type of service, or traffic class. */
+  readonly trafficClass?: number;
   /** IPv4: the header's options, a multiple of four bytes. */
   readonly options?: Uint8Array;
   /** IPv4: the offset of a fragment in units of eight bytes, and whether more follow. */
@@ -96,11 +123,11 @@ export function ip(
   { source, destination }: Ends,
   protocol: number,
   payload: Uint8Array,
-  { options = new Uint8Array(0), fragment, hopLimit = 64 }: IpOptions = {},
+  { options = new Uint8Array(0), fragment, hopLimit = 64, trafficClass = 0 }: IpOptions = {},
 ): Uint8Array {
   if (isV6(source))
     return join(
-      [0x60, 0, 0, 0],
+      [0x60 | (trafficClass >> 4), (trafficClass & 0xf) << 4, 0, 0],
       be16(payload.length),
       [protocol, hopLimit],
       bytesOf(source),
@@ -110,7 +137,7 @@ export function ip(
   const length = 20 + options.length;
   const flags = fragment ? (fragment.more ? 0x2000 : 0) | fragment.offset : 0;
   const header = join(
-    [0x40 | (length / 4), 0],
+    [0x40 | (length / 4), trafficClass],
     be16(length + payload.length),
     [0x12, 0x34],
     be16(flags),
