@@ -35,6 +35,8 @@ export interface Libc {
   sendmmsg(fd: number, messages: Uint8Array, count: number, flags: number): number;
   open(path: string, flags: number, mode: number): number;
   close(fd: number): number;
+  /** `close` on a thread of libuv's pool, for descriptors whose end waits for a lock of the kernel. */
+  closeAsync(fd: number): Promise<number>;
   ioctl(fd: number, request: number, argument: Uint8Array): number;
   flock(fd: number, operation: number): number;
   setns(fd: number, kind: number): number;
@@ -146,6 +148,7 @@ function load(): Libc {
   const spawn = declare(
     'int posix_spawnp(_Out_ int *pid, const char *file, const uint8_t *actions, const uint8_t *attributes, const char **args, const char **env)',
   );
+  const close = declare('int close(int fd)');
   const node = (koffi as unknown as { node: { poll: PollFunction } }).node;
   return {
     socket: declare('int socket(int family, int type, int protocol)'),
@@ -174,7 +177,11 @@ function load(): Libc {
     ),
     sendmmsg: declare('int sendmmsg(int fd, _Inout_ uint8_t *messages, unsigned int count, int flags)'),
     open: declare('int open(const char *path, int flags, int mode)'),
-    close: declare('int close(int fd)'),
+    close,
+    closeAsync: (fd) =>
+      new Promise((resolve) => {
+        close.async(fd, (error: unknown, result: number) => resolve(error ? -1 : result));
+      }),
     ioctl: declare('int ioctl(int fd, unsigned long request, _Inout_ uint8_t *argument)'),
     flock: declare('int flock(int fd, int operation)'),
     setns: declare('int setns(int fd, int kind)'),

@@ -88,6 +88,11 @@ export interface NetlinkOptions {
 
 const RECEIVE_BYTES = 256 * 1024;
 let received: Uint8Array | undefined;
+/**
+ * Batches that threads of this process send to netfilter. A namespace has one lock for transactions of nf_tables, which closing any
+ * socket of netfilter takes, too (nft_rcv_nl_event): behind a large transaction either waits for seconds.
+ */
+let netfilterBatches = 0;
 /** Returns the buffer of all sockets of this thread: most sockets live for one request, and 256 KiB are 64 pages to clear. */
 const receiveBuffer = (): Uint8Array => {
   received ??= new Uint8Array(RECEIVE_BYTES);
@@ -113,6 +118,7 @@ function isWhole({ refusals, interrupted }: Replies, attempt: number, object: st
  */
 export class NetlinkSocket {
   readonly #fd: number;
+  readonly #isNetfilter: boolean;
   #sequence: number;
   #poll: Poll | null = null;
   #read: (max: number) => void = () => {};
@@ -121,6 +127,7 @@ export class NetlinkSocket {
   #sending: Promise<unknown> | null = null;
 
   constructor(options: NetlinkOptions) {
+    this.#isNetfilter = options.protocol === NETLINK_NETFILTER;
     const open = () => libc().socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, options.protocol);
     this.#fd = inNetns(options.netns, open);
     if (this.#fd < 0) throw systemError('open netlink socket', `protocol ${options.protocol}`);
@@ -237,13 +244,13 @@ export class NetlinkSocket {
    */
   async batch(bytes: Uint8Array, last: number): Promise<NetlinkRefusal[]> {
     while (this.#sending) await this.#sending;
-    if (bytes.length <= ASYNC_BYTES) return this.batchSync(bytes, last);
+    if (this.isImmediate(bytes.length)) return this.batchSync(bytes, last);
     return (await this.#sendByThread(bytes, last)).refusals;
   }
 
   /** Whether `batch` would neither wait nor use a thread for so many bytes, so that `batchSync` does the same. */
   isImmediate(bytes: number): boolean {
-    return !this.#sending && bytes <= ASYNC_BYTES;
+    return !this.#sending && bytes <= ASYNC_BYTES && !this.#wouldWait();
   }
 
   /** Works like `batch`, but synchronously. */
@@ -291,7 +298,16 @@ export class NetlinkSocket {
     this.#closed = true;
     this.#poll?.close();
     // The descriptor must not be reused while a thread sends to it.
-    if (!this.#sending) libc().close(this.#fd);
+    if (!this.#sending) this.#release();
+  }
+
+  #wouldWait(): boolean {
+    return this.#isNetfilter && netfilterBatches > 0;
+  }
+
+  #release(): void {
+    if (this.#wouldWait()) void libc().closeAsync(this.#fd);
+    else libc().close(this.#fd);
   }
 
   [Symbol.dispose](): void {
@@ -343,13 +359,15 @@ export class NetlinkSocket {
     this.#checkOpen();
     const sending = libc().sendAsync(this.#fd, bytes, bytes.length, 0);
     this.#sending = sending;
+    if (this.#isNetfilter) netfilterBatches++;
     const { result, errno } = await sending;
+    if (this.#isNetfilter) netfilterBatches--;
     this.#sending = null;
     try {
       if (result !== bytes.length) throw errnoError(errno, 'send netlink batch', `${bytes.length} bytes`);
       return this.#collect(last);
     } finally {
-      if (this.#closed) libc().close(this.#fd);
+      if (this.#closed) this.#release();
     }
   }
 
