@@ -27,15 +27,35 @@ export function changeGroup(
     return after;
   }
   const old = before.elements;
+  const oldOf = bySet(old);
   const next = after.elements.map((next) => {
     if (!next.head) return next;
-    const was = partner(next, old);
+    const was = partner(next, oldOf(next.set));
     return was ? place(was, next, shapeOf(next.set).dataWords) : next;
   });
+  const nextOf = bySet(next);
   for (const one of old)
-    each(one, next, shapeOf(one.set), (from, to, succeeded) => sink.remove(one, from, to, succeeded));
-  for (const one of next) each(one, old, shapeOf(one.set), (from, to) => sink.add(one, from, to));
+    each(one, nextOf(one.set), shapeOf(one.set), (from, to, succeeded) =>
+      sink.remove(one, from, to, succeeded),
+    );
+  for (const one of next) each(one, oldOf(one.set), shapeOf(one.set), (from, to) => sink.add(one, from, to));
   return { ...after, elements: next };
+}
+
+/** Groups of at most so many lists are searched in less time than an index of them is made. */
+const FEW_LISTS = 16;
+const NONE: readonly Elements[] = [];
+
+/** Returns what finds the lists that may be of a set: a pod that thousands of rules select is in as many sets. */
+function bySet(lists: readonly Elements[]): (set: string) => readonly Elements[] {
+  if (lists.length <= FEW_LISTS) return () => lists;
+  const index = new Map<string, Elements[]>();
+  for (const one of lists) {
+    const known = index.get(one.set);
+    if (known) known.push(one);
+    else index.set(one.set, [one]);
+  }
+  return (set) => index.get(set) ?? NONE;
 }
 
 /** Calls back with the elements that are not in `others`; `succeeded` as in `ChangeSink`. */
