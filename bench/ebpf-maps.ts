@@ -2,6 +2,7 @@
  * Subjects of programming.ts: the eBPF mode, and its BPF maps alone, without its nf_tables table.
  */
 import { randomBytes } from 'node:crypto';
+import { NO_ABILITIES } from '../src/dataplane/abilities.ts';
 import type { ApplyReport, Dataplane } from '../src/dataplane/dataplane.ts';
 import { ForwardingTable } from '../src/dataplane/ebpf/forwarding-table.ts';
 import { EMPTY } from '../src/dataplane/ebpf/map-contents.ts';
@@ -38,6 +39,7 @@ export function ebpfMaps(): Dataplane {
   return {
     mode: 'ebpf',
     families: ['ipv4'],
+    abilities: NO_ABILITIES,
     async sync(map) {
       drop();
       const started = performance.now();

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { NO_ABILITIES } from '../dataplane/abilities.ts';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import { serviceMap } from '../dataplane/testing/service-map.ts';
 import { manualClock } from '../lib/clock.ts';
@@ -52,14 +53,20 @@ for (const { name, mode, canStandIn = true, isProgrammed = true, isEarlierOpen =
     const calls: string[] = [];
     const relay = (which: string): Dataplane => ({
       ...fakeDataplane('userspace'),
-      drain: (signal) =>
-        new Promise((resolve) => {
-          calls.push(`${which} waits`);
-          signal.addEventListener('abort', () => {
-            calls.push(`${which} resets`);
-            resolve(1);
-          });
-        }),
+      abilities: {
+        ...NO_ABILITIES,
+        connections: {
+          end: async () => 0,
+          drain: (signal) =>
+            new Promise((resolve) => {
+              calls.push(`${which} waits`);
+              signal.addEventListener('abort', () => {
+                calls.push(`${which} resets`);
+                resolve(1);
+              });
+            }),
+        },
+      },
     });
     const proxy = {
       dataplane: mode === 'userspace' ? relay('current') : fakeDataplane(mode),

@@ -48,7 +48,7 @@ async function drain(options: ProxyDrainOptions, limit: AbortSignal): Promise<vo
     }
   }
   const ended = [...relays].filter((one) => one !== proxy.dataplane);
-  const left = await Promise.all(ended.map((one) => one.drain?.(limit) ?? 0));
+  const left = await Promise.all(ended.map((one) => one.abilities.connections?.drain?.(limit) ?? 0));
   const count = left.reduce((sum, one) => sum + one, 0);
   if (count > 0) logger.warn({ count }, `reset connections that were still open after ${DRAIN_MS / 1000} s`);
 }

@@ -14,7 +14,7 @@ import { messageOf } from '../lib/errors.ts';
 import { peerNode, sourceAddresses } from '../network/peer-node.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { startFailoverPart } from '../proxy/failover-part.ts';
-import { type GoneEndpoint, watchGoneEndpoints } from '../proxy/gone-endpoints.ts';
+import { watchGoneEndpoints } from '../proxy/gone-endpoints.ts';
 import { createHealthCheckServers } from '../proxy/health-check-servers.ts';
 import { createProxyEvents } from '../proxy/proxy-events.ts';
 import { proxyHealth } from '../proxy/proxy-health.ts';
@@ -130,7 +130,7 @@ export async function startProxyPart(
     hasShortTimers: () => synTimers.current !== null,
     async countedPackets() {
       try {
-        return (await proxy.dataplane.countedPackets?.()) ?? null;
+        return (await proxy.dataplane.abilities.counters?.read()) ?? null;
       } catch (error) {
         logger.warn({ error: messageOf(error) }, 'failed to read the packet counters of iptables rules');
         return null;
@@ -151,7 +151,7 @@ export async function startProxyPart(
       ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,
     });
-    if (dataplane.drain) relays.add(dataplane);
+    if (dataplane.abilities.connections?.drain) relays.add(dataplane);
     return dataplane;
   };
   const modes = createModeSwitch({
@@ -290,9 +290,10 @@ export async function startProxyPart(
     logger,
     dial: (endpoint) => dial(endpoint, EJECTION_RULES.agentUnansweredMs, clock),
     // Connections that a mode tracks itself cannot be listed: every endpoint may have some.
-    connected: (endpoints) => (ownConnections(proxy.dataplane) ? endpoints : conntrack.connected(endpoints)),
+    connected: (endpoints) =>
+      proxy.dataplane.abilities.connections ? endpoints : conntrack.connected(endpoints),
     async end(endpoints) {
-      await ownConnections(proxy.dataplane)?.(endpoints);
+      await proxy.dataplane.abilities.connections?.end(endpoints);
       await conntrack.endConnections(endpoints);
     },
   });
@@ -374,19 +375,11 @@ function followVersions(slices: Informer<EndpointSlice>): { latest(): string; cl
   return { latest: () => latest, close };
 }
 
-/** Ends connections that the mode tracks outside of conntrack; null: there are none. */
-function ownConnections(
-  dataplane: Dataplane,
-): ((endpoints: readonly GoneEndpoint[]) => Promise<unknown> | unknown) | null {
-  if (!('endConnections' in dataplane) || typeof dataplane.endConnections !== 'function') return null;
-  return dataplane.endConnections.bind(dataplane);
-}
-
 /**
  * Returns true if the proxy on this node accepts connections to Services and opens connections to endpoints
  * itself.
  */
-const isProxy = (mode: Mode): boolean => mode === 'userspace';
+const isProxy = (mode: Mode): boolean => modeDiffers(mode, 'server-sees-node');
 
 /**
  * Returns how the node recognizes its pods. Userspace mode answers from the node's own sockets, so a reply to a pod of

@@ -1,10 +1,10 @@
 import type { NetnsRef } from '../kernel/netns.ts';
-import type { IPFamily, SocketAddress } from '../lib/address.ts';
+import type { IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { Change, Frontend, Packet, ServiceMap } from '../service/model.ts';
-import type { OnFlowEvent } from './flow-event.ts';
+import type { Abilities } from './abilities.ts';
 
 export type Mode = 'userspace' | 'iptables' | 'ipvs' | 'nftables' | 'ebpf';
 
@@ -23,14 +23,6 @@ export interface ApplyReport {
   }[];
   /** Frontends that could not be programmed, with the reason; the others are programmed. */
   readonly failed: readonly { readonly key: string; readonly error: Error }[];
-}
-
-/** Packets counted by rules of iptables mode since they were written, of all families. */
-export interface CountedPackets {
-  /** Dropped because connection tracking calls them invalid. */
-  readonly invalidDropped: number;
-  /** First packets of connections to node ports on 127.0.0.0/8. */
-  readonly loopbackAccepted: number;
 }
 
 /** Completes a report with the frontends that could not be programmed, and logs each. */
@@ -102,6 +94,7 @@ export interface KernelStep {
  */
 export interface Dataplane {
   readonly mode: Mode;
+  readonly abilities: Abilities;
   readonly families: readonly IPFamily[];
   /**
    * Reconciles the kernel with the map without interrupting traffic: adopts the state of an earlier process, and never
@@ -114,28 +107,11 @@ export interface Dataplane {
   verify(): Promise<readonly Drift[]>;
   /** Returns the kernel objects that this packet to a frontend passes, in order. */
   locate(frontend: Frontend, packet: Packet): readonly KernelStep[];
-  /** Reads what rules of the mode have counted; calls may overlap others. Absent in modes without such rules. */
-  countedPackets?(): Promise<CountedPackets>;
-  /**
-   * Calls back for the events of flows through Services that the mode itself observes. Absent in modes whose flows
-   * connection tracking observes.
-   */
-  watchFlows?(onEvent: OnFlowEvent): { close(): void };
-  /**
-   * Returns true if this is the address of one of the mode's UDP listeners: connection tracking entries
-   * that lead to it are not stale. Absent in modes without listeners.
-   */
-  readonly isListener?: (at: SocketAddress) => boolean;
   /**
    * Closes descriptors and listeners of this process; the kernel's state stays and traffic continues. After a switch to
    * another mode this may take a second, until packets in flight have arrived.
    */
   close(): Promise<void>;
-  /**
-   * Resolves when the connections that this process copies have ended; when `signal` aborts, resets those that remain, and
-   * returns their number. Called after `remove`. Absent in modes whose connections outlive the process.
-   */
-  drain?(signal: AbortSignal): Promise<number>;
   /**
    * Removes the mode's state from this node. `succeeded`: another mode is already programmed; state that
    * modes share (the sysctl route_localnet, routes to ::1) is kept for it.

@@ -50,7 +50,7 @@ function suite(mode: TestedMode): void {
     reconciler = createConntrackReconciler({
       families: FAMILIES,
       netns,
-      isListener: (at) => dataplane.isListener?.(at) ?? false,
+      isListener: (at) => dataplane.abilities.listeners?.has(at) ?? false,
     });
     flows = new ConntrackConnection(netns);
   });

@@ -62,10 +62,9 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
   const openMode = () => {
     const mode = dataplane();
     const onEvent = (event: FlowEvent) => merge.event(event);
-    const own = mode.watchFlows?.(onEvent);
-    if (own) modeSources.push(own);
-    // Connection tracking sees only the userspace mode's listeners, not their endpoints.
-    if (mode.mode === 'userspace') return;
+    const { flows } = mode.abilities;
+    if (flows) modeSources.push(flows.watch(onEvent));
+    if (flows?.isComplete) return;
     modeSources.push(
       watchTrackedFlows({
         monotonic,

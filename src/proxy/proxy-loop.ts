@@ -54,7 +54,7 @@ export interface ServiceProxy {
    * Rejects if the current mode stays; the caller then removes the state of `next`.
    */
   switchTo(next: Dataplane): Promise<void>;
-  /** Works like `Dataplane.isListener`, for the current mode and previous ones that still drain. */
+  /** Works like `OwnListeners.has`, for the current mode and previous ones that still drain. */
   isListener(at: SocketAddress): boolean;
   /** Resolves after the first update: the kernel has all Services except rejected ones. */
   readonly programmed: Promise<void>;
@@ -253,7 +253,8 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     check: () => queue.add('verify'),
     drifts: () => exclusively(() => dataplane.verify()),
     switchTo: (next) => exclusively(() => replaceDataplane(next)),
-    isListener: (at) => [dataplane, ...draining.keys()].some((mode) => mode.isListener?.(at) ?? false),
+    isListener: (at) =>
+      [dataplane, ...draining.keys()].some((mode) => mode.abilities.listeners?.has(at) ?? false),
     programmed: first.promise,
     get dataplane() {
       return dataplane;

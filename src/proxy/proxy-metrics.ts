@@ -1,5 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
-import type { ApplyReport, CountedPackets, Drift } from '../dataplane/dataplane.ts';
+import type { CountedPackets } from '../dataplane/abilities.ts';
+import type { ApplyReport, Drift } from '../dataplane/dataplane.ts';
 import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { ServiceMap } from '../service/model.ts';

@@ -14,7 +14,7 @@ import type { DataplaneOptions } from '../dataplane.ts';
 import { createServingIndex } from './serving-index.ts';
 
 export interface ConntrackOptions extends Pick<DataplaneOptions, 'families' | 'netns' | 'logger' | 'clock'> {
-  /** `Dataplane.isListener` of the modes in use. Default: none has listeners. */
+  /** `OwnListeners.has` of the modes in use. Default: none has listeners. */
   readonly isListener?: (at: SocketAddress) => boolean;
   /** Whether nothing was tracked shortly before the first programming, as on a node that has just been made. Default: no. */
   readonly startsEmpty?: boolean;

@@ -162,7 +162,7 @@ describe('eBPF mode', () => {
         assert.equal((await client(from).ask('tcp', clusterIP(family, 27), 80)).answer, 'refused');
       const events: FlowEvent[] = [];
       await refused('ipv4');
-      const watch = scene.dataplane.watchFlows((event) => events.push(event));
+      const watch = scene.dataplane.abilities.flows.watch((event) => events.push(event));
       try {
         for (const family of FAMILIES) await refused(family);
         await eventually(

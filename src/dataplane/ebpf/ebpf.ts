@@ -11,8 +11,9 @@ import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import type { ServiceMap } from '../../service/model.ts';
+import { type Abilities, type FlowSource, NO_ABILITIES, type OwnConnections } from '../abilities.ts';
 import type { ApplyReport, Dataplane, DataplaneOptions } from '../dataplane.ts';
-import type { FlowEvent } from '../flow-event.ts';
+import type { FlowEvent, OnFlowEvent } from '../flow-event.ts';
 import { abortConnections } from './abort-connections.ts';
 import { DeviceAttachments } from './device-programs.ts';
 import { configValue, type Settings } from './entries.ts';
@@ -94,12 +95,12 @@ export interface EbpfOptions extends Omit<DataplaneOptions, 'owned'> {
 }
 
 export interface EbpfDataplane extends Dataplane {
-  /**
-   * Aborts the connections that sockets have to these removed endpoints. Returns the number of connections.
-   */
-  endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): number;
-  /** Calls back for every event of flows through Services. Makes the programs slower until it is closed. */
-  watchFlows(onEvent: (event: FlowEvent) => void): { close(): void };
+  readonly abilities: Abilities & {
+    /** Connections of sockets, which are aborted. */
+    readonly connections: OwnConnections;
+    /** Makes the programs slower while it is watched. */
+    readonly flows: FlowSource;
+  };
 }
 
 const EXPIRY_MS = 30_000;
@@ -318,6 +319,22 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     loaded = null;
   }
 
+  function watch(onEvent: OnFlowEvent): { close(): void } {
+    // Wrapped in a new function: the same callback may subscribe twice.
+    const subscriber = (event: FlowEvent) => onEvent(event);
+    const update = () => {
+      if (loaded) reconfigure(loaded);
+    };
+    subscribers.add(subscriber);
+    update();
+    return {
+      close() {
+        subscribers.delete(subscriber);
+        update();
+      },
+    };
+  }
+
   return {
     mode: 'ebpf',
     families,
@@ -364,25 +381,16 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       return steps.length > 0 ? steps : fallback.locate(frontend, packet);
     },
 
-    endConnections(endpoints) {
-      if (!loaded || !cgroup) return 0;
-      return abortConnections(endpoints, loaded.maps, { cgroup, netns: netns ?? null });
-    },
-
-    watchFlows(onEvent) {
-      // Wrapped in a new function: the same callback may subscribe twice.
-      const subscriber = (event: FlowEvent) => onEvent(event);
-      const update = () => {
-        if (loaded) reconfigure(loaded);
-      };
-      subscribers.add(subscriber);
-      update();
-      return {
-        close() {
-          subscribers.delete(subscriber);
-          update();
+    abilities: {
+      ...NO_ABILITIES,
+      connections: {
+        async end(endpoints) {
+          if (!loaded || !cgroup) return 0;
+          return abortConnections(endpoints, loaded.maps, { cgroup, netns: netns ?? null });
         },
-      };
+        drain: null,
+      },
+      flows: { watch, isComplete: false },
     },
 
     async close() {

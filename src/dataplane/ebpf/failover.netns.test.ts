@@ -229,7 +229,7 @@ describe('failover in eBPF mode', () => {
     const datagrams = service('ipv4', 'UDP', [at('far', 'ipv4')]);
     await dataplane.sync(serviceMap([made, datagrams]));
     const events: FlowEvent[] = [];
-    const watch = dataplane.watchFlows((event) => events.push(event));
+    const watch = dataplane.abilities.flows.watch((event) => events.push(event));
     try {
       await client('pod3').ask('tcp-storm', made.address ?? '', 80, {
         times: 30,
@@ -279,7 +279,7 @@ describe('failover in eBPF mode', () => {
       const map = serviceMap([made]);
       await dataplane.sync(map);
       const kinds: FlowEvent['kind'][] = [];
-      const watch = dataplane.watchFlows(({ kind }) => kinds.push(kind));
+      const watch = dataplane.abilities.flows.watch(({ kind }) => kinds.push(kind));
       // The first refusal ejects the endpoint, so that one connection is rerouted, unless all choose the other one.
       const exchanges = Array.from({ length: 20 }, () =>
         client('pod3').ask('tcp-echo', made.address ?? '', 80, { times: 40, timeoutMs: 30_000 }),
@@ -321,7 +321,7 @@ describe('failover in eBPF mode', () => {
       }),
     );
     const seen: FlowEvent[] = [];
-    const watch = dataplane.watchFlows((event) => seen.push(event));
+    const watch = dataplane.abilities.flows.watch((event) => seen.push(event));
     const until = async (done: () => boolean) => {
       for (let i = 0; i < 1000 && !done(); i++) await new Promise((resolve) => setTimeout(resolve, 10));
       assert.ok(
@@ -345,7 +345,7 @@ describe('failover in eBPF mode', () => {
           const kept = open(b.address, 80, 15);
           const direct = open(one, port, 15);
           await until(() => seen.filter(({ kind }) => kind === 'established').length === 2);
-          assert.equal(dataplane.endConnections([{ ip: one, port }]), 1);
+          assert.equal(await dataplane.abilities.connections.end([{ ip: one, port }]), 1);
           assert.match((await ended).answer, /^ECONNABORTED after/);
           assert.equal((await kept).answer, 'done');
           assert.equal((await direct).answer, 'done');
@@ -357,8 +357,8 @@ describe('failover in eBPF mode', () => {
         );
         await until(() => seen.filter(({ kind }) => kind === 'established').length === exchanges.length);
         assert.ok(seen.some(({ kind }) => kind === 'rerouted'));
-        assert.equal(dataplane.endConnections([{ ip: closed[0], port: closed[1] }]), 0);
-        assert.equal(dataplane.endConnections([{ ip: other, port }]), exchanges.length);
+        assert.equal(await dataplane.abilities.connections.end([{ ip: closed[0], port: closed[1] }]), 0);
+        assert.equal(await dataplane.abilities.connections.end([{ ip: other, port }]), exchanges.length);
         for (const { answer } of await Promise.all(exchanges)) assert.match(answer, /^ECONNABORTED after/);
       }
     } finally {

@@ -49,7 +49,8 @@ function suite(variant: Variant): void {
       assert.match(iptables('-vnL', 'KUBE-PROXY-LOCALNET'), /^ +1 .*DROP/m);
     });
     test('packets to node ports on loopback addresses and invalid packets are counted, others are not', async () => {
-      const counted = async () => (await scene.dataplane.countedPackets?.()) ?? assert.fail('no counters');
+      const counted = async () =>
+        (await scene.dataplane.abilities.counters?.read()) ?? assert.fail('no counters');
       const before = await counted();
       for (const [address, protocol] of CLIENTS) await scene.ask('node', protocol, address, 30020);
       for (const [family, times] of [

@@ -8,6 +8,7 @@ import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { recordOf } from '../../lib/record-of.ts';
 import type { ServiceMap } from '../../service/model.ts';
+import { type CountedPackets, NO_ABILITIES } from '../abilities.ts';
 import type { ApplyReport, Dataplane, DataplaneOptions, Drift } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { COUNTED, HOOKS, type Hook } from './base-chains.ts';
@@ -274,6 +275,22 @@ export function createIptables(options: IptablesOptions): Dataplane {
     };
   }
 
+  async function countedPackets(): Promise<CountedPackets> {
+    // Before the first programming the variant may be unknown.
+    const programmed = [...tools].filter(([family]) => rulesets.has(family));
+    const counts = await Promise.all(
+      programmed.map(([, tool]) =>
+        tablesOf(tool).packets([COUNTED.invalidDropped, COUNTED.loopbackAccepted]),
+      ),
+    );
+    const total = { invalidDropped: 0, loopbackAccepted: 0 };
+    for (const [invalidDropped = 0, loopbackAccepted = 0] of counts) {
+      total.invalidDropped += invalidDropped;
+      total.loopbackAccepted += loopbackAccepted;
+    }
+    return total;
+  }
+
   return {
     mode: 'iptables',
     families,
@@ -316,21 +333,7 @@ export function createIptables(options: IptablesOptions): Dataplane {
       const ruleset = rulesets.get(frontend.family);
       return ruleset ? locateSteps(frontend, packet, ruleset) : [];
     },
-    async countedPackets() {
-      // Before the first programming the variant may be unknown.
-      const programmed = [...tools].filter(([family]) => rulesets.has(family));
-      const counts = await Promise.all(
-        programmed.map(([, tool]) =>
-          tablesOf(tool).packets([COUNTED.invalidDropped, COUNTED.loopbackAccepted]),
-        ),
-      );
-      const total = { invalidDropped: 0, loopbackAccepted: 0 };
-      for (const [invalidDropped = 0, loopbackAccepted = 0] of counts) {
-        total.invalidDropped += invalidDropped;
-        total.loopbackAccepted += loopbackAccepted;
-      }
-      return total;
-    },
+    abilities: { ...NO_ABILITIES, counters: { read: countedPackets } },
     async close() {
       watch?.close();
       watch = null;

@@ -139,7 +139,9 @@ describe('virtual servers', () => {
     await connect('pod3', VIP, 80);
     await apply([clusterIP([], { target: ECHO })]);
     assert.equal(list().get(`TCP ${VIP}:80`)?.reals.size, 2);
-    await scene.dataplane.endConnections([{ ip: scene.topology.address('pod1', 'ipv4'), port: ECHO }]);
+    await scene.dataplane.abilities.connections.end([
+      { ip: scene.topology.address('pod1', 'ipv4'), port: ECHO },
+    ]);
     assert.deepEqual([...(list().get(`TCP ${VIP}:80`)?.reals.keys() ?? [])], ['10.244.1.12:9000']);
     clock.advance(3_600_000);
     await scene.dataplane.verify();
@@ -160,7 +162,9 @@ describe('virtual servers', () => {
       scene.topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),
       /10\.96\.0\.50/,
     );
-    await scene.dataplane.endConnections([{ ip: scene.topology.address('pod1', 'ipv4'), port: ECHO }]);
+    await scene.dataplane.abilities.connections.end([
+      { ip: scene.topology.address('pod1', 'ipv4'), port: ECHO },
+    ]);
     assert.equal(list().size, 0);
     assert.doesNotMatch(
       scene.topology.run('node', 'ip', '-br', 'addr', 'show', 'dev', 'fairlead-ipvs'),

@@ -7,6 +7,7 @@ import { createMutex } from '../../lib/semaphore.ts';
 import { Tables } from '../../nft/tables.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import { endpointPlace } from '../../service/pools.ts';
+import { NO_ABILITIES } from '../abilities.ts';
 import { type ApplyReport, withFailures } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { DRAIN_MS, drain } from './drain.ts';
@@ -160,9 +161,16 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         if (error) throw error;
       }),
 
-    endConnections(endpoints) {
-      const gone = new Set(endpoints.map(endpointPlace));
-      return collect(({ address, port }) => gone.has(`${address} ${port}`));
+    abilities: {
+      ...NO_ABILITIES,
+      connections: {
+        async end(endpoints) {
+          const gone = new Set(endpoints.map(endpointPlace));
+          await collect(({ address, port }) => gone.has(`${address} ${port}`));
+          return null;
+        },
+        drain: null,
+      },
     },
 
     async close() {

@@ -1,4 +1,5 @@
 import type { IpvsTimeouts } from '../../kernel/ipvs/codec.ts';
+import type { Abilities, OwnConnections } from '../abilities.ts';
 import type { Dataplane, DataplaneOptions } from '../dataplane.ts';
 
 export interface IpvsOptions extends DataplaneOptions {
@@ -13,6 +14,6 @@ export interface IpvsOptions extends DataplaneOptions {
 export interface IpvsDataplane extends Dataplane {
   /** Throws FairleadError (no-scheduler) for a scheduler that does not exist, or that the kernel does not support. */
   requireScheduler(name: string): Promise<void>;
-  /** Ends TCP and SCTP connections to removed endpoints instead of waiting for them to close. */
-  endConnections(endpoints: readonly { readonly ip: string; readonly port: number }[]): Promise<void>;
+  /** TCP and SCTP connections to removed endpoints, which otherwise stay until they close. */
+  readonly abilities: Abilities & { readonly connections: OwnConnections };
 }

@@ -5,6 +5,7 @@ import type { ElementGroup } from '../../nft/spec.ts';
 import type { CommitReport } from '../../nft/table.ts';
 import { Tables } from '../../nft/tables.ts';
 import type { Change, FrontendKey, ServiceMap } from '../../service/model.ts';
+import { NO_ABILITIES } from '../abilities.ts';
 import { type ApplyReport, type Dataplane, type DataplaneOptions, withFailures } from '../dataplane.ts';
 import { CLUSTER_IPS, changeAddressSet, HAIRPIN } from '../rules/address-elements.ts';
 import { EndpointWords } from '../rules/endpoint-words.ts';
@@ -107,6 +108,7 @@ export function createNftables(options: NftablesOptions): Dataplane {
   return {
     mode: 'nftables',
     families,
+    abilities: NO_ABILITIES,
     sync: (map) => calls.run(() => sync(map)),
     apply: (change, map) => calls.run(() => apply(change, map)),
     verify: () => calls.run(async () => (current ? await tables.verify() : [])),

@@ -86,7 +86,9 @@ describe('connections that network policies deny', () => {
   }
 
   test('a denial is counted and reported once, although the client repeats its packet', async () => {
-    const watch = scene.dataplane.watchFlows?.((event) => event.kind === 'denied' && flows.push(event));
+    const watch = scene.dataplane.abilities.flows?.watch(
+      (event) => event.kind === 'denied' && flows.push(event),
+    );
     deny('pod3', 'pod1');
     const [address, port] = destination('ClusterIP', 'ipv4', 20);
     assert.equal(await scene.ask('pod3', 'TCP', address, port, 2500), 'silence');

@@ -218,9 +218,15 @@ describe('the proxy of the userspace mode', () => {
       socket.write('two');
       assert.equal(String((await once(socket, 'data'))[0]), 'two');
       const closed = new Promise((resolve) => socket.once('close', resolve));
-      assert.equal(dataplane.endConnections([{ ip: scene.topology.address('pod1', 'ipv4'), port }]), 1);
+      assert.equal(
+        await dataplane.abilities.connections.end([{ ip: scene.topology.address('pod1', 'ipv4'), port }]),
+        1,
+      );
       await closed;
-      assert.equal(dataplane.endConnections([{ ip: scene.topology.address('pod1', 'ipv4'), port }]), 0);
+      assert.equal(
+        await dataplane.abilities.connections.end([{ ip: scene.topology.address('pod1', 'ipv4'), port }]),
+        0,
+      );
     });
   });
 

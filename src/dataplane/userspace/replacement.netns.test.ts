@@ -74,7 +74,7 @@ describe('the proxy of the userspace mode', () => {
         for (const socket of [brief, long]) assert.equal(await echo(socket, 'one'), 'one');
         await ending.remove({ succeeded: true });
         const limit = new AbortController();
-        const drained = ending.drain(limit.signal);
+        const drained = ending.abilities.connections.drain(limit.signal);
         await ending.close();
         for (const socket of [brief, long]) assert.equal(await echo(socket, 'two'), 'two');
         brief.end();
@@ -86,7 +86,7 @@ describe('the proxy of the userspace mode', () => {
         limit.abort();
         assert.equal(await drained, 1);
         assert.equal(((await failed)[0] as NodeJS.ErrnoException).code, 'ECONNRESET');
-        assert.equal(await ending.drain(new AbortController().signal), 0);
+        assert.equal(await ending.abilities.connections.drain(new AbortController().signal), 0);
       });
     }
   });

@@ -17,6 +17,13 @@ import {
   SOURCE_CLASSES,
   type SourceClass,
 } from '../../service/model.ts';
+import {
+  type Abilities,
+  type FlowSource,
+  NO_ABILITIES,
+  type OwnConnections,
+  type OwnListeners,
+} from '../abilities.ts';
 import { type ApplyReport, type Dataplane, type DataplaneOptions, withFailures } from '../dataplane.ts';
 import type { OnFlowEvent } from '../flow-event.ts';
 import { CLUSTER_IPS, changeAddressSet } from '../rules/address-elements.ts';
@@ -50,9 +57,12 @@ export interface UserspaceDataplane extends Dataplane {
   listeners(): readonly Pick<PoolListener, 'pool' | 'protocol' | 'at' | 'endpoints'>[];
   /** The current number of connections and UDP clients. */
   connections(): number;
-  /** Ends connections to removed endpoints: TCP clients are reset. Returns their number. */
-  endConnections(endpoints: readonly SocketAddress[]): number;
-  drain(signal: AbortSignal): Promise<number>;
+  readonly abilities: Abilities & {
+    /** Clients of TCP connections that are ended are reset. */
+    readonly connections: OwnConnections & { drain(signal: AbortSignal): Promise<number> };
+    readonly listeners: OwnListeners;
+    readonly flows: FlowSource;
+  };
 }
 
 /**
@@ -279,6 +289,13 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     return (listeners.at('UDP', at) ?? lingering.get(placeOf('UDP', at)))?.proxy.listening ?? false;
   }
 
+  function watch(onEvent: OnFlowEvent): { close(): void } {
+    // Wrapped in a new function: the same callback may subscribe twice.
+    const watcher: OnFlowEvent = (event) => onEvent(event);
+    flowWatchers.add(watcher);
+    return { close: () => void flowWatchers.delete(watcher) };
+  }
+
   const report = (committed: CommitReport, encodeMs: number): ApplyReport =>
     withFailures(
       { ...committed, encodeMs: committed.encodeMs + encodeMs },
@@ -308,29 +325,27 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
 
     connections,
 
-    async drain(signal) {
-      while (!signal.aborted && (lingering.size > 0 || connections() > 0))
-        await pause(clock, COUNT_MS, signal);
-      const left = connections();
-      for (const { proxy } of retired.keys()) proxy.close();
-      return left;
-    },
-
-    endConnections(endpoints) {
-      let ended = 0;
-      for (const { proxy } of [...listeners, ...retired.keys()]) {
-        for (const endpoint of endpoints) ended += proxy.end(hostPort(endpoint));
-      }
-      return ended;
-    },
-
-    isListener,
-
-    watchFlows(onEvent) {
-      // Wrapped in a new function: the same callback may subscribe twice.
-      const watcher: OnFlowEvent = (event) => onEvent(event);
-      flowWatchers.add(watcher);
-      return { close: () => void flowWatchers.delete(watcher) };
+    abilities: {
+      ...NO_ABILITIES,
+      connections: {
+        async end(endpoints) {
+          let ended = 0;
+          for (const { proxy } of [...listeners, ...retired.keys()]) {
+            for (const endpoint of endpoints) ended += proxy.end(hostPort(endpoint));
+          }
+          return ended;
+        },
+        async drain(signal) {
+          while (!signal.aborted && (lingering.size > 0 || connections() > 0))
+            await pause(clock, COUNT_MS, signal);
+          const left = connections();
+          for (const { proxy } of retired.keys()) proxy.close();
+          return left;
+        },
+      },
+      listeners: { has: isListener },
+      // Connection tracking sees only the listeners, not their endpoints.
+      flows: { watch, isComplete: true },
     },
 
     async close() {

@@ -35,7 +35,7 @@ export function testFlowEvents(
       dataplane = create({ families: FAMILIES, netns });
       const onEvent = (event: FlowEvent) => events.push(event);
       watch =
-        dataplane.watchFlows?.(onEvent) ??
+        dataplane.abilities.flows?.watch(onEvent) ??
         watchTrackedFlows({ netns, monotonic: () => process.hrtime.bigint(), onEvent });
     });
     after(async () => {

@@ -1,3 +1,4 @@
+import { NO_ABILITIES } from '../../dataplane/abilities.ts';
 import type { ApplyReport, Dataplane, Drift, Mode } from '../../dataplane/dataplane.ts';
 
 /** A dataplane without a kernel: it records the calls, with results that the test configures. */
@@ -35,6 +36,7 @@ export function fakeDataplane(mode: Mode = 'nftables'): FakeDataplane {
   const fake: FakeDataplane = {
     mode,
     families: ['ipv4'],
+    abilities: NO_ABILITIES,
     calls: [],
     faults: [],
     removalFaults: [],
