@@ -24,6 +24,9 @@ import {
 } from './testing/packets.ts';
 import { outsideNetns, type Topology } from './topology.ts';
 
+/** Datagrams without an answer for this time are lost. */
+const LOST_MS = 20_000;
+
 const undo = new Undo();
 let topology: Topology;
 let node: string;
@@ -87,11 +90,14 @@ async function askUdp(netns: NetnsRef, address: string, to: number) {
   await listening;
   socket.on('error', () => {});
   return async (): Promise<string> => {
-    const answer = once(socket, 'message');
+    const answer = once(socket, 'message', { signal: AbortSignal.timeout(LOST_MS) });
     const timer = setInterval(() => socket.send('who', to, address), 20);
-    const [data] = (await answer) as [Buffer];
-    clearInterval(timer);
-    return data.toString();
+    try {
+      const [data] = (await answer) as [Buffer];
+      return data.toString();
+    } finally {
+      clearInterval(timer);
+    }
   };
 }
 async function udpServer(netns: NetnsRef, address: string, name: string): Promise<number> {

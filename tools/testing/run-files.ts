@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import type { Launcher } from './parts.ts';
+import type { Launcher, PartName } from './parts.ts';
 import { type FileResult, type ProcessEnd, parseEvents, resultsOf } from './results.ts';
 
 /** Files that one process runs, one after another. */
@@ -23,8 +23,14 @@ export interface RunOptions {
   readonly onResult: (result: FileResult, log: string) => void;
 }
 
-/** A process that never ends, such as one that leaves a server open, is killed after this time. */
-const MAX_JOB_MS = 15 * 60_000;
+/**
+ * A test that never ends, such as one that waits for a lost packet, fails after its limit; a process that never ends, such as
+ * one that leaves a server open, is killed. Both have time for the slowest machine.
+ */
+const LIMITS_MS = { test: 5 * 60_000, job: 15 * 60_000 };
+/** All combinations, other projects' suites and faults under load. */
+const LONG_LIMITS_MS = { test: 60 * 60_000, job: 60 * 60_000 };
+const LONG_PARTS: ReadonlySet<string> = new Set<PartName>(['matrix', 'vm-matrix', 'real', 'chaos']);
 const MAX_LAST_LINES = 30;
 const MAX_LAST_CHARACTERS = 4000;
 
@@ -68,7 +74,14 @@ async function runJob(
     return resultsOf(job.part, job.files, [], { ...end, reason: 'not started: the run has taken too long' });
   }
   const begin = performance.now();
-  const reason = await runProcess(job, log, { events, times }, Math.min(left, MAX_JOB_MS), options, running);
+  const reason = await runProcess(
+    job,
+    log,
+    { events, times },
+    Math.min(left, limitsOf(job).job),
+    options,
+    running,
+  );
   const end: ProcessEnd = {
     reason,
     seconds: (performance.now() - begin) / 1000,
@@ -129,12 +142,13 @@ export function killGroup(pid: number): void {
   }
 }
 
-function commandOf({ launcher, files }: Job, events: string): readonly string[] {
+function commandOf(job: Job, events: string): readonly string[] {
+  const { launcher, files } = job;
   const program = launcher === 'private' ? join(root, 'tools/private-node') : process.execPath;
   return [
     program,
     '--disable-warning=ExperimentalWarning',
-    `--test-timeout=${MAX_JOB_MS}`,
+    `--test-timeout=${limitsOf(job).test}`,
     '--test-reporter=spec',
     '--test-reporter-destination=stdout',
     `--test-reporter=${join(root, 'tools/testing/event-reporter.mjs')}`,
@@ -142,6 +156,8 @@ function commandOf({ launcher, files }: Job, events: string): readonly string[] 
     ...(files.length === 1 ? files : [join(root, 'tools/testing/group.mjs'), ...files]),
   ];
 }
+
+const limitsOf = ({ part }: Job) => (LONG_PARTS.has(part) ? LONG_LIMITS_MS : LIMITS_MS);
 
 /** Reads the output of the shell's `times`: its own user and system time, then its children's; null if there is none. */
 export function parseTimes(text: string): number | null {
