@@ -3,6 +3,7 @@ import { formatAddress, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { createReconcileLoop, type Programmed } from '../lib/reconcile-loop.ts';
 import type { ElementGroup } from '../nft/spec.ts';
 import type { Table } from '../nft/table.ts';
 import { Tables } from '../nft/tables.ts';
@@ -22,8 +23,8 @@ import {
 } from './render.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
-const FIRST_RETRY_MS = 200;
-const MAX_RETRY_MS = 30_000;
+/** The start of a pod waits for its policies for less than twice this. */
+const MAX_RETRY_MS = 5000;
 /** New refusals that are logged at a time. */
 const MAX_LOGGED = 10;
 /** Interval at which the kernel is compared with the expected state. */
@@ -129,93 +130,66 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   });
   let renderings = renderAll();
   const chainsWritten = new Map<Table, number>();
-  let isWhole = true;
   let haveProxiesChanged = false;
   let changedAt: number | null = null;
-  let running: Promise<void> | null = null;
   let isClosed = false;
-  let retryMs = FIRST_RETRY_MS;
-  let cancelRetry = () => {};
-  /** The numbers of the last requested and the last completed work. */
-  let [asked, done] = [0, 0];
-  const waiting: { readonly until: number; readonly resolve: () => void }[] = [];
+  const loop = createReconcileLoop('policy enforcement', {
+    program,
+    verify,
+    verifyPeriodMs: VERIFY_MS,
+    minPeriodMs: 0,
+    maxBackoffMs: MAX_RETRY_MS,
+    clock,
+    onFailed(error, { retryMs }) {
+      onFailure?.(error);
+      logger.error({ err: error, retryMs }, `failed to program network policies: ${messageOf(error)}`);
+    },
+  });
 
   function renderAll(): ReadonlyMap<IPFamily, PolicyRendering> {
     return new Map(FAMILIES.map((family) => [family, createPolicyRendering(policies, { family, proxies })]));
   }
 
   function ask(): void {
-    asked++;
     changedAt ??= performance.now();
-    start();
+    loop.changed();
   }
 
   function rewrite(): void {
-    isWhole = true;
-    ask();
+    changedAt ??= performance.now();
+    loop.rewrite();
   }
 
-  function start(): void {
-    if (isClosed || running) return;
-    // Changes in the same turn are written together.
-    running = new Promise<void>((resolve) => setImmediate(resolve)).then(work).finally(() => {
-      running = null;
-      if (asked > done && retryMs === FIRST_RETRY_MS) start();
-    });
-  }
-
-  async function work(): Promise<void> {
-    if (isClosed) return;
-    cancelRetry();
-    const [target, started, whole] = [asked, changedAt ?? performance.now(), isWhole];
+  async function program(whole: boolean): Promise<Programmed> {
+    const started = changedAt ?? performance.now();
     changedAt = null;
-    isWhole = false;
     const others = haveProxiesChanged;
     haveProxiesChanged = false;
     const change = policies.commit();
-    try {
-      let operations = 0;
-      if (whole) renderings = renderAll();
-      const failures: unknown[] = [];
-      for (const table of tables) {
-        try {
-          operations += await write(table, change, others, whole);
-        } catch (error) {
-          // The policies of the other family are programmed all the same.
-          failures.push(error);
-        }
+    let operations = 0;
+    if (whole) renderings = renderAll();
+    const failures: unknown[] = [];
+    for (const table of tables) {
+      try {
+        operations += await write(table, change, others, whole);
+      } catch (error) {
+        // The policies of the other family are programmed all the same.
+        failures.push(error);
       }
-      reportRefusals();
-      if (failures.length > 0) throw failures[0];
-      retryMs = FIRST_RETRY_MS;
-      done = target;
-      if (operations > 0) onProgrammed?.({ operations, latencyMs: performance.now() - started });
-      for (let i = waiting.length - 1; i >= 0; i--) {
-        const one = waiting[i];
-        if (one && one.until <= done) {
-          waiting.splice(i, 1);
-          one.resolve();
-        }
-      }
-    } catch (error) {
-      // The change is lost, so the next attempt writes everything.
-      isWhole = true;
-      changedAt ??= started;
-      onFailure?.(error);
-      logger.error({ err: error, retryMs }, `failed to program network policies: ${messageOf(error)}`);
-      cancelRetry = clock.after(retryMs, () => {
-        asked++;
-        start();
-      });
-      retryMs = Math.min(retryMs * 2, MAX_RETRY_MS);
     }
+    reportRefusals();
+    if (failures.length > 0) {
+      changedAt ??= started;
+      throw failures[0];
+    }
+    if (operations > 0) onProgrammed?.({ operations, latencyMs: performance.now() - started });
+    // All refusals are tried again later, as the cause may be gone: memory, or a duplicate.
+    return { refused: refused.length > 0, dirty: policies.hasChanges };
   }
 
   let refused: readonly PolicyRefusal[] = [];
-  let refusedRetryMs = FIRST_RETRY_MS;
-  let cancelRefusedRetry: (() => void) | null = null;
 
-  /** Reports new refusals. All are tried again later, as the cause may be gone: memory, or a duplicate. */
+  /** Reports new refusals. */
   function reportRefusals(): void {
     const known = new Set(refused.map(refusalText));
     refused = [...tables].flatMap(({ family, refused: owners }) =>
@@ -225,17 +199,6 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     for (const { family, kind, key, error } of fresh.slice(0, MAX_LOGGED))
       logger.error({ family, [kind]: key, err: error }, `not programmed: ${error.message}`);
     if (fresh.length > 0) onRefused?.(fresh);
-    if (refused.length === 0) {
-      refusedRetryMs = FIRST_RETRY_MS;
-      cancelRefusedRetry?.();
-      cancelRefusedRetry = null;
-    } else if (!isClosed && cancelRefusedRetry === null) {
-      cancelRefusedRetry = clock.after(refusedRetryMs, () => {
-        cancelRefusedRetry = null;
-        rewrite();
-      });
-      refusedRetryMs = Math.min(refusedRetryMs * 2, MAX_RETRY_MS);
-    }
   }
 
   /** Returns the number of messages and elements. */
@@ -331,36 +294,25 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     }
   }
 
-  let cancelVerify = clock.after(VERIFY_MS, verify);
-  function verify(): void {
-    if (!tables.areWritten || running) {
-      cancelVerify = clock.after(VERIFY_MS, verify);
-      return;
+  async function verify(): Promise<boolean> {
+    if (!tables.areWritten) return false;
+    try {
+      const differences = await tables.verify();
+      if (differences.length === 0) return false;
+      logger.warn(
+        { differences: differences.slice(0, 5) },
+        'the rules of the network policies differ; repairing',
+      );
+      return true;
+    } catch (error) {
+      logger.warn({ err: error }, `failed to verify the rules of the network policies: ${messageOf(error)}`);
+      return false;
     }
-    tables
-      .verify()
-      .then((differences) => {
-        if (differences.length === 0 || running) return;
-        logger.warn(
-          { differences: differences.slice(0, 5) },
-          'the rules of the network policies differ; repairing',
-        );
-        rewrite();
-      })
-      .catch((error: unknown) => {
-        logger.warn(
-          { err: error },
-          `failed to verify the rules of the network policies: ${messageOf(error)}`,
-        );
-      })
-      .finally(() => {
-        if (!isClosed) cancelVerify = clock.after(VERIFY_MS, verify);
-      });
   }
 
   return {
     changed() {
-      if (policies.hasChanges || isWhole) ask();
+      if (policies.hasChanges || loop.lastAppliedAt === null) ask();
     },
     rewrite,
     proxiesChanged() {
@@ -369,9 +321,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     },
     programmed() {
       if (policies.hasChanges) ask();
-      if (done >= asked) return Promise.resolve();
-      const until = asked;
-      return new Promise((resolve) => waiting.push({ until, resolve }));
+      return loop.settled();
     },
     refusals: () => refused,
     exposes(pod) {
@@ -403,10 +353,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     },
     async close() {
       isClosed = true;
-      cancelVerify();
-      cancelRetry();
-      cancelRefusedRetry?.();
-      await running;
+      await loop.close();
       tables.close();
     },
   };

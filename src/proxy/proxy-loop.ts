@@ -1,12 +1,11 @@
 import type { ApplyReport, Dataplane, Drift } from '../dataplane/dataplane.ts';
 import type { SocketAddress } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
-import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
+import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import { createWorkQueue } from '../lib/work-queue.ts';
+import { createReconcileLoop, type Programmed, type TaskControl } from '../lib/reconcile-loop.ts';
 import type { Change, Finding, FrontendKey, ServiceMap } from '../service/model.ts';
 import type { Commit, ServiceTable } from '../service/service-table.ts';
-import { INITIAL_STATE, type LoopEvent, type LoopState, step } from './loop-state.ts';
 
 export interface ProxyOptions {
   readonly table: ServiceTable;
@@ -71,99 +70,40 @@ export interface ServiceProxy {
   close(): Promise<void>;
 }
 
-/** The kinds of work, each a key of the queue. `task`: the first of the tasks that callers wait for. */
-type Work = 'program' | 'retry' | 'verify' | 'verify-when-idle' | 'task';
-
-interface Task {
-  readonly run: () => Promise<void>;
-  readonly abandon: (reason: unknown) => void;
-}
-
 /** Starts the loop; the first `notify` starts the first update. */
 export function startProxy(options: ProxyOptions): ServiceProxy {
   const { table, clock, logger, minSyncPeriodMs, syncPeriodMs } = options;
-  const closing = new AbortController();
   const first = Promise.withResolvers<void>();
-  const tasks: Task[] = [];
   /** Previous modes whose flows drain. */
   const draining = new Map<Dataplane, Promise<void>>();
   let dataplane = options.dataplane;
-  let state: LoopState = INITIAL_STATE;
-  let lastWorkAt = clock.now();
-  let failure: string | null = null;
+  let isClosed = false;
   /** Views of the table: valid until the next commit. */
   let map: ServiceMap | null = null;
   let version = '';
   /** The rejected frontends, with their reported errors. */
   let refused: ReadonlyMap<FrontendKey, Error> = new Map();
 
-  const queue = createWorkQueue({
-    process: (key) => WORK[key as Work](),
-    // Calls of a dataplane never overlap.
-    concurrency: 1,
+  const loop = createReconcileLoop('proxy', {
+    program,
+    verify,
+    verifyPeriodMs: syncPeriodMs,
+    minPeriodMs: minSyncPeriodMs,
     clock,
-    // The state machine schedules retries: the queue never sees a rejection.
-    random: () => 1,
-    signal: closing.signal,
+    onFailed(error, { whole, retryMs }) {
+      options.onFailed?.(whole);
+      logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
+    },
   });
-  const later = (work: Work, ms: number) => (ms > 0 ? queue.addAfter(work, ms) : queue.add(work));
-  const send = (event: LoopEvent) => {
-    const next = step(state, event, clock.now(), minSyncPeriodMs);
-    state = next.state;
-    if (next.action.programAfter !== undefined) later('program', next.action.programAfter);
-    if (next.action.retryAfter !== undefined) later('retry', next.action.retryAfter);
-  };
-  const afterWork = () => {
-    lastWorkAt = clock.now();
-    queue.addAfter('verify-when-idle', syncPeriodMs);
-  };
 
-  const WORK: Readonly<Record<Work, () => Promise<void>>> = {
-    program: () => guarded(program),
-    async retry() {
-      send({ kind: 'retry' });
-    },
-    verify: () => guarded(repair),
-    async 'verify-when-idle'() {
-      const left = lastWorkAt + syncPeriodMs - clock.now();
-      if (left > 0) queue.addAfter('verify-when-idle', left);
-      else await guarded(repair);
-    },
-    async task() {
-      const task = tasks.shift();
-      if (tasks.length > 0) queue.add('task');
-      await task?.run();
-      afterWork();
-    },
-  };
-
-  /** Runs work after whose failure a full sync is needed. */
-  async function guarded(work: () => Promise<void>): Promise<void> {
-    if (state.phase === 'failed') return;
-    try {
-      await work();
-    } catch (error) {
-      fail(error);
-    }
-    afterWork();
-  }
-  function fail(error: unknown): void {
-    const whole = state.phase === 'unsynced';
-    send({ kind: 'failed' });
-    options.onFailed?.(whole);
-    const retryMs = (state.retryAt ?? 0) - clock.now();
-    failure = messageOf(error);
-    logger.error({ err: error, retryMs }, `programming failed: ${failure}`);
-  }
-  async function program(): Promise<void> {
+  async function program(whole: boolean): Promise<Programmed> {
     const commit = takeCommit();
     if (commit.findings.added.length > 0) options.onFindings?.(commit.findings.added);
-    const whole = state.phase === 'unsynced';
     const started = clock.now();
     const report = whole
       ? await dataplane.sync(commit.map)
       : await dataplane.apply(commit.change, commit.map);
-    settle(commit, report, whole, started);
+    return settle(commit, report, whole, started);
   }
   function takeCommit(): Commit {
     const commit = table.commit();
@@ -171,16 +111,15 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     version = options.version?.() ?? '';
     return commit;
   }
-  function settle({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number): void {
-    failure = null;
+  function settle({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number): Programmed {
     reportRefused(report, whole, map);
     // A retry does not help if the mode does not support the frontend.
     const isRetryWorthwhile = report.failed.some(({ error }) => !hasCode(error, 'unsupported'));
     if (isRetryWorthwhile && whole) options.onFailed?.(true);
-    send({ kind: 'programmed', whole, refused: isRetryWorthwhile, dirty: table.dirty });
     first.resolve();
     const seconds = (clock.now() - started) / 1000;
     options.onApplied?.({ change, map, version, whole, report, seconds });
+    return { refused: isRetryWorthwhile, dirty: table.dirty };
   }
   function reportRefused({ failed }: ApplyReport, whole: boolean, map: ServiceMap): void {
     const fresh = failed.filter(({ key, error }) => refused.get(key)?.message !== error.message);
@@ -195,33 +134,31 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     }
     if (fresh.length > 0) options.onRefused?.(fresh, map);
   }
-  async function repair(): Promise<void> {
-    if (!map) return;
+  async function verify(): Promise<boolean> {
     const drifts = await dataplane.verify();
-    if (drifts.length === 0) return;
+    if (drifts.length === 0) return false;
     const fields = { count: drifts.length, first: drifts[0] };
     logger.warn(fields, 'the kernel differs from the programmed state: repairing');
     options.onDrift?.(drifts);
-    send({ kind: 'invalidated' });
-    await program();
+    return true;
   }
-  async function replaceDataplane(next: Dataplane): Promise<void> {
+  async function replaceDataplane(next: Dataplane, control: TaskControl): Promise<void> {
     const previous = dataplane;
     const commit = takeCommit();
     const started = clock.now();
     // If the switch fails, the previous mode lacks this commit.
-    send({ kind: 'invalidated' });
+    control.invalidate();
     const report = await next.sync(commit.map);
     try {
       await previous.remove({ succeeded: true });
     } catch (error) {
       // Part of the previous mode may have been removed: it is restored before the caller removes the other mode.
-      await guarded(program);
+      await control.program();
       throw error;
     }
     dataplane = next;
     drain(previous);
-    settle(commit, report, true, started);
+    control.programmed(settle(commit, report, true, started));
   }
   function drain(previous: Dataplane): void {
     const closed = previous
@@ -231,28 +168,16 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       })
       .then(() => {
         draining.delete(previous);
-        if (draining.size === 0 && !closing.signal.aborted) options.onDrained?.();
+        if (draining.size === 0 && !isClosed) options.onDrained?.();
       });
     draining.set(previous, closed);
   }
-  /** Runs a task between two other calls of the dataplane. */
-  function exclusively<T>(run: () => Promise<T>): Promise<T> {
-    const { promise, resolve, reject } = Promise.withResolvers<T>();
-    if (closing.signal.aborted) reject(closing.signal.reason);
-    else {
-      tasks.push({ run: () => run().then(resolve, reject), abandon: reject });
-      queue.add('task');
-    }
-    return promise;
-  }
 
   return {
-    notify(how) {
-      if (!closing.signal.aborted) send({ kind: 'changed', urgent: how?.urgent === true });
-    },
-    check: () => queue.add('verify'),
-    drifts: () => exclusively(() => dataplane.verify()),
-    switchTo: (next) => exclusively(() => replaceDataplane(next)),
+    notify: loop.changed,
+    check: loop.check,
+    drifts: () => loop.exclusively(() => dataplane.verify()),
+    switchTo: (next) => loop.exclusively((control) => replaceDataplane(next, control)),
     isListener: (at) =>
       [dataplane, ...draining.keys()].some((mode) => mode.abilities.listeners?.has(at) ?? false),
     programmed: first.promise,
@@ -263,18 +188,17 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       return map;
     },
     get lastAppliedAt() {
-      return state.lastAppliedAt;
+      return loop.lastAppliedAt;
     },
     get pendingSince() {
-      return state.pendingSince;
+      return loop.pendingSince;
     },
     get failure() {
-      return failure;
+      return loop.failure;
     },
     async close() {
-      closing.abort(new FairleadError('the proxy is closed', { op: 'proxy', code: 'ended' }));
-      for (const { abandon } of tasks.splice(0)) abandon(closing.signal.reason);
-      await queue.idle();
+      isClosed = true;
+      await loop.close();
       await Promise.all(draining.values());
       await dataplane.close();
     },

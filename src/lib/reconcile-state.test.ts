@@ -1,9 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { INITIAL_STATE, type LoopAction, type LoopEvent, type LoopState, step } from './loop-state.ts';
+import {
+  INITIAL_STATE,
+  type LoopAction,
+  type LoopEvent,
+  type LoopState,
+  MAX_BACKOFF_MS,
+  step,
+} from './reconcile-state.ts';
 
 const NOW = 1_000_000;
 const MIN_SYNC_MS = 500;
+const TIMING = { minPeriodMs: MIN_SYNC_MS, maxBackoffMs: MAX_BACKOFF_MS };
 
 const synced: LoopState = { ...INITIAL_STATE, phase: 'synced', lastAppliedAt: NOW - 100 };
 const incomplete: LoopState = { ...synced, phase: 'incomplete', retryAt: NOW + 200, backoffMs: 400 };
@@ -156,6 +164,6 @@ const rows: {
 
 for (const { name, state, event, becomes, action } of rows) {
   test(name, () => {
-    assert.deepEqual(step(state, event, NOW, MIN_SYNC_MS), { state: { ...state, ...becomes }, action });
+    assert.deepEqual(step(state, event, NOW, TIMING), { state: { ...state, ...becomes }, action });
   });
 }

@@ -1,19 +1,19 @@
 /**
- * The kernel's state relative to the table:
+ * The kernel's state relative to the wanted state:
  *
- * | phase        | the kernel has                          | the next programming             |
- * | ------------ | --------------------------------------- | -------------------------------- |
- * | `unsynced`   | unknown contents                        | everything                       |
- * | `synced`     | the last committed map                  | the change since                 |
- * | `incomplete` | the last committed map, less refusals   | the change since; at `retryAt` everything |
- * | `failed`     | unknown contents                        | everything, not before `retryAt` |
+ * | phase        | the kernel has                                  | the next programming             |
+ * | ------------ | ----------------------------------------------- | -------------------------------- |
+ * | `unsynced`   | unknown contents                                | everything                       |
+ * | `synced`     | the wanted state of the last programming        | the change since                 |
+ * | `incomplete` | the same, less what it refused                  | the change since; at `retryAt` everything |
+ * | `failed`     | unknown contents                                | everything, not before `retryAt` |
  */
 export type Phase = 'unsynced' | 'synced' | 'incomplete' | 'failed';
 
-/** The state of a proxy loop between two calls of its dataplane. Times are milliseconds of the loop's clock. */
+/** The state of a reconcile loop between two programmings. Times are milliseconds of the loop's clock. */
 export interface LoopState {
   readonly phase: Phase;
-  /** The time of the next full sync after a failure or a rejection; null in the other phases. */
+  /** The time at which everything is programmed after a failure or a rejection; null in the other phases. */
   readonly retryAt: number | null;
   /** The delay after the next failure or rejection. */
   readonly backoffMs: number;
@@ -23,11 +23,11 @@ export interface LoopState {
 }
 
 export type LoopEvent =
-  /** The table changed; an urgent change ignores the minimum sync period. */
+  /** The wanted state changed; an urgent change ignores the minimum period. */
   | { readonly kind: 'changed'; readonly urgent: boolean }
   /**
-   * The dataplane returned. `whole`: after a full sync, not a change. `refused`: the kernel rejected frontends
-   * that a retry may program. `dirty`: the table changed meanwhile.
+   * The programming ended. `whole`: of everything, not of a change. `refused`: the kernel refused a part that a retry may
+   * program. `dirty`: the wanted state changed meanwhile.
    */
   | {
       readonly kind: 'programmed';
@@ -35,11 +35,11 @@ export type LoopEvent =
       readonly refused: boolean;
       readonly dirty: boolean;
     }
-  /** The dataplane threw. */
+  /** The programming failed. */
   | { readonly kind: 'failed' }
   /** A retry timer fired; timers of earlier retries may still fire. */
   | { readonly kind: 'retry' }
-  /** The kernel's contents are unknown: another program changed them, or a mode switch begins. */
+  /** The kernel's contents are unknown: another program changed them, or another way to program begins. */
   | { readonly kind: 'invalidated' };
 
 /** The loop's next action; absent: none. */
@@ -55,6 +55,13 @@ export interface LoopStep {
   readonly action: LoopAction;
 }
 
+export interface LoopTiming {
+  /** The minimum time between two programmings. */
+  readonly minPeriodMs: number;
+  /** The longest delay after a failure or refusals. */
+  readonly maxBackoffMs: number;
+}
+
 const MIN_BACKOFF_MS = 100;
 export const MAX_BACKOFF_MS = 30_000;
 
@@ -66,22 +73,22 @@ export const INITIAL_STATE: LoopState = {
   pendingSince: null,
 };
 
-/** Returns the state after an event and the next action. `minSyncPeriodMs`: minimum time between two updates. */
-export function step(state: LoopState, event: LoopEvent, now: number, minSyncPeriodMs: number): LoopStep {
+/** Returns the state after an event and the next action. */
+export function step(state: LoopState, event: LoopEvent, now: number, timing: LoopTiming): LoopStep {
+  const { minPeriodMs, maxBackoffMs } = timing;
   switch (event.kind) {
     case 'changed': {
       const changed = { ...state, pendingSince: state.pendingSince ?? now };
       // A busy cluster changes continuously: without this, changes would defeat the back-off.
       if (state.phase === 'failed') return { state: changed, action: {} };
-      const earliest =
-        state.lastAppliedAt === null || event.urgent ? now : state.lastAppliedAt + minSyncPeriodMs;
+      const earliest = state.lastAppliedAt === null || event.urgent ? now : state.lastAppliedAt + minPeriodMs;
       return { state: changed, action: { programAfter: Math.max(0, earliest - now) } };
     }
     case 'programmed': {
       const applied = { ...state, lastAppliedAt: now, pendingSince: event.dirty ? now : null };
       if (event.refused && (event.whole || state.phase !== 'incomplete'))
-        return retryLater(applied, 'incomplete', now);
-      // A change does not tell whether earlier rejected frontends would succeed now.
+        return retryLater(applied, 'incomplete', now, maxBackoffMs);
+      // A change does not tell whether what was refused earlier would succeed now.
       if (!event.whole) return { state: applied, action: {} };
       return {
         state: { ...applied, phase: 'synced', retryAt: null, backoffMs: MIN_BACKOFF_MS },
@@ -89,7 +96,7 @@ export function step(state: LoopState, event: LoopEvent, now: number, minSyncPer
       };
     }
     case 'failed':
-      return retryLater(state, 'failed', now);
+      return retryLater(state, 'failed', now, maxBackoffMs);
     case 'retry':
       if (state.retryAt === null || now < state.retryAt) return { state, action: {} };
       return { state: { ...state, phase: 'unsynced', retryAt: null }, action: { programAfter: 0 } };
@@ -98,14 +105,19 @@ export function step(state: LoopState, event: LoopEvent, now: number, minSyncPer
   }
 }
 
-function retryLater(state: LoopState, phase: 'incomplete' | 'failed', now: number): LoopStep {
+function retryLater(
+  state: LoopState,
+  phase: 'incomplete' | 'failed',
+  now: number,
+  maxBackoffMs: number,
+): LoopStep {
   const { backoffMs } = state;
   return {
     state: {
       ...state,
       phase,
       retryAt: now + backoffMs,
-      backoffMs: Math.min(2 * backoffMs, MAX_BACKOFF_MS),
+      backoffMs: Math.min(2 * backoffMs, maxBackoffMs),
     },
     action: { retryAfter: backoffMs },
   };
