@@ -80,26 +80,33 @@ interface Failure {
   readonly at: number;
 }
 
+/** Whether new connections go to an endpoint. */
+type Use =
+  | {
+      readonly kind: 'used';
+      /** The latest failures. */
+      readonly failures: readonly Failure[];
+      /** The last check was not answered: check again at `nextCheckAt`. */
+      readonly checkAgain: boolean;
+    }
+  /** In use without having answered: its next failure ejects it. */
+  | { readonly kind: 'on trial' }
+  | { readonly kind: 'ejected'; readonly until: number };
+
+/** `late`: it began with a late answer; only if it fails, `nextCheckAt` applies to failures after it. */
+type Check = 'none' | 'after failure' | 'late';
+
 interface Record {
-  /** The latest failures while suspect. */
-  failures: Failure[];
-  /** The end of the ejection; null: in use. */
-  until: number | null;
+  use: Use;
+  check: Check;
   /** Duration of the last ejection; 0: none. */
   lastMs: number;
   /** The time of its last return. */
   returnedAt: number;
-  /** In use without having answered. */
-  onTrial: boolean;
-  checking: boolean;
   /** No check before this time, so that a client whose failures a check contradicts cannot cause a check for each. */
   nextCheckAt: number;
-  /** The check in progress began with a late answer: only if it fails, `nextCheckAt` applies to failures after it. */
-  checkedEarly: boolean;
   /** No check for a late answer before this time. */
   nextEarlyCheckAt: number;
-  /** The last check of a suspect was not answered: check again at `nextCheckAt`. */
-  checkAgain: boolean;
   /** The pools of the Service through which it failed last. */
   pools: readonly (readonly EndpointKey[])[];
 }
@@ -110,6 +117,7 @@ const CHECK_AGAIN_MS = 1000;
 /** The maximum number of tracked endpoints; further failing ones are ignored. */
 const MAX_TRACKED = 10_000;
 const MAX_FAILURES = 16;
+const WELL: Use = { kind: 'used', failures: [], checkAgain: false };
 
 export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES): EjectionPolicy {
   const records = new Map<EndpointKey, Record>();
@@ -128,16 +136,12 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     if (known) return Object.assign(known, { pools });
     if (records.size >= MAX_TRACKED) return null;
     const record: Record = {
-      failures: [],
-      until: null,
+      use: WELL,
+      check: 'none',
       lastMs: 0,
       returnedAt: 0,
-      onTrial: false,
-      checking: false,
       nextCheckAt: 0,
-      checkedEarly: false,
       nextEarlyCheckAt: 0,
-      checkAgain: false,
       pools,
     };
     records.set(endpoint, record);
@@ -146,13 +150,13 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
 
   const eject = (now: number, endpoint: EndpointKey, record: Record, cause: Cause): Decision[] => {
     if (!hasRoom(endpoint, record)) return [];
-    const forgiven = !record.onTrial && now - record.returnedAt >= settings.forgiveMs;
+    const forgiven = record.use.kind !== 'on trial' && now - record.returnedAt >= settings.forgiveMs;
     const forMs =
       record.lastMs === 0 || forgiven
         ? settings.firstEjectionMs
         : Math.min(record.lastMs * 2, settings.maxEjectionMs);
-    Object.assign(record, { failures: [], checkAgain: false, onTrial: false });
-    Object.assign(record, { until: now + forMs, lastMs: forMs });
+    record.use = { kind: 'ejected', until: now + forMs };
+    record.lastMs = forMs;
     ejected.add(endpoint);
     return [{ kind: 'ejected', endpoint, cause, forMs }];
   };
@@ -164,59 +168,69 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     cause: 'answered' | 'trial',
   ): Decision[] => {
     ejected.delete(endpoint);
-    Object.assign(record, { failures: [], until: null, returnedAt: now, onTrial: cause === 'trial' });
+    record.use = cause === 'trial' ? { kind: 'on trial' } : WELL;
+    record.returnedAt = now;
     return [{ kind: 'returned', endpoint, cause }];
   };
 
   const check = (now: number, endpoint: EndpointKey, record: Record): Decision[] => {
-    if (record.checking || now < record.nextCheckAt) return [];
-    Object.assign(record, { checking: true, checkAgain: false, nextCheckAt: now + CHECK_AGAIN_MS });
+    if (record.check !== 'none' || now < record.nextCheckAt) return [];
+    record.check = 'after failure';
+    record.nextCheckAt = now + CHECK_AGAIN_MS;
+    if (record.use.kind === 'used') record.use = { ...record.use, checkAgain: false };
     return [{ kind: 'check', endpoint }];
   };
 
   const succeeded = (now: number, endpoint: EndpointKey, record: Record): Decision[] => {
-    if (record.until !== null) return bringBack(now, endpoint, record, 'answered');
-    Object.assign(record, { failures: [], checkAgain: false });
-    if (record.onTrial) Object.assign(record, { onTrial: false, returnedAt: now });
+    if (record.use.kind === 'ejected') return bringBack(now, endpoint, record, 'answered');
+    if (record.use.kind === 'on trial') record.returnedAt = now;
+    record.use = WELL;
     return [];
   };
 
   const failed = (now: number, endpoint: EndpointKey, record: Record, failure: Failure): Decision[] => {
-    if (record.until !== null) return [];
-    record.failures = record.failures
-      .filter(({ at }) => now - at < settings.failureWindowMs)
-      .slice(1 - MAX_FAILURES);
-    record.failures.push(failure);
-    const refused = failure.kind === 'reset' && failure.client === THIS_NODE;
-    const timeouts = record.failures.filter(({ kind }) => kind === 'timeout');
-    const clients = new Set(record.failures.map(({ client }) => client)).size;
-    const enough =
-      refused ||
-      record.onTrial ||
-      (clients >= settings.agentClients && timeouts.length >= settings.agentTimeouts) ||
-      // A client was refused, and this node's check was not answered.
-      (failure.client === THIS_NODE && record.failures.some(({ kind }) => kind === 'reset'));
-    if (enough) return eject(now, endpoint, record, failure.kind);
-    if (failure.client !== THIS_NODE) return check(now, endpoint, record);
-    record.checkAgain = true;
-    return [];
+    const { use } = record;
+    switch (use.kind) {
+      case 'ejected':
+        return [];
+      case 'on trial':
+        return eject(now, endpoint, record, failure.kind);
+      case 'used': {
+        const recent = use.failures.filter(({ at }) => now - at < settings.failureWindowMs);
+        const failures = [...recent.slice(1 - MAX_FAILURES), failure];
+        record.use = { ...use, failures };
+        if (areEnough(failures, failure)) return eject(now, endpoint, record, failure.kind);
+        if (failure.client !== THIS_NODE) return check(now, endpoint, record);
+        record.use = { ...record.use, checkAgain: true };
+        return [];
+      }
+    }
+  };
+
+  /** Returns true if the failures, of which one is the latest, are enough for an ejection. */
+  const areEnough = (failures: readonly Failure[], { kind, client }: Failure): boolean => {
+    // This node's check was refused; or it was not answered, and a client was refused.
+    if (client === THIS_NODE && (kind === 'reset' || failures.some((one) => one.kind === 'reset')))
+      return true;
+    const timeouts = failures.filter((one) => one.kind === 'timeout').length;
+    const clients = new Set(failures.map((one) => one.client)).size;
+    return clients >= settings.agentClients && timeouts >= settings.agentTimeouts;
   };
 
   /** Returns true if an endpoint in use has neither recent failures nor a recent ejection. */
-  const isForgettable = (now: number, record: Record): boolean =>
-    record.until === null &&
-    !record.checking &&
-    !record.onTrial &&
-    record.failures.every(({ at }) => now - at >= settings.failureWindowMs) &&
+  const isForgettable = (now: number, { use, check, ...record }: Record): boolean =>
+    use.kind === 'used' &&
+    check === 'none' &&
+    use.failures.every(({ at }) => now - at >= settings.failureWindowMs) &&
     now >= record.nextCheckAt &&
     now >= record.nextEarlyCheckAt &&
     (record.lastMs === 0 || now - record.returnedAt >= settings.forgiveMs);
 
-  const dueAt = (record: Record): number | null => {
-    if (record.until !== null) return record.checking ? null : record.until;
-    if (record.checking || record.onTrial) return null;
-    if (record.checkAgain) return record.nextCheckAt;
-    const lastFailure = record.failures.at(-1)?.at ?? Number.NEGATIVE_INFINITY;
+  const dueAt = ({ use, check, ...record }: Record): number | null => {
+    if (check !== 'none' || use.kind === 'on trial') return null;
+    if (use.kind === 'ejected') return use.until;
+    if (use.checkAgain) return record.nextCheckAt;
+    const lastFailure = use.failures.at(-1)?.at ?? Number.NEGATIVE_INFINITY;
     return Math.max(
       lastFailure + settings.failureWindowMs,
       record.nextCheckAt,
@@ -239,27 +253,28 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     },
     late(now, endpoint, pools) {
       const record = recordOf(endpoint, pools);
-      if (!record || record.until !== null || record.checking || now < record.nextEarlyCheckAt) return [];
-      Object.assign(record, { checking: true, checkedEarly: true, nextEarlyCheckAt: now + CHECK_AGAIN_MS });
+      if (!record || record.use.kind === 'ejected' || record.check !== 'none') return [];
+      if (now < record.nextEarlyCheckAt) return [];
+      record.check = 'late';
+      record.nextEarlyCheckAt = now + CHECK_AGAIN_MS;
       return [{ kind: 'check', endpoint }];
     },
     checked(now, endpoint, result) {
       const record = records.get(endpoint);
-      if (!record?.checking) return [];
-      if (record.checkedEarly && result !== 'success') record.nextCheckAt = now + CHECK_AGAIN_MS;
-      Object.assign(record, { checking: false, checkedEarly: false });
+      if (!record || record.check === 'none') return [];
+      if (record.check === 'late' && result !== 'success') record.nextCheckAt = now + CHECK_AGAIN_MS;
+      record.check = 'none';
       if (result === 'success') return succeeded(now, endpoint, record);
       if (result === null) {
-        if (record.until === null) record.checkAgain = true;
-        else record.until = now + CHECK_AGAIN_MS;
+        if (record.use.kind === 'ejected') record.use = { kind: 'ejected', until: now + CHECK_AGAIN_MS };
+        else if (record.use.kind === 'used') record.use = { ...record.use, checkAgain: true };
         return [];
       }
-      if (record.until === null) {
+      if (record.use.kind !== 'ejected')
         return failed(now, endpoint, record, { kind: result, client: THIS_NODE, at: now });
-      }
       if (record.lastMs >= settings.maxEjectionMs) return bringBack(now, endpoint, record, 'trial');
       record.lastMs = Math.min(record.lastMs * 2, settings.maxEjectionMs);
-      record.until = now + record.lastMs;
+      record.use = { kind: 'ejected', until: now + record.lastMs };
       return [];
     },
     forget(endpoint) {
@@ -271,10 +286,10 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
       for (const [endpoint, record] of records) {
         const at = dueAt(record);
         if (at === null || at > now) continue;
-        if (record.until !== null) {
-          record.checking = true;
+        if (record.use.kind === 'ejected') {
+          record.check = 'after failure';
           decisions.push({ kind: 'check', endpoint });
-        } else if (record.checkAgain) {
+        } else if (record.use.kind === 'used' && record.use.checkAgain) {
           decisions.push(...check(now, endpoint, record));
         } else if (isForgettable(now, record)) {
           records.delete(endpoint);
