@@ -1,17 +1,16 @@
 import type { NetnsRef } from '../kernel/netns.ts';
-import { familyOf, type IPFamily, type SocketAddress } from '../lib/address.ts';
+import type { IPFamily, SocketAddress } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { type EndpointKey, endpointKey } from '../service/endpoint-key.ts';
 import type { Change, Frontend, Pool, PortRef, Protocol, ServiceMap } from '../service/model.ts';
 import { poolsOf } from '../service/pools.ts';
-import { frontendKey } from '../service/service-compiler.ts';
-import { createAnswerTimes } from './answer-times.ts';
 import { dial, type LateAnswer } from './dial.ts';
 import { createEjectionPolicy, type Decision, type EjectionSettings } from './ejection-policy.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
-import type { Outcome } from './outcome.ts';
-import { type PendingConnection, startPendingWatch } from './pending-watch.ts';
+import type { Outcome, PendingConnection } from './outcome.ts';
+import { createPatience, keyOf, type PatienceOptions } from './patience.ts';
+import { type PendingEvent, startPendingWatch } from './pending-watch.ts';
 
 export interface FailoverOptions {
   readonly families: readonly IPFamily[];
@@ -26,11 +25,8 @@ export interface FailoverOptions {
    * client to another endpoint.
    */
   readonly tracked: () => boolean;
-  /**
-   * Which destinations sockets retransmit their SYNs to after `programUnansweredMs`; null: none. Connections to these
-   * that are not answered in time reach another endpoint by the first of these SYNs.
-   */
-  readonly shortTimers?: () => { covers(address: string): boolean } | null;
+  /** See PatienceOptions. Default: there are none. */
+  readonly shortTimers?: PatienceOptions['shortTimers'];
   /** Called with all ejected endpoints, for `ServiceTable.setEjected`. */
   readonly onEjected: (endpoints: ReadonlySet<EndpointKey>) => void;
   /** An endpoint was ejected or returned. For events and metrics. */
@@ -46,7 +42,9 @@ export interface FailoverOptions {
   }) => boolean;
   /** See PendingWatchOptions. */
   readonly onBegun?: (event: Uint8Array, weight: number) => void;
+  /** The entries of so many unanswered connections were deleted. For metrics. */
   readonly onUnanswered?: (count: number) => void;
+  /** The kernel dropped events of connection tracking. For metrics. */
   readonly onOverrun?: () => void;
   readonly settings?: EjectionSettings;
 }
@@ -67,31 +65,17 @@ export interface Failover {
   close(): void;
 }
 
-/** Time during which pending connections to an endpoint that answers late are not deleted. */
-const SLOW_FOR_MS = 600_000;
-const { agentCheckMs, agentUnansweredMs, earlyUnansweredMs, fastAnswerMs } = EJECTION_RULES;
+const { agentCheckMs, earlyUnansweredMs, fastAnswerMs } = EJECTION_RULES;
 
 export function startFailover(options: FailoverOptions): Failover {
   const { families, netns, clock, logger, map, tracked, settings = EJECTION_RULES } = options;
+  const { shortTimers = () => null } = options;
+  const patience = createPatience({ clock, map, shortTimers });
   const policy = createEjectionPolicy(settings);
   /** Details of the endpoints that the policy tracks. */
   const known = new Map<EndpointKey, { readonly endpoint: SocketAddress; readonly owner: PortRef }>();
-  /** Endpoints that answer late, and the end of their exemption. */
-  const slow = new Map<EndpointKey, number>();
-  const answerTimes = createAnswerTimes(clock);
   let cancel: (() => void) | null = null;
   let closed = false;
-
-  /** Returns the frontend that a client connected to; null: none, or one without failover. */
-  function frontendOf({ destination, protocol }: Pick<Outcome, 'destination' | 'protocol'>): Frontend | null {
-    const family = familyOf(destination.ip);
-    const frontends = map()?.frontends;
-    if (!family || !frontends) return null;
-    const frontend =
-      frontends.get(frontendKey(family, destination.ip, protocol, destination.port)) ??
-      frontends.get(frontendKey(family, null, protocol, destination.port));
-    return frontend?.options.failover ? frontend : null;
-  }
 
   function observe(outcome: Outcome): void {
     const { endpoint, protocol } = outcome;
@@ -104,7 +88,7 @@ export function startFailover(options: FailoverOptions): Failover {
 
   /** Returns the pools of the Service, and keeps the endpoint's details; null: no failover, or no such endpoint. */
   function poolsWith(key: EndpointKey, connection: PendingConnection): EndpointKey[][] | null {
-    const frontend = frontendOf(connection);
+    const frontend = patience.frontendOf(connection);
     if (!frontend) return null;
     const pools = poolsOf(frontend).map((pool) => keysOf(pool, connection.protocol));
     if (!pools.some((pool) => pool.includes(key))) return null;
@@ -139,33 +123,11 @@ export function startFailover(options: FailoverOptions): Failover {
     schedule();
   }
 
-  /** Returns how long a connection may be unanswered before its entry is deleted; null: forever. */
-  function patience(connection: PendingConnection): number | null {
-    const key = keyOf(connection);
-    // It is far away or very busy: deleting its connections would only break them.
-    if (slow.size > 0 && (slow.get(key) ?? 0) > clock.now()) return null;
-    const frontend = frontendOf(connection);
-    if (!frontend) return null;
-    const isEarly =
-      options.shortTimers?.()?.covers(connection.destination.ip) === true &&
-      answerTimes.isFast(key) &&
-      hasOther(frontend, connection.endpoint);
-    return isEarly ? earlyUnansweredMs : agentUnansweredMs;
-  }
-
-  /** Returns false if the next SYN of a connection would reach the same endpoint: the Service has no other one. */
-  function isMovable(connection: PendingConnection): boolean {
-    const frontend = frontendOf(connection);
-    if (!frontend || hasOther(frontend, connection.endpoint)) return true;
-    return poolsOf(frontend).every(({ endpoints }) => endpoints.length === 0);
-  }
-
   function answeredLate(key: EndpointKey, answer: LateAnswer, timeoutMs: number): void {
     if (closed) return;
-    for (const [other, until] of slow) if (until <= clock.now()) slow.delete(other);
-    if (answer === 'slow' && timeoutMs < agentCheckMs) answerTimes.forget(key);
+    if (answer === 'slow' && timeoutMs < agentCheckMs) patience.notFast(key);
     else if (answer === 'slow') {
-      slow.set(key, clock.now() + SLOW_FOR_MS);
+      patience.slow(key);
       logger.info({ endpoint: key }, 'endpoint answers late: its pending connections are not deleted');
     }
     carryOut(policy.observe(clock.now(), key, { kind: 'success', client: '' }, []));
@@ -196,6 +158,26 @@ export function startFailover(options: FailoverOptions): Failover {
     });
   }
 
+  function followPending(event: PendingEvent): void {
+    switch (event.kind) {
+      case 'outcome':
+        observe(event.outcome);
+        break;
+      case 'late':
+        late(event.connection);
+        break;
+      case 'answer':
+        patience.answered(event.connection, event.isFast);
+        break;
+      case 'deleted':
+        options.onUnanswered?.(event.count);
+        break;
+      case 'lost':
+        options.onOverrun?.();
+        break;
+    }
+  }
+
   /** Connections are watched in modes that use connection tracking; the others report outcomes. */
   let watch: { close(): void } | null = null;
   function updateWatch(): void {
@@ -210,16 +192,9 @@ export function startFailover(options: FailoverOptions): Failover {
       clock,
       logger,
       patience,
-      knowsServices: () => map() !== null,
-      isMovable,
-      mayBeEarly: () => (options.shortTimers?.() ?? null) !== null,
-      onLate: late,
-      onAnswer: (connection, isFast) => answerTimes.answered(keyOf(connection), isFast),
       wantsSuccess: () => policy.active,
-      onOutcome: observe,
+      onEvent: followPending,
       ...(options.onBegun ? { onBegun: options.onBegun } : {}),
-      ...(options.onUnanswered ? { onUnanswered: options.onUnanswered } : {}),
-      ...(options.onOverrun ? { onOverrun: options.onOverrun } : {}),
     });
   updateWatch();
 
@@ -251,13 +226,6 @@ export function startFailover(options: FailoverOptions): Failover {
     },
   };
 }
-
-const keyOf = ({ endpoint, protocol }: PendingConnection): EndpointKey =>
-  endpointKey(endpoint.ip, endpoint.port, protocol);
-
-/** Returns true if a new connection may reach another endpoint. */
-const hasOther = (frontend: Frontend, { ip, port }: SocketAddress): boolean =>
-  poolsOf(frontend).some(({ endpoints }) => endpoints.some((one) => one.ip !== ip || one.port !== port));
 
 /** Returns the keys of a pool's endpoints, including ejected ones. */
 function keysOf({ endpoints, ejected = [] }: Pool, protocol: Frontend['protocol']): EndpointKey[] {

@@ -15,3 +15,6 @@ export interface Outcome {
   /** The client's address (not its port): different clients are different addresses. */
   readonly client: string;
 }
+
+/** A connection to an endpoint whose outcome is not known. */
+export type PendingConnection = Omit<Outcome, 'kind'>;

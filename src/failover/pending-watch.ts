@@ -8,7 +8,8 @@ import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
-import type { Outcome } from './outcome.ts';
+import type { Outcome, PendingConnection } from './outcome.ts';
+import type { Patience } from './patience.ts';
 import { createPendingTable } from './pending-table.ts';
 
 export interface PendingWatchOptions {
@@ -17,31 +18,24 @@ export interface PendingWatchOptions {
   readonly netns?: NetnsRef | undefined;
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Returns the milliseconds after which the first packet counts as unanswered; null: the connection is ignored. */
-  readonly patience: (connection: PendingConnection) => number | null;
-  /** Returns false while `patience` knows no Service, so that there is nothing to list. */
-  readonly knowsServices: () => boolean;
-  /**
-   * Returns false if the client's next SYN would reach the same endpoint. The entry then stays: it routes an ICMP error,
-   * such as that of an unreachable host, back to the client.
-   */
-  readonly isMovable: (connection: PendingConnection) => boolean;
-  /** Returns false while no connection counts as unanswered early (`earlyUnansweredMs`). */
-  readonly mayBeEarly: () => boolean;
-  /** Called for a connection that may count as unanswered early and has no fast answer. */
-  readonly onLate: (connection: PendingConnection) => void;
-  /** Called with some of the answers while connections may count as unanswered early. */
-  readonly onAnswer: (connection: PendingConnection, isFast: boolean) => void;
+  readonly patience: Pick<Patience, 'of' | 'isMovable' | 'mayBeEarly' | 'knowsServices'>;
   /** Returns true while answers of endpoints matter; otherwise answered connections are not decoded. */
   readonly wantsSuccess: () => boolean;
-  readonly onOutcome: (outcome: Outcome) => void;
-  /** Called with the event of each connection that is watched, and how many it stands for. For metrics. */
+  readonly onEvent: (event: PendingEvent) => void;
+  /** Called with the event of each connection that is watched, and how many it stands for: not decoded, as there are many. */
   readonly onBegun?: (event: Uint8Array, weight: number) => void;
-  /** Called with the number of unanswered connections whose entries were deleted. For metrics. */
-  readonly onUnanswered?: (count: number) => void;
-  /** The kernel dropped events. For metrics. */
-  readonly onOverrun?: () => void;
 }
+
+export type PendingEvent =
+  | { readonly kind: 'outcome'; readonly outcome: Outcome }
+  /** A connection that may count as unanswered early has no fast answer. */
+  | { readonly kind: 'late'; readonly connection: PendingConnection }
+  /** One of the answers, while connections may count as unanswered early. */
+  | { readonly kind: 'answer'; readonly connection: PendingConnection; readonly isFast: boolean }
+  /** The entries of unanswered connections were deleted. */
+  | { readonly kind: 'deleted'; readonly count: number }
+  /** The kernel dropped events. */
+  | { readonly kind: 'lost' };
 
 /** A connection without an answer. */
 interface Waiting {
@@ -51,15 +45,13 @@ interface Waiting {
   readonly isReported: boolean;
 }
 
-export type PendingConnection = Omit<Outcome, 'kind'>;
-
 const { agentUnansweredMs: UNANSWERED_MS, fastAnswerMs: FAST_MS } = EJECTION_RULES;
 /** Connections are checked together when the oldest is due. */
 const GATHER_MS = 10;
 const MAX_PENDING = 32_768;
 /** Events to read before a decision, so that a received answer counts even if this process is late. */
 const MAX_EVENTS = 50_000;
-/** Answers are passed to `onAnswer` at most this often: each takes about 10 µs. */
+/** Answers are reported at most this often: each takes about 10 µs. */
 const ANSWER_MS = 20;
 /** From this number of flows on, one listing is cheaper than single lookups. */
 const MAX_LOOKUPS = 200;
@@ -86,7 +78,7 @@ const RECHECK_MS = 2000;
  * that the rules then choose.
  */
 export function startPendingWatch(options: PendingWatchOptions): { close(): void } {
-  const { families, netns, clock, logger, patience, wantsSuccess, onOutcome } = options;
+  const { families, netns, clock, logger, patience, wantsSuccess, onEvent } = options;
   const connection = new ConntrackConnection(netns);
   const pending = createPendingTable(MAX_PENDING);
   /** Connections that had no answer when they were first looked at, or were listed, by the id of their entry. */
@@ -113,7 +105,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
       answered(id) {
         events++;
         const begun = pending.take(id);
-        const isSample = options.mayBeEarly() && clock.now() - answerAt >= ANSWER_MS;
+        const isSample = patience.mayBeEarly() && clock.now() - answerAt >= ANSWER_MS;
         if (begun && !isSample && !wantsSuccess()) return;
         const flow = begun ? readFlow(begun.event) : (waiting.get(id)?.flow ?? null);
         waiting.delete(id);
@@ -121,7 +113,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
         // A later answer of a connection that was not looked at yet may have been fast, and only read late.
         if (isSample && (!begun || clock.now() - begun.at <= FAST_MS)) {
           answerAt = clock.now();
-          options.onAnswer(connectionOf(flow), begun !== null);
+          onEvent({ kind: 'answer', connection: connectionOf(flow), isFast: begun !== null });
         }
         if (wantsSuccess()) report('success', flow);
       },
@@ -133,7 +125,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
       overrun() {
         pending.clear();
         waiting.clear();
-        options.onOverrun?.();
+        onEvent({ kind: 'lost' });
         logger.debug({}, 'connection tracking events were lost');
         list();
       },
@@ -144,13 +136,13 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   function report(kind: Outcome['kind'], flow: Flow | null): void {
     if (!flow) return;
     const connection = connectionOf(flow);
-    if (patience(connection) !== null) onOutcome({ kind, ...connection });
+    if (patience.of(connection) !== null) onEvent({ kind: 'outcome', outcome: { kind, ...connection } });
   }
 
   /** Lists pending connections whose events were not seen. */
   function list(): void {
     const now = clock.now();
-    if (now - listedAt < LIST_AGAIN_MS || !options.knowsServices()) return;
+    if (now - listedAt < LIST_AGAIN_MS || !patience.knowsServices()) return;
     listedAt = now;
     try {
       for (const flow of families.flatMap(unanswered)) wait(flow, now);
@@ -163,10 +155,10 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   /** Waits for the answer to a connection that began at `at`, or later. */
   function wait(flow: Flow, at: number): void {
     const connection = connectionOf(flow);
-    const limit = patience(connection);
+    const limit = patience.of(connection);
     if (limit === null) return;
     if (!waiting.has(flow.id)) waiting.set(flow.id, { flow, dueAt: at + limit, isReported: false });
-    if (limit < UNANSWERED_MS) options.onLate(connection);
+    if (limit < UNANSWERED_MS) onEvent({ kind: 'late', connection });
   }
 
   function unanswered(family: IPFamily): Flow[] {
@@ -175,7 +167,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   }
 
   /** When pending connections are looked at: where some may count as unanswered early, those without a fast answer. */
-  const firstLookMs = () => (options.mayBeEarly() ? FAST_MS : UNANSWERED_MS);
+  const firstLookMs = () => (patience.mayBeEarly() ? FAST_MS : UNANSWERED_MS);
 
   function schedule(): void {
     if (closed) return;
@@ -239,7 +231,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
       const flow = readFlow(event);
       if (flow) wait(flow, at);
     }
-    const late = takeDue(now).filter(({ flow }) => patience(connectionOf(flow)) !== null);
+    const late = takeDue(now).filter(({ flow }) => patience.of(connectionOf(flow)) !== null);
     if (late.length === 0) return;
     const still = stillUnanswered(late);
     if (still.length === 0) return;
@@ -247,11 +239,11 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     // All together: with many connections, one listing answers for all.
     const again = (Math.floor(now / RECHECK_MS) + 1) * RECHECK_MS;
     for (const { flow } of still) {
-      if (options.isMovable(connectionOf(flow))) movable.push(flow);
+      if (patience.isMovable(connectionOf(flow))) movable.push(flow);
       else waiting.set(flow.id, { flow, dueAt: again, isReported: true });
     }
     const deleted = await connection.deleteUnanswered(movable);
-    options.onUnanswered?.(deleted.length);
+    onEvent({ kind: 'deleted', count: deleted.length });
     if (closed) return;
     const answered = new Set(movable);
     for (const flow of deleted) answered.delete(flow);
