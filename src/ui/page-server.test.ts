@@ -53,6 +53,8 @@ before(async () => {
 });
 after(() => server.close());
 
+const ENDLESS_MS = 20_000;
+
 interface Sent {
   readonly method?: string;
   readonly path?: string;
@@ -61,7 +63,9 @@ interface Sent {
 }
 
 async function send({ method = 'GET', path = `/${TOKEN}/`, headers = {}, body }: Sent) {
-  const call = request({ host: '127.0.0.1', port, method, path, headers });
+  // An answer that should be an error may be a stream without end.
+  const signal = AbortSignal.timeout(ENDLESS_MS);
+  const call = request({ host: '127.0.0.1', port, method, path, headers, signal });
   call.end(body);
   const [response] = await once(call, 'response');
   let text = '';
@@ -213,16 +217,21 @@ describe('the server of the page', () => {
       const socket = new WebSocket(`ws://127.0.0.1:${port}${path}`, {
         headers: origin === undefined ? {} : { origin: origin === 'own' ? own : origin },
       });
-      if (status === 101) {
-        const [data] = await once(socket, 'message');
-        assert.equal(String(data), 'hi');
-        socket.close();
-        return;
+      const signal = AbortSignal.timeout(ENDLESS_MS);
+      try {
+        if (status === 101) {
+          const [data] = await once(socket, 'message', { signal });
+          assert.equal(String(data), 'hi');
+          return;
+        }
+        const [call, response] = await once(socket, 'unexpected-response', { signal });
+        assert.equal(response.statusCode, status);
+        assert.match(response.headers['content-security-policy'] ?? '', /default-src 'none'/);
+        call.destroy();
+      } finally {
+        socket.on('error', () => {});
+        socket.terminate();
       }
-      const [call, response] = await once(socket, 'unexpected-response');
-      assert.equal(response.statusCode, status);
-      assert.match(response.headers['content-security-policy'] ?? '', /default-src 'none'/);
-      call.destroy();
     });
   }
 
