@@ -18,6 +18,7 @@ type Step =
   | 'restart agent'
   | `exit ${number}`
   | 'vanish'
+  | 'lose monitor'
   | `stop within ${number}`
   | `wait ${number}`
   | `image ${'present' | 'missing' | 'invalid'}`
@@ -120,6 +121,18 @@ const ROWS: readonly Row[] = [
     steps: ['ensure', 'vanish', 'ensure', 'wait 1950', 'ensure', 'wait 50', 'ensure'],
     actions: STARTED,
     state: 'ended Error 137',
+  },
+  {
+    what: 'whose process and monitor are gone does not wait for an exit code',
+    steps: ['ensure', 'lose monitor', 'vanish', 'ensure'],
+    actions: [...STARTED, '0 remove main-0', '0 start main-1', '0 event Started'],
+    state: 'running ready, 1 restarts after 137',
+  },
+  {
+    what: 'that ended with its node, as after a stop of the whole cluster, starts again at once',
+    steps: ['ensure', 'vanish', 'lose monitor', 'restart agent', 'ensure'],
+    actions: [...STARTED, '0 remove main-0', '0 start main-1', '0 event Started'],
+    state: 'running ready, 1 restarts after 137',
   },
   {
     what: 'takes an exit code that appears late',
@@ -375,6 +388,7 @@ async function carryOut(row: Row): Promise<{ actions: string[]; state: string }>
       runner.release();
       runner = create();
     } else if (one === 'vanish') node.exit('main', null);
+    else if (one === 'lose monitor') node.loseMonitors();
     else if (one === 'ignore SIGTERM') world.obeysTerm = false;
     else if (one.startsWith('exit ')) node.exit('main', Number(last));
     else if (one.startsWith('stop ')) void runner.stop(clock.now() + Number(last), '10.244.0.5');

@@ -32,9 +32,7 @@ import type { RunnerContext } from './worker-context.ts';
 
 /** How long an exit that was signalled is waited for. */
 const EXIT_MS = 2000;
-/**
- * conmon writes the exit code within this time after the process has exited; if conmon has died, no exit code appears.
- */
+/** conmon writes the exit code within this time after the process has exited, unless it has ended without one. */
 const EXIT_CODE_MS = 2000;
 const IMAGE_REASONS = new Set(['ErrImagePull', 'ImagePullBackOff', 'ErrImageNeverPull', 'InvalidImageName']);
 
@@ -366,13 +364,16 @@ export class ContainerRunner {
   #notice(): void {
     if (!this.isRunning) return;
     const { processes, options } = this.#context;
-    const exitCode = processes.exitCode(this.#run.id);
+    let exitCode = processes.exitCode(this.#run.id);
     if (exitCode === null) {
       if (this.#run.process && processes.isRunning(this.#run.process)) return;
-      if (options.clock.now() - this.#goneSince() < EXIT_CODE_MS) {
+      const isLate = options.clock.now() - this.#goneSince() >= EXIT_CODE_MS;
+      if (!isLate && processes.isMonitored(this.current)) {
         options.clock.after(50, () => this.#context.changed());
         return;
       }
+      // The monitor writes it right before it ends.
+      exitCode = processes.exitCode(this.#run.id);
     }
     const code = exitCode ?? 137;
     this.#become({
@@ -470,7 +471,7 @@ export class ContainerRunner {
   }
 
   #clean(last: number): Promise<void> {
-    return removeRuns(this.#context.processes, this.#folder, (attempt) => this.#idOf(attempt), last);
+    return removeRuns(this.#context.processes, this.#folder, this.#context.pod(), this.name, last);
   }
 
   /**

@@ -1,8 +1,8 @@
-import { mkdirSync, readFileSync, statfsSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { type LightChild, pipeFromChild, spawnAsync } from '../kernel/child-process.ts';
-import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
+import { identify, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import { findProgram } from '../kernel/program-path.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import { spreadFolders } from '../kernel/spread-folders.ts';
@@ -10,6 +10,7 @@ import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { ControlGroups } from './control-groups.ts';
 import { newExecFiles, removeExecFiles } from './exec-files.ts';
 import { KubeletError } from './kubelet-error.ts';
+import { monitorOf } from './run-monitor.ts';
 import type { TerminalSize } from './streams/remote-command.ts';
 
 /** Folders that the OCI runtime and its monitors use, below a node's state. */
@@ -283,20 +284,37 @@ export async function updateContainer(
   if (code !== 0) throw runtimeError('update', id, stderr);
 }
 
-/** Removes a container, running or not, from the runtime's state. */
-export async function deleteContainer(paths: RuntimePaths, id: string): Promise<void> {
-  await runCommand(paths.program, [...crunArgs(paths), 'delete', '--force', id]);
+/**
+ * Removes a container, running or not, from the runtime's state. `group`: its control group; null: it has none. Only one that
+ * may still run, or is being created, costs a process.
+ */
+export async function removeContainer(
+  paths: RuntimePaths,
+  { id, bundle }: RunningContainer,
+  group: string | null,
+): Promise<void> {
+  const entry = join(paths.crun, id);
+  const hasExitCode = readExitCode(paths, id) !== null;
+  const isOver = hasExitCode || (group !== null && monitorOf(bundle) === null);
+  if (isOver && (group === null || isGone(group))) rmSync(entry, { recursive: true, force: true });
+  else if (existsSync(entry)) await deleteContainer(paths, id);
 }
 
-const MONITOR_ROUNDS = 200;
-const MONITOR_ROUND_MS = 10;
-
-/** Waits, for a limited time, until the monitor of a deleted container has written its last message. */
-export async function monitorEnded(bundle: string): Promise<void> {
-  const monitor = readIdentity(join(bundle, 'conmon.pid'));
-  for (let round = 0; monitor && isRunning(monitor) && round < MONITOR_ROUNDS; round++) {
-    await new Promise((resolve) => setTimeout(resolve, MONITOR_ROUND_MS));
+/** Removes a control group without processes and groups; returns false if it has any. */
+function isGone(group: string): boolean {
+  try {
+    rmdirSync(group);
+    return true;
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return true;
+    if (hasCode(error, 'EBUSY', 'ENOTEMPTY')) return false;
+    throw error;
   }
+}
+
+/** Ends a container, running or not, and removes it from the runtime's state. */
+async function deleteContainer(paths: RuntimePaths, id: string): Promise<void> {
+  await runCommand(paths.program, [...crunArgs(paths), 'delete', '--force', id]);
 }
 
 /** Runs a command in a container to its end, or kills it after the timeout. */

@@ -9,17 +9,17 @@ import { type ControlGroups, removeControlGroup } from './control-groups.ts';
 import { kernelHostname } from './name-resolution.ts';
 import {
   type CommandResult,
-  deleteContainer,
   execInContainer,
-  monitorEnded,
   type RunningContainer,
   type RuntimePaths,
   readExitCode,
+  removeContainer,
   updateContainer,
 } from './oci-runtime.ts';
 import type { KubeletOptions } from './options.ts';
 import { type Image, removeRootfs } from './rootfs.ts';
-import { type RunPlaces, type StartedRun, startRun } from './run-start.ts';
+import { monitorEnded, monitorOf } from './run-monitor.ts';
+import { type RunPlaces, runGroup, type StartedRun, startRun } from './run-start.ts';
 import {
   adoptSandbox,
   createSandbox,
@@ -51,12 +51,14 @@ export interface PodProcesses {
   ): Promise<StartedRun>;
   /** Returns the exit code of a run; null while it runs. */
   exitCode(id: string): number | null;
+  /** Reports whether the process that records a run's exit code is there. */
+  isMonitored(run: RunningContainer): boolean;
   /** Runs a command in a container to its end, or kills it after the timeout. */
   exec(run: RunningContainer, command: readonly string[], timeoutMs: number): Promise<CommandResult>;
   /** Applies a container's resources to its current run. Throws FairleadError. */
   resize(run: RunningContainer, container: Container): Promise<void>;
-  /** Removes a run, running or not, from the runtime and the disk. */
-  removeRun(run: RunningContainer): Promise<void>;
+  /** Removes a run of a pod's container, running or not, from the runtime and the disk. */
+  removeRun(run: RunningContainer, podUid: string): Promise<void>;
 }
 
 export interface PodProcessesOptions {
@@ -88,14 +90,17 @@ export function podProcesses(context: PodProcessesOptions): PodProcesses {
     signal: signalProcess,
     start: (launch, image, places, created) => startRun(context, launch, image, places, created),
     exitCode: (id) => readExitCode(paths, id),
+    isMonitored: ({ bundle }) => monitorOf(bundle) !== null,
     exec: (run, command, timeoutMs) => execInContainer(paths, run, command, timeoutMs),
     resize: (run, container) =>
       updateContainer(paths, run, containerResources(container, groups?.controllers ?? new Set())),
-    async removeRun({ id, bundle }) {
-      await deleteContainer(paths, id);
-      await monitorEnded(bundle);
-      rmSync(join(paths.exits, id), { force: true });
-      await removeRootfs(bundle);
+    async removeRun(run, podUid) {
+      const group =
+        groups === null ? null : join(groups.root, runGroup(options.cgroupParent, podUid, run.id));
+      await removeContainer(paths, run, group);
+      await monitorEnded(run.bundle);
+      rmSync(join(paths.exits, run.id), { force: true });
+      await removeRootfs(run.bundle);
     },
   };
 }

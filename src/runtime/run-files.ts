@@ -9,15 +9,17 @@ export function runId(pod: Pod, container: string, attempt: number): string {
   return `${(pod.metadata?.uid ?? '').slice(0, 13)}-${container}-${attempt}`;
 }
 
-/** Removes the runs up to attempt `last` from the runtime and the disk; their logs stay. */
+/** Removes the runs up to attempt `last` of a pod's container from the runtime and the disk; their logs stay. */
 export async function removeRuns(
   processes: Pick<PodProcesses, 'removeRun'>,
   folder: ContainerFolder,
-  idOf: (attempt: number) => string,
+  pod: Pod,
+  container: string,
   last: number,
 ): Promise<void> {
   for (const { attempt, bundle } of folder.bundles()) {
-    if (attempt <= last) await processes.removeRun({ id: idOf(attempt), bundle });
+    if (attempt > last) continue;
+    await processes.removeRun({ id: runId(pod, container, attempt), bundle }, pod.metadata?.uid ?? '');
   }
 }
 

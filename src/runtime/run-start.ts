@@ -23,6 +23,10 @@ export interface StartedRun {
   readonly user: ProcessUser;
 }
 
+/** Returns the control group of a run, below the root of the hierarchy. */
+export const runGroup = (cgroupParent: string, podUid: string, id: string): string =>
+  `${cgroupParent}/pod${podUid}/${id}`;
+
 /**
  * Describes a run of a container to the OCI runtime and starts it, limited by the semaphore. `created` is called when
  * its process exists and waits for the runtime to start it. Throws FairleadError.
@@ -39,7 +43,7 @@ export async function startRun(
   try {
     const { config, user } = containerConfig(launch, await launch.environment(), image, {
       bundle,
-      cgroupsPath: groups === null ? null : `${options.cgroupParent}/pod${pod.metadata?.uid ?? ''}/${id}`,
+      cgroupsPath: groups === null ? null : runGroup(options.cgroupParent, pod.metadata?.uid ?? '', id),
       cgroupControllers: groups?.controllers ?? new Set(),
       boundingSet,
       seccompFolder: join(options.stateDir, 'seccomp'),

@@ -8,6 +8,7 @@ import { identify, isRunning, type ProcessIdentity, signalProcess } from '../ker
 import { blockFor } from '../lib/clock.ts';
 import { hasCode } from '../lib/errors.ts';
 import { readControlGroups } from './control-groups.ts';
+import { monitorOf } from './run-monitor.ts';
 import type { Sandbox } from './sandbox.ts';
 
 const ROUNDS = 200;
@@ -58,19 +59,6 @@ function recordedProcesses(stateDir: string): ProcessIdentity[] {
     }
   }
   return found;
-}
-
-/** Returns the conmon of a run: its PID is in a file, its command line identifies the bundle. */
-function monitorOf(bundle: string): ProcessIdentity | null {
-  try {
-    const pid = Number(readFileSync(join(bundle, 'conmon.pid'), 'utf8'));
-    const identity = identify(pid);
-    const command = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-    return command.includes(bundle) ? identity : null;
-  } catch (error) {
-    if (hasCode(error, 'ENOENT', 'ESRCH')) return null;
-    throw error;
-  }
 }
 
 /** Returns folders of control groups at and below the node's, outermost first, in every hierarchy. */

@@ -43,6 +43,8 @@ export interface FakeNode {
   note(action: string): void;
   /** Ends a container's current run with this code; null: its process disappears without one. */
   exit(container: string, code: number | null): void;
+  /** Ends the monitors of all runs, which record their exit codes. */
+  loseMonitors(): void;
   /** Ends the pause process. */
   loseSandbox(): void;
   /** Waits until promises have settled. */
@@ -69,6 +71,7 @@ export function fakeNode(): FakeNode {
   let pids = 100;
   let sandbox: Sandbox | null = null;
   let isSandboxAlive = false;
+  let hasMonitors = true;
   const shortName = (id: string) => id.replace(/^[^-]*-/, '');
 
   const processes: PodProcesses = {
@@ -106,6 +109,7 @@ export function fakeNode(): FakeNode {
       return started;
     },
     exitCode: (id) => runOf(id)?.exitCode ?? null,
+    isMonitored: () => hasMonitors,
     exec: async (_run, [command]) => {
       note(`exec ${command}`);
       return { code: world.execCode, stdout: '', stderr: '' };
@@ -198,6 +202,9 @@ export function fakeNode(): FakeNode {
       if (!found) throw new Error(`container ${container} never ran`);
       found.alive = false;
       found.exitCode = code;
+    },
+    loseMonitors() {
+      hasMonitors = false;
     },
     loseSandbox() {
       isSandboxAlive = false;
