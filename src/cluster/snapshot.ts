@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import {
   cpSync,
   existsSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -48,6 +49,12 @@ export async function takeSnapshot(state: ClusterState, file: string): Promise<v
       `${name}/image-pulls.json`,
       `${name}/ready.json`,
       `${name}/nodes/*/state/*.sock`,
+      // Records of processes: another machine's process may have the same number.
+      `${name}/nodes/*/state/pod-runtime.json`,
+      `${name}/nodes/*/state/ready.json`,
+      `${name}/nodes/*/state/runtime/crun/*`,
+      `${name}/nodes/*/state/pods/*/sandbox.json`,
+      `${name}/nodes/*/state/pods/*/containers/*/run-*/*pid`,
     ];
     await tar('take a snapshot', [
       ...['--create', '--gzip', '--file', fresh, '--one-file-system', '--numeric-owner', '--sparse'],
@@ -87,30 +94,22 @@ export async function snapshotName(file: string): Promise<string> {
   const entries = stdout.split('\n').filter((entry) => entry !== '');
   const name = entries.find((entry) => /^[^/]+\/cluster\.json$/.test(entry))?.split('/')[0] ?? '';
   const foreign = entries.find((entry) => entry !== name && !entry.startsWith(`${name}/`));
-  if (name === '' || foreign !== undefined) {
-    throw new FairleadError(`${file} is not a snapshot of a cluster`, {
-      op: RESTORE,
-      code: 'bad-archive',
-      object: foreign ?? 'cluster.json',
-      hint: 'snapshots are written by: fairlead snapshot FILE',
-    });
-  }
+  if (name === '' || foreign !== undefined) throw badArchive(file, foreign ?? 'cluster.json');
   return checkClusterName(name);
 }
+
+const badArchive = (file: string, object: string) =>
+  new FairleadError(`${file} is not a snapshot of a cluster`, {
+    op: RESTORE,
+    code: 'bad-archive',
+    object,
+    hint: 'snapshots are written by: fairlead snapshot FILE',
+  });
 
 /** Extracts a snapshot as a stopped cluster of the same name; `up` starts it. Returns its name. */
 export async function restoreSnapshot(file: string): Promise<string> {
   const archive = resolve(file);
   const op = RESTORE;
-  const name = await snapshotName(file);
-  const { root } = clusterPaths(name);
-  if (existsSync(root)) {
-    throw new FairleadError(`cluster ${name} exists`, {
-      op,
-      code: 'EEXIST',
-      hint: `remove it first: fairlead down --name ${name}`,
-    });
-  }
   mkdirSync(stateRoot(), { recursive: true, mode: 0o755 });
   const folder = mkdtempSync(join(stateRoot(), '.restore-'));
   try {
@@ -118,13 +117,35 @@ export async function restoreSnapshot(file: string): Promise<string> {
       ...['--extract', '--gzip', '--file', archive, '-C', folder],
       ...['--numeric-owner', '--same-owner', '--same-permissions'],
     ]);
+    const name = extractedName(file, folder);
+    const { root } = clusterPaths(checkClusterName(name));
+    if (existsSync(root)) {
+      throw new FairleadError(`cluster ${name} exists`, {
+        op,
+        code: 'EEXIST',
+        hint: `remove it first: fairlead down --name ${name}`,
+      });
+    }
     const copies = join(folder, name, COPIES);
     for (const entry of readdirSync(copies)) renameSync(join(copies, entry), join(folder, name, entry));
     rmSync(copies, { recursive: true });
     renameSync(join(folder, name), root);
+    return name;
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** Returns the name of the cluster in a folder of extracted files. Throws FairleadError "bad-archive" if there is anything else. */
+function extractedName(file: string, folder: string): string {
+  // Of an archive that someone else made, any entry may be a link to elsewhere.
+  const isFolder = (path: string) => lstatSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+  const [name = '', foreign] = readdirSync(folder);
+  const root = join(folder, name);
+  if (foreign !== undefined) throw badArchive(file, foreign);
+  if (name === '' || !isFolder(root) || !existsSync(join(root, 'cluster.json')))
+    throw badArchive(file, 'cluster.json');
+  if (!isFolder(join(root, COPIES))) throw badArchive(file, COPIES);
   return name;
 }
 
