@@ -22,6 +22,7 @@ import {
   podsRestarted,
   restartedSince,
   watchCluster,
+  watchFirstReady,
 } from './readiness.ts';
 import { servicesAnswer } from './service-answers.ts';
 import { servicePortText } from './service-port.ts';
@@ -29,7 +30,10 @@ import { type ClusterState, clusterPaths, isReady, readCluster, readSupervision 
 
 /** Reasons of containers that wait for their pod. */
 const CREATING: ReadonlySet<string> = new Set(['ContainerCreating', 'PodInitializing']);
-/** How long after they were ready pods are looked at once more: on a slow machine, a container ends later, too. */
+/**
+ * How long after all were ready pods are looked at once more: on a slow machine, a container ends later, too. `startMs`: how long
+ * the first of them took to start; how many follow says nothing about the machine.
+ */
 const settleMs = (startMs: number): number => Math.min(Math.max(startMs / 2, 150), 3000);
 /** How long all pods must stay ready, once one of them was ready and then was not. */
 const STABLE_MS = 3000;
@@ -118,12 +122,16 @@ export async function becomeReady(
         return Promise.reject(notReady([messageOf(error), ...lines].join('\n  ')));
       });
     const appliedAt = performance.now();
+    const firstReady = watchFirstReady(watch, startedAgainAt ?? startedAt, () => performance.now());
     await objectsReady(0);
     const readyAt = performance.now();
     const answering = await servicesAnswer(client, state, applied, deadline);
     if (requirements.length > 0) {
       // A container that ends at once was ready for a moment, and is again after each restart.
-      await pause(systemClock, settleMs(readyAt - appliedAt) - (performance.now() - readyAt));
+      await pause(
+        systemClock,
+        settleMs((firstReady() ?? readyAt) - appliedAt) - (performance.now() - readyAt),
+      );
       const isBroken = requirements.some((requirement) => requirement() !== null);
       const isRestarted =
         startedAgainAt === null && watch.pods.list().some((pod) => restartedSince(pod, startedAt));

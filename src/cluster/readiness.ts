@@ -101,8 +101,6 @@ export function nodeReady(watch: ClusterWatch, name: string): Requirement {
  * status is out of date until their nodes' agents have restarted them.
  */
 export function podsRestarted(watch: ClusterWatch, since: number): Requirement[] {
-  const isReady = (pod: Pod) =>
-    pod.status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True') === true;
   return watch.pods
     .list()
     .filter(isReady)
@@ -111,12 +109,36 @@ export function podsRestarted(watch: ClusterWatch, since: number): Requirement[]
       return () => {
         const pod = watch.pods.get(key);
         if (!pod) return null;
-        const starts = (pod.status?.containerStatuses ?? []).map(({ state }) => state?.running?.startedAt);
-        // The API writes whole seconds.
-        const isFresh = starts.every((at) => Date.parse(String(at)) >= Math.floor(since / 1000) * 1000);
-        return isFresh && isReady(pod) ? null : `Pod ${key}: not restarted yet`;
+        return isReadySince(pod, since) ? null : `Pod ${key}: not restarted yet`;
       };
     });
+}
+
+const isReady = ({ status }: Pod): boolean =>
+  status?.conditions?.some((one) => one.type === 'Ready' && one.status === 'True') === true;
+
+/** Reports whether a pod is ready, and all its containers were started since a time (milliseconds since 1970). */
+function isReadySince(pod: Pod, since: number): boolean {
+  const starts = (pod.status?.containerStatuses ?? []).map(({ state }) => state?.running?.startedAt);
+  // The API writes whole seconds.
+  return isReady(pod) && starts.every((at) => Date.parse(String(at)) >= Math.floor(since / 1000) * 1000);
+}
+
+/**
+ * Watches for the first pod that is ready with containers started since a time (milliseconds since 1970). Returns a function
+ * that returns when it was, by `now`; null: none is yet.
+ */
+export function watchFirstReady(
+  { pods }: Pick<ClusterWatch, 'pods'>,
+  since: number,
+  now: () => number,
+): () => number | null {
+  let at: number | null = null;
+  const look = (pod: Pod) => {
+    if (at === null && isReadySince(pod, since)) at = now();
+  };
+  pods.handle({ onAdd: look, onUpdate: look, onDelete() {} });
+  return () => at;
 }
 
 /** Whether a container of the pod was started again since a time (milliseconds since 1970). */
