@@ -8,6 +8,7 @@ export const IN_ONE_FILE: Readonly<Record<string, string>> = {
   echo: './echo.cjs',
   mode: './mode.cjs',
   'pod-runtime': './pod-runtime.cjs',
+  run: './run.cjs',
   supervise: './supervise.cjs',
   up: './up.cjs',
 };
