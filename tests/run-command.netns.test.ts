@@ -108,6 +108,33 @@ describe('fairlead run', () => {
     });
   }
 
+  test('the command takes a snapshot, applies manifests, and stops its cluster and starts it again', async () => {
+    await inEmptyMachine(async ({ name, stateRoot, folder }) => {
+      const file = join(folder, 'snapshot.tgz');
+      const steps = [
+        `fairlead snapshot ${file}`,
+        `fairlead up --detach --no-kubeconfig -f ${HELLO}`,
+        'fairlead stop',
+        'fairlead up --detach --no-kubeconfig',
+        'fairlead exec client -- fairlead request http://hello',
+      ];
+      const words = ['run', '--name', name, '--', 'sh', '-ec', steps.join('\n')];
+      const { status, out, error } = await runFairlead(stateRoot, words);
+      assert.equal(status, 0, error);
+      assert.match(out, /\nhello-/);
+      assert.ok(existsSync(file));
+    });
+  });
+
+  test('a command that removes its cluster itself', async () => {
+    await inEmptyMachine(async ({ name, stateRoot }) => {
+      const words = ['run', '--name', name, '--', 'sh', '-c', 'fairlead down; exit 3'];
+      const { status, error } = await runFairlead(stateRoot, words);
+      assert.equal(status, 3, error);
+      assert.doesNotMatch(error, /no such cluster/);
+    });
+  });
+
   test('--restore starts from a snapshot, and leaves the file', async () => {
     await inEmptyMachine(async ({ name, stateRoot, folder }) => {
       const file = join(folder, 'snapshot.tgz');

@@ -72,8 +72,12 @@ export const command = defineCommand({
     }
     try {
       await start(name, fresh, options, output);
+      // The command may do with its cluster what a user may with one that runs: take a snapshot, stop it, start it again.
+      lock.release();
       const status = signals.ended ?? (await runProgram(parsed.program, name, signals));
-      if (status !== 0) await keepEvidence(name, parsed.options.evidence, output);
+      // The command may have removed it.
+      if (status !== 0 && readCluster(name) !== null)
+        await keepEvidence(name, parsed.options.evidence, output);
       return status;
     } catch (error) {
       // A running cluster that did not become ready.
