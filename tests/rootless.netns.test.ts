@@ -1,18 +1,24 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { hasIpvs } from '../src/cluster/rootless/ipvs-support.ts';
+import type { OpenLesson } from '../src/learn/course.ts';
+import type { CommandResult } from '../src/learn/run-command.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
+import { buildImage, ociArchive } from '../src/runtime/images/testing/image-builder.ts';
 import { freeLocalPort, HELLO, LAUNCHER, reserveCluster, runFairlead } from './testing/cluster.ts';
 import { cannotRun, ordinaryUser } from './testing/ordinary-user.ts';
 import { TAKES_FULL_PRODUCT } from './testing/pairwise.ts';
+import { programFiles } from './testing/program-files.ts';
 
 /** A cluster of a user without rights: everything that the documents promise without root. */
 
 const UID = 41_000;
 const OTHER_UID = 41_001;
+/** The first bytes of a pcapng file: its section header block. */
+const PCAPNG = 0x0a0d0d0a;
 const reason = cannotRun(UID);
 
 /**
@@ -47,6 +53,20 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
       () => user.fairlead('status'),
       ({ status }) => status === 0,
     );
+
+  /** Sends requests until a command has ended that waits for packets: the first ones may be sent before it begins. */
+  async function untilAnswered(command: Promise<string>, check: (text: string) => void): Promise<void> {
+    let isOver = false;
+    const ended = command.finally(() => {
+      isOver = true;
+    });
+    ended.catch(() => {});
+    await eventually(async () => {
+      await ask('exec', 'client', '--', 'fairlead', 'request', 'http://hello', '--count', '5');
+      return isOver;
+    });
+    check(await ended);
+  }
 
   before(async () => {
     await ask('up', '--detach', '--nodes', '2', '-f', HELLO, '--publish', `${port}:80/svc/hello`);
@@ -133,6 +153,9 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
   test('explain, trace and flows show its traffic', async () => {
     assert.match(await ask('explain', 'client', 'svc/hello'), /hello-/);
     assert.match(await ask('trace', 'client', 'svc/hello'), /^DELIVERED after/m);
+    await untilAnswered(ask('trace', '--watch', 'svc/hello'), (text) =>
+      assert.match(text, /^DELIVERED after/m),
+    );
     const flows = user.start(LAUNCHER, ['flows']);
     let seen = '';
     flows.stdout?.setEncoding('utf8').on('data', (text: string) => (seen += text));
@@ -146,22 +169,81 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
     flows.kill('SIGINT');
   });
 
-  test('capture, fault and image work', async () => {
-    let captured: string | null = null;
-    const capturing = ask('capture', 'all', '--count', '2', '--duration', '60').then((text) => {
-      captured = text;
+  test('capture prints packets, and writes a file that the user owns', async () => {
+    const limits = ['--count', '2', '--duration', '60'];
+    await untilAnswered(ask('capture', 'all', ...limits), (text) => assert.notEqual(text, ''));
+    // Relative to the folder in which the user types.
+    await untilAnswered(ask('capture', 'client', ...limits, '-w', 'packets.pcapng'), () => {
+      const file = join(user.home, 'packets.pcapng');
+      assert.equal(statSync(file).uid, UID);
+      assert.equal(readFileSync(file).readUInt32BE(0), PCAPNG);
     });
-    // The first requests may be sent before the capture begins.
-    await eventually(async () => {
-      await ask('exec', 'client', '--', 'fairlead', 'request', 'http://hello', '--count', '5');
-      return captured !== null;
+  });
+
+  test('fault plants each kind, lists them, and undoes them', async () => {
+    const [pod = ''] = (await kubectl('get', 'pod', '-l', 'app=hello', '-o', 'name')).out.split('\n');
+    const faults: readonly (readonly string[])[] = [
+      ['silent', pod.replace('pod/', '')],
+      ['cut', 'node-2'],
+      ['slow', 'node-1', '--delay', '20'],
+      ['drain', 'node-2'],
+    ];
+    for (const [kind = '', target = '', ...words] of faults) {
+      await ask('fault', kind, target, ...words);
+      assert.match(await ask('fault'), new RegExp(`^${kind} +(default/)?${target}`, 'm'));
+      assert.match(await ask('fault', 'undo'), new RegExp(`^undone: ${kind} `, 'm'));
+    }
+    assert.equal(await ask('fault'), 'no faults\n');
+    await clusterReady();
+  });
+
+  test('image loads an archive of the user, whose pods run, lists and removes it', async () => {
+    const image = buildImage([['/bin/sh', '/bin/sleep'].flatMap(programFiles)], {
+      Entrypoint: ['/bin/sh', '-c', 'echo from the image; exec sleep 1000'],
     });
-    await capturing;
-    assert.notEqual(captured, '');
-    await ask('fault', 'slow', 'node-2', '--delay', '20');
-    assert.match(await ask('fault'), /node-2/);
-    await ask('fault', 'undo');
-    await ask('image', 'ls');
+    const name = 'example.com/greeter:1';
+    const archive = ociArchive([{ descriptor: image.manifest, name }], image.blobs);
+    writeFileSync(join(user.home, 'greeter.tar'), archive);
+    assert.match(await ask('image', 'load', 'greeter.tar'), /example\.com\/greeter:1/);
+    assert.match(await ask('image', 'ls'), /example\.com\/greeter:1/);
+    await kubectl('run', 'greeter', `--image=${name}`);
+    await eventually(
+      () => ask('logs', 'greeter').catch(String),
+      (text) => text === 'from the image\n',
+    );
+    await kubectl('delete', 'pod', 'greeter', '--now');
+    await eventually(
+      () => user.fairlead('image', 'rm', name),
+      ({ status }) => status === 0,
+    );
+    assert.doesNotMatch(await ask('image', 'ls'), /greeter/);
+  });
+
+  test('the page of lessons runs the commands of a step', async () => {
+    const child = user.start(LAUNCHER, ['ui']);
+    let out = '';
+    child.stdout?.setEncoding('utf8').on('data', (text: string) => (out += text));
+    try {
+      const url = await eventually(
+        () => Promise.resolve(out.trim()),
+        (text) => /^http:.*\/$/.test(text),
+      );
+      const post = async (path: string, body: object) => {
+        const response = await fetch(`${url}api/${path}`, { method: 'POST', body: JSON.stringify(body) });
+        assert.equal(response.status, 200, await response.clone().text());
+        return await response.json();
+      };
+      const { step } = (await post('lesson', { lesson: 'pods', advance: 'stay' })) as OpenLesson;
+      assert.ok(step && step.commands.length > 0);
+      for (const index of step.commands.keys()) {
+        const request = { lesson: 'pods', step: step.number, list: 'commands', index };
+        const { code, output } = (await post('lesson-command', request)) as CommandResult;
+        assert.equal(code, 0, output);
+      }
+    } finally {
+      child.kill('SIGINT');
+    }
+    await ask('learn', '--reset');
   });
 
   for (const [start, stop] of [

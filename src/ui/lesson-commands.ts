@@ -23,16 +23,13 @@ const MAX_BYTES = 64 << 10;
 export function createLessonCommands(options: {
   /** The lesson at its current step, with the commands as the user types them. */
   readonly open: (lesson: string) => Promise<OpenLesson>;
-  /** Why no command can run here; null: they can. */
-  readonly refusal: string | null;
   readonly environment: RunOptions['environment'];
   readonly folder: string;
 }): { run(request: CommandRequest, signal: AbortSignal): Promise<CommandResult> } {
-  const { open, refusal, environment, folder } = options;
+  const { open, environment, folder } = options;
   let isRunning = false;
   return {
     async run({ lesson, step, list, index }, signal) {
-      if (refusal !== null) throw refused(refusal, 'Forbidden');
       if (isRunning) throw refused('another command of a lesson is still running', 'BadRequest');
       isRunning = true;
       try {

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import { openCluster } from '../cluster/cluster-access.ts';
-import { isRootless } from '../cluster/rootless/rootless.ts';
+import { withoutPassedListeners } from '../cluster/rootless/passed-listeners.ts';
 import { clusterPaths } from '../cluster/state.ts';
 import type { Client } from '../kube/client.ts';
 import { type Advance, createCourse, type OpenLesson } from '../learn/course.ts';
@@ -42,9 +42,6 @@ export function lessonOperations(options: {
   };
   const commands = createLessonCommands({
     open: async (lesson) => await turns.run(async () => asTyped(await (await course()).open(lesson, 'stay'))),
-    refusal: isRootless()
-      ? 'this page runs in the namespaces of your clusters, not on your machine: type the command in a terminal'
-      : null,
     environment: environmentOf(name, shell),
     folder: process.cwd(),
   });
@@ -78,7 +75,9 @@ export function lessonOperations(options: {
 function environmentOf(name: string, { context }: Shell): NodeJS.ProcessEnv {
   const { kubeconfig } = clusterPaths(name);
   const isOwn = context === null && process.getuid?.() === 0 && existsSync(kubeconfig);
-  return isOwn ? { ...process.env, KUBECONFIG: kubeconfig } : process.env;
+  // The page's own listeners are not those of its commands.
+  const environment = withoutPassedListeners(process.env);
+  return isOwn ? { ...environment, KUBECONFIG: kubeconfig } : environment;
 }
 
 /** Reads {lesson, advance}. Throws FairleadError. */
