@@ -295,7 +295,6 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
       ],
       [['up', '--name', 'x', '--mode', 'ebpf'], /eBPF mode is not possible without root/],
       [['up', '--name', 'x', '--host-access'], /--host-access is not possible without root/],
-      [['up', '--name', 'x', '--egress'], /--egress is not possible without root/],
       ...(hasIpvs()
         ? []
         : [[['mode', 'ipvs'], /IPVS mode is not possible without root: its kernel module/] as const]),

@@ -1,6 +1,7 @@
 import { homedir } from 'node:os';
 import { OWN_NETNS } from '../cluster/places.ts';
 import {
+  discardNamespaces,
   endUnusedNamespaces,
   findHolder,
   lockNamespaces,
@@ -14,6 +15,7 @@ import {
   passedEnvironment,
 } from '../cluster/rootless/passed-listeners.ts';
 import { ROOTLESS } from '../cluster/rootless/rootless.ts';
+import { closeWayOut, openWayOut } from '../cluster/rootless/way-out.ts';
 import { isUnfinished, listClusters, stateRoot } from '../cluster/state.ts';
 import { setInherited } from '../kernel/close-on-exec.ts';
 import { findProgram } from '../kernel/program-path.ts';
@@ -30,6 +32,8 @@ export interface UserRun {
   readonly network?: 'machine' | 'clusters';
   /** It makes the namespaces, and ends them if they are unused afterwards. Other commands enter those that exist. */
   readonly starts?: boolean;
+  /** It connects the namespaces with the user's network, for `up --egress`. */
+  readonly egress?: boolean;
   /** Opens the sockets on the user's loopback that the command needs. */
   readonly listen?: () => Promise<readonly PassedListener[]> | readonly PassedListener[];
 }
@@ -59,6 +63,14 @@ export async function enterNamespaces(run: UserRun): Promise<void> {
   const first = starts ? await listen() : [];
   const { holder, lock } = starts ? await startNamespaces() : existingNamespaces();
   if (holder === null) return;
+  if (run.egress === true) {
+    try {
+      await openWayOut(holder);
+    } catch (error) {
+      discardNamespaces();
+      throw error;
+    }
+  }
   const listeners = starts ? first : await listen();
   const arrival: Arrival = { folder: process.cwd(), lock, network };
   const inherited = [
@@ -131,6 +143,6 @@ export function arrive(): () => void {
     socket.close();
   }
   return () => {
-    if (lock !== null) endUnusedNamespaces(lock);
+    if (lock !== null && endUnusedNamespaces(lock)) closeWayOut();
   };
 }

@@ -152,11 +152,11 @@ export const command = defineCommand({
   asUser(typed) {
     const { options, given } = withConfiguration(typed);
     const { name, ports } = subjectOf(options, given);
-    if (readCluster(name) === null) {
-      refuseMode(options.mode);
-      refuseMachineNetwork({ hostAccess: options['host-access'], egress: options.egress });
-    }
-    return { cluster: name, creates: true, starts: true, listen: () => openUpListeners(name, ports) };
+    const existing = readCluster(name);
+    if (existing === null) refuseMode(options.mode);
+    const egress = existing?.egress ?? options.egress;
+    refuseMachineNetwork({ hostAccess: existing?.hostAccess ?? options['host-access'], egress });
+    return { cluster: name, creates: true, starts: true, egress, listen: () => openUpListeners(name, ports) };
   },
   async run(typed, output) {
     const { options, given } = withConfiguration(typed);

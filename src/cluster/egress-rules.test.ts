@@ -14,6 +14,7 @@ const rules = (changes: Partial<Parameters<typeof renderEgressRules>[0]> = {}) =
     hasHostAccess: false,
     closedUplinks: [],
     nameServers: [],
+    closedDestinations: [],
   };
   return printTable(renderEgressRules({ ...options, ...changes }));
 };
@@ -42,4 +43,12 @@ test('pods reach a name server at an address of the machine, and none of its oth
   const text = rules({ nameServers: ['192.0.2.1'] });
   assert.match(text, /iifname "fl-0123456789" ip daddr 192\.0\.2\.1 th dport 53 accept/);
   assert.match(text, /iifname "fl-0123456789" meta l4proto (6|tcp) drop/);
+});
+
+test('pods do not reach a machine behind an uplink, except its name server', () => {
+  const text = rules({ closedDestinations: ['192.0.2.1'], nameServers: ['192.0.2.1'] });
+  assert.match(
+    text,
+    /chain forward[\s\S]*ip daddr 192\.0\.2\.1 th dport 53 accept\s+iifname "fl-0123456789" ip daddr 192\.0\.2\.1 drop\s+iifname "fl-0123456789" accept/,
+  );
 });

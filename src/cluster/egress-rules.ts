@@ -45,8 +45,10 @@ export function renderEgressRules(options: {
   readonly closedUplinks: readonly string[];
   /** Addresses of the machine with its name servers, other than loopback; of the wire's family. */
   readonly nameServers: readonly string[];
+  /** Addresses to which nothing is forwarded but queries of `nameServers`: those of the machine that is behind an uplink. */
+  readonly closedDestinations: readonly string[];
 }): TableSpec {
-  const { cluster, device, wire, hasHostAccess, closedUplinks, nameServers } = options;
+  const { cluster, device, wire, hasHostAccess, closedUplinks, nameServers, closedDestinations } = options;
   const { family } = wire;
   const { source, destination } = addressFields(family);
   const fromWire = is('meta.iifname', deviceName(device));
@@ -55,6 +57,9 @@ export function renderEgressRules(options: {
   const queries = nameServers
     .flatMap((address) => addressBytes(address) ?? [])
     .map((bytes): Rule => [fromWire, is(destination, bytes), is('th.dport', DNS_PORT), accept]);
+  const closed = closedDestinations
+    .flatMap((address) => addressBytes(address) ?? [])
+    .map((bytes): Rule => [fromWire, is(destination, bytes), drop]);
   return {
     family,
     name: egressTable(cluster),
@@ -66,6 +71,8 @@ export function renderEgressRules(options: {
         rules: [
           known,
           [toWire, drop],
+          ...(closed.length > 0 ? queries : []),
+          ...closed,
           [fromWire, accept],
           ...closedUplinks.map(
             (uplink): Rule => [

@@ -14,6 +14,8 @@ import { machineDevice, nodeNetns, UPLINK } from '../network/topology.ts';
 import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
 import { egressTable, FAMILIES, renderEgressRules } from './egress-rules.ts';
 import { createNameServerRelays } from './name-server-relay.ts';
+import { isRootless } from './rootless/rootless.ts';
+import { WAY_OUT_NAME_SERVER, wayOutMachineAddresses } from './rootless/way-out.ts';
 import { type ClusterState, clusterPaths, listClusters, readCluster } from './state.ts';
 
 const POLL_MS = 1000;
@@ -59,7 +61,8 @@ export async function serveEgress(
   { clock, logger, signal }: { readonly clock: Clock; readonly logger: Logger; readonly signal: AbortSignal },
 ): Promise<void> {
   const tables = keepTables({ families: FAMILIES, name: egressTable(name), clock, logger });
-  const relays = createNameServerRelays({ cluster: name, clock, logger });
+  const instead = isRootless() ? WAY_OUT_NAME_SERVER : null;
+  const relays = createNameServerRelays({ cluster: name, clock, logger, instead });
   let problems = '';
   try {
     while (!signal.aborted) {
@@ -86,6 +89,9 @@ export async function serveEgress(
   }
 }
 
+/** Returns the addresses of the machine if it is behind an uplink, as for the namespaces of an ordinary user. */
+const machineBehind = (): readonly string[] => (isRootless() ? wayOutMachineAddresses() : []);
+
 interface NameServers {
   /** On loopback addresses. */
   readonly onLoopback: readonly string[];
@@ -99,9 +105,10 @@ function findNameServers(): NameServers {
   try {
     const addresses = upstreamsFromResolvConf(readResolvConf());
     using socket = openRouteSocket();
-    const own = new Set(
-      FAMILIES.flatMap((family) => listAddresses(socket, { family })).map((one) => one.address),
-    );
+    const own = new Set([
+      ...FAMILIES.flatMap((family) => listAddresses(socket, { family })).map((one) => one.address),
+      ...machineBehind(),
+    ]);
     const onLoopback = addresses.filter(isLoopback);
     const onMachine = addresses.filter((address) => !isLoopback(address) && own.has(address));
     const problem =
@@ -156,8 +163,9 @@ function openFamily(
         device,
         wire,
         hasHostAccess: state.hostAccess !== 'none',
-        nameServers: nameServers.filter((address) => address.includes(':') === (family === 'ipv6')),
+        nameServers: nameServers.filter(isOf(family)),
         closedUplinks,
+        closedDestinations: machineBehind().filter(isOf(family)),
       }),
     );
     if (family === 'ipv4') for (const one of [device, ...uplinks]) writeSysctl(forwardingOf(one), 1);
@@ -167,6 +175,8 @@ function openFamily(
     return { family, uplinks, problem: describeError(error) };
   }
 }
+
+const isOf = (family: IPFamily) => (address: string) => address.includes(':') === (family === 'ipv6');
 
 /** Returns the devices of the machine's default routes, without those of local clusters. */
 function uplinksOf(family: IPFamily, cluster: string): string[] {
@@ -190,8 +200,13 @@ function closedBy(family: IPFamily): string | null {
   return 'this machine does not forward IPv6: set net.ipv6.conf.all.forwarding=1, and accept_ra=2 for devices with router advertisements';
 }
 
-const noDefaultRoute = (family: IPFamily): string =>
-  `this machine has no ${FAMILY_NAMES[family]} default route; add one: ip ${family === 'ipv6' ? '-6 ' : ''}route add default via GATEWAY`;
+function noDefaultRoute(family: IPFamily): string {
+  if (isRootless())
+    return family === 'ipv6'
+      ? 'without root, only IPv4 reaches external networks'
+      : 'the program that carries the packets has ended; start it again: fairlead up';
+  return `this machine has no ${FAMILY_NAMES[family]} default route; add one: ip ${family === 'ipv6' ? '-6 ' : ''}route add default via GATEWAY`;
+}
 
 const forwardingOf = (device: string) => `net/ipv4/conf/${device}/forwarding`;
 

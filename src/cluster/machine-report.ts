@@ -11,6 +11,7 @@ import { installedCrunWarning } from '../runtime/crun-version.ts';
 import { runCommand } from '../runtime/oci-runtime.ts';
 import { clusterModeObstacle, requireKernel } from './requirements.ts';
 import { userNamespaceProblem } from './rootless/user-namespace-problem.ts';
+import { wayOutObstacle } from './rootless/way-out.ts';
 import { stateRoot } from './state.ts';
 import { overlayFailure } from './state-folder.ts';
 
@@ -45,7 +46,7 @@ export async function machineReport(): Promise<readonly MachineFact[]> {
     ),
   ];
   // The rest is tried with root's rights, which an ordinary user has in namespaces of clusters only.
-  if (process.getuid?.() !== 0) return [rootless(), ...programs];
+  if (process.getuid?.() !== 0) return [rootless(), ...programs, wayOut()];
   const cluster = attempt('local clusters', 'no', () => requireKernel());
   if (cluster.state !== 'yes') return [cluster, ...programs, rootless()];
   return [
@@ -136,6 +137,13 @@ function egress(): MachineFact {
         why: 'this machine has no default route over IPv4',
         fix: 'connect it to a network, or use pods that need none',
       };
+}
+
+/** The egress of this user's clusters. */
+function wayOut(): MachineFact {
+  const obstacle = wayOutObstacle();
+  if (obstacle === null) return yes('--egress');
+  return { what: '--egress', state: 'no', why: obstacle.reason, fix: obstacle.fix };
 }
 
 function rootless(): MachineFact {

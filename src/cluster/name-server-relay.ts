@@ -20,6 +20,8 @@ export interface RelayOptions {
   readonly logger: Logger;
   /** The port of the name servers, on the nodes and here; default: 53. */
   readonly port?: number;
+  /** The name server that answers for all of them here; default: each address is that of one. */
+  readonly instead?: string | null;
 }
 
 /**
@@ -37,6 +39,7 @@ export function createNameServerRelays({
   clock,
   logger,
   port = DNS_PORT,
+  instead = null,
 }: RelayOptions): NameServerRelays {
   const open = new Map<string, { close(): void }>();
 
@@ -57,7 +60,8 @@ export function createNameServerRelays({
         if (open.has(key)) continue;
         const [node = '', address = ''] = key.split(' ');
         try {
-          open.set(key, startRelay(nodeNetns(cluster, node), { address, port }, clock, logger));
+          const to = { address: instead ?? address, port };
+          open.set(key, startRelay(nodeNetns(cluster, node), { address, port }, to, { clock, logger }));
         } catch (error) {
           problems.push(`the name server ${address} cannot be relayed on ${node}: ${messageOf(error)}`);
         }
@@ -73,12 +77,18 @@ interface NameServer {
   readonly port: number;
 }
 
-/** Listens on a node, and relays to the same address and port of this process's network. */
-function startRelay(netns: string, server: NameServer, clock: Clock, logger: Logger): { close(): void } {
-  const datagrams = relayDatagrams(bindUdpIn(netns, server.address, server.port), server, clock, logger);
+/** Listens on a node at `own`, and relays to a name server of this process's network. */
+function startRelay(
+  netns: string,
+  own: NameServer,
+  server: NameServer,
+  { clock, logger }: Pick<RelayOptions, 'clock' | 'logger'>,
+): { close(): void } {
+  const family = own.address.includes(':') ? 'udp6' : 'udp4';
+  const fd = bindUdpIn(netns, own.address, own.port);
+  const datagrams = relayDatagrams(createSocket(family), fd, server, clock, logger);
   try {
-    const fd = listenTcpIn(netns, server.address, server.port);
-    const connections = relayConnections(fd, server, logger);
+    const connections = relayConnections(listenTcpIn(netns, own.address, own.port), server, logger);
     return {
       close() {
         datagrams.close();
@@ -92,9 +102,14 @@ function startRelay(netns: string, server: NameServer, clock: Clock, logger: Log
 }
 
 /** Each query has its own socket, so that its port is random (RFC 5452). */
-function relayDatagrams(fd: number, server: NameServer, clock: Clock, logger: Logger): { close(): void } {
+function relayDatagrams(
+  listener: DatagramSocket,
+  fd: number,
+  server: NameServer,
+  clock: Clock,
+  logger: Logger,
+): { close(): void } {
   const kind = server.address.includes(':') ? 'udp6' : 'udp4';
-  const listener = createSocket(kind);
   const queries = new Set<() => void>();
   let isFull = false;
   listener.on('message', (query, client) => {

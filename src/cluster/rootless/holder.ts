@@ -33,8 +33,11 @@ export function runtimeFolder(
 ): string {
   const { XDG_RUNTIME_DIR: base } = environment;
   const name = stateRoot().replaceAll('/', '-').replace(/^-/, '');
-  return base && isOwn(base) ? join(base, 'fairlead', name) : join(stateRoot(), '.namespaces');
+  return base && isOwn(base) ? join(base, 'fairlead', name) : namespacesFolder();
 }
+
+/** Returns the folder with what every command has to find, also one without $XDG_RUNTIME_DIR. */
+export const namespacesFolder = (): string => join(stateRoot(), '.namespaces');
 
 function isOwn(folder: string): boolean {
   const found = statSync(folder, { throwIfNoEntry: false });
@@ -141,13 +144,23 @@ export function shareNamespaces(): number | null {
 
 /**
  * Ends the namespaces that this process is in, if no cluster and no other command uses them: their last process is then this
- * one. `descriptor`: its shared lock.
+ * one. `descriptor`: its shared lock. Returns whether they end.
  */
-export function endUnusedNamespaces(descriptor: number): void {
-  if (listNetns().some((name) => name.startsWith('fl-'))) return;
-  if (libc().flock(descriptor, LOCK_EX | LOCK_NB) !== 0) return;
+export function endUnusedNamespaces(descriptor: number): boolean {
+  if (listNetns().some((name) => name.startsWith('fl-'))) return false;
+  if (libc().flock(descriptor, LOCK_EX | LOCK_NB) !== 0) return false;
+  return endHolder();
+}
+
+/** Ends the namespaces from outside, if no cluster has a process in them, as after a start that failed. */
+export function discardNamespaces(): void {
+  if (clusterProcess() === null) endHolder();
+}
+
+function endHolder(): boolean {
   const holder = recordedHolder();
-  if (!holder) return;
+  if (!holder) return false;
   rmSync(recordFile(), { force: true });
   signalProcess(holder, 'SIGKILL');
+  return true;
 }

@@ -1,6 +1,7 @@
 import type { Mode } from '../../dataplane/dataplane.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import { hasIpvs } from './ipvs-support.ts';
+import { wayOutObstacle } from './way-out.ts';
 
 /** Throws FairleadError for a proxy mode that an ordinary user cannot run. */
 export function refuseMode(mode: Mode): void {
@@ -14,7 +15,7 @@ export function refuseMode(mode: Mode): void {
     );
 }
 
-/** Throws FairleadError for the options of `up` that change the machine's own network. */
+/** Throws FairleadError for the options of `up` that an ordinary user's cluster cannot have. */
 export function refuseMachineNetwork(options: {
   readonly hostAccess: string;
   readonly egress: boolean;
@@ -25,12 +26,8 @@ export function refuseMachineNetwork(options: {
       "it adds a device to this machine's network",
       'to reach a Service from this machine: --publish, or fairlead open',
     );
-  if (options.egress)
-    throw refusal(
-      '--egress',
-      "it adds rules to this machine's network",
-      'load images with: fairlead image pull, which works without it',
-    );
+  const obstacle = options.egress ? wayOutObstacle() : null;
+  if (obstacle !== null) throw refusal('--egress', obstacle.reason, obstacle.fix);
 }
 
 function refusal(what: string, reason: string, instead: string): FairleadError {

@@ -18,11 +18,11 @@ export interface FakeUpstream {
 
 /**
  * Starts a name server on loopback with the given answers; null: no answer, 'truncated' sets TC; FORMERR is
- * sent without EDNS, as from older servers. `at`: in another network namespace, at port 53 of an address.
+ * sent without EDNS, as from older servers. `at`: in another network namespace (null: this one), at port 53 of an address.
  */
 export async function startUpstream(
   answer: (query: Query, transport: Transport) => Answer | 'truncated' | null,
-  at?: { readonly netns: string; readonly address: string },
+  at?: { readonly netns: string | null; readonly address: string },
 ): Promise<FakeUpstream> {
   const asked: string[] = [];
   const respond = (bytes: Uint8Array, transport: Transport) => {
