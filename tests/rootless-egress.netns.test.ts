@@ -85,8 +85,8 @@ describe('egress of an ordinary user', { skip: reason ?? false }, () => {
     await nameServer?.close();
     removeNetns(world);
     for (const path of ['/etc/resolv.conf', '/dev/net/tun'])
-      here('umount', here('readlink', '-f', path).trim());
-    here('umount', folder);
+      here('umount', '--lazy', here('readlink', '-f', path).trim());
+    here('umount', '--lazy', folder);
     rmSync(folder, { recursive: true });
     user.remove();
   });
