@@ -311,13 +311,21 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
       (await other.fairlead('exec', 'client', '--', 'true')).error,
       /you have no cluster of the name default/,
     );
-    const theirs = await other.fairlead('up', '--detach', '-f', HELLO);
-    assert.equal(theirs.status, 0, theirs.error);
+    const runtime = join(other.home, 'run');
+    assert.equal((await other.run('mkdir', ['-m', '700', runtime])).status, 0);
+    const theirs = (...words: string[]) => other.run(LAUNCHER, words, { XDG_RUNTIME_DIR: runtime });
+    const started = await theirs('up', '--detach', '-f', HELLO);
+    assert.equal(started.status, 0, started.error);
+    const sockets = (at: string) => other.run('find', [at, '-name', '*.sock', '-type', 's']);
+    assert.equal((await sockets(join(other.home, '.local'))).out, '');
+    assert.match((await sockets(runtime)).out, /\.sock\n$/);
+    assert.match((await theirs('explain', 'client', 'svc/hello')).out, /^DELIVERED/);
     const ofRoot = await runFairlead(root.stateRoot, ['up', '--detach', '--name', root.name]);
     assert.equal(ofRoot.status, 0, ofRoot.error);
     assert.equal((await user.run('ls', [join(other.home, '.local/state/fairlead/default')])).status, 2);
     await clusterReady();
-    assert.equal((await other.fairlead('down')).status, 0);
+    assert.equal((await theirs('down')).status, 0);
+    assert.equal((await sockets(runtime)).out, '');
     assert.equal((await runFairlead(root.stateRoot, ['down', '--name', root.name])).status, 0);
     await eventually(
       () => Promise.resolve(other.processes()),

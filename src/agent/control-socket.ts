@@ -1,6 +1,5 @@
-import { chmodSync, rmSync } from 'node:fs';
+import { chmodSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { join } from 'node:path';
 import type { LimitedClients } from '../dns/limited-clients.ts';
 import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
 import type { Informer } from '../kube/informer.ts';
@@ -18,6 +17,7 @@ import {
   readBody,
   switchMode,
 } from './agent-state.ts';
+import { placeControlSocket } from './control-socket-path.ts';
 import { answerExplainBatch, type ExplainBatch, type IndexedObjects } from './explain-part.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
@@ -48,9 +48,6 @@ export interface ControlSources {
   readonly limitedClients: (maxAgeMs: number) => Promise<KernelLimitedClients>;
 }
 
-/** Returns the path of an agent's control socket. */
-export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.sock');
-
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON. GET
  * /state; GET /flows (see FlowsRequest), one FlowsEntry per line; POST /mode {mode};
@@ -58,9 +55,8 @@ export const controlSocketPath = (stateDir: string) => join(stateDir, 'agent.soc
  * POST /verify.
  */
 export function startControlSocket(context: AgentContext, sources: ControlSources): { close(): void } {
-  const path = controlSocketPath(context.configuration.stateDir);
-  // Left by an agent that was killed; only one agent uses a state folder.
-  rmSync(path, { force: true });
+  const { stateDir } = context.configuration;
+  const path = placeControlSocket(stateDir, process.env);
   const respond = (response: ServerResponse, status: number, body: unknown) => {
     response.writeHead(status, { 'content-type': 'application/json' });
     response.end(JSON.stringify(body));

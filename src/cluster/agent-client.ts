@@ -1,6 +1,6 @@
 import { type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
-import { controlSocketPath } from '../agent/control-socket.ts';
+import { controlSocketPath } from '../agent/control-socket-path.ts';
 import type { ModesRequest } from '../agent/modes-part.ts';
 import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
 import { errorCode } from '../lib/error-codes.ts';

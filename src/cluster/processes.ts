@@ -2,6 +2,7 @@ import { type SpawnOptions, spawn } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { API_VERSION } from '../agent/configuration.ts';
+import { controlSocketVariable } from '../agent/control-socket-path.ts';
 import { machinePullsVariable } from '../agent/pod-runtime/machine-pulls.ts';
 import { listenTcpIn, type NetnsRef, netnsPath, spawnInNetns } from '../kernel/netns.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
@@ -19,6 +20,7 @@ import type { HeldSockets } from './held-sockets.ts';
 import { maxPodsOf } from './plan.ts';
 import { programArguments } from './program-arguments.ts';
 import type { HeldListeners } from './rootless/held-listeners.ts';
+import { socketsFolder } from './rootless/holder.ts';
 import {
   type PassedListener,
   passedEnvironment,
@@ -100,7 +102,11 @@ function startNodeAgent(state: ClusterState, node: NodeState, sockets: readonly 
       network: network === null ? null : FIRST_DESCRIPTOR + sockets.length,
       settings: clusterPaths(state.name).imagePulls,
     };
-    const environment = { LISTEN_FDS: String(sockets.length), ...machinePullsVariable(pulls) };
+    const environment = {
+      LISTEN_FDS: String(sockets.length),
+      ...machinePullsVariable(pulls),
+      ...controlSocketVariable(isRootless() ? socketsFolder() : null),
+    };
     const descriptors = [...sockets, ...(network === null ? [] : [network])];
     return launch(state, netns, node.name, ['agent', '--config', file], descriptors, environment);
   } finally {

@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { removeControlSocket } from '../agent/control-socket-path.ts';
 import { pinPathOf, removeAllPins } from '../dataplane/ebpf/pins.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { MNT_DETACH } from '../kernel/mount-flags.ts';
@@ -11,6 +12,7 @@ import { removeExecFolder } from '../runtime/exec-files.ts';
 import { authorityName } from './authority-name.ts';
 import { removeEgress } from './egress.ts';
 import { cgroupParent, endProcesses, findProcesses } from './processes.ts';
+import { socketsFolder } from './rootless/holder.ts';
 import { isRootless } from './rootless/rootless.ts';
 import { clusterPaths, readCluster, removeClusterFolder } from './state.ts';
 import { releaseStateFolder } from './state-folder.ts';
@@ -48,7 +50,10 @@ export async function stopCluster(name: string): Promise<void> {
   // The remaining processes are pods: no agent remains to record a graceful end. Twice, for forks in between.
   for (let round = 0; round < 2; round++) await endProcesses(findProcesses(name, namespaces), 0);
   const { root, nodeState } = clusterPaths(name);
-  for (const node of readOptionalFolder(join(root, 'nodes'))) removeExecFolder(nodeState(node));
+  for (const node of readOptionalFolder(join(root, 'nodes'))) {
+    removeExecFolder(nodeState(node));
+    removeControlSocket(nodeState(node), isRootless() ? socketsFolder() : null);
+  }
   unmountBelow(root);
   // Without root, a cluster has neither: those of its name belong to a cluster of root.
   if (!isRootless()) {

@@ -15,6 +15,7 @@ const LOCK_EX = 2;
 const LOCK_NB = 4;
 const O_RDWR = 2;
 const O_CREAT = 0o100;
+const O_CLOEXEC = 0o2000000;
 const RETRY_MS = 5;
 const LOCK_MS = 30_000;
 
@@ -38,6 +39,12 @@ export function runtimeFolder(
 
 /** Returns the folder with what every command has to find, also one without $XDG_RUNTIME_DIR. */
 export const namespacesFolder = (): string => join(stateRoot(), '.namespaces');
+
+/** Returns the folder of sockets below $XDG_RUNTIME_DIR; null: that is not the user's, and they are in the state folder. */
+export function socketsFolder(): string | null {
+  const folder = runtimeFolder();
+  return folder === namespacesFolder() ? null : join(folder, 'sockets');
+}
 
 function isOwn(folder: string): boolean {
   const found = statSync(folder, { throwIfNoEntry: false });
@@ -104,7 +111,8 @@ export async function lockNamespaces(): Promise<NamespaceLock> {
     });
   }
   const path = join(folder, 'lock');
-  const descriptor = libc().open(path, O_CREAT | O_RDWR, 0o600);
+  // A program that outlives this command, and had the descriptor, would keep the lock.
+  const descriptor = libc().open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0o600);
   if (descriptor < 0) throw systemError('open the lock', path);
   const end = performance.now() + LOCK_MS;
   while (libc().flock(descriptor, LOCK_EX | LOCK_NB) !== 0) {
@@ -132,11 +140,11 @@ export async function lockNamespaces(): Promise<NamespaceLock> {
 
 /**
  * Waits until no command makes or ends the namespaces, and keeps them from being ended as long as this process, or the program
- * that it becomes, is running. Returns the lock's descriptor, which is inherited; null: there are no namespaces.
+ * that it becomes, is running. Returns the lock's descriptor; null: there are no namespaces.
  */
 export function shareNamespaces(): number | null {
   const path = join(runtimeFolder(), 'lock');
-  const descriptor = libc().open(path, O_RDWR, 0);
+  const descriptor = libc().open(path, O_RDWR | O_CLOEXEC, 0);
   if (descriptor < 0) return null;
   libc().flock(descriptor, LOCK_SH);
   return descriptor;
