@@ -1,5 +1,6 @@
 import { statSync } from 'node:fs';
-import { type Client, hasReason } from '../kube/client.ts';
+import { hasReason } from '../kube/client.ts';
+import type { ObjectReader } from '../kube/shared-reads.ts';
 import { type PersistentVolume, type Pod, RESOURCES } from '../kube/types.ts';
 import { inFileThread } from './files/file-thread.ts';
 import { KubeletError } from './kubelet-error.ts';
@@ -19,10 +20,10 @@ export function readOnlyVolumes(pod: Pod): Set<string> {
 }
 
 /** Returns the PersistentVolume of a claim of the pod. Throws FailedMount while the claim is not bound. */
-export async function boundVolume(client: Client, pod: Pod, claim: string): Promise<PersistentVolume> {
+export async function boundVolume(reader: ObjectReader, pod: Pod, claim: string): Promise<PersistentVolume> {
   const namespace = pod.metadata?.namespace ?? 'default';
   const found = await read(
-    () => client.get(RESOURCES.persistentVolumeClaims, claim, namespace),
+    () => reader.get(RESOURCES.persistentVolumeClaims, claim, namespace),
     `persistentvolumeclaim ${JSON.stringify(claim)} not found`,
   );
   const name = found.spec?.volumeName ?? '';
@@ -30,7 +31,7 @@ export async function boundVolume(client: Client, pod: Pod, claim: string): Prom
     throw failedMount(`persistentvolumeclaim ${JSON.stringify(claim)} is not bound to a volume yet`);
   }
   const volume = await read(
-    () => client.get(RESOURCES.persistentVolumes, name),
+    () => reader.get(RESOURCES.persistentVolumes, name),
     `persistentvolume ${JSON.stringify(name)} of claim ${JSON.stringify(claim)} not found`,
   );
   if (volume.spec?.claimRef?.uid !== found.metadata?.uid) {

@@ -7,6 +7,7 @@ import { spreadFolders } from '../kernel/spread-folders.ts';
 import { hasReason } from '../kube/client.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import { startInformer } from '../kube/informer.ts';
+import { shareReads } from '../kube/shared-reads.ts';
 import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { hasCode } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
@@ -77,6 +78,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     allocatable,
     resources: new NodeResources(allocatable, options.extendedResources?.current),
     client,
+    reader: shareReads(client, clock),
     paths,
     processes: podProcesses({
       ...{ options, paths, groups },

@@ -160,7 +160,7 @@ export class PodFiles {
     const { context, pod, isActive, after } = this.#options;
     const refresh = async () => {
       try {
-        const sources = await objectSources(context.client, pod(), this.#nodeFacts);
+        const sources = await objectSources(context.reader, pod(), this.#nodeFacts);
         await refreshVolumes(pod(), this.volumesFolder, { ...sources, token: this.#token });
       } catch (error) {
         // The files are unchanged; the next round retries.
@@ -185,7 +185,7 @@ export class PodFiles {
 
   #readSources(): Promise<PodSources> {
     const { context, pod } = this.#options;
-    return podSources(context.client, pod(), this.#nodeFacts);
+    return podSources(context.reader, pod(), this.#nodeFacts);
   }
 
   get #nodeFacts(): NodeFacts {

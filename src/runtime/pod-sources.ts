@@ -1,4 +1,5 @@
-import { type Client, hasReason } from '../kube/client.ts';
+import { hasReason } from '../kube/client.ts';
+import type { ObjectReader } from '../kube/shared-reads.ts';
 import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { hostPort } from '../lib/address.ts';
 import { boundVolume } from './claimed-volumes.ts';
@@ -25,13 +26,13 @@ export interface NodeFacts {
   readonly apiService: { readonly host: string; readonly port: number };
 }
 
-export async function podSources(client: Client, pod: Pod, node: NodeFacts): Promise<PodSources> {
+export async function podSources(reader: ObjectReader, pod: Pod, node: NodeFacts): Promise<PodSources> {
   const namespace = pod.metadata?.namespace ?? 'default';
-  const volumes = await objectSources(client, pod, node);
+  const volumes = await objectSources(reader, pod, node);
   const links =
     pod.spec?.enableServiceLinks === false
       ? {}
-      : serviceLinks((await client.list(RESOURCES.services, { namespace })).items);
+      : serviceLinks(await reader.listIn(RESOURCES.services, namespace));
   const texts = (map: ReadonlyMap<string, Uint8Array> | null) =>
     map
       ? Object.fromEntries([...map].map(([key, value]) => [key, Buffer.from(value).toString('utf8')]))
@@ -56,14 +57,14 @@ export async function podSources(client: Client, pod: Pod, node: NodeFacts): Pro
 }
 
 /** Reads the ConfigMaps and Secrets that a pod names. */
-export async function objectSources(client: Client, pod: Pod, node: NodeFacts): Promise<ObjectSources> {
+export async function objectSources(reader: ObjectReader, pod: Pod, node: NodeFacts): Promise<ObjectSources> {
   const namespace = pod.metadata?.namespace ?? 'default';
   const names = referenced(pod);
   const configMaps = new Map<string, ReadonlyMap<string, Uint8Array>>();
   const secrets = new Map<string, ReadonlyMap<string, Uint8Array>>();
   await Promise.all([
     ...[...names.configMaps].map(async (name) => {
-      const found = await optional(client.get(RESOURCES.configMaps, name, namespace));
+      const found = await optional(reader.get(RESOURCES.configMaps, name, namespace));
       if (!found) return;
       const plain = Object.entries(found.data ?? {}).map(
         ([key, value]) => [key, Buffer.from(String(value))] as const,
@@ -74,7 +75,7 @@ export async function objectSources(client: Client, pod: Pod, node: NodeFacts): 
       configMaps.set(name, new Map([...plain, ...binary]));
     }),
     ...[...names.secrets].map(async (name) => {
-      const found = await optional(client.get(RESOURCES.secrets, name, namespace));
+      const found = await optional(reader.get(RESOURCES.secrets, name, namespace));
       if (found)
         secrets.set(
           name,
@@ -90,7 +91,7 @@ export async function objectSources(client: Client, pod: Pod, node: NodeFacts): 
   return {
     configMap: (name) => configMaps.get(name) ?? null,
     secret: (name) => secrets.get(name) ?? null,
-    claimed: (claim) => boundVolume(client, pod, claim),
+    claimed: (claim) => boundVolume(reader, pod, claim),
     fields: { pod, podIps: node.podIps, hostIps: node.hostIps, allocatable: node.allocatable },
   };
 }

@@ -1,5 +1,6 @@
 import type { Client } from '../kube/client.ts';
 import type { EventRecorder } from '../kube/events.ts';
+import type { ObjectReader } from '../kube/shared-reads.ts';
 import type { Pod } from '../kube/types.ts';
 import type { GracePeriod } from './grace-period.ts';
 import type { ImageSource } from './images/image-source.ts';
@@ -12,6 +13,8 @@ import type { PodProcesses } from './pod-processes.ts';
 export interface WorkerContext {
   readonly options: KubeletOptions;
   readonly client: Client;
+  /** Reads what pods name: those that start together share requests. */
+  readonly reader: ObjectReader;
   readonly paths: RuntimePaths;
   readonly processes: PodProcesses;
   readonly events: EventRecorder;

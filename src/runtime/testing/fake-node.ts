@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import type { ProcessIdentity } from '../../kernel/process-identity.ts';
 import type { Client } from '../../kube/client.ts';
+import { shareReads } from '../../kube/shared-reads.ts';
 import type { Pod } from '../../kube/types.ts';
 import { type ManualClock, manualClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
@@ -157,6 +158,7 @@ export function fakeNode(): FakeNode {
   const context = {
     options,
     client,
+    reader: shareReads(client, clock),
     paths: { root: '', crun: '', exits: '', program: '' },
     processes,
     events: {
