@@ -400,6 +400,27 @@ describe('a cluster of an ordinary user', { skip: reason ?? false }, () => {
   });
 });
 
+describe('an ordinary user on a machine with mounts below its programs, as a container', {
+  skip: reason ?? false,
+}, () => {
+  test('up starts pods', async () => {
+    const user = ordinaryUser(UID);
+    // Seen by this file's programs only (tools/private-node).
+    const covered = join('/usr', readdirSync('/usr').toSorted().at(-1) ?? '', '.');
+    try {
+      execFileSync('mount', ['--bind', covered, covered]);
+      const { status, error } = await user.fairlead('up', '--detach', '-f', HELLO);
+      assert.equal(status, 0, error);
+      const asked = await user.fairlead('exec', 'client', '--', 'fairlead', 'request', 'http://hello');
+      assert.match(asked.out, /^hello-/, asked.error);
+    } finally {
+      await user.fairlead('down');
+      execFileSync('umount', ['--lazy', covered]);
+      user.remove();
+    }
+  });
+});
+
 describe('an ordinary user for whom a cluster is not possible', { skip: reason ?? false }, () => {
   test('up says within its first second which setting forbids user namespaces, and the fix', async () => {
     const user = ordinaryUser(UID);

@@ -1,8 +1,10 @@
 import { mkdirSync, readdirSync, readFileSync, rmdirSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { probeOverlay, removeEndedProbes } from '../kernel/feature-probes.ts';
 import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
 import { MNT_DETACH } from '../kernel/mount-flags.ts';
+import { mountsBelow } from '../kernel/mount-points.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import { isRootless } from './rootless/rootless.ts';
 import { stateRoot } from './state.ts';
@@ -70,12 +72,22 @@ export function releaseStateFolder(folder = stateRoot()): void {
 export function overlayFailure(folder: string): unknown {
   try {
     // In a user namespace "/" cannot be a layer, and is none of pods (src/runtime/host-root.ts).
-    if (inUserNamespace()) probeOverlay(folder, '/usr', ',userxattr');
+    if (inUserNamespace()) probeOverlay(folder, layerOf('/usr'), ',userxattr');
     else probeOverlay(folder);
     return null;
   } catch (error) {
     return error;
   }
+}
+
+/** Returns a folder, or the first one in it, that has no mounts below it, which could not be a layer in a user namespace. */
+function layerOf(folder: string): string {
+  const mounts = mountsBelow(folder);
+  if (mounts.length === 0) return folder;
+  const inside = readdirSync(folder, { withFileTypes: true })
+    .filter((entry) => entry.isDirectory())
+    .map(({ name }) => join(folder, name));
+  return inside.find((path) => !mounts.some((point) => `${point}/`.startsWith(`${path}/`))) ?? folder;
 }
 
 /** Returns the error of a machine that cannot mount overlays at all. */
