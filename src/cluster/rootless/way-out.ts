@@ -4,6 +4,7 @@ import { accessSync, constants, mkdirSync, readlinkSync, rmSync } from 'node:fs'
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
+import { setTimeout } from 'node:timers/promises';
 import { readEnd } from '../../kernel/bounded-file.ts';
 import { readOptionalFile } from '../../kernel/optional-file.ts';
 import { identify, isRunning, type ProcessIdentity, signalProcess } from '../../kernel/process-identity.ts';
@@ -12,15 +13,46 @@ import { replaceFile } from '../../kernel/replace-file.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import { namespacesFolder } from './holder.ts';
 
-/** The program that carries packets of a user's namespaces to the network of the machine, by connections of its own. */
-const PROGRAM = 'slirp4netns';
+/** A program that carries packets of a user's namespaces to the network of the machine, by connections of its own. */
+interface Carrier {
+  readonly program: string;
+  /** `pidFile`: for a program that ends when another process of it is ready. */
+  readonly words: (holder: number, pidFile: string) => readonly string[];
+  readonly isDaemon: boolean;
+}
+
 const TUN = '/dev/net/tun';
 const DEVICE = 'tap0';
-const MTU = 65_520;
-/** The first address of slirp4netns' network that is a name server: it asks the machine's, also those on loopback. */
+const MTU = '65520';
+/** A name server that the programs answer for, by asking the machine's, also those on loopback; it is slirp4netns' own. */
 export const WAY_OUT_NAME_SERVER = '10.0.2.3';
 /** The last words of the program, if it does not start. */
 const MAX_REASON_BYTES = 500;
+/** How long it may take to start. */
+const START_MS = 20_000;
+
+/** The first that is installed is used. Both leave the machine's loopback closed. */
+const CARRIERS: readonly Carrier[] = [
+  {
+    program: 'slirp4netns',
+    words: (holder) => [
+      ...['--configure', `--mtu=${MTU}`, '--disable-host-loopback', '--enable-sandbox', '--enable-seccomp'],
+      ...['--ready-fd=3', String(holder), DEVICE],
+    ],
+    isDaemon: false,
+  },
+  {
+    program: 'pasta',
+    words: (holder, pidFile) => [
+      ...['--config-net', '--ipv4-only', '--ns-ifname', DEVICE, '--mtu', MTU, '--quiet'],
+      // No ports of the machine lead into the namespaces, nor ports of those to the machine's loopback.
+      ...['--no-map-gw', '-t', 'none', '-u', 'none', '-T', 'none', '-U', 'none'],
+      ...['--dns-forward', WAY_OUT_NAME_SERVER, '--pid', pidFile, String(holder)],
+    ],
+    isDaemon: true,
+  },
+];
+
 /**
  * What it prints depends on the packets of pods: the file of its messages does not grow beyond 64 KiB, in blocks of 512 bytes, and
  * a signal about that does not end it.
@@ -40,10 +72,10 @@ const recordFile = () => join(namespacesFolder(), 'way-out.json');
 
 /** Returns why a user's clusters cannot reach external networks, and the fix; null: nothing is known to prevent it. */
 export function wayOutObstacle(): { readonly reason: string; readonly fix: string } | null {
-  if (findProgram(PROGRAM) === null)
+  if (installedCarrier() === null)
     return {
-      reason: `it needs ${PROGRAM}, which is not installed`,
-      fix: `install it (Debian: sudo apt-get install ${PROGRAM})`,
+      reason: 'it needs slirp4netns or pasta, neither of which is installed',
+      fix: 'install one (Debian: sudo apt-get install slirp4netns)',
     };
   try {
     accessSync(TUN, constants.R_OK | constants.W_OK);
@@ -55,6 +87,8 @@ export function wayOutObstacle(): { readonly reason: string; readonly fix: strin
   }
 }
 
+const installedCarrier = () => CARRIERS.find(({ program }) => findProgram(program) !== null) ?? null;
+
 /**
  * Connects the namespaces of a process with the network of this one, if they are not yet: pods then reach what this user
  * reaches, but not the machine's loopback. Throws FairleadError.
@@ -64,28 +98,9 @@ export async function openWayOut(holder: number): Promise<void> {
   const known = readWayOut();
   if (known?.netns === netns && isRunning(known.process)) return;
   closeWayOut();
-  const folder = namespacesFolder();
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
-  const log = join(folder, 'way-out.log');
-  const child = spawn(
-    'sh',
-    [
-      ...['-c', BOUNDED, 'sh', log, PROGRAM, '--configure', `--mtu=${MTU}`],
-      ...['--disable-host-loopback', '--enable-sandbox', '--enable-seccomp'],
-      ...['--ready-fd=3', String(holder), DEVICE],
-    ],
-    // It outlives this command and its terminal.
-    { detached: true, cwd: '/', stdio: ['ignore', 'ignore', 'ignore', 'pipe'] },
-  );
-  child.unref();
-  const ready = child.stdio[3] as Readable;
-  const isReady = await Promise.race([
-    once(ready, 'data').then(() => true),
-    once(child, 'exit').then(() => false),
-  ]);
-  ready.destroy();
-  const process = identify(child.pid ?? 0);
-  if (!isReady || !process) throw failed(log);
+  const carrier = installedCarrier();
+  if (carrier === null) throw failed('slirp4netns', 'it is not installed');
+  const process = await startCarrier(carrier, holder);
   const machineAddresses = Object.values(networkInterfaces())
     .flatMap((addresses) => addresses ?? [])
     .filter(({ internal }) => !internal)
@@ -93,9 +108,38 @@ export async function openWayOut(holder: number): Promise<void> {
   replaceFile(recordFile(), JSON.stringify({ process, netns, machineAddresses } satisfies WayOut));
 }
 
-function failed(log: string): FairleadError {
-  const reason = readEnd(log, MAX_REASON_BYTES).toString('utf8').trim().split('\n').slice(-2).join('; ');
-  return new FairleadError(`${PROGRAM} has not started: ${reason || 'it gave no reason'}`, {
+async function startCarrier({ program, words, isDaemon }: Carrier, holder: number): Promise<ProcessIdentity> {
+  const folder = namespacesFolder();
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const log = join(folder, 'way-out.log');
+  const pidFile = join(folder, 'way-out.pid');
+  const child = spawn(
+    'sh',
+    ['-c', BOUNDED, 'sh', log, program, ...words(holder, pidFile)],
+    // It outlives this command and its terminal.
+    { detached: true, cwd: '/', stdio: ['ignore', 'ignore', 'ignore', 'pipe'] },
+  );
+  child.unref();
+  const ready = child.stdio[3] as Readable;
+  const isReady = await Promise.race([
+    once(ready, 'data').then(() => true),
+    once(child, 'exit').then(([status]: unknown[]) => isDaemon && status === 0),
+    setTimeout(START_MS, false, { ref: false }),
+  ]);
+  if (!isReady) child.kill('SIGKILL');
+  ready.destroy();
+  const pid = isDaemon ? Number(readOptionalFile(pidFile)) : (child.pid ?? 0);
+  rmSync(pidFile, { force: true });
+  const started = isReady ? identify(pid) : null;
+  if (started) return started;
+  throw failed(
+    program,
+    readEnd(log, MAX_REASON_BYTES).toString('utf8').trim().split('\n').slice(-2).join('; '),
+  );
+}
+
+function failed(program: string, reason: string): FairleadError {
+  return new FairleadError(`${program} has not started: ${reason || 'it gave no reason'}`, {
     op: 'open egress',
     code: 'EIO',
     hint: 'start the cluster without --egress, or as root: sudo fairlead up',
