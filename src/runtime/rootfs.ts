@@ -95,9 +95,12 @@ export function mountRootfs(image: Image, folder: string, mountPoints: readonly 
  * overlayfs cannot copy folders there whose owner the user namespace does not have.
  */
 function makeParents({ path, layers }: LayerTree, mountPoint: string, upper: string): void {
-  const parts = normalize(mountPoint).split('/').filter(Boolean);
-  const [first, ...inside] = parts.slice(0, -1);
-  if (first !== path) return;
+  const point = normalize(mountPoint).split('/').filter(Boolean).join('/');
+  if (!point.startsWith(`${path}/`)) return;
+  const inside = point
+    .slice(path.length + 1)
+    .split('/')
+    .slice(0, -1);
   const lowest = layers.at(-1) ?? '';
   for (let count = 1; count <= inside.length; count++) {
     const parent = join(...inside.slice(0, count));
