@@ -105,7 +105,7 @@ export const FIELD_MEANINGS: Readonly<Record<string, string>> = {
   'dns.refuseAtOnce':
     "Lifts the kernel's rate limits for ICMP errors on this node, so that pods notice at once when no agent answers.",
   'dns.fallbackService':
-    "NAMESPACE/NAME of a Service: its endpoints answer the node's pods while no agent runs here, if the agents of other nodes have no addresses in the pod network. Absent: the Service whose cluster IP is one of `addresses`.",
+    "NAMESPACE/NAME of a Service: its endpoints answer the node's pods while no agent runs here, if the agents of other nodes have no addresses in the pod network. Absent, or without endpoints: the Service whose cluster IP is one of `addresses`.",
   loadBalancer: 'Announces addresses of Services of type LoadBalancer on the link.',
   'loadBalancer.interface':
     "The interface towards the clients. Absent: the interface with the node's address.",

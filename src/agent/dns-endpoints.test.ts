@@ -174,7 +174,22 @@ describe('the Service whose endpoints are followed', () => {
     ] as const)
       followed.services.set(service(name, [address]));
     followed.slices.set(slice('dns', [['10.0.2.2', 'n2']]));
+    const wasEmpty = followed.changes();
     followed.slices.set(slice('others', [['10.0.2.3', 'n2']]));
-    assert.deepEqual([followed.addresses(), followed.changes()], [['10.0.2.3'], 2]);
+    assert.deepEqual([followed.addresses(), followed.changes()], [['10.0.2.3'], wasEmpty + 1]);
+  });
+
+  test('is the one with a cluster DNS address if the configured one has no endpoints, or is deleted', () => {
+    const followed = follow('kube-system/others');
+    const others = service('others', ['None']);
+    followed.services.set(service('dns', ['10.96.0.10']));
+    followed.slices.set(slice('dns', [['10.0.2.2', 'n2']]));
+    assert.deepEqual(followed.addresses(), ['10.0.2.2']);
+    followed.services.set(others);
+    followed.slices.set(slice('others', [['10.0.2.3', 'n2']]));
+    assert.deepEqual(followed.addresses(), ['10.0.2.3']);
+    const before = followed.changes();
+    followed.services.delete(others);
+    assert.deepEqual([followed.addresses(), followed.changes()], [['10.0.2.2'], before + 1]);
   });
 });

@@ -10,7 +10,10 @@ export interface DnsEndpointsOptions {
   readonly slices: Pick<Informer<EndpointSlice>, 'list' | 'handle'>;
   /** The cluster DNS addresses. */
   readonly cluster: readonly string[];
-  /** "NAMESPACE/NAME" of the Service whose endpoints are taken; null: the one with a cluster DNS address. */
+  /**
+   * "NAMESPACE/NAME" of the Service whose endpoints are taken, as long as it has some; otherwise, or if null, those of the
+   * Service with a cluster DNS address are.
+   */
   readonly service: string | null;
   /** The name of this node. */
   readonly node: string;
@@ -21,23 +24,24 @@ export interface DnsEndpointsOptions {
 export function followDnsEndpoints(options: DnsEndpointsOptions): () => OtherNameServer[] {
   const { services, slices, cluster, node, onChange } = options;
   const addresses = new Set(cluster.map(canonicalAddress));
-  let name = options.service;
+  let withAddress: string | null = null;
   const hasAddress = ({ spec }: Service) =>
     [spec?.clusterIP, ...(spec?.clusterIPs ?? [])].some(
       (one) => one !== undefined && one !== 'None' && addresses.has(canonicalAddress(one)),
     );
+  const isFollowed = (name: string) => name === options.service || name === withAddress;
   const setService = (service: Service) => {
-    if (options.service === null && hasAddress(service)) name = keyOf(service);
-    if (keyOf(service) === name) onChange();
+    if (hasAddress(service)) withAddress = keyOf(service);
+    if (isFollowed(keyOf(service))) onChange();
   };
   services.handle({ onAdd: setService, onUpdate: setService, onDelete: setService });
   const serviceOf = ({ metadata }: EndpointSlice) =>
     `${metadata?.namespace ?? ''}/${metadata?.labels?.[SERVICE_NAME_LABEL] ?? ''}`;
   const setSlice = (slice: EndpointSlice) => {
-    if (serviceOf(slice) === name) onChange();
+    if (isFollowed(serviceOf(slice))) onChange();
   };
   slices.handle({ onAdd: setSlice, onUpdate: setSlice, onDelete: setSlice });
-  return () => {
+  const serversOf = (name: string | null) => {
     const service = name === null ? undefined : services.get(name);
     if (service === undefined) return [];
     // An index of all slices would cost memory for each of them.
@@ -46,6 +50,11 @@ export function followDnsEndpoints(options: DnsEndpointsOptions): () => OtherNam
       slices.list().filter((slice) => serviceOf(slice) === name),
       node,
     );
+  };
+  return () => {
+    const chosen = serversOf(options.service);
+    // An uninstallation deletes the configured Service while agents still run.
+    return chosen.length > 0 ? chosen : serversOf(withAddress);
   };
 }
 
