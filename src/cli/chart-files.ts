@@ -20,7 +20,7 @@ import {
   WORKLOAD_VALUES,
   type WorkloadValue,
 } from './chart-values.ts';
-import { DNS_REPLICAS } from './dns-objects.ts';
+import { DNS_REPLICAS, DNS_SERVICE } from './dns-objects.ts';
 import { BOOTSTRAP_NOTE, installationObjects } from './installation-objects.ts';
 import {
   CONFIGURATION_FILE,
@@ -107,6 +107,8 @@ const VARIANTS = combinations(
 const MONITOR_VARIANTS = combinations('podMonitor', 'serviceMonitor');
 
 const NAMESPACE = '{{ .Release.Namespace }}';
+/** Pods read the ConfigMap at their start: with this annotation of theirs, an upgrade that changes values replaces them. */
+export const CONFIGURATION_HASH = 'checksum/configuration';
 
 /** Returns the files of the Helm chart: path → text. */
 export function chartFiles(): ReadonlyMap<string, string> {
@@ -120,11 +122,17 @@ export function chartFiles(): ReadonlyMap<string, string> {
     ['templates/NOTES.txt', NOTES],
     ...[...byName].map(([name, objects]): [string, string] => [
       `templates/${name}.yaml`,
-      `{{- include "fairlead.validate" . }}\n${objectsTemplate(objects, VARIANTS)}`,
+      `{{- include "fairlead.validate" . }}\n${unlessKept(name, objectsTemplate(objects, VARIANTS))}`,
     ]),
     ['templates/monitors.yaml', objectsTemplate(monitors, MONITOR_VARIANTS)],
   ]);
 }
+
+/** A Service of the cluster's DNS that another program made stays that program's, also when the release is removed. */
+const unlessKept = (name: string, template: string): string =>
+  name === DNS_SERVICE
+    ? `{{- if not (include "fairlead.keptDnsService" .) }}\n${template}{{- end }}\n`
+    : template;
 
 interface VariantObject {
   readonly variant: Variant;
@@ -205,12 +213,12 @@ function withExpressions(object: KubeObject): KubeObject {
       ),
     replaced,
   );
-  const further = (kind: 'Labels' | 'Annotations') => (present: unknown) =>
-    withFurther((present ?? {}) as object, `.Values.${group}.pod${kind}`);
+  const further = (kind: 'Labels' | 'Annotations', own: object) => (present: unknown) =>
+    withFurther({ ...((present ?? {}) as object), ...own }, `.Values.${group}.pod${kind}`);
   const withPods = replace(
-    replace(extended, ['spec', 'template', 'metadata', 'labels'], further('Labels')),
+    replace(extended, ['spec', 'template', 'metadata', 'labels'], further('Labels', {})),
     ['spec', 'template', 'metadata', 'annotations'],
-    further('Annotations'),
+    further('Annotations', { [CONFIGURATION_HASH]: '{{ include "fairlead.configurationHash" . }}' }),
   );
   return group === 'dns'
     ? replace(withPods, ['spec', 'replicas'], () => expression('.Values.dnsReplicas', 'number'))
@@ -385,6 +393,25 @@ const VALIDATION = `{{- define "fairlead.validate" -}}
 {{- end }}
 {{- if and (or .Values.podMonitor .Values.serviceMonitor) (not .Values.metricsAddress) }}
 {{- fail "podMonitor, serviceMonitor: need metricsAddress, such as 0.0.0.0; Prometheus does not reach 127.0.0.1 of the nodes" }}
+{{- end }}
+{{- end }}
+
+{{- define "fairlead.configurationHash" -}}
+{{- omit .Values "image" "imagePullPolicy" "imagePullSecrets" "labels" "annotations" "monitorLabels" "agent" "dns" "addresses" "global" | toJson | sha256sum -}}
+{{- end }}
+
+{{- define "fairlead.keptDnsService" -}}
+{{- $release := .Release.Name }}
+{{- $address := .Values.dnsAddress }}
+{{- if has .Values.parts (list "proxy-dns" "all") }}
+{{- with lookup "v1" "Service" "kube-system" "${DNS_SERVICE}" }}
+{{- if ne (get (.metadata.annotations | default dict) "meta.helm.sh/release-name") $release }}
+{{- if ne .spec.clusterIP $address }}
+{{- fail (printf "dnsAddress: the Service kube-system/${DNS_SERVICE} of this cluster has %s, not %s" .spec.clusterIP $address) }}
+{{- end -}}
+kept
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 `;

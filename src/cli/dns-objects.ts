@@ -17,6 +17,8 @@ import {
 } from './installation-shared.ts';
 
 export const DNS_SERVER = 'fairlead-dns';
+/** The Service with the cluster IP of DNS, as kubeadm and kind call it. */
+export const DNS_SERVICE = 'kube-dns';
 /** Enough for one to end; all queries of a node whose agent does not run go to these pods. */
 export const DNS_REPLICAS = 2;
 
@@ -29,7 +31,7 @@ export function dnsService({ dnsAddress }: InstallationOptions): KubeObject {
   return {
     apiVersion: 'v1',
     kind: 'Service',
-    metadata: { name: 'kube-dns', namespace: 'kube-system', labels: DNS_LABELS },
+    metadata: { name: DNS_SERVICE, namespace: 'kube-system', labels: DNS_LABELS },
     spec: { clusterIP: dnsAddress, ports: DNS_PORTS },
   };
 }

@@ -18,6 +18,7 @@ const READERS: readonly (readonly [changed: RegExp, tests: readonly string[]])[]
     [
       'src/cli/deployment-files.test.ts',
       'src/cli/helm-chart.built.test.ts',
+      'tests/helm-release.built.test.ts',
       'tests/monitoring.test.ts',
       'tests/manifests.test.ts',
     ],

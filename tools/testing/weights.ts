@@ -94,6 +94,7 @@ export const WEIGHTS: Readonly<Record<string, number>> = {
   'src/network/cni/cni.netns.test.ts': 13,
   'src/agent/api-connection.netns.test.ts': 13,
   'src/cli/helm-chart.built.test.ts': 13,
+  'tests/helm-release.built.test.ts': 5,
   'src/dataplane/userspace/relay.netns.test.ts': 12,
   'src/dataplane/userspace/connection-gate.netns.test.ts': 11,
   'src/dns/codec.test.ts': 11,
