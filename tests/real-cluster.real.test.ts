@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -314,6 +315,30 @@ describe('a cluster of real kubelets', { skip }, () => {
     assert.match(out, /not checked: policies of the whole cluster; clients outside/);
     assert.doesNotMatch(await cluster.ask('get', 'namespaces'), /fairlead-check/);
     t.diagnostic(out.trim().split('\n').at(-1) ?? '');
+  });
+
+  test('Ctrl-C in check from a workstation removes its namespaces, and says so', async () => {
+    const child = cluster.startFairlead('workstation', 'check', '--kubeconfig', cluster.kubeconfig);
+    const ended = once(child, 'close');
+    const signal = (name: NodeJS.Signals) => {
+      if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, name);
+    };
+    let error = '';
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      error += text;
+    });
+    child.stdout?.resume();
+    try {
+      const pods = ['get', 'pods', '--all-namespaces', '-o', 'jsonpath={.items[*].metadata.namespace}'];
+      await eventually(() => cluster.ask(...pods), (text) => /fairlead-check-/.test(text));
+      signal('SIGINT');
+      const [status] = await ended;
+      assert.equal(status, 130, error);
+    } finally {
+      signal('SIGKILL');
+    }
+    assert.match(error, /removing the namespaces of the check\n.*interrupted\n$/s);
+    assert.doesNotMatch(await cluster.ask('get', 'namespaces'), /fairlead-check/);
   });
 
   describe('forged packets of pods that containerd made', () => {

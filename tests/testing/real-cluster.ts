@@ -39,6 +39,8 @@ export interface RealCluster {
   run(place: Place, ...words: readonly string[]): Promise<Result>;
   /** Runs a command of ours. */
   fairlead(place: Place, ...words: readonly string[]): Promise<Result>;
+  /** Starts a command of ours as the leader of a process group, with pipes. */
+  startFairlead(place: Exclude<Place, `pod/${string}`>, ...words: readonly string[]): ChildProcess;
   /** Starts a script in Node.js with its arguments, with pipes. */
   startScript(place: Place, script: string, ...words: readonly string[]): ChildProcess;
   /** Imports an OCI layout into the nodes' container runtimes. */
@@ -122,6 +124,14 @@ export async function startRealCluster(): Promise<RealCluster> {
         ...(place.startsWith('pod/') ? [POD_NODE, POD_PROGRAM] : [...NODE, PROGRAM]),
         ...words,
       ]),
+    startFairlead(place, ...words) {
+      const all = [...wordsIn(place), ...NODE, PROGRAM, ...words];
+      return spawn('bash', ['-c', IN_ENVIRONMENT, 'bash', ...all], {
+        env: environment(),
+        stdio: ['ignore', 'pipe', 'pipe'],
+        detached: true,
+      });
+    },
     startScript(place, text, ...words) {
       const node = place.startsWith('pod/') ? POD_NODE : process.execPath;
       return spawn('bash', ['-c', IN_ENVIRONMENT, 'bash', ...wordsIn(place), node, '-e', text, ...words], {
