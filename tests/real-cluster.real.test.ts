@@ -330,7 +330,10 @@ describe('a cluster of real kubelets', { skip }, () => {
     child.stdout?.resume();
     try {
       const pods = ['get', 'pods', '--all-namespaces', '-o', 'jsonpath={.items[*].metadata.namespace}'];
-      await eventually(() => cluster.ask(...pods), (text) => /fairlead-check-/.test(text));
+      await eventually(
+        () => cluster.ask(...pods),
+        (text) => /fairlead-check-/.test(text),
+      );
       signal('SIGINT');
       const [status] = await ended;
       assert.equal(status, 130, error);

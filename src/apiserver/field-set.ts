@@ -74,7 +74,8 @@ export function fieldSetOf(value: JsonObject, schema: FieldSchema | null, path: 
     const element = `f:${field}`;
     if (path.length < 2 && UNMANAGED.has([...path, element].join('/'))) continue;
     const member = schema?.field(field) ?? null;
-    const below = subset(child, member, [...path, element]);
+    // Every key of a map is a field.
+    const below = subset(child, member, [...path, element]) ?? (schema?.kind === 'map' ? {} : null);
     if (below && Object.keys(below).length > 0 && !isDeclared(schema, member)) below['.'] = {};
     // Identifying fields of metadata do not belong to a manager.
     if (below && (element !== 'f:metadata' || path.length > 0 || Object.keys(below).length > 0)) {
@@ -92,7 +93,7 @@ function subset(value: Json, schema: FieldSchema | null, path: FieldPath): Field
   if (isObject(value)) {
     if (schema?.atomic) return {};
     const set = fieldSetOf(value, schema, path);
-    return Object.keys(set).length === 0 && Object.keys(value).length > 0 && path.length > 1 ? null : set;
+    return Object.keys(set).length === 0 && Object.keys(value).length > 0 ? null : set;
   }
   if (!Array.isArray(value)) return {};
   const keys = listMerge(schema);

@@ -45,7 +45,8 @@ function fieldSchema(schema: StructuralSchema, isOpen: boolean): FieldSchema {
 }
 
 function typeSchema(schema: StructuralSchema, isOpen: boolean): FieldSchema {
-  if (schema['x-kubernetes-int-or-string']) return SCALAR;
+  // It has no type: validation refuses what is neither.
+  if (schema['x-kubernetes-int-or-string']) return ANY;
   switch (schema.type) {
     case 'array':
       return {
@@ -65,9 +66,11 @@ function typeSchema(schema: StructuralSchema, isOpen: boolean): FieldSchema {
 
 function objectSchema(schema: StructuralSchema, isOpen: boolean): FieldSchema {
   const atomic = schema['x-kubernetes-map-type'] === 'atomic';
-  const values = typeof schema.additionalProperties === 'object' ? schema.additionalProperties : null;
-  if (!schema.properties && values)
-    return { ...ANY, kind: 'map', items: fieldSchema(values, isOpen), atomic };
+  const values = schema.additionalProperties;
+  if (!schema.properties && values) {
+    const items = values === true ? ANY : fieldSchema(values, isOpen);
+    return { ...ANY, kind: 'map', items, field: () => items, atomic };
+  }
   if (!schema.properties) return { ...ANY, atomic };
   const members = new Map<string, FieldSchema>();
   return {

@@ -67,7 +67,14 @@ export const TYPE_META = ['apiVersion', 'kind', 'metadata'] as const;
 
 /** Reports whether a schema preserves members that it does not name. */
 export const preservesUnknown = (schema: StructuralSchema): boolean =>
-  schema['x-kubernetes-preserve-unknown-fields'] === true || schema.additionalProperties === true;
+  schema['x-kubernetes-preserve-unknown-fields'] === true;
+
+/** Of members that `additionalProperties: true` admits, values and lists stay, and maps lose what is in them. */
+const UNSPECIFIED: StructuralSchema = {
+  get items() {
+    return UNSPECIFIED;
+  },
+};
 
 /**
  * Removes the members of `value` that its schema does not name, and returns their paths ("spec.a[0].b"), sorted.
@@ -99,7 +106,9 @@ function prune(
     const member = memberSchema(schema, key);
     const at = path === '' ? key : `${path}.${key}`;
     if (member) prune(member, value[key], at, member['x-kubernetes-embedded-resource'] === true, pruned);
-    else if (!preservesUnknown(schema)) {
+    else if (preservesUnknown(schema)) continue;
+    else if (schema.additionalProperties === true) prune(UNSPECIFIED, value[key], at, false, pruned);
+    else {
       pruned.push(at);
       delete value[key];
     }
