@@ -3,17 +3,26 @@ import { test } from 'node:test';
 import type { Clock } from '../lib/clock.ts';
 import { untilAnswersAreSwift } from './dns-part.ts';
 
-/** Timers fire when they are told to. */
-function handClock(): { clock: Clock; fire: () => void; timers: () => number } {
-  const due = new Set<() => void>();
+/** A clock that a test advances; `timers` is the number of those that have not fired. */
+function handClock(): { clock: Clock; advance: (ms: number) => void; timers: () => number } {
+  const waiting = new Map<() => void, number>();
+  let now = 0;
   const clock: Clock = {
-    now: () => 0,
-    after(_ms, work) {
-      due.add(work);
-      return () => due.delete(work);
+    now: () => now,
+    after(ms, work) {
+      waiting.set(work, now + ms);
+      return () => waiting.delete(work);
     },
   };
-  return { clock, fire: () => [...due].map((work) => work()), timers: () => due.size };
+  const advance = (ms: number) => {
+    now += ms;
+    for (const [work, due] of [...waiting]) {
+      if (due > now) continue;
+      waiting.delete(work);
+      work();
+    }
+  };
+  return { clock, advance, timers: () => waiting.size };
 }
 
 const later = async () => {
@@ -34,7 +43,7 @@ const rows: {
 ];
 for (const { name, others, until } of rows)
   test(`sockets of DNS open late: ${name}`, async () => {
-    const { clock, fire, timers } = handClock();
+    const { clock, advance, timers } = handClock();
     const programmed = Promise.withResolvers<void>();
     const answered = Promise.withResolvers<boolean>();
     if (others === 'failed') answered.reject(new Error('no nft_socket'));
@@ -51,10 +60,62 @@ for (const { name, others, until } of rows)
     assert.equal(isOpen, until === 'at once');
     if (until === 'programmed') programmed.resolve();
     if (until === 'failed') programmed.reject(new Error('EPERM'));
-    if (until === 'late') fire();
+    if (until === 'late') advance(10_000);
+    // Turns of the event loop that come in time.
+    for (let turn = 0; turn < 3; turn++) {
+      await later();
+      advance(5);
+    }
     await opening;
     assert.equal(timers(), 0);
   });
+
+test('sockets of DNS open late: what follows programming keeps the event loop busy', async () => {
+  const { clock, advance, timers } = handClock();
+  let isOpen = false;
+  const opening = untilAnswersAreSwift(
+    { others: Promise.resolve(true), programmed: Promise.resolve() },
+    clock,
+    new AbortController().signal,
+  ).then(() => {
+    isOpen = true;
+  });
+  const turns = async (...lengths: readonly number[]) => {
+    for (const ms of lengths) {
+      await later();
+      advance(ms);
+    }
+    await later();
+  };
+  // Turns of 5 ms in time, others late by 45 or 60 ms.
+  await turns(5, 50, 5, 5, 65, 5, 5);
+  assert.equal(isOpen, false);
+  await turns(5);
+  assert.equal(isOpen, true);
+  await opening;
+  assert.equal(timers(), 0);
+});
+
+test('sockets of DNS open late: the event loop is never free', async () => {
+  const { clock, advance, timers } = handClock();
+  let isOpen = false;
+  const opening = untilAnswersAreSwift(
+    { others: Promise.resolve(true), programmed: Promise.resolve() },
+    clock,
+    new AbortController().signal,
+  ).then(() => {
+    isOpen = true;
+  });
+  for (let passed = 0; passed < 10_000; passed += 50) {
+    await later();
+    assert.equal(isOpen, false);
+    advance(50);
+  }
+  await opening;
+  await later();
+  advance(5);
+  assert.equal(timers(), 0);
+});
 
 test('sockets of DNS open late: the agent ends', async () => {
   const { clock, timers } = handClock();

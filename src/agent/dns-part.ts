@@ -178,9 +178,14 @@ export async function startDns(
   return server;
 }
 
+/** Turns of the event loop that must come in time, one after the other, and how late each may be. */
+const FREE_TURNS = 3;
+const TURN_MS = 5;
+
 /**
- * Waits, while others answer the node's pods, until the kernel has Services and policies: in the thread that programs them,
- * queries would wait meanwhile, and with open sockets they are no longer sent to others. Without others they would be rejected.
+ * Waits, while others answer the node's pods, until the kernel has Services and policies, and until what other parts do
+ * then leaves the event loop free: queries would wait in this thread meanwhile, and with open sockets they are no longer
+ * sent to others. Without others they would be rejected.
  */
 export async function untilAnswersAreSwift(
   { others, programmed }: Pick<DnsSources, 'others' | 'programmed'>,
@@ -192,8 +197,19 @@ export async function untilAnswersAreSwift(
   // Failures are reported by the parts themselves.
   const never = () => {};
   const answered = others.catch(() => false);
-  if (await Promise.race([answered, late])) await Promise.race([programmed.catch(never), late]);
+  if (await Promise.race([answered, late])) {
+    const isReady = programmed.catch(never).then(() => untilLoopIsFree(clock, done.signal));
+    await Promise.race([isReady, late]);
+  }
   done.abort();
+}
+
+async function untilLoopIsFree(clock: Clock, signal: AbortSignal): Promise<void> {
+  for (let free = 0; free < FREE_TURNS && !signal.aborted; ) {
+    const due = clock.now() + TURN_MS;
+    await pause(clock, TURN_MS, signal);
+    free = clock.now() - due <= TURN_MS ? free + 1 : 0;
+  }
 }
 
 /** Returns the name of the pod with an address, if it is an endpoint of a Service. */
