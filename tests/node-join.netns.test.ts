@@ -3,8 +3,9 @@ import { X509Certificate } from 'node:crypto';
 import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { nodeProblems } from '../src/cli/status-problems.ts';
 import { httpTransport } from '../src/kube/transport.ts';
-import type { CertificateSigningRequest } from '../src/kube/types.ts';
+import type { CertificateSigningRequest, Node } from '../src/kube/types.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type JoiningNode, startJoiningNode } from './testing/joining-node.ts';
 
@@ -220,5 +221,30 @@ describe('a machine without a certificate', { skip }, () => {
       '/api/v1/nodes',
       '/apis/discovery.k8s.io/v1/namespaces/default/endpointslices',
     ]);
+  });
+
+  test('without write access to /proc/sys its condition says so, until it starts with it', async () => {
+    await node.stopAgent();
+    const fields = { kubeconfig: file('kubeconfig') };
+    node.startAgent({ ...fields, hasReadOnlySysctls: true });
+    await eventually(
+      () => condition('NetworkUnavailable'),
+      (one) =>
+        one?.status === 'True' &&
+        /^pods cannot be connected: \/proc\/sys is not writable \(EROFS\)/.test(one.message),
+    );
+    const found = (await ask('/api/v1/nodes/node-1')) as Node;
+    assert.match(
+      nodeProblems('node-1', found, { name: 'test' })
+        .map(({ message }) => message)
+        .join('\n'),
+      /node-1: network: pods cannot be connected/,
+    );
+    await node.stopAgent();
+    node.startAgent(fields);
+    await eventually(
+      () => condition('NetworkUnavailable'),
+      (one) => one?.status === 'False',
+    );
   });
 });

@@ -8,6 +8,7 @@ import { after, afterEach, before, describe, test } from 'node:test';
 import { availableModes } from '../src/agent/dataplanes.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
 import { type Cluster, HELLO, startCluster } from './testing/cluster.ts';
+import { WITH_READ_ONLY_SYSCTLS } from './testing/read-only-sysctls.ts';
 
 /** An agent that starts while the API server is down programs Services and answers DNS from an earlier run's objects. */
 
@@ -38,13 +39,6 @@ const answers = (host: string, path: string, content: RegExp) =>
   );
 const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Runs the words after it with a read-only /proc/sys, as in a container that is not privileged. */
-const READ_ONLY = [
-  ...['unshare', '--mount', 'sh', '-c'],
-  'mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec "$@"',
-  'sh',
-];
-
 function startAgent(mode: string, { readOnly = false } = {}): void {
   const own = JSON.parse(
     readFileSync(join(cluster.stateRoot, cluster.name, 'nodes', 'node-1', 'agent.json'), 'utf8'),
@@ -59,7 +53,7 @@ function startAgent(mode: string, { readOnly = false } = {}): void {
   );
   // ip-netns(8) would hide the control groups from eBPF mode.
   const netns = `--net=/run/netns/fl-${cluster.name}-node-1`;
-  const words = [...(readOnly ? READ_ONLY : []), FAIRLEAD, 'agent', '--config', config];
+  const words = [...(readOnly ? WITH_READ_ONLY_SYSCTLS : []), FAIRLEAD, 'agent', '--config', config];
   agent = spawn('nsenter', [netns, ...words], { stdio: 'ignore' });
 }
 

@@ -9,6 +9,7 @@ import { openNetns } from '../../src/kernel/netns.ts';
 import { createTopology, nodeNetns, removeTopology } from '../../src/network/topology.ts';
 import { removeRuntimeState } from '../../src/runtime/runtime-state.ts';
 import { type NodeApi, startRealApi } from './node-api.ts';
+import { WITH_READ_ONLY_SYSCTLS } from './read-only-sysctls.ts';
 
 const CLONE_NEWNET = 0x40000000;
 const ADDRESS = '172.30.9.11';
@@ -35,7 +36,7 @@ export interface JoiningNode {
   readonly bootstrapKubeconfig: string;
   /** Starts an agent that runs pods, with these fields of its configuration in addition. */
   startAgent(
-    fields: { kubeconfig?: string; pods?: object; network?: object },
+    fields: { kubeconfig?: string; pods?: object; network?: object; hasReadOnlySysctls?: boolean },
     ...options: readonly string[]
   ): void;
   /** Ends the agent as a service manager does. */
@@ -111,15 +112,19 @@ export async function startJoiningNode(programs: string, signingSeconds: number)
     api,
     stateDir,
     bootstrapKubeconfig,
-    startAgent({ pods, ...fields }, ...options) {
+    startAgent({ pods, hasReadOnlySysctls = false, ...fields }, ...options) {
       const config = join(stateDir, 'agent.json');
       writeFileSync(
         config,
         JSON.stringify({ ...configuration(stateDir), ...fields, pods: { cgroupParent, ...pods } }),
       );
       const log = openSync(logFile, 'a');
-      const words = ['--disable-warning=ExperimentalWarning', MAIN, 'agent', '--config', config, ...options];
-      agent = spawn(process.execPath, words, { stdio: ['ignore', log, log] });
+      const [program = '', ...words] = [
+        ...(hasReadOnlySysctls ? WITH_READ_ONLY_SYSCTLS : []),
+        ...[process.execPath, '--disable-warning=ExperimentalWarning', MAIN, 'agent', '--config', config],
+        ...options,
+      ];
+      agent = spawn(program, words, { stdio: ['ignore', log, log] });
       closeSync(log);
     },
     stopAgent,
