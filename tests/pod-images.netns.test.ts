@@ -161,6 +161,33 @@ describe('settings of the image', () => {
     const root = await waiting('root', /CreateContainerConfigError/);
     assert.match(root.status.containerStatuses[0].state.waiting.message, /runAsNonRoot/);
   });
+  test('devices of the machine cannot be opened: neither one of the image nor one that root makes', async () => {
+    // A number that no driver has: ENXIO if the device may be opened.
+    const device = { major: 240, minor: 7 };
+    const [major, minor] = [device.major, device.minor].map(String);
+    await load(
+      'devices:1',
+      image({ User: 'web' }, [
+        { path: 'srv/disk', type: 'character', mode: 0o666, device },
+        ...programFiles('/usr/bin/mknod'),
+      ]),
+    );
+    const opened = (command: string) => ({ command: ['/bin/sh', '-c', `${command} 2>&1; exec < /dev/null`] });
+    await node.createPod('image-device', once('devices:1', opened('cat /srv/disk')));
+    await node.createPod(
+      'made-device',
+      once('devices:1', {
+        ...opened(
+          `mknod /srv/null c 1 3; cat /srv/null /dev/null && echo allowed; mknod /srv/mine c ${major} ${minor}; cat /srv/mine`,
+        ),
+        securityContext: { runAsUser: 0 },
+      }),
+    );
+    for (const name of ['image-device', 'made-device']) await done(name);
+    assert.match(String(await node.logs('image-device')), /^cat: .*Operation not permitted\n$/);
+    assert.match(String(await node.logs('made-device')), /^allowed\ncat: .*Operation not permitted\n$/);
+  });
+
   test('files that a container writes are not shared with others', async () => {
     await load(
       'writes:1',

@@ -30,6 +30,8 @@ export interface RunContext {
   readonly cgroupControllers: ReadonlySet<string>;
   /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];
+  /** Whether control groups keep containers from devices. */
+  readonly confinesDevices: boolean;
   /** The folder of seccomp profiles of type Localhost. */
   readonly seccompFolder: string;
   /** Takes an open file and returns a path to it that no pod can change. */
@@ -63,7 +65,8 @@ export function containerConfig(
     ...volumeMounts(pod, container, launch.volumes, env, pin),
   ];
   const points = mounts.map(({ destination }) => destination);
-  const rootfs = mountRootfs(image, bundle, points);
+  const hasDevices = place.confinesDevices || container.securityContext?.privileged === true;
+  const rootfs = mountRootfs(image, bundle, { mountPoints: points, hasDevices });
   const user = containerUser(pod, container, image.user, rootfs);
   const config = ociConfig({
     pod,

@@ -12,6 +12,7 @@ import { keyOf, type Pod, RESOURCES } from '../kube/types.ts';
 import { hasCode } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
 import { readControlGroups } from './control-groups.ts';
+import { openDeviceAccess } from './device-access.ts';
 import { removeExecFolder } from './exec-files.ts';
 import { removeTree } from './files/file-tree.ts';
 import { type HostRoot, makeHostRoot } from './host-root.ts';
@@ -83,6 +84,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     processes: podProcesses({
       ...{ options, paths, groups },
       boundingSet: readCapabilities('CapBnd'),
+      devices: openDeviceAccess(groups, logger),
       starts: createSemaphore(2 * availableParallelism()),
     }),
     events,

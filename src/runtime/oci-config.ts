@@ -2,6 +2,7 @@ import { type IdRange, isMapped } from '../kernel/id-maps.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { containerCapabilities } from './capabilities.ts';
 import { containerResources } from './container-resources.ts';
+import { withoutDevices } from './device-access.ts';
 import type { ProcessUser } from './image-user.ts';
 import { seccompFilter } from './seccomp.ts';
 
@@ -35,6 +36,8 @@ export interface OciConfigInput {
   readonly ids: { readonly isPartial: boolean; readonly groups: readonly IdRange[] };
   /** Capabilities that this machine can grant. */
   readonly boundingSet: readonly string[];
+  /** Whether its control group keeps it from devices. */
+  readonly confinesDevices: boolean;
   /** The folder of profiles of type Localhost. */
   readonly seccompFolder: string;
   readonly tty: boolean;
@@ -42,12 +45,14 @@ export interface OciConfigInput {
 
 const MASKED = [
   '/proc/acpi',
+  '/proc/interrupts',
   '/proc/kcore',
   '/proc/keys',
   '/proc/latency_stats',
   '/proc/timer_list',
   '/proc/scsi',
   '/sys/firmware',
+  '/sys/devices/virtual/powercap',
 ];
 const READONLY = ['/proc/asound', '/proc/bus', '/proc/fs', '/proc/irq', '/proc/sys', '/proc/sysrq-trigger'];
 
@@ -56,7 +61,9 @@ export function ociConfig(input: OciConfigInput): object {
   const { pod, container, pausePid } = input;
   const security = container.securityContext ?? {};
   const privileged = security.privileged === true;
-  const capabilities = containerCapabilities(security, input.boundingSet);
+  const wanted = containerCapabilities(security, input.boundingSet);
+  const capabilities =
+    privileged || input.confinesDevices ? wanted : withoutDevices(wanted, security.capabilities?.add);
   const { hostNetwork = false, hostPID = false, hostIPC = false } = pod.spec ?? {};
   const masked = !privileged && security.procMount !== 'Unmasked';
   const seccomp = seccompFilter(pod, container, capabilities, input.seccompFolder);

@@ -174,7 +174,8 @@ const crunArgs = ({ crun, cgroupManager }: RuntimePaths) => [
 
 /**
  * Creates a container from a bundle (config.json in `bundle`), watched by a conmon that outlives this process, and
- * starts it. Resolves to the container's first process. Throws FairleadError with crun's message.
+ * starts it. Resolves to the container's first process. Throws FairleadError with crun's message. `onCreated` is called before
+ * the container's program runs; if it throws, the container is removed.
  */
 export async function startContainer(
   paths: RuntimePaths,
@@ -217,7 +218,12 @@ export async function startContainer(
   }
   const process = identify(answer.pid);
   if (!process) throw runtimeError('create', id, 'its process ended immediately');
-  onCreated(process);
+  try {
+    onCreated(process);
+  } catch (error) {
+    await deleteContainer(paths, id);
+    throw error;
+  }
   const started = await runCommand(paths.plainProgram, [...crunArgs(paths), 'start', id]);
   if (started.code !== 0) {
     await deleteContainer(paths, id);

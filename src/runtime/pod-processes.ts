@@ -6,6 +6,7 @@ import type { Semaphore } from '../lib/semaphore.ts';
 import type { Launch } from './container-config.ts';
 import { containerResources } from './container-resources.ts';
 import { type ControlGroups, removeControlGroup } from './control-groups.ts';
+import type { DeviceAccess } from './device-access.ts';
 import { kernelHostname } from './name-resolution.ts';
 import {
   type CommandResult,
@@ -70,6 +71,8 @@ export interface PodProcessesOptions {
   readonly groups: ControlGroups | null;
   /** Capabilities that this machine can grant to containers. */
   readonly boundingSet: readonly string[];
+  /** Null: nothing keeps containers from devices. */
+  readonly devices: DeviceAccess | null;
   /** Limits the number of containers that start concurrently. */
   readonly starts: Semaphore;
 }

@@ -2,7 +2,7 @@ import { lstatSync, mkdirSync, statSync } from 'node:fs';
 import { join, normalize } from 'node:path';
 import { inUserNamespace } from '../kernel/id-maps.ts';
 import { libc, systemError } from '../kernel/libc.ts';
-import { MNT_DETACH } from '../kernel/mount-flags.ts';
+import { MNT_DETACH, MS_NODEV } from '../kernel/mount-flags.ts';
 import { removeTree } from './files/file-tree.ts';
 import type { HostRoot, LayerTree } from './host-root.ts';
 import { KubeletError } from './kubelet-error.ts';
@@ -77,15 +77,20 @@ export function builtinImage(
 
 /**
  * Mounts an image's layers below a private writable one; returns the root file system's path. `mountPoints`: the paths in it at
- * which the container gets mounts.
+ * which the container gets mounts. `hasDevices`: whether device nodes in it have an effect.
  */
-export function mountRootfs(image: Image, folder: string, mountPoints: readonly string[]): string {
+export function mountRootfs(
+  image: Image,
+  folder: string,
+  { mountPoints, hasDevices }: { readonly mountPoints: readonly string[]; readonly hasDevices: boolean },
+): string {
   const rootfs = join(folder, 'rootfs');
-  mountLayers(image.name, image.layers, folder, rootfs);
+  const flags = hasDevices ? 0 : MS_NODEV;
+  mountLayers(image.name, image.layers, folder, rootfs, flags);
   for (const tree of image.trees ?? []) {
     const own = join(treesFolder(folder), tree.path);
     for (const point of mountPoints) makeParents(tree, point, join(own, 'upper'));
-    mountLayers(image.name, tree.layers, own, join(rootfs, tree.path));
+    mountLayers(image.name, tree.layers, own, join(rootfs, tree.path), flags);
   }
   return rootfs;
 }
@@ -113,7 +118,13 @@ function makeParents({ path, layers }: LayerTree, mountPoint: string, upper: str
 export const treesFolder = (folder: string): string => join(folder, 'trees');
 
 /** Mounts layers at `target` below a private writable one, which is in `folder`. */
-function mountLayers(image: string, layers: readonly string[], folder: string, target: string): void {
+function mountLayers(
+  image: string,
+  layers: readonly string[],
+  folder: string,
+  target: string,
+  flags: number,
+): void {
   const paths = { upper: join(folder, 'upper'), work: join(folder, 'work'), target };
   for (const path of Object.values(paths)) mkdirSync(path, { recursive: true, mode: 0o755 });
   const escaped = (path: string) => path.replace(/[\\:,]/g, '\\$&');
@@ -125,7 +136,7 @@ function mountLayers(image: string, layers: readonly string[], folder: string, t
   }
   // In a user namespace, overlayfs keeps its marks in attributes that users may write (Linux 5.11).
   const forms = inUserNamespace() ? [`${data},userxattr`, data] : [data];
-  if (!forms.some((form) => libc().mount('overlay', target, 'overlay', 0, form) === 0)) {
+  if (!forms.some((form) => libc().mount('overlay', target, 'overlay', flags, form) === 0)) {
     throw systemError(
       'mount overlay',
       target,

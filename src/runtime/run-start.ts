@@ -32,7 +32,7 @@ export const runGroup = (cgroupParent: string, podUid: string, id: string): stri
  * its process exists and waits for the runtime to start it. Throws FairleadError.
  */
 export async function startRun(
-  { options, paths, groups, boundingSet, starts }: PodProcessesOptions,
+  { options, paths, groups, boundingSet, devices, starts }: PodProcessesOptions,
   launch: Launch,
   image: Image,
   { id, bundle, log }: RunPlaces,
@@ -41,11 +41,13 @@ export async function startRun(
   const { container, pod } = launch;
   const pinned = pinFiles(bundle);
   try {
+    const cgroupsPath =
+      groups === null ? null : runGroup(options.cgroupParent, pod.metadata?.uid ?? '', id);
     const { config, user } = containerConfig(launch, await launch.environment(), image, {
       bundle,
-      cgroupsPath: groups === null ? null : runGroup(options.cgroupParent, pod.metadata?.uid ?? '', id),
+      cgroupsPath,
       cgroupControllers: groups?.controllers ?? new Set(),
-      boundingSet,
+      ...{ boundingSet, confinesDevices: devices !== null },
       seccompFolder: join(options.stateDir, 'seccomp'),
       pin: pinned.pin,
     });
@@ -57,9 +59,11 @@ export async function startRun(
       tty: container.tty === true,
     };
     const process = await starts.run(() =>
-      startContainer(paths, { id, bundle, log, ...streams }, (one) =>
-        created({ process: one, startedAt, user }),
-      ),
+      startContainer(paths, { id, bundle, log, ...streams }, (one) => {
+        if (cgroupsPath !== null && container.securityContext?.privileged !== true)
+          devices?.confine(cgroupsPath);
+        created({ process: one, startedAt, user });
+      }),
     );
     return { process, startedAt, user };
   } finally {

@@ -164,7 +164,11 @@ export function volumeMounts(
       destination: mount.mountPath,
       type: 'bind',
       source,
-      options: ['rbind', propagation, ...(isImage ? ['ro', 'noexec'] : [isReadOnly ? 'ro' : access(mount)])],
+      options: [
+        'rbind',
+        propagation,
+        ...(isImage ? ['ro', 'noexec', 'nodev'] : [isReadOnly ? 'ro' : access(mount)]),
+      ],
     };
   });
 }

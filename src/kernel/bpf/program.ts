@@ -5,12 +5,20 @@ import { errnoName, libc } from '../libc.ts';
 import { Attributes, bpf, bpfError, COMMAND, tryBpf, tryBpfAsync, zeroTerminated } from './syscall.ts';
 
 /** Kinds of programs (linux/bpf.h, enum bpf_prog_type). */
-const PROGRAM_TYPE = { socketFilter: 1, tc: 3, cgroupSkb: 8, sockOps: 13, sockAddress: 18 } as const;
+const PROGRAM_TYPE = {
+  socketFilter: 1,
+  tc: 3,
+  cgroupSkb: 8,
+  sockOps: 13,
+  cgroupDevice: 15,
+  sockAddress: 18,
+} as const;
 
 /** Where programs are attached (enum bpf_attach_type). */
 export const ATTACH = {
   inetEgress: 1,
   sockOps: 3,
+  device: 6,
   bind4: 8,
   bind6: 9,
   connect4: 10,

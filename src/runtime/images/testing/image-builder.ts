@@ -11,6 +11,8 @@ export interface LayerEntry {
   readonly uid?: number;
   readonly gid?: number;
   readonly linkPath?: string;
+  /** Default: /dev/null. */
+  readonly device?: { readonly major: number; readonly minor: number };
   /** A preceding pax header. */
   readonly pax?: Readonly<Record<string, string>>;
 }
@@ -55,8 +57,8 @@ function header(entry: LayerEntry, flag: string, size: number): Buffer {
   block.write(flag, 156, 'latin1');
   block.write(entry.linkPath ?? '', 157, 100, 'utf8');
   block.write('ustar\x0000', 257, 'latin1');
-  octal(1, 329, 8);
-  octal(3, 337, 8);
+  octal(entry.device?.major ?? 1, 329, 8);
+  octal(entry.device?.minor ?? 3, 337, 8);
   block.write(
     `${block
       .reduce((sum, byte) => sum + byte, 0)
