@@ -4,32 +4,72 @@ import type { Server, Socket } from 'node:net';
 export interface ClientBounds {
   readonly connections: number;
   readonly perClient: number;
+  /** New connections of a client, over longer times. */
+  readonly perSecond: number;
+  /** At once, above which `perSecond` applies. */
+  readonly burst: number;
 }
 
-/** Load balancers and monitoring ask from few addresses, one connection each. */
-export const STATUS_BOUNDS: ClientBounds = { connections: 1024, perClient: 32 };
+/** Load balancers, monitoring and other nodes ask from few addresses, one connection each. */
+export const STATUS_BOUNDS: ClientBounds = { connections: 1024, perClient: 32, perSecond: 100, burst: 200 };
+
+/** Clients that are remembered; the one that was the first to come is forgotten first. */
+const MAX_CLIENTS = 4096;
+
+interface Client {
+  open: number;
+  tokens: number;
+  at: number;
+}
 
 /**
  * Bounds the connections of a server that pods and outside hosts reach without credentials: silent ones last until the request's
- * timeout, and without a bound one client takes all descriptors of the process that forwards and enforces policies.
+ * timeout, and take all descriptors of the process that forwards, enforces policies and answers DNS; new ones without end take its
+ * time. Those beyond the bounds are reset. `now`: milliseconds.
  */
-export function boundClients(server: Server, { connections, perClient }: ClientBounds): void {
-  const byClient = new Map<string, number>();
+export function boundClients(
+  server: Server,
+  { connections, perClient, perSecond, burst }: ClientBounds,
+  now: () => number = () => performance.now(),
+): void {
+  const clients = new Map<string, Client>();
   let open = 0;
+  const find = (address: string): Client => {
+    const known = clients.get(address);
+    if (known) return known;
+    if (clients.size >= MAX_CLIENTS) forgetOne(clients);
+    const client = { open: 0, tokens: burst, at: now() };
+    clients.set(address, client);
+    return client;
+  };
+  const take = (client: Client): boolean => {
+    const time = now();
+    client.tokens = Math.min(burst, client.tokens + (Math.max(0, time - client.at) * perSecond) / 1000);
+    client.at = time;
+    if (client.tokens < 1) return false;
+    client.tokens--;
+    return true;
+  };
   server.on('connection', (socket: Socket) => {
-    const client = socket.remoteAddress ?? '';
-    const count = (byClient.get(client) ?? 0) + 1;
-    if (open >= connections || count > perClient) {
-      socket.destroy();
+    const client = find(socket.remoteAddress ?? '');
+    if (open >= connections || client.open >= perClient || !take(client)) {
+      socket.resetAndDestroy();
       return;
     }
     open++;
-    byClient.set(client, count);
+    client.open++;
     socket.once('close', () => {
       open--;
-      const left = (byClient.get(client) ?? 1) - 1;
-      if (left > 0) byClient.set(client, left);
-      else byClient.delete(client);
+      client.open--;
     });
   });
+}
+
+/** Forgets a client without a connection. */
+function forgetOne(clients: Map<string, Client>): void {
+  for (const [address, { open }] of clients) {
+    if (open > 0) continue;
+    clients.delete(address);
+    return;
+  }
 }

@@ -1,10 +1,9 @@
-import { createServer, type Server } from 'node:http';
 import { networkInterfaces } from 'node:os';
 import { cidrContains, familyOf, type IPFamily } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import type { HealthCheck, NodeView } from '../service/model.ts';
-import { boundClients, STATUS_BOUNDS } from './client-bounds.ts';
+import { createOneRequestServer, type OneRequestServer } from './one-request-server.ts';
 
 export interface HealthCheckServersOptions {
   readonly logger: Logger;
@@ -24,13 +23,10 @@ export interface HealthCheckServers {
   close(): void;
 }
 
-/** Requests must be complete by then, with their bodies. */
-const REQUEST_MS = 10_000;
-
 interface Running {
   check: HealthCheck;
   readonly addresses: string;
-  readonly servers: readonly Server[];
+  readonly servers: readonly OneRequestServer[];
   failed: boolean;
 }
 
@@ -40,7 +36,7 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
 
   const start = (key: string, check: HealthCheck, addresses: readonly string[]): void => {
     const servers = addresses.map((address) => {
-      const server = createServer({ requestTimeout: REQUEST_MS }, (_, response) => {
+      const opened = createOneRequestServer(() => {
         const current = running.get(key)?.check ?? check;
         const healthy = options.isProxyHealthy();
         const body = JSON.stringify({
@@ -48,14 +44,17 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
           localEndpoints: current.localEndpoints,
           serviceProxyHealthy: healthy,
         });
-        response.writeHead(current.localEndpoints > 0 && healthy ? 200 : 503, {
-          'content-type': 'application/json',
-          'x-content-type-options': 'nosniff',
-          'x-load-balancing-endpoint-weight': String(current.localEndpoints),
-        });
-        response.end(body);
+        return {
+          code: current.localEndpoints > 0 && healthy ? 200 : 503,
+          headers: {
+            'content-type': 'application/json',
+            'x-content-type-options': 'nosniff',
+            'x-load-balancing-endpoint-weight': String(current.localEndpoints),
+          },
+          body,
+        };
       });
-      boundClients(server, STATUS_BOUNDS);
+      const { server } = opened;
       server.on('error', (error) => {
         entry.failed = true;
         options.logger.error(
@@ -69,7 +68,7 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
       server.listen({ host: address, port: check.port, ipv6Only: address.includes(':') });
       // Health check servers do not keep this process alive.
       server.unref();
-      return server;
+      return opened;
     });
     const entry: Running = { check, addresses: addresses.join(' '), servers, failed: false };
     running.set(key, entry);
@@ -77,7 +76,6 @@ export function createHealthCheckServers(options: HealthCheckServersOptions): He
   const stop = (key: string): void => {
     for (const server of running.get(key)?.servers ?? []) {
       server.close();
-      server.closeAllConnections();
     }
     running.delete(key);
   };

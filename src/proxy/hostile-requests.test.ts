@@ -27,7 +27,11 @@ async function goesOnAnswering(port: number, path: string): Promise<void> {
     () => status(port, path),
     (code) => code === 200,
   );
-  await sendHostileRequests(() => connect({ port, host: '127.0.0.1' }), {
+  let client = 2;
+  // Each of its own address: one has a share.
+  const open = () =>
+    connect({ port, host: '127.0.0.1', localAddress: `127.0.${client >> 8}.${client++ & 255}` });
+  await sendHostileRequests(open, {
     words: ['healthz', 'livez', 'metrics', 'proxyMode', 'configz', 'statusz', 'flagz'],
   });
   assert.equal(await status(port, path), 200);

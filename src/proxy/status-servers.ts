@@ -1,4 +1,3 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { Registry } from 'prom-client';
 import type { Node } from '../kube/types.ts';
 import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
@@ -8,7 +7,7 @@ import { FairleadError, messageOf } from '../lib/errors.ts';
 import { createHealthcheckMetrics, PROMETHEUS_TEXT } from '../lib/healthcheck-metrics.ts';
 import type { Logger } from '../lib/log.ts';
 import { type ZpageSource, zpage } from '../lib/zpages.ts';
-import { boundClients, STATUS_BOUNDS } from './client-bounds.ts';
+import { createOneRequestServer, type OneRequestServer, type StatusRequest } from './one-request-server.ts';
 import { registerProcessFigures } from './process-metrics.ts';
 import type { ProxyMetrics } from './proxy-metrics.ts';
 
@@ -167,8 +166,6 @@ function metricsAnswerer(): Answerer {
   };
 }
 
-/** Requests must be complete by then, with their bodies. */
-const REQUEST_MS = 10_000;
 const PATHS = ['/configz', '/flagz', '/healthz', '/metrics', '/metrics/slis', '/proxyMode', '/statusz'];
 
 const zpageSource = ({ clock, startedAt, version, flags }: StatusOptions): ZpageSource => ({
@@ -179,26 +176,16 @@ const zpageSource = ({ clock, startedAt, version, flags }: StatusOptions): Zpage
 
 function keepListening(options: StatusOptions, field: string, bind: string, answer: Answerer): () => void {
   const { host, port } = parseBindAddress(field, bind);
-  let server: Server | null = null;
+  let opened: OneRequestServer | null = null;
   let cancelRetry = () => {};
-  const respond = (request: IncomingMessage, response: ServerResponse) => {
-    const path = (request.url ?? '/').split('?')[0] ?? '/';
-    // Inside the promise, so that a synchronous exception becomes a response too.
-    Promise.resolve()
-      .then(() => answer(options, path, request.headers.accept))
-      .catch((error: unknown) => text(500, `${messageOf(error)}\n`))
-      .then(({ code, type, body }) => {
-        response.writeHead(code, {
-          'content-type': type,
-          'x-content-type-options': 'nosniff',
-          server: SERVER_HEADER,
-        });
-        response.end(body);
-      });
+  const respond = async ({ path, accept }: StatusRequest) => {
+    const { code, type, body } = await answer(options, path, accept);
+    const headers = { 'content-type': type, 'x-content-type-options': 'nosniff', server: SERVER_HEADER };
+    return { code, headers, body };
   };
   const open = () => {
-    server = createServer({ requestTimeout: REQUEST_MS }, respond);
-    boundClients(server, STATUS_BOUNDS);
+    opened = createOneRequestServer(respond);
+    const { server } = opened;
     server.on('error', (error) => {
       if (options.onBindFailure) {
         const code = errorCode((error as NodeJS.ErrnoException).code);
@@ -223,8 +210,7 @@ function keepListening(options: StatusOptions, field: string, bind: string, answ
   open();
   return () => {
     cancelRetry();
-    server?.close();
-    server?.closeAllConnections();
+    opened?.close();
   };
 }
 
