@@ -112,6 +112,45 @@ test('pointers that loop, point forward or beyond the end are refused', () => {
   assert.equal(decodeMessage(Uint8Array.from([...head, ...long, 0, 0, 1, 0, 1])), null);
 });
 
+test('chains of pointers are bounded', () => {
+  const head = [0, 1, 0x80, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 1];
+  /** A TXT record whose data is a name and pointers, each to the one before, and the question's name at its end. */
+  const chained = (count: number) => {
+    const start = head.length + 11;
+    const data = [1, 97, 0];
+    for (let i = 0, to = start; i < count; i++) {
+      data.push(0xc0 | (to >> 8), to & 0xff);
+      to = start + data.length - 2;
+    }
+    const last = start + data.length - 2;
+    const record = [0, 0, 16, 0, 1, 0, 0, 0, 0, data.length >> 8, data.length & 0xff, ...data];
+    const second = [0xc0 | (last >> 8), last & 0xff, 0, 16, 0, 1, 0, 0, 0, 0, 0, 0];
+    const bytes = Uint8Array.from([...head, ...record, ...second]);
+    bytes[7] = 2;
+    return decodeMessage(bytes);
+  };
+  assert.equal(chained(126)?.answers[1]?.name, 'a');
+  assert.equal(chained(200), null);
+});
+
+test('a name to which many pointers lead is read once', () => {
+  const name = Array.from({ length: 3 }, () => [60, ...Array.from({ length: 60 }, () => 0xff)]).flat();
+  const count = 5000;
+  const head = [0, 1, 0x80, 0, 0, 1, count >> 8, count & 0xff, 0, 0, 0, 0, ...name, 0, 0, 1, 0, 1];
+  const record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 0];
+  let reads = 0;
+  const bytes = Buffer.from([...head, ...Array.from({ length: count }, () => record).flat()]);
+  const watched = new Proxy(bytes, {
+    get(target, key) {
+      if (typeof key === 'string' && Number(key) > 12 && Number(key) < 12 + name.length) reads++;
+      const value: unknown = Reflect.get(target, key);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
+  assert.equal(decodeMessage(watched)?.answers.length, count);
+  assert.ok(reads < 1000, `${reads} reads`);
+});
+
 test('malformed packets never throw, answers are well-formed, and no memory leaks', () => {
   const registry = new Registry();
   const respond = createResponder({

@@ -14,6 +14,8 @@ import {
 const HEADER_BYTES = 12;
 /** RFC 1035, 2.3.4: octets of a name on the wire. */
 const MAX_NAME_BYTES = 255;
+/** Of one name, which has at most 127 labels. */
+const MAX_POINTERS = 127;
 
 /**
  * A position in a message. Reading past the end, or anything malformed, sets `failed` and yields zeros from then
@@ -23,6 +25,14 @@ interface Cursor {
   readonly bytes: Uint8Array;
   offset: number;
   failed: boolean;
+  /** Names by the positions that pointers lead to: an answer of 64 KiB repeats one of 255 octets 5,000 times. */
+  names?: Map<number, KnownName>;
+}
+
+interface KnownName {
+  readonly text: Name;
+  /** Octets, without the root's. */
+  readonly length: number;
 }
 
 /** Returns the header of a message, or null if there are fewer than 12 bytes. */
@@ -169,26 +179,31 @@ function decodeData(cursor: Cursor, type: number, end: number): RecordData {
  * which rules out loops; the whole is bounded by 255 octets.
  */
 function decodeName(cursor: Cursor): Name {
+  const { text } = readName(cursor, MAX_POINTERS);
+  return cursor.failed ? '' : text;
+}
+
+function readName(cursor: Cursor, pointers: number): KnownName {
   const { bytes } = cursor;
-  let at = cursor.offset;
-  let floor = at;
-  let after = -1;
+  const start = cursor.offset;
+  let at = start;
   let length = 0;
   let text = '';
   for (;;) {
     const size = bytes[at];
     if (size === undefined) break;
     if (size === 0) {
-      cursor.offset = after < 0 ? at + 1 : after;
-      return text;
+      cursor.offset = at + 1;
+      return { text, length };
     }
     if (size >= 0xc0) {
       const target = ((size & 0x3f) << 8) | (bytes[at + 1] ?? 0);
-      if (at + 1 >= bytes.length || target >= floor || target < HEADER_BYTES) break;
-      if (after < 0) after = at + 2;
-      at = target;
-      floor = target;
-      continue;
+      if (at + 1 >= bytes.length || target >= start || target < HEADER_BYTES || pointers === 0) break;
+      const rest = nameAt(cursor, target, pointers - 1);
+      if (length + rest.length >= MAX_NAME_BYTES) break;
+      cursor.offset = at + 2;
+      const separator = text === '' || rest.text === '' ? '' : '.';
+      return { text: text + separator + rest.text, length: length + rest.length };
     }
     length += size + 1;
     if (size > 63 || length >= MAX_NAME_BYTES || at + 1 + size > bytes.length) break;
@@ -197,7 +212,18 @@ function decodeName(cursor: Cursor): Name {
     at += size + 1;
   }
   cursor.failed = true;
-  return '';
+  return { text: '', length: 0 };
+}
+
+/** Reads the name that a pointer leads to, once for all pointers. */
+function nameAt(cursor: Cursor, target: number, pointers: number): KnownName {
+  cursor.names ??= new Map();
+  const known = cursor.names.get(target);
+  if (known) return known;
+  cursor.offset = target;
+  const name = readName(cursor, pointers);
+  cursor.names.set(target, name);
+  return name;
 }
 
 /** Skips a name without following its pointer. */

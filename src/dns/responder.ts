@@ -6,8 +6,12 @@ import { type Answer, emptyAnswer, type Header, type Query, type Question, RCODE
 import type { DnsMetrics, Transport } from './metrics.ts';
 import type { Resolution } from './resolver.ts';
 
+/** Legitimate queries are shorter, mostly below a hundred bytes; one of 64 KiB has 5,000 records, which are all read. */
+export const MAX_QUERY_BYTES = 4096;
 /** The maximum UDP answer: passes all common paths unfragmented, and bounds amplification. */
 export const MAX_UDP_BYTES = 1232;
+/** Of an upstream's answer: reading and keeping them takes as long as answering a query from the zone. */
+const RECORDS_OF_A_QUERY = 20;
 /** RFC 1035: the maximum for a client without EDNS. */
 const MIN_UDP_BYTES = 512;
 
@@ -20,11 +24,15 @@ export interface ResponderOptions {
   readonly logger: Logger;
 }
 
-/** Returns the bytes of the response to a request; null: it must not be answered. Never throws or rejects. */
+/**
+ * Returns the bytes of the response to a request; null: it must not be answered. Never throws or rejects. `charge` is told how many
+ * more queries the answer counts for.
+ */
 export type Responder = (
   bytes: Uint8Array,
   transport: Transport,
   family: 'ipv4' | 'ipv6',
+  charge?: (queries: number) => void,
 ) => Buffer | null | Promise<Buffer | null>;
 
 export function createResponder(options: ResponderOptions): Responder {
@@ -59,7 +67,7 @@ export function createResponder(options: ResponderOptions): Responder {
     return { answer: emptyAnswer(RCODE.SERVFAIL), plugin: '' };
   }
 
-  return (bytes, transport, family) => {
+  return (bytes, transport, family, charge) => {
     const header = decodeHeader(bytes);
     // Never answer a response: two servers could loop forever.
     if (!header || header.response) return null;
@@ -67,8 +75,10 @@ export function createResponder(options: ResponderOptions): Responder {
     const query = decodeQuery(bytes, header);
     if ('refuse' in query) return refusal(header, query.refuse, query.question);
     const started = performance.now();
-    const finish = ({ answer, plugin }: Resolution): Buffer => {
+    const finish = ({ answer, plugin }: Resolution, isFresh: boolean): Buffer => {
       const response = encode(query, answer, transport);
+      const records = isFresh ? answer.answers.length + answer.authorities.length : 0;
+      charge?.(Math.floor(response.length / MAX_UDP_BYTES) + Math.floor(records / RECORDS_OF_A_QUERY));
       metrics?.served({
         transport,
         family,
@@ -85,10 +95,12 @@ export function createResponder(options: ResponderOptions): Responder {
     };
     try {
       const resolution = resolve(query);
-      if (!(resolution instanceof Promise)) return finish(resolution);
-      return resolution.then(finish).catch((error: unknown) => finish(broke(error, query)));
+      if (!(resolution instanceof Promise)) return finish(resolution, false);
+      return resolution
+        .then((found) => finish(found, true))
+        .catch((error: unknown) => finish(broke(error, query), false));
     } catch (error) {
-      return finish(broke(error, query));
+      return finish(broke(error, query), false);
     }
   };
 }

@@ -23,6 +23,8 @@ export interface SourceShare {
   admit(source: string | number): boolean;
   /** The same for a query that can wait: nothing is counted. */
   take(source: string | number): boolean;
+  /** Counts an answer as that many more queries: a large one over TCP takes the time of many. */
+  charge(source: string | number, queries: number): void;
   /** Records that a query waits for an upstream, or no longer does. */
   wait(source: string | number, change: 1 | -1): void;
 }
@@ -79,6 +81,10 @@ export function createSourceShare(
       if (take(source)) return true;
       onDrop(source);
       return false;
+    },
+    charge(source, queries) {
+      const bucket = buckets.get(source);
+      if (bucket) bucket.tokens = Math.max(-limits.burst, bucket.tokens - queries);
     },
     wait(source, change) {
       const bucket = buckets.get(source);

@@ -3,7 +3,7 @@ import { sourceKey } from '../kernel/datagram-server.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import type { Responder } from './responder.ts';
+import { MAX_QUERY_BYTES, MAX_UDP_BYTES, type Responder } from './responder.ts';
 import type { SourceShare } from './source-share.ts';
 
 /** The limits for a listener's clients. Durations in milliseconds. */
@@ -62,11 +62,14 @@ export async function listenTcp(
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     const client = socket.remoteAddress ?? '';
     const count = (perClient.get(client) ?? 0) + 1;
-    if (open.size >= limits.maxConnections || count > limits.maxConnectionsPerClient) {
+    const own = share && shareOf(share, client);
+    const isFull = open.size >= limits.maxConnections || count > limits.maxConnectionsPerClient;
+    // A connection counts as a query: clients that connect without end are not read.
+    if (isFull || own?.take() === false) {
       socket.destroy();
       return;
     }
-    open.set(socket, serve(socket, respond, binding.family, limits, share && shareOf(share, client), logger));
+    open.set(socket, serve(socket, respond, binding.family, limits, own, logger));
     perClient.set(client, count);
     socket.once('close', () => {
       open.delete(socket);
@@ -109,6 +112,7 @@ export async function listenTcp(
 interface ClientShare {
   take(): boolean;
   wait(change: 1 | -1): void;
+  charge(queries: number): void;
 }
 
 /** Null for a client that has gone. */
@@ -116,7 +120,11 @@ function shareOf(share: SourceShare, client: string): ClientShare | null {
   if (client === '') return null;
   // Without the zone of a link-local address.
   const source = sourceKey(client.replace(/%.*$/, ''));
-  return { take: () => share.take(source), wait: (change) => share.wait(source, change) };
+  return {
+    take: () => share.take(source),
+    wait: (change) => share.wait(source, change),
+    charge: (queries) => share.charge(source, queries),
+  };
 }
 
 /**
@@ -174,11 +182,11 @@ function serve(
   }
 
   function drain(): void {
-    while (hasMessage(pending) && !busy() && !socket.destroyed && takesShare()) {
+    while (hasMessage(pending) && !isTooLong(pending) && !busy() && !socket.destroyed && takesShare()) {
       const end = pending.readUInt16BE(0) + 2;
       const message = pending.subarray(2, end);
       pending = pending.subarray(end);
-      const response = respond(message, 'tcp', family);
+      const response = respond(message, 'tcp', family, share?.charge);
       if (response instanceof Promise) {
         underWay++;
         share?.wait(1);
@@ -189,6 +197,10 @@ function serve(
         // Not a query: the client does not use DNS.
         socket.destroy();
       }
+    }
+    if (isTooLong(pending) && !socket.destroyed) {
+      share?.charge(Math.floor(pending.length / MAX_UDP_BYTES));
+      socket.destroy();
     }
     if (busy()) socket.pause();
     else if (socket.isPaused()) socket.resume();
@@ -230,6 +242,9 @@ function serve(
     endWhenDone();
   };
 }
+
+const isTooLong = (pending: Buffer): boolean =>
+  pending.length >= 2 && pending.readUInt16BE(0) > MAX_QUERY_BYTES;
 
 const hasMessage = (pending: Buffer): boolean =>
   pending.length >= 2 && pending.length >= pending.readUInt16BE(0) + 2;

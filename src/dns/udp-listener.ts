@@ -2,13 +2,11 @@ import { startDatagramServer } from '../kernel/datagram-server.ts';
 import { bindUdpIn, localPort } from '../kernel/netns.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { Logger } from '../lib/log.ts';
-import { MAX_UDP_BYTES, type Responder } from './responder.ts';
+import { MAX_QUERY_BYTES, MAX_UDP_BYTES, type Responder } from './responder.ts';
 import type { SourceShare } from './source-share.ts';
 
 /** Receive buffer for a burst: the kernel's default holds about 200 queries. */
 const RECEIVE_BUFFER_BYTES = 4 << 20;
-/** Legitimate queries are shorter, mostly below a hundred bytes. */
-const MAX_QUERY_BYTES = 4096;
 
 export type UdpBinding =
   | { readonly address: string; readonly port: number; readonly family: IPFamily }
@@ -37,7 +35,8 @@ export function listenUdp(
     receiveBufferBytes: RECEIVE_BUFFER_BYTES,
     admit: share ? (source) => share.admit(source) : undefined,
     answer: (bytes, source) => {
-      const answer = respond(bytes, 'udp', binding.family);
+      const charge = share ? (queries: number) => share.charge(source, queries) : undefined;
+      const answer = respond(bytes, 'udp', binding.family, charge);
       if (!share || !(answer instanceof Promise)) return answer;
       share.wait(source, 1);
       return answer.finally(() => share.wait(source, -1));
