@@ -168,6 +168,23 @@ describe('an image beyond a limit is refused and leaves nothing', () => {
     ],
     ['too many files', [many(200)], { entries: 100 }, /more than 100 entries/],
     ['too many files in all layers', [many(60), many(60)], { entries: 100 }, /more than 100 entries/],
+    [
+      'folders that only paths name',
+      [Array.from({ length: 60 }, (_, i) => ({ path: `u${i}/a/b`, contents: '' }))],
+      { entries: 100 },
+      /more than 100 entries/,
+    ],
+    [
+      'folders nested by the target of a link',
+      [
+        [
+          { path: 'l', type: 'symlink', linkPath: 'x', pax: { linkpath: 'd/'.repeat(1500) } },
+          { path: 'l/a', contents: '' },
+        ],
+      ],
+      {},
+      /folders nested more than 256 deep/,
+    ],
     ['headers that count as no file', [headers(2000)], { bytes: 1 << 20 }, /more than 1048576 bytes/],
     ['an archive that takes too long', [many(20_000)], { seconds: 0 }, /not finished within 0 s/],
   ];

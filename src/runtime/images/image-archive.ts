@@ -55,9 +55,12 @@ export async function loadImageArchive(
   }
 }
 
+/** Layouts have three folders; docker's archives of some versions a few more. */
+const MAX_DEPTH = 8;
+
 /** Only files, folders and (in old docker archives) links inside the archive are valid. */
 async function extract(folder: string, file: string): Promise<void> {
-  const budget = createLayerBudget(LAYER_LIMITS);
+  const budget = createLayerBudget({ ...LAYER_LIMITS, depth: MAX_DEPTH });
   for await (const entry of readTar(counted(decompressed(file), budget))) {
     budget.entry(entry.path, entry.linkPath);
     const path = inside(folder, entry.path);

@@ -43,6 +43,10 @@ export interface LayerBudget {
   readonly bytes: number;
   /** Counts an entry and checks its names. Throws "image-too-large". */
   entry(path: string, linkPath: string): void;
+  /** Counts a folder that no entry names, but paths of entries. Throws "image-too-large". */
+  folder(): void;
+  /** Checks how deep a folder is, after links. Throws "image-too-large". */
+  depth(folders: number): void;
   /** Counts bytes of an archive. Throws "image-too-large". */
   add(bytes: number): void;
 }
@@ -50,22 +54,30 @@ export interface LayerBudget {
 export function createLayerBudget(limits: LayerLimits): LayerBudget {
   let bytes = 0;
   let { entries } = limits;
+  const count = () => {
+    if (--entries < 0) throw tooLarge(`more than ${limits.entries} entries`);
+  };
+  const checkDepth = (folders: number) => {
+    if (folders > limits.depth) throw tooLarge(`folders nested more than ${limits.depth} deep`);
+  };
   return {
     get bytes() {
       return bytes;
     },
     entry(path, linkPath) {
-      if (--entries < 0) throw tooLarge(`more than ${limits.entries} entries`);
+      count();
       for (const name of [path, linkPath]) {
         if (Buffer.byteLength(name) > limits.pathBytes)
           throw tooLarge(`a path of more than ${limits.pathBytes} bytes`);
       }
-      let depth = 1;
-      for (let at = path.indexOf('/'); at >= 0; at = path.indexOf('/', at + 1)) depth++;
-      if (depth > limits.depth + 1) throw tooLarge(`folders nested more than ${limits.depth} deep`);
+      let folders = 0;
+      for (let at = path.indexOf('/'); at >= 0; at = path.indexOf('/', at + 1)) folders++;
+      checkDepth(folders);
     },
-    add(count) {
-      bytes += count;
+    folder: count,
+    depth: checkDepth,
+    add(size) {
+      bytes += size;
       if (bytes > limits.bytes) throw tooLarge(`more than ${limits.bytes} bytes`);
     },
   };

@@ -50,7 +50,7 @@ export async function applyLayer(
       if (entry.type === 'directory') own(root, entry, owners);
       continue;
     }
-    const folder = resolveFolder(root, parts, true);
+    const folder = resolveFolder(root, parts, budget);
     if (name === OPAQUE) {
       for (const child of isFirst ? [] : readdirSync(folder)) {
         if (!made.has(join(folder, child))) remove(join(folder, child));
@@ -114,7 +114,7 @@ async function write(
       const name = parts.pop();
       if (name === undefined)
         throw badLayer(`the layer's hard link ${JSON.stringify(entry.path)} names no file`);
-      linkSync(join(resolveFolder(root, parts, false), name), path);
+      linkSync(join(resolveFolder(root, parts, null), name), path);
       return;
     }
     case 'character':
@@ -171,8 +171,11 @@ function badLayer(message: string): FairleadError {
   return new FairleadError(message, { op: 'unpack image', code: 'bad-archive' });
 }
 
-/** Resolves the folder of a path inside `root`; symbolic links are followed as if `root` were "/". */
-function resolveFolder(root: string, parts: readonly string[], create: boolean): string {
+/**
+ * Resolves the folder of a path inside `root`; symbolic links are followed as if `root` were "/". With a budget, missing folders are
+ * made: a short path makes 256, and a link's target 2,000.
+ */
+function resolveFolder(root: string, parts: readonly string[], budget: LayerBudget | null): string {
   const todo = [...parts];
   let done: string[] = [];
   let links = 0;
@@ -192,7 +195,9 @@ function resolveFolder(root: string, parts: readonly string[], create: boolean):
       todo.unshift(...target.split('/').filter((piece) => piece !== '' && piece !== '.'));
       continue;
     }
-    if (create && !found?.isDirectory()) {
+    if (budget && !found?.isDirectory()) {
+      budget.folder();
+      budget.depth(done.length + 1);
       if (found) remove(path);
       mkdirSync(path, { mode: 0o755 });
     }
