@@ -38,6 +38,15 @@ function endless(response: ServerResponse, status = 200): void {
   more();
 }
 
+/** Sends "100 Continue" as long as they are read. */
+function interim(response: ServerResponse): void {
+  const text = 'HTTP/1.1 100 Continue\r\n\r\n'.repeat(1000);
+  const more = () => {
+    if (response.socket?.destroyed === false) response.socket.write(text, () => setImmediate(more));
+  };
+  more();
+}
+
 function drip(response: ServerResponse): void {
   response.writeHead(200);
   const timer = setInterval(() => response.write(' '), 20);
@@ -55,6 +64,7 @@ const token =
 const ROWS: readonly (readonly [what: string, answer: Answer, message: RegExp])[] = [
   ['a manifest without end', (response) => endless(response), /an answer of more than 4194304 bytes/],
   ['an error without end', (response) => endless(response, 500), /an answer of more than 65536 bytes/],
+  ['interim responses without end', interim, /more than 16 interim responses/],
   ['a token without end', token((response) => endless(response)), /an answer of more than 65536 bytes/],
   ['a token that is a list', token((response) => response.end('{"token":[1]}')), /sent no token/],
   ['a token of two lines', token((response) => response.end('{"token":"a\\r\\nb: c"}')), /sent no token/],

@@ -10,6 +10,8 @@ import { guardOf, type RegistryEndpoint, targetOf } from './registry-endpoint.ts
 
 /** One leads to a content network; a few more are allowed. */
 const MAX_REDIRECTS = 5;
+/** Responses of status 1xx before the response: no registry sends any. */
+const MAX_INTERIM = 16;
 const REDIRECTS = [301, 302, 303, 307, 308];
 
 export interface ResponseOptions {
@@ -39,6 +41,10 @@ export async function openResponse(
     agent: proxy === null ? false : createTunnelAgent(proxy, isSecure, {}),
     ...(proxy === null && lookup ? { lookup } : {}),
     ...(signal ? { signal } : {}),
+  });
+  let interim = 0;
+  request.on('information', () => {
+    if (++interim > MAX_INTERIM) request.destroy(badResponse(`more than ${MAX_INTERIM} interim responses`));
   });
   request.end();
   const [response] = (await once(request, 'response')) as [IncomingMessage];
@@ -77,6 +83,9 @@ export async function followRedirects(
     onTarget(url);
   }
 }
+
+const badResponse = (message: string): FairleadError =>
+  new FairleadError(message, { op: 'request document', code: 'EPROTO' });
 
 const badRedirect = (message: string): FairleadError =>
   new FairleadError(message, { op: 'follow redirects', code: 'bad-image' });
