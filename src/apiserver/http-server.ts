@@ -4,16 +4,16 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { createServer as createTls, type TLSSocket, type Server as TlsServer } from 'node:tls';
 import type { Clock } from '../lib/clock.ts';
-import type { Logger } from '../lib/log.ts';
-import { authenticate } from './authentication/authenticate.ts';
-import { ANONYMOUS, type Authenticator, type ClientCertificate } from './authentication/authenticator.ts';
 import {
   type Connection,
   type ConnectionLimits,
   type ConnectionTable,
   createConnectionTable,
   DEFAULT_CONNECTION_LIMITS,
-} from './connection-table.ts';
+} from '../lib/connection-table.ts';
+import type { Logger } from '../lib/log.ts';
+import { authenticate } from './authentication/authenticate.ts';
+import { ANONYMOUS, type Authenticator, type ClientCertificate } from './authentication/authenticator.ts';
 import type { Handler } from './requests/api-handler.ts';
 import {
   type HttpRequest,

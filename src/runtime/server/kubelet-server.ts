@@ -8,6 +8,7 @@ import { zpage } from '../../lib/zpages.ts';
 import type { KubeletOptions, ServerTls } from '../options.ts';
 import { cadvisorMetrics } from './cadvisor-metrics.ts';
 import { type ClientAuthorization, createClientAuthorization } from './client-authorization.ts';
+import { createClientConnections } from './client-connections.ts';
 import { serveConnect } from './connect-tunnel.ts';
 import { findLogContent, renderFolder } from './log-files.ts';
 import { parseLogQuery, sendLog } from './log-request.ts';
@@ -141,6 +142,7 @@ async function sendZpage(
 
 /** The timeout of a request with its body; responses and upgraded connections may last longer. */
 const REQUEST_MS = 30_000;
+const HANDSHAKE_MS = 10_000;
 /** As http.DefaultMaxHeaderBytes in Go: the path of an exec contains the whole command. */
 const MAX_HEADER_BYTES = 1 << 20;
 const TEXT_TYPE = 'text/plain; charset=utf-8';
@@ -162,15 +164,22 @@ export async function serveKubelet(
 ): Promise<{ close(): Promise<void> }> {
   const { port } = options.server;
   let tls: ServerTls = options.server;
+  const connections = createClientConnections(options.clock);
   const context = {
     options,
     pods,
     usage: createUsageReader(groupRoot, options.clock),
-    authorization: createClientAuthorization(options.client, options.nodeName, options.clock),
+    authorization: connections.recording(
+      createClientAuthorization(options.client, options.nodeName, options.clock),
+    ),
   };
   const listeners = requestListeners(context);
   const servers = options.nodeAddresses.map((address) => {
-    const server = createServer({ ...tlsSettings(tls), maxHeaderSize: MAX_HEADER_BYTES }, listeners.request);
+    const server = createServer(
+      { ...tlsSettings(tls), maxHeaderSize: MAX_HEADER_BYTES, handshakeTimeout: HANDSHAKE_MS },
+      listeners.request,
+    );
+    connections.watch(server);
     server.requestTimeout = REQUEST_MS;
     server.on('upgrade', listeners.upgrade);
     server.on('connect', serveConnect);

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
+import { connect as connectTcp, type Socket } from 'node:net';
 import { after, before, test } from 'node:test';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import type { Client } from '../../kube/client.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { createAuthority } from '../../lib/pki.ts';
+import { eventually } from '../../lib/testing/eventually.ts';
 import { freePort } from '../../lib/testing/free-ports.ts';
 import type { ServerTls } from '../options.ts';
 import { serveKubelet } from './kubelet-server.ts';
@@ -98,4 +100,38 @@ test('clients of a new authority are accepted, and those of the former one are n
   renew({ ...serving('n1'), clientCa: foreign.cert });
   const ask = async (credentials: ConnectionOptions) => (await request(credentials)).status;
   assert.deepEqual([await ask(foreign.issue(master)), await ask(authority.issue(master))], ['200', '401']);
+});
+
+test('silent connections of one client end the oldest of them, and none that has shown credentials', async () => {
+  renew({ ...serving('n1'), clientCa: authority.cert });
+  const silent = new Set<Socket>();
+  const dial = () => {
+    const socket = connectTcp({ host: '127.0.0.1', port, localAddress: '127.0.0.9' });
+    silent.add(socket);
+    socket.on('error', () => {});
+    socket.on('close', () => silent.delete(socket));
+  };
+  const known = connect({
+    socket: connectTcp({ host: '127.0.0.1', port, localAddress: '127.0.0.9' }),
+    ca: authority.cert,
+    host: '127.0.0.1',
+    ...authority.issue(master),
+  });
+  let answers = '';
+  known.on('data', (text) => {
+    answers += String(text);
+  });
+  const ask = () => known.write('GET /healthz HTTP/1.1\r\nhost: n\r\n\r\n');
+  try {
+    ask();
+    await eventually(() => answers.includes('ok'));
+    for (let i = 0; i < 200; i++) dial();
+    await eventually(() => silent.size === 50);
+    answers = '';
+    ask();
+    await eventually(() => answers.includes('ok'));
+  } finally {
+    known.destroy();
+    for (const socket of silent) socket.destroy();
+  }
 });
