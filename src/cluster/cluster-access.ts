@@ -1,13 +1,15 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
 import { type Client, createClient, readBody } from '../kube/client.ts';
+import type { Credentials } from '../kube/credentials.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
-import { type ApiRequest, type Credentials, httpTransport } from '../kube/transport.ts';
+import { type ApiRequest, httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { ModeComparison } from '../modes/comparison.ts';
-import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
+import type { ExplainRequest } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import { compareModesOn, type ModesQuestion, openFlows } from './agent-client.ts';
 import { type ClusterReport, readReport } from './cluster-report.ts';
 import { COMMAND_ROOT, type CommandRefusal } from './command-paths.ts';

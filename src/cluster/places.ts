@@ -5,7 +5,7 @@ import { readOptionalFile } from '../kernel/optional-file.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns, wireNetns } from '../network/topology.ts';
 import type { LinkHost } from '../observe/explain-view.ts';
-import type { Place } from '../observe/facts.ts';
+import type { Place } from '../observe/fact-requests.ts';
 import type { LocalPlace } from '../observe/gather-facts.ts';
 import { cgroupParent } from './processes.ts';
 import { type ClusterState, clusterPaths } from './state.ts';

@@ -10,7 +10,7 @@ import { TUNNEL_PORT } from '../kernel/packet.ts';
 import type { Pod } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { Protocol } from '../service/model.ts';
 import { type Agreement, compare, onlyEndpoint } from '../trace/agreement.ts';
 import type { ProxyConnection } from '../trace/flow.ts';

@@ -2,7 +2,7 @@ import { type Client, hasReason } from '../kube/client.ts';
 import { RESOURCES, type Resource } from '../kube/types.ts';
 import { hostPort, type IPFamily } from '../lib/address.ts';
 import { type Clock, pause } from '../lib/clock.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { PolicyPacket, PolicyVerdict } from '../policy/allows.ts';
 import { clusterPolicyRows } from '../policy/cluster-policy-rows.ts';
 import { inServedVersion } from '../policy/follow-cluster-policies.ts';

@@ -7,7 +7,7 @@ import { type Client, hasReason } from '../kube/client.ts';
 import { type ConfigMap, type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
 import { type Clock, pause } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import { podsOf } from './checks.ts';
 import {
   LEARN_NAMESPACE,

@@ -5,7 +5,8 @@ import type { Packet, PortRef, ServiceMap } from '../service/model.ts';
 import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { EXAMPLE_CLIENTS, nameOf, nodeAddresses } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
-import type { Cause, ExplainView } from './explain-view.ts';
+import type { ExplainView } from './explain-view.ts';
+import type { Cause } from './explanation.ts';
 
 /** Returns the possible reasons why a packet is not delivered, the most likely first. */
 export function findCauses(view: ExplainView, map: ServiceMap, packet: Packet, verdict: Verdict): Cause[] {

@@ -8,7 +8,8 @@ import type { Destined } from './explain-arrival.ts';
 import { nameOf, nodeAddresses, nodeAt } from './explain-places.ts';
 
 import { keepsHairpinSource } from './explain-source.ts';
-import type { ExplainedEndpoint, ExplainStep, ExplainView } from './explain-view.ts';
+import type { ExplainView } from './explain-view.ts';
+import type { ExplainedEndpoint, ExplainStep } from './explanation.ts';
 
 /** In the step `endpoints`, if an endpoint was taken out of use. */
 export const EJECTED_BY_FAILOVER = 'ejected by failover';

@@ -6,8 +6,9 @@ import { asRecord } from './finding-list.ts';
 import { conflictFinding, findingKey, sortFindings } from './findings.ts';
 import type { Change, Finding, Frontend, HealthCheck, NodeView, ServiceMap } from './model.ts';
 import type { EndpointSliceObject, ServiceObject } from './objects.ts';
+import type { ParsedService } from './parsed-service.ts';
 import { type CompiledService, compileService, hairpinAddressesOf } from './service-compiler.ts';
-import { type ParsedService, readService } from './service-reader.ts';
+import { readService } from './service-reader.ts';
 import { createInterner, type ParsedSlice, readSlice } from './slice-reader.ts';
 
 export interface Commit {

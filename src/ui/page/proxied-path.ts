@@ -1,4 +1,4 @@
-import type { ExplainStep } from '../../observe/explain-view.ts';
+import type { ExplainStep } from '../../observe/explanation.ts';
 import { type Change, endText, type Leg } from '../../trace/hops.ts';
 import { legTitle } from '../../trace/leg-title.ts';
 import type { Drawing } from './path-picture.ts';
