@@ -6,7 +6,8 @@ import { createServer as createTls, type TLSSocket, type Server as TlsServer } f
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { authenticate } from './authentication/authenticate.ts';
-import { ANONYMOUS, type Authenticator, type ClientCertificate } from './authentication/authenticator.ts';
+import type { Authenticator, ClientCertificate } from './authentication/authenticator.ts';
+import { ANONYMOUS } from './authentication/user.ts';
 import {
   type Connection,
   type ConnectionLimits,

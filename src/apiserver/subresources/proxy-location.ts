@@ -1,6 +1,5 @@
 import { at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
-import type { ResourceContext } from '../routes/resource.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, ResourceContext } from '../services.ts';
 import { badRequest, notFound, StatusError } from '../status-error.ts';
 
 /** The destination of a proxy request. */

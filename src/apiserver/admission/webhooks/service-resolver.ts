@@ -1,6 +1,6 @@
 import { at, listAt, textAt } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
-import type { ServiceResolver } from './webhook-client.ts';
+import type { ServiceResolver } from '../../service-resolver.ts';
 
 /** Picks a ready endpoint of a Service from its EndpointSlices. `random`: 0 ≤ n < 1. */
 export function createServiceResolver(view: ObjectView, random: () => number): ServiceResolver {
