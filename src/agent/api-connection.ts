@@ -8,7 +8,7 @@ import { httpTransport, type Transport, type TransportOptions } from '../kube/tr
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 
 export interface ApiConnectionOptions extends Pick<TransportOptions, 'onAnswer' | 'onBody'> {
   readonly clock: Clock;

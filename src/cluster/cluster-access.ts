@@ -1,5 +1,5 @@
 import type { Mode } from '../dataplane/dataplane.ts';
-import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
+import { flowsQuery } from '../flows/flow-stream.ts';
 import { type Client, createClient, readBody } from '../kube/client.ts';
 import type { Credentials } from '../kube/credentials.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
@@ -23,6 +23,7 @@ import {
   plantFault,
   undoFaults,
 } from './faults.ts';
+import type { NodeFlows } from './flow-reader.ts';
 import { changeMode, type NodeMode } from './mode-change.ts';
 import { type ObjectQuestion, type ObjectText, readObjectText } from './object-text.ts';
 import { checkClusterName, clusterPaths, mayReadCluster, readCluster, requireCluster } from './state.ts';
@@ -33,7 +34,7 @@ import { findContext } from './user-contexts.ts';
 const OBJECTS_MAX_AGE_MS = 1000;
 
 /** A local cluster as commands read it: from its files and sockets, or through its API server. */
-export interface ClusterAccess {
+export interface ClusterAccess extends NodeFlows {
   readonly report: ClusterReport;
   /** The administrator's credentials for the API server. */
   readonly credentials: Credentials;
@@ -55,8 +56,6 @@ export interface ClusterAccess {
   compareModes(question: ModesQuestion): Promise<ModeComparison>;
   /** Switches the proxy mode of all nodes; see mode-change.ts. */
   changeMode(mode: Mode): Promise<readonly NodeMode[]>;
-  /** Opens the stream of a node's flows, one FlowsEntry per line. Throws if its agent is not running. */
-  flows(node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
 }
 
 /**

@@ -1,10 +1,7 @@
-import {
-  type ExplainAnswer,
-  type ExplainBatch,
-  type ListedObjects,
-  listObjectsToExplain,
-} from '../agent/explain-part.ts';
+import { type ListedObjects, listObjectsToExplain } from '../agent/explain-objects.ts';
+import type { ExplainAnswer, ExplainBatch } from '../agent/explain-part.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
+import { OWN_NETNS } from '../kernel/netns.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
@@ -19,7 +16,7 @@ import { hasFaultTable } from '../observe/planted-faults.ts';
 import { askAgent } from './agent-client.ts';
 import { createBatches } from './batches.ts';
 import { createExplainer, type FlowExplainer } from './explainer.ts';
-import { linkHosts, localPlace, OWN_NETNS } from './places.ts';
+import { linkHosts, localPlace } from './places.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
 
 type KnownRequest = ExplainRequest & { readonly facts: readonly Fact[] };

@@ -43,9 +43,6 @@ export function pausePid(state: ClusterState, node: string, uid: string): number
   return (JSON.parse(text) as { pause: { pid: number } }).pause.pid;
 }
 
-/** The network namespace of this process. */
-export const OWN_NETNS: NetnsRef = { path: '/proc/self/ns/net' };
-
 /**
  * Returns the namespaces and files of a place in a local cluster; `machine` is the machine's own network namespace. Throws
  * if the pod is not running.

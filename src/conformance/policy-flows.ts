@@ -7,13 +7,8 @@ import type { PolicyPacket, PolicyVerdict } from '../policy/allows.ts';
 import { clusterPolicyRows } from '../policy/cluster-policy-rows.ts';
 import { inServedVersion } from '../policy/follow-cluster-policies.ts';
 import { policyText } from '../policy/model.ts';
-import {
-  type PolicyRow,
-  policyRows,
-  type RowPacket,
-  type RowScene,
-  rowPacket,
-} from '../policy/policy-rows.ts';
+import { type PolicyRow, type RowPacket, type RowScene, rowPacket } from '../policy/policy-row.ts';
+import { policyRows } from '../policy/policy-rows.ts';
 import type { Place } from './fixture.ts';
 import type { PolicyScene } from './policy-scene.ts';
 import type { Outcome, Prober } from './probe.ts';

@@ -1,5 +1,5 @@
 import { familyOf, parseCidr } from '../lib/address.ts';
-import { type Answer, CLASS_IN, type Name, type ResourceRecord } from './message.ts';
+import { CLASS_IN, type Name, type ResourceRecord } from './message.ts';
 import {
   type EndpointSliceObject,
   LAST_CHANGE_ANNOTATION,
@@ -15,10 +15,8 @@ import {
   type ServiceEntry,
   sliceAddresses,
 } from './service-entry.ts';
+import type { PodMode, ZoneAnswer } from './zone-answer.ts';
 import { answerReverse, answerZone, type ZoneView } from './zone-answer.ts';
-
-/** Whether `a-b-c-d.<namespace>.pod.<zone>` exists: never, always, or when a pod has the address. */
-export type PodMode = 'disabled' | 'insecure' | 'verified';
 
 export interface ZoneOptions {
   /** The cluster domain without the trailing dot; default "cluster.local". */
@@ -36,12 +34,6 @@ export interface ZoneOptions {
   readonly random?: () => number;
   /** Called when a changed slice of a headless Service is visible, with the seconds since the change. */
   readonly onProgrammed?: (seconds: number) => void;
-}
-
-/** The zone's result: an answer, possibly ending in an unresolved alias, or null if the name is not in the zone. */
-export interface ZoneAnswer extends Answer {
-  /** The target of the last CNAME if its addresses are still to be resolved. */
-  readonly alias: Name | null;
 }
 
 /**

@@ -1,16 +1,11 @@
 import type { LabelSelector, NetworkPolicy } from '../kube/types.ts';
 import type { ClusterPolicyKind, ClusterPolicyObject } from './cluster-policy-reader.ts';
-import { ALL, type PolicyRow, type RowScene, withLabels } from './policy-rows.ts';
+import type { RowClusterPolicy } from './policy-row.ts';
+import { ALL, type PolicyRow, type RowScene, withLabels } from './policy-row.ts';
 
 type Spec = NonNullable<ClusterPolicyObject['spec']>;
 type Rule = NonNullable<Spec['ingress']>[number];
 type Action = 'Accept' | 'Deny' | 'Pass';
-
-/** A policy of the whole cluster in a row. */
-export interface RowClusterPolicy {
-  readonly kind: ClusterPolicyKind;
-  readonly object: ClusterPolicyObject;
-}
 
 /** Returns the rows of policies of the whole cluster, beside and instead of NetworkPolicies. */
 export function clusterPolicyRows(scene: RowScene): readonly PolicyRow[] {

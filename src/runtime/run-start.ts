@@ -6,7 +6,7 @@ import { containerConfig, type Launch } from './container-config.ts';
 import type { ProcessUser } from './image-user.ts';
 import { startContainer } from './oci-runtime.ts';
 import { pinFiles } from './pinned-files.ts';
-import type { PodProcessesOptions } from './pod-processes.ts';
+import type { PodProcessesOptions } from './pod-processes-options.ts';
 import type { Image } from './rootfs.ts';
 
 export interface RunPlaces {

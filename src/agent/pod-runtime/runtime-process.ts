@@ -8,7 +8,7 @@ import { createSupervisor, type StartedProcess } from '../../kernel/process-supe
 import { type Clock, pause } from '../../lib/clock.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
-import type { PodsConfiguration } from '../configuration.ts';
+import type { PodsConfiguration } from '../agent-configuration.ts';
 import { isClosed, type Link, openLink } from './link.ts';
 import { type MachinePulls, machinePullsVariable, withoutMachinePulls } from './machine-pulls.ts';
 import { boundMemory, memoryKills, ownMemory } from './memory-bound.ts';
