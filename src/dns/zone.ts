@@ -118,26 +118,8 @@ export function createZone(options: ZoneOptions = {}): Zone {
     servicesAt: (address) => clusterIPs.get(address),
     hostedAt: (address) => endpoints.get(address).flatMap((key) => serviceByKey(key) ?? []),
     podAt: (namespace, address) => podAddresses.get(address).includes(namespace),
-    soa: (owner) => soaRecord(owner),
+    soa: (owner) => soaRecord(owner, domain, ttl, changed),
   };
-
-  function soaRecord(owner: Name): ResourceRecord {
-    return {
-      name: owner,
-      type: 6,
-      class: CLASS_IN,
-      ttl,
-      data: {
-        primary: `ns.dns.${domain}`,
-        mailbox: `hostmaster.${domain}`,
-        serial: Math.floor(changed / 1000) >>> 0,
-        refresh: 7200,
-        retry: 1800,
-        expire: 86400,
-        minimum: ttl,
-      },
-    };
-  }
 
   function serviceByKey(key: string): ServiceEntry | null {
     const slash = key.indexOf('/');
@@ -283,6 +265,25 @@ function createIndex<V extends string | object>(): Index<V> {
         const [last] = found;
         if (found.length === 1 && last !== undefined) entries.set(key, last);
       }
+    },
+  };
+}
+
+/** `changed`: milliseconds since 1970, for the serial number. */
+function soaRecord(owner: Name, domain: string, ttl: number, changed: number): ResourceRecord {
+  return {
+    name: owner,
+    type: 6,
+    class: CLASS_IN,
+    ttl,
+    data: {
+      primary: `ns.dns.${domain}`,
+      mailbox: `hostmaster.${domain}`,
+      serial: Math.floor(changed / 1000) >>> 0,
+      refresh: 7200,
+      retry: 1800,
+      expire: 86400,
+      minimum: ttl,
     },
   };
 }

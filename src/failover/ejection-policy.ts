@@ -104,6 +104,12 @@ interface Record {
   pools: readonly (readonly EndpointKey[])[];
 }
 
+interface PolicyState {
+  readonly settings: EjectionSettings;
+  readonly records: Map<EndpointKey, Record>;
+  readonly ejected: Set<EndpointKey>;
+}
+
 /** The node's own check, counted as a client. */
 const THIS_NODE = 'this node';
 const CHECK_AGAIN_MS = 1000;
@@ -112,118 +118,8 @@ const MAX_TRACKED = 10_000;
 const MAX_FAILURES = 16;
 
 export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES): EjectionPolicy {
-  const records = new Map<EndpointKey, Record>();
-  const ejected = new Set<EndpointKey>();
-
-  const hasRoom = (endpoint: EndpointKey, { pools }: Record): boolean =>
-    pools.some((pool) => {
-      if (!pool.includes(endpoint)) return false;
-      const out = pool.filter((key) => ejected.has(key)).length;
-      return out < maxEjected(pool.length);
-    });
-
-  /** Returns an endpoint's record, new if there is none; null: too many endpoints are tracked. */
-  const recordOf = (endpoint: EndpointKey, pools: Record['pools']): Record | null => {
-    const known = records.get(endpoint);
-    if (known) return Object.assign(known, { pools });
-    if (records.size >= MAX_TRACKED) return null;
-    const record: Record = {
-      failures: [],
-      until: null,
-      lastMs: 0,
-      returnedAt: 0,
-      onTrial: false,
-      checking: false,
-      nextCheckAt: 0,
-      checkedEarly: false,
-      nextEarlyCheckAt: 0,
-      checkAgain: false,
-      pools,
-    };
-    records.set(endpoint, record);
-    return record;
-  };
-
-  const eject = (now: number, endpoint: EndpointKey, record: Record, cause: Cause): Decision[] => {
-    if (!hasRoom(endpoint, record)) return [];
-    const forgiven = !record.onTrial && now - record.returnedAt >= settings.forgiveMs;
-    const forMs =
-      record.lastMs === 0 || forgiven
-        ? settings.firstEjectionMs
-        : Math.min(record.lastMs * 2, settings.maxEjectionMs);
-    Object.assign(record, { failures: [], checkAgain: false, onTrial: false });
-    Object.assign(record, { until: now + forMs, lastMs: forMs });
-    ejected.add(endpoint);
-    return [{ kind: 'ejected', endpoint, cause, forMs }];
-  };
-
-  const bringBack = (
-    now: number,
-    endpoint: EndpointKey,
-    record: Record,
-    cause: 'answered' | 'trial',
-  ): Decision[] => {
-    ejected.delete(endpoint);
-    Object.assign(record, { failures: [], until: null, returnedAt: now, onTrial: cause === 'trial' });
-    return [{ kind: 'returned', endpoint, cause }];
-  };
-
-  const check = (now: number, endpoint: EndpointKey, record: Record): Decision[] => {
-    if (record.checking || now < record.nextCheckAt) return [];
-    Object.assign(record, { checking: true, checkAgain: false, nextCheckAt: now + CHECK_AGAIN_MS });
-    return [{ kind: 'check', endpoint }];
-  };
-
-  const succeeded = (now: number, endpoint: EndpointKey, record: Record): Decision[] => {
-    if (record.until !== null) return bringBack(now, endpoint, record, 'answered');
-    Object.assign(record, { failures: [], checkAgain: false });
-    if (record.onTrial) Object.assign(record, { onTrial: false, returnedAt: now });
-    return [];
-  };
-
-  const failed = (now: number, endpoint: EndpointKey, record: Record, failure: Failure): Decision[] => {
-    if (record.until !== null) return [];
-    record.failures = record.failures
-      .filter(({ at }) => now - at < settings.failureWindowMs)
-      .slice(1 - MAX_FAILURES);
-    record.failures.push(failure);
-    const refused = failure.kind === 'reset' && failure.client === THIS_NODE;
-    const timeouts = record.failures.filter(({ kind }) => kind === 'timeout');
-    const clients = new Set(record.failures.map(({ client }) => client)).size;
-    const enough =
-      refused ||
-      record.onTrial ||
-      (clients >= settings.agentClients && timeouts.length >= settings.agentTimeouts) ||
-      // A client was refused, and this node's check was not answered.
-      (failure.client === THIS_NODE && record.failures.some(({ kind }) => kind === 'reset'));
-    if (enough) return eject(now, endpoint, record, failure.kind);
-    if (failure.client !== THIS_NODE) return check(now, endpoint, record);
-    record.checkAgain = true;
-    return [];
-  };
-
-  /** Returns true if an endpoint in use has neither recent failures nor a recent ejection. */
-  const isForgettable = (now: number, record: Record): boolean =>
-    record.until === null &&
-    !record.checking &&
-    !record.onTrial &&
-    record.failures.every(({ at }) => now - at >= settings.failureWindowMs) &&
-    now >= record.nextCheckAt &&
-    now >= record.nextEarlyCheckAt &&
-    (record.lastMs === 0 || now - record.returnedAt >= settings.forgiveMs);
-
-  const dueAt = (record: Record): number | null => {
-    if (record.until !== null) return record.checking ? null : record.until;
-    if (record.checking || record.onTrial) return null;
-    if (record.checkAgain) return record.nextCheckAt;
-    const lastFailure = record.failures.at(-1)?.at ?? Number.NEGATIVE_INFINITY;
-    return Math.max(
-      lastFailure + settings.failureWindowMs,
-      record.nextCheckAt,
-      record.nextEarlyCheckAt,
-      record.lastMs === 0 ? Number.NEGATIVE_INFINITY : record.returnedAt + settings.forgiveMs,
-    );
-  };
+  const state: PolicyState = { settings, records: new Map(), ejected: new Set() };
+  const { records, ejected } = state;
 
   return {
     ejected,
@@ -233,12 +129,12 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     },
     observe(now, endpoint, { kind, client }, pools) {
       const known = records.get(endpoint);
-      if (kind === 'success') return known ? succeeded(now, endpoint, known) : [];
-      const record = recordOf(endpoint, pools);
-      return record ? failed(now, endpoint, record, { kind, client, at: now }) : [];
+      if (kind === 'success') return known ? succeeded(state, now, endpoint, known) : [];
+      const record = recordOf(state, endpoint, pools);
+      return record ? failed(state, now, endpoint, record, { kind, client, at: now }) : [];
     },
     late(now, endpoint, pools) {
-      const record = recordOf(endpoint, pools);
+      const record = recordOf(state, endpoint, pools);
       if (!record || record.until !== null || record.checking || now < record.nextEarlyCheckAt) return [];
       Object.assign(record, { checking: true, checkedEarly: true, nextEarlyCheckAt: now + CHECK_AGAIN_MS });
       return [{ kind: 'check', endpoint }];
@@ -248,16 +144,16 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
       if (!record?.checking) return [];
       if (record.checkedEarly && result !== 'success') record.nextCheckAt = now + CHECK_AGAIN_MS;
       Object.assign(record, { checking: false, checkedEarly: false });
-      if (result === 'success') return succeeded(now, endpoint, record);
+      if (result === 'success') return succeeded(state, now, endpoint, record);
       if (result === null) {
         if (record.until === null) record.checkAgain = true;
         else record.until = now + CHECK_AGAIN_MS;
         return [];
       }
       if (record.until === null) {
-        return failed(now, endpoint, record, { kind: result, client: THIS_NODE, at: now });
+        return failed(state, now, endpoint, record, { kind: result, client: THIS_NODE, at: now });
       }
-      if (record.lastMs >= settings.maxEjectionMs) return bringBack(now, endpoint, record, 'trial');
+      if (record.lastMs >= settings.maxEjectionMs) return bringBack(state, now, endpoint, record, 'trial');
       record.lastMs = Math.min(record.lastMs * 2, settings.maxEjectionMs);
       record.until = now + record.lastMs;
       return [];
@@ -269,14 +165,14 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     due(now) {
       const decisions: Decision[] = [];
       for (const [endpoint, record] of records) {
-        const at = dueAt(record);
+        const at = dueAt(state, record);
         if (at === null || at > now) continue;
         if (record.until !== null) {
           record.checking = true;
           decisions.push({ kind: 'check', endpoint });
         } else if (record.checkAgain) {
           decisions.push(...check(now, endpoint, record));
-        } else if (isForgettable(now, record)) {
+        } else if (isForgettable(state, now, record)) {
           records.delete(endpoint);
         }
       }
@@ -285,10 +181,133 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     get nextDue() {
       let next: number | null = null;
       for (const record of records.values()) {
-        const at = dueAt(record);
+        const at = dueAt(state, record);
         if (at !== null && (next === null || at < next)) next = at;
       }
       return next;
     },
   };
 }
+
+const hasRoom = (state: PolicyState, endpoint: EndpointKey, { pools }: Record): boolean =>
+  pools.some((pool) => {
+    if (!pool.includes(endpoint)) return false;
+    const out = pool.filter((key) => state.ejected.has(key)).length;
+    return out < maxEjected(pool.length);
+  });
+
+/** Returns an endpoint's record, new if there is none; null: too many endpoints are tracked. */
+const recordOf = (state: PolicyState, endpoint: EndpointKey, pools: Record['pools']): Record | null => {
+  const known = state.records.get(endpoint);
+  if (known) return Object.assign(known, { pools });
+  if (state.records.size >= MAX_TRACKED) return null;
+  const record: Record = {
+    failures: [],
+    until: null,
+    lastMs: 0,
+    returnedAt: 0,
+    onTrial: false,
+    checking: false,
+    nextCheckAt: 0,
+    checkedEarly: false,
+    nextEarlyCheckAt: 0,
+    checkAgain: false,
+    pools,
+  };
+  state.records.set(endpoint, record);
+  return record;
+};
+
+const eject = (
+  state: PolicyState,
+  now: number,
+  endpoint: EndpointKey,
+  record: Record,
+  cause: Cause,
+): Decision[] => {
+  if (!hasRoom(state, endpoint, record)) return [];
+  const forgiven = !record.onTrial && now - record.returnedAt >= state.settings.forgiveMs;
+  const forMs =
+    record.lastMs === 0 || forgiven
+      ? state.settings.firstEjectionMs
+      : Math.min(record.lastMs * 2, state.settings.maxEjectionMs);
+  Object.assign(record, { failures: [], checkAgain: false, onTrial: false });
+  Object.assign(record, { until: now + forMs, lastMs: forMs });
+  state.ejected.add(endpoint);
+  return [{ kind: 'ejected', endpoint, cause, forMs }];
+};
+
+const bringBack = (
+  state: PolicyState,
+  now: number,
+  endpoint: EndpointKey,
+  record: Record,
+  cause: 'answered' | 'trial',
+): Decision[] => {
+  state.ejected.delete(endpoint);
+  Object.assign(record, { failures: [], until: null, returnedAt: now, onTrial: cause === 'trial' });
+  return [{ kind: 'returned', endpoint, cause }];
+};
+
+const check = (now: number, endpoint: EndpointKey, record: Record): Decision[] => {
+  if (record.checking || now < record.nextCheckAt) return [];
+  Object.assign(record, { checking: true, checkAgain: false, nextCheckAt: now + CHECK_AGAIN_MS });
+  return [{ kind: 'check', endpoint }];
+};
+
+const succeeded = (state: PolicyState, now: number, endpoint: EndpointKey, record: Record): Decision[] => {
+  if (record.until !== null) return bringBack(state, now, endpoint, record, 'answered');
+  Object.assign(record, { failures: [], checkAgain: false });
+  if (record.onTrial) Object.assign(record, { onTrial: false, returnedAt: now });
+  return [];
+};
+
+const failed = (
+  state: PolicyState,
+  now: number,
+  endpoint: EndpointKey,
+  record: Record,
+  failure: Failure,
+): Decision[] => {
+  if (record.until !== null) return [];
+  record.failures = record.failures
+    .filter(({ at }) => now - at < state.settings.failureWindowMs)
+    .slice(1 - MAX_FAILURES);
+  record.failures.push(failure);
+  const refused = failure.kind === 'reset' && failure.client === THIS_NODE;
+  const timeouts = record.failures.filter(({ kind }) => kind === 'timeout');
+  const clients = new Set(record.failures.map(({ client }) => client)).size;
+  const enough =
+    refused ||
+    record.onTrial ||
+    (clients >= state.settings.agentClients && timeouts.length >= state.settings.agentTimeouts) ||
+    // A client was refused, and this node's check was not answered.
+    (failure.client === THIS_NODE && record.failures.some(({ kind }) => kind === 'reset'));
+  if (enough) return eject(state, now, endpoint, record, failure.kind);
+  if (failure.client !== THIS_NODE) return check(now, endpoint, record);
+  record.checkAgain = true;
+  return [];
+};
+
+/** Returns true if an endpoint in use has neither recent failures nor a recent ejection. */
+const isForgettable = (state: PolicyState, now: number, record: Record): boolean =>
+  record.until === null &&
+  !record.checking &&
+  !record.onTrial &&
+  record.failures.every(({ at }) => now - at >= state.settings.failureWindowMs) &&
+  now >= record.nextCheckAt &&
+  now >= record.nextEarlyCheckAt &&
+  (record.lastMs === 0 || now - record.returnedAt >= state.settings.forgiveMs);
+
+const dueAt = (state: PolicyState, record: Record): number | null => {
+  if (record.until !== null) return record.checking ? null : record.until;
+  if (record.checking || record.onTrial) return null;
+  if (record.checkAgain) return record.nextCheckAt;
+  const lastFailure = record.failures.at(-1)?.at ?? Number.NEGATIVE_INFINITY;
+  return Math.max(
+    lastFailure + state.settings.failureWindowMs,
+    record.nextCheckAt,
+    record.nextEarlyCheckAt,
+    record.lastMs === 0 ? Number.NEGATIVE_INFINITY : record.returnedAt + state.settings.forgiveMs,
+  );
+};

@@ -6,7 +6,7 @@ import { type EndpointKey, endpointKey } from '../service/endpoint-key.ts';
 import type { Change, Frontend, Pool, PortRef, Protocol, ServiceMap } from '../service/model.ts';
 import { poolsOf } from '../service/pools.ts';
 import { frontendKey } from '../service/service-compiler.ts';
-import { createAnswerTimes } from './answer-times.ts';
+import { type AnswerTimes, createAnswerTimes } from './answer-times.ts';
 import { dial, type LateAnswer } from './dial.ts';
 import { createEjectionPolicy, type Decision, type EjectionSettings } from './ejection-policy.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
@@ -71,45 +71,36 @@ export interface Failover {
 const SLOW_FOR_MS = 600_000;
 const { agentCheckMs, agentUnansweredMs, earlyUnansweredMs, fastAnswerMs } = EJECTION_RULES;
 
+/** What is known of the endpoints of a node. */
+interface Watched {
+  readonly options: FailoverOptions;
+  /** Details of the endpoints that the policy tracks. */
+  readonly known: Map<EndpointKey, { readonly endpoint: SocketAddress; readonly owner: PortRef }>;
+  /** Endpoints that answer late, and the end of their exemption. */
+  readonly slow: Map<EndpointKey, number>;
+  readonly answerTimes: AnswerTimes;
+}
+
 export function startFailover(options: FailoverOptions): Failover {
   const { families, netns, clock, logger, map, tracked, settings = EJECTION_RULES } = options;
   const policy = createEjectionPolicy(settings);
-  /** Details of the endpoints that the policy tracks. */
-  const known = new Map<EndpointKey, { readonly endpoint: SocketAddress; readonly owner: PortRef }>();
-  /** Endpoints that answer late, and the end of their exemption. */
-  const slow = new Map<EndpointKey, number>();
-  const answerTimes = createAnswerTimes(clock);
+  const watched: Watched = {
+    options,
+    known: new Map(),
+    slow: new Map(),
+    answerTimes: createAnswerTimes(clock),
+  };
+  const { known, slow, answerTimes } = watched;
   let cancel: (() => void) | null = null;
   let closed = false;
-
-  /** Returns the frontend that a client connected to; null: none, or one without failover. */
-  function frontendOf({ destination, protocol }: Pick<Outcome, 'destination' | 'protocol'>): Frontend | null {
-    const family = familyOf(destination.ip);
-    const frontends = map()?.frontends;
-    if (!family || !frontends) return null;
-    const frontend =
-      frontends.get(frontendKey(family, destination.ip, protocol, destination.port)) ??
-      frontends.get(frontendKey(family, null, protocol, destination.port));
-    return frontend?.options.failover ? frontend : null;
-  }
 
   function observe(outcome: Outcome): void {
     const { endpoint, protocol } = outcome;
     const key = endpointKey(endpoint.ip, endpoint.port, protocol);
     if (outcome.kind === 'success' && !policy.isTracked(key)) return;
     if (outcome.kind === 'timeout' && options.mayBeDenied?.(outcome)) return;
-    const pools = poolsWith(key, outcome);
+    const pools = poolsWith(watched, key, outcome);
     if (pools) carryOut(policy.observe(clock.now(), key, outcome, pools));
-  }
-
-  /** Returns the pools of the Service, and keeps the endpoint's details; null: no failover, or no such endpoint. */
-  function poolsWith(key: EndpointKey, connection: PendingConnection): EndpointKey[][] | null {
-    const frontend = frontendOf(connection);
-    if (!frontend) return null;
-    const pools = poolsOf(frontend).map((pool) => keysOf(pool, connection.protocol));
-    if (!pools.some((pool) => pool.includes(key))) return null;
-    known.set(key, { endpoint: connection.endpoint, owner: frontend.owner });
-    return pools;
   }
 
   /** Begins a check at once, so that its result is known when the connection counts as unanswered. */
@@ -117,7 +108,7 @@ export function startFailover(options: FailoverOptions): Failover {
     const { mayBeDenied } = options;
     if (mayBeDenied?.(connection) || mayBeDenied?.({ ...connection, client: null })) return;
     const key = keyOf(connection);
-    const pools = poolsWith(key, connection);
+    const pools = poolsWith(watched, key, connection);
     if (!pools) return;
     for (const { endpoint } of policy.late(clock.now(), key, pools))
       void check(endpoint, connection.endpoint, earlyUnansweredMs - fastAnswerMs);
@@ -137,27 +128,6 @@ export function startFailover(options: FailoverOptions): Failover {
       options.onVerdict?.({ ...decision, owner: about.owner });
     }
     schedule();
-  }
-
-  /** Returns how long a connection may be unanswered before its entry is deleted; null: forever. */
-  function patience(connection: PendingConnection): number | null {
-    const key = keyOf(connection);
-    // It is far away or very busy: deleting its connections would only break them.
-    if (slow.size > 0 && (slow.get(key) ?? 0) > clock.now()) return null;
-    const frontend = frontendOf(connection);
-    if (!frontend) return null;
-    const isEarly =
-      options.shortTimers?.()?.covers(connection.destination.ip) === true &&
-      answerTimes.isFast(key) &&
-      hasOther(frontend, connection.endpoint);
-    return isEarly ? earlyUnansweredMs : agentUnansweredMs;
-  }
-
-  /** Returns false if the next SYN of a connection would reach the same endpoint: the Service has no other one. */
-  function isMovable(connection: PendingConnection): boolean {
-    const frontend = frontendOf(connection);
-    if (!frontend || hasOther(frontend, connection.endpoint)) return true;
-    return poolsOf(frontend).every(({ endpoints }) => endpoints.length === 0);
   }
 
   function answeredLate(key: EndpointKey, answer: LateAnswer, timeoutMs: number): void {
@@ -209,9 +179,9 @@ export function startFailover(options: FailoverOptions): Failover {
       netns,
       clock,
       logger,
-      patience,
+      patience: (connection) => patience(watched, connection),
       knowsServices: () => map() !== null,
-      isMovable,
+      isMovable: (connection) => isMovable(watched, connection),
       mayBeEarly: () => (options.shortTimers?.() ?? null) !== null,
       onLate: late,
       onAnswer: (connection, isFast) => answerTimes.answered(keyOf(connection), isFast),
@@ -250,6 +220,55 @@ export function startFailover(options: FailoverOptions): Failover {
       watch?.close();
     },
   };
+}
+
+/** Returns the frontend that a client connected to; null: none, or one without failover. */
+function frontendOf(
+  watched: Watched,
+  { destination, protocol }: Pick<Outcome, 'destination' | 'protocol'>,
+): Frontend | null {
+  const family = familyOf(destination.ip);
+  const frontends = watched.options.map()?.frontends;
+  if (!family || !frontends) return null;
+  const frontend =
+    frontends.get(frontendKey(family, destination.ip, protocol, destination.port)) ??
+    frontends.get(frontendKey(family, null, protocol, destination.port));
+  return frontend?.options.failover ? frontend : null;
+}
+
+/** Returns the pools of the Service, and keeps the endpoint's details; null: no failover, or no such endpoint. */
+function poolsWith(
+  watched: Watched,
+  key: EndpointKey,
+  connection: PendingConnection,
+): EndpointKey[][] | null {
+  const frontend = frontendOf(watched, connection);
+  if (!frontend) return null;
+  const pools = poolsOf(frontend).map((pool) => keysOf(pool, connection.protocol));
+  if (!pools.some((pool) => pool.includes(key))) return null;
+  watched.known.set(key, { endpoint: connection.endpoint, owner: frontend.owner });
+  return pools;
+}
+
+/** Returns how long a connection may be unanswered before its entry is deleted; null: forever. */
+function patience(watched: Watched, connection: PendingConnection): number | null {
+  const key = keyOf(connection);
+  // It is far away or very busy: deleting its connections would only break them.
+  if (watched.slow.size > 0 && (watched.slow.get(key) ?? 0) > watched.options.clock.now()) return null;
+  const frontend = frontendOf(watched, connection);
+  if (!frontend) return null;
+  const isEarly =
+    watched.options.shortTimers?.()?.covers(connection.destination.ip) === true &&
+    watched.answerTimes.isFast(key) &&
+    hasOther(frontend, connection.endpoint);
+  return isEarly ? earlyUnansweredMs : agentUnansweredMs;
+}
+
+/** Returns false if the next SYN of a connection would reach the same endpoint: the Service has no other one. */
+function isMovable(watched: Watched, connection: PendingConnection): boolean {
+  const frontend = frontendOf(watched, connection);
+  if (!frontend || hasOther(frontend, connection.endpoint)) return true;
+  return poolsOf(frontend).every(({ endpoints }) => endpoints.length === 0);
 }
 
 const keyOf = ({ endpoint, protocol }: PendingConnection): EndpointKey =>
