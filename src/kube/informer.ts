@@ -119,7 +119,6 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   let hasSynced = false;
   let lastContact = clock.now();
   let cachedAt: number | null = null;
-
   /** The version up to which the server has reported its changes. */
   let seen = '';
   const transform = options.transform ?? ((object: T) => object);
