@@ -142,7 +142,7 @@ export function startPolicies(
     return followPodsAndNamespaces(context, { table, set, arrivals, former });
   }
 
-  const attachedPods = () => attached.values();
+  const attachedPods = () => attachments.pods();
   const former = endFormerFlows(context, logger, {
     attachedPods,
     programmed: () => enforcement?.programmed(),
@@ -196,20 +196,7 @@ export function startPolicies(
 
   const verdictOf = (...connection: [string, SocketAddress, 'TCP' | 'UDP']) =>
     verdictAt(configuration.nodeName, table, ...connection);
-  /** The pod of each attachment. */
-  const attached = new Map<string, string>();
-  const plugIn = (key: string, uid: string, addresses: readonly string[]) => {
-    table.plugIn(key, uid, addresses);
-    changed();
-  };
-  const forget = (uid: string) => {
-    const key = attached.get(uid);
-    if (key === undefined) return;
-    attached.delete(uid);
-    arrivals.forget(key);
-    table.unplug(key, uid);
-    changed();
-  };
+  const attachments = createAttachments({ table, arrivals, changed });
   return {
     table,
     async programmed() {
@@ -240,13 +227,7 @@ export function startPolicies(
       const end = egress.isAllowed ? ingress : egress;
       if (!end.isAllowed) metrics.denied(endpoint.ip.includes(':') ? 'ipv6' : 'ipv4', end);
     },
-    guard: (network) =>
-      guarded(network, {
-        attached,
-        plugIn,
-        admit: (pod) => inAdmissionTime(clock, pod, programmed(pod)),
-        forget,
-      }),
+    guard: (network) => guarded(network, attachments, (pod) => inAdmissionTime(clock, pod, programmed(pod))),
   };
 }
 
@@ -408,26 +389,55 @@ function followPodsAndNamespaces(
   return Promise.all([namespaces.synced, pods.synced]);
 }
 
-/** Wraps a pod network: pods start when their policies are in the kernel. */
+/** The attachments of pods to the node's network. */
+interface Attachments {
+  /** The keys of the attached pods. */
+  pods(): Iterable<string>;
+  add(pod: NetworkPod, addresses: readonly string[]): void;
+  /** Forgets an attachment that was removed. */
+  forget(uid: string): void;
+}
+
+function createAttachments({
+  table,
+  arrivals,
+  changed,
+}: {
+  readonly table: PolicyTable;
+  readonly arrivals: PodArrivals;
+  readonly changed: () => void;
+}): Attachments {
+  const attached = new Map<string, string>();
+  return {
+    pods: () => attached.values(),
+    add(pod, addresses) {
+      const key = `${pod.namespace}/${pod.name}`;
+      attached.set(pod.uid, key);
+      table.plugIn(key, pod.uid, addresses);
+      changed();
+    },
+    forget(uid) {
+      const key = attached.get(uid);
+      if (key === undefined) return;
+      attached.delete(uid);
+      arrivals.forget(key);
+      table.unplug(key, uid);
+      changed();
+    },
+  };
+}
+
+/** Wraps a pod network: pods start when `admit` resolves, which waits until their policies are in the kernel. */
 function guarded(
   network: PodNetwork,
-  options: {
-    /** The pod of each attachment. */
-    readonly attached: Map<string, string>;
-    readonly plugIn: (key: string, uid: string, addresses: readonly string[]) => void;
-    readonly admit: (pod: NetworkPod) => Promise<void>;
-    /** Called after an attachment was removed. */
-    readonly forget: (uid: string) => void;
-  },
+  { add, forget }: Attachments,
+  admit: (pod: NetworkPod) => Promise<void>,
 ): PodNetwork {
-  const { attached, plugIn, admit, forget } = options;
   return {
     ...network,
     async attach(pod, netns) {
       const result = await network.attach(pod, netns);
-      const key = `${pod.namespace}/${pod.name}`;
-      attached.set(pod.uid, key);
-      plugIn(key, pod.uid, result.ips);
+      add(pod, result.ips);
       try {
         await admit(pod);
       } catch (error) {

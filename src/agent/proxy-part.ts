@@ -10,7 +10,10 @@ import { createEventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import { isLater } from '../kube/resource-version.ts';
 import { type EndpointSlice, type Node, RESOURCES, type Service, type ServiceCidr } from '../kube/types.ts';
+import type { Cidr, IPFamily } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
 import { peerNode, sourceAddresses } from '../network/peer-node.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { startFailoverPart } from '../proxy/failover-part.ts';
@@ -26,7 +29,7 @@ import type { ProxyHealth } from '../proxy/status-servers.ts';
 import type { NodeView } from '../service/model.ts';
 import { type NodeSettings, readNodeView } from '../service/node-view.ts';
 import { createServiceTable } from '../service/service-table.ts';
-import type { ProxyConfiguration } from './agent-configuration.ts';
+import type { AgentConfiguration, ProxyConfiguration } from './agent-configuration.ts';
 import type { AgentContext } from './agent-context.ts';
 import { openDataplane } from './dataplanes.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
@@ -92,31 +95,17 @@ export async function startProxyPart(
     component: 'fairlead-proxy',
     host: configuration.nodeName,
   });
-  const evidence = await findRunningKubeProxy(proxied.mode);
-  if (evidence !== null && !context.beside) refuseToRunAlongside(evidence);
-  if (evidence !== null)
-    logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
   const place = bpfPlace(configuration.pods?.cgroupParent ?? null);
-  const others = await detectOtherProxies(place, proxied.ipvsExcludedCidrs, logger);
-  for (const { proxy, running } of others.filter(isLiveProxy)) {
-    if (!context.beside) refuseToRunAlongside(running ?? '', proxy.name);
-    logger.warn({ evidence: running }, `${proxy.name} is running on this node too: its state is kept`);
-  }
+  const { evidence, others } = await findOtherProxies(context, proxied, place, logger);
   const families = familiesOf(node);
   const startedAt = clock.now();
   let self = node;
   const networks = () => serviceNetworks(serviceCidrs.list()) ?? proxied.serviceCidrs;
-  const readView = (mode: Mode) => {
-    const settings: NodeSettings = {
-      ...proxied,
-      serviceCidrs: networks(),
-      detectLocalMode: localDetectionIn(mode, proxied, self),
-      defaultNodePortAddresses: modeDiffers(mode, 'node-ports-on-primary-addresses') ? 'primary' : 'all',
-      ownServiceAddresses: configuration.dns?.addresses ?? [],
-      families,
-    };
-    return readNodeView(self, settings);
-  };
+  const readView = (mode: Mode) =>
+    readNodeView(
+      self,
+      viewSettings(mode, proxied, self, { families, serviceCidrs: networks(), dns: configuration.dns }),
+    );
   const firstMode = modeOf(node) ?? proxied.mode;
   const { view, warnings } = readView(firstMode);
   for (const warning of warnings) logger.warn({}, warning);
@@ -338,14 +327,12 @@ export async function startProxyPart(
   void proxy.programmed.then(async () => {
     await modes.removeEarlier((earlier) => open(earlier, null));
     const excluded = proxied.ipvsExcludedCidrs;
-    const left = await takeOverFromOthers({ mode: modes.mode, place, excluded }, clock, logger);
-    for (const one of left)
-      events.event(self, 'Normal', 'TookOverFromProxy', `removed ${one}`, RESOURCES.nodes);
-    if (evidence !== null) return;
-    const removed = await takeOver({ mode: modes.mode, families, excluded }, clock, logger);
-    if (removed.length === 0) return;
-    const message = `removed the rules of kube-proxy: ${removed.join(', ')}`;
-    events.event(self, 'Normal', 'TookOverFromKubeProxy', message, RESOURCES.nodes);
+    const taken = { mode: () => modes.mode, place, excluded, families, isKubeProxyLeft: evidence === null };
+    await takeOverNode(taken, {
+      clock,
+      logger,
+      report: (reason, message) => events.event(self, 'Normal', reason, message, RESOURCES.nodes),
+    });
   });
   return {
     proxy,
@@ -395,4 +382,78 @@ function localDetectionIn(
   return isByCluster && hasOwnCidr && modeDiffers(mode, 'other-nodes-pods-are-outside')
     ? 'NodeCIDR'
     : detectLocalMode;
+}
+
+/** Returns the settings by which a mode reads the node. */
+function viewSettings(
+  mode: Mode,
+  proxied: ProxyConfiguration,
+  node: Node,
+  {
+    families,
+    serviceCidrs,
+    dns,
+  }: Pick<NodeSettings, 'families' | 'serviceCidrs'> & Pick<AgentConfiguration, 'dns'>,
+): NodeSettings {
+  return {
+    ...proxied,
+    serviceCidrs,
+    detectLocalMode: localDetectionIn(mode, proxied, node),
+    defaultNodePortAddresses: modeDiffers(mode, 'node-ports-on-primary-addresses') ? 'primary' : 'all',
+    ownServiceAddresses: dns?.addresses ?? [],
+    families,
+  };
+}
+
+/** Finds other proxies of this node. Throws FairleadError if one runs, unless the agent runs beside it. */
+async function findOtherProxies(
+  { beside }: AgentContext,
+  proxied: ProxyConfiguration,
+  place: ReturnType<typeof bpfPlace>,
+  logger: Logger,
+) {
+  const evidence = await findRunningKubeProxy(proxied.mode);
+  if (evidence !== null && !beside) refuseToRunAlongside(evidence);
+  if (evidence !== null)
+    logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
+  const others = await detectOtherProxies(place, proxied.ipvsExcludedCidrs, logger);
+  for (const { proxy, running } of others.filter(isLiveProxy)) {
+    if (!beside) refuseToRunAlongside(running ?? '', proxy.name);
+    logger.warn({ evidence: running }, `${proxy.name} is running on this node too: its state is kept`);
+  }
+  return { evidence, others };
+}
+
+/** Removes what other proxies left on the node, and reports it. */
+async function takeOverNode(
+  {
+    mode,
+    place,
+    excluded,
+    families,
+    isKubeProxyLeft,
+  }: {
+    readonly mode: () => Mode;
+    readonly place: ReturnType<typeof bpfPlace>;
+    readonly excluded: readonly Cidr[];
+    readonly families: readonly IPFamily[];
+    /** kube-proxy does not run: its rules are removed. */
+    readonly isKubeProxyLeft: boolean;
+  },
+  {
+    clock,
+    logger,
+    report,
+  }: {
+    readonly clock: Clock;
+    readonly logger: Logger;
+    readonly report: (reason: string, message: string) => void;
+  },
+): Promise<void> {
+  const left = await takeOverFromOthers({ mode: mode(), place, excluded }, clock, logger);
+  for (const one of left) report('TookOverFromProxy', `removed ${one}`);
+  if (!isKubeProxyLeft) return;
+  const removed = await takeOver({ mode: mode(), families, excluded }, clock, logger);
+  if (removed.length === 0) return;
+  report('TookOverFromKubeProxy', `removed the rules of kube-proxy: ${removed.join(', ')}`);
 }
