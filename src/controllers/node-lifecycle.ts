@@ -2,6 +2,7 @@ import { hasReason } from '../kube/client.ts';
 import { observedGeneration } from '../kube/observed-generation.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import { type Lease, type Node, type NodeCondition, type Pod, RESOURCES, type Taint } from '../kube/types.ts';
+import { NOT_READY_TAINT, UNREACHABLE_TAINT } from '../kube/well-known-labels.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
 import { conditionOf, isFinished, timeOf } from './pods.ts';
@@ -78,7 +79,7 @@ export function evictionTime(pod: Pod, taints: readonly Taint[], now: number): n
   for (const taint of taints) {
     if (taint.effect !== 'NoExecute') continue;
     const matching = (pod.spec?.tolerations ?? []).filter((toleration) => tolerates(toleration, taint));
-    const sick = ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable'].includes(taint.key);
+    const sick = [NOT_READY_TAINT, UNREACHABLE_TAINT].includes(taint.key);
     const seconds =
       matching.length > 0
         ? Math.min(...matching.map(({ tolerationSeconds }) => tolerationSeconds ?? Number.POSITIVE_INFINITY))

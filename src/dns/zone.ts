@@ -1,11 +1,7 @@
+import { LAST_CHANGE_ANNOTATION, SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { familyOf, parseCidr } from '../lib/address.ts';
 import { CLASS_IN, type Name, type ResourceRecord } from './message.ts';
-import {
-  type EndpointSliceObject,
-  LAST_CHANGE_ANNOTATION,
-  SERVICE_NAME_LABEL,
-  type ServiceObject,
-} from './objects.ts';
+import type { EndpointSliceObject, ServiceObject } from './objects.ts';
 import { reverseAddress } from './reverse.ts';
 import {
   type HostView,

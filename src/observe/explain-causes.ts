@@ -1,8 +1,8 @@
 import type { Service, ServicePort } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { parseCidr } from '../lib/address.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Packet, PortRef, ServiceMap } from '../service/model.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { EXAMPLE_CLIENTS, nameOf, nodeAddresses } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
 import type { ExplainView } from './explain-view.ts';

@@ -1,6 +1,6 @@
 import type { Service } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { closestName } from '../lib/closest-name.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { nameOf, namespaceOf } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
 import type { ExplainView, Origin } from './explain-view.ts';

@@ -1,8 +1,8 @@
 import type { Node, Pod, Service } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import type { Target, WorkloadKind } from './explain-target.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Place } from './fact-requests.ts';

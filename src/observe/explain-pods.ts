@@ -1,8 +1,8 @@
 import type { EndpointSlice, Pod, Service, ServicePort } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import type { PortRef } from '../service/model.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { nameOf } from './explain-places.ts';
 import type { ExplainView } from './explain-view.ts';
 import type { Cause } from './explanation.ts';

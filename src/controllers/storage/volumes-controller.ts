@@ -9,6 +9,7 @@ import {
   type StorageClass,
   splitKey,
 } from '../../kube/types.ts';
+import { VOLUME_PROTECTION_FINALIZER } from '../../kube/well-known-labels.ts';
 import { messageOf } from '../../lib/errors.ts';
 import type { Cache } from '../cache.ts';
 import { same } from '../canonical.ts';
@@ -287,7 +288,7 @@ const release = async (work: VolumeWork, volume: PersistentVolume) => {
 const releaseVolume = async (work: VolumeWork, volume: PersistentVolume) => {
   if (volume.status?.phase === 'Bound') return;
   const { uid, resourceVersion, name = '', finalizers = [] } = volume.metadata ?? {};
-  const ours = ['kubernetes.io/pv-protection', FOLDER_FINALIZER];
+  const ours = [VOLUME_PROTECTION_FINALIZER, FOLDER_FINALIZER];
   const left = finalizers.filter((finalizer) => !ours.includes(finalizer));
   if (left.length === finalizers.length) return;
   const isDeleted = volume.spec?.persistentVolumeReclaimPolicy === 'Delete';
