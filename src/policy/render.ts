@@ -1,3 +1,4 @@
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { familyOf } from '../lib/address.ts';
@@ -35,12 +36,6 @@ import { blocksOf, needsRangeSet, portElements } from './rule-ports.ts';
 /** The table of each family (`ip` and `ip6`); it exists while a pod of the node is isolated. */
 export const POLICY_TABLE = 'fairlead-policy';
 
-const FILTER = 0;
-/**
- * ip_vs takes packets to Services off the input hook at 98 and 99 (ip_vs_core.c); the input chain has a
- * later priority.
- */
-const BEHIND_IPVS = 110;
 /** NF_CT_STATE_BIT: established, related. */
 const KNOWN_FLOW = 2 | 4;
 /** Neighbour discovery and multicast listeners are not tracked (nf_conntrack_proto_icmpv6.c). */
@@ -198,11 +193,11 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
   // to.
   const isolation: Rule[] = [[vmap(MAP_OF.egress, source)], [vmap(MAP_OF.ingress, destination)]];
   return [
-    { name: 'forward', base: base('forward', FILTER), rules: [known, ...isolation] },
+    { name: 'forward', base: base('forward', PRIORITY.filter), rules: [known, ...isolation] },
     // Packets to processes of the node. Only a pod's egress is decided here.
     {
       name: 'input',
-      base: base('input', BEHIND_IPVS),
+      base: base('input', PRIORITY.behindIpvs),
       rules: [
         known,
         ...(family === 'ipv6' ? [[is('meta.l4proto', ICMPV6), hasAny('ct.state', UNTRACKED), accept]] : []),
@@ -213,7 +208,7 @@ function baseChains(family: IPFamily, proxied: boolean): ChainSpec[] {
     // A node reaches its pods (probes); ip_vs sends packets of other sources from here.
     {
       name: 'output',
-      base: base('output', FILTER),
+      base: base('output', PRIORITY.filter),
       rules: [known, [sourceIsLocal, accept], ...isolation],
     },
     // After a rule that allows packets sent by pods.

@@ -42,14 +42,8 @@ const MAX_EXCLUDED = 16;
 
 /** Creates the iptables mode: chains with kube-proxy's names, found through a tree of chains instead of a list. */
 export function createIptables(options: IptablesOptions): Dataplane {
-  const {
-    families,
-    netns,
-    variant = 'auto',
-    logger = silentLogger,
-    onForeignChange,
-    isKubeProxyRunning = false,
-  } = options;
+  const { families, netns, onForeignChange, isKubeProxyRunning = false } = options;
+  const { variant = 'auto', logger = silentLogger } = options;
   const access = createTableAccess({ families, variant, netns, logger, onForeignChange });
   const { tools, tablesOf, divided, changing } = access;
   const rulesets = new Map<IPFamily, Ruleset>();
