@@ -5,7 +5,7 @@ import { type ConfigMap, RESOURCES } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { LEARN_NAMESPACE, type Lesson, type LessonView, type Prediction, type Step } from './lesson.ts';
-import { readNodes, readView } from './lesson-cluster.ts';
+import { type LessonCluster, readNodes, readView } from './lesson-cluster.ts';
 import { LESSONS } from './lessons.ts';
 import { fillIn } from './names.ts';
 import { waitingPod } from './objects.ts';
@@ -137,7 +137,7 @@ export function createCourse(options: {
         done = 0;
       } else {
         const step = lesson.steps[done];
-        const checked = step ? await checkStep(step, advance) : null;
+        const checked = step ? await checkStep(options, step, advance) : null;
         if (step && checked?.isDone) {
           finished = step;
           done++;
@@ -147,7 +147,7 @@ export function createCourse(options: {
       const step = lesson.steps[done];
       const entry = { ...entryOf(null, lesson), ...progressOf(lesson, done) };
       const { title = null, predict } = finished ?? {};
-      const opened = step ? await openStep(step, done + 1, view) : null;
+      const opened = step ? await openStep(options, step, done + 1, view) : null;
       return { ...entry, finished: title, seen: predict?.why ?? null, step: opened };
     },
 
@@ -170,39 +170,45 @@ export function createCourse(options: {
       }, `namespace ${LEARN_NAMESPACE} was not removed`);
     },
   };
+}
 
-  /** Decides whether a step is done; `view`: what was read for that. */
-  async function checkStep(
-    { check }: Step,
-    advance: Advance,
-  ): Promise<{ readonly isDone: boolean; readonly view: LessonView | null }> {
-    if (advance === 'stay') return { isDone: false, view: null };
-    if (advance === 'skip') return { isDone: true, view: null };
-    if (check === null) return { isDone: advance === 'next', view: null };
-    const view = await readView(options, check.asks);
-    return { isDone: check.missing(view) === null, view };
-  }
+/** Decides whether a step is done; `view`: what was read for that. */
+async function checkStep(
+  cluster: LessonCluster,
+  { check }: Step,
+  advance: Advance,
+): Promise<{ readonly isDone: boolean; readonly view: LessonView | null }> {
+  if (advance === 'stay') return { isDone: false, view: null };
+  if (advance === 'skip') return { isDone: true, view: null };
+  if (check === null) return { isDone: advance === 'next', view: null };
+  const view = await readView(cluster, check.asks);
+  return { isDone: check.missing(view) === null, view };
+}
 
-  /** `read`: what was just read to check the step; null: it is read now. */
-  async function openStep(step: Step, number: number, read: LessonView | null): Promise<OpenStep> {
-    const { title, text, commands, check, repair = null, predict = null, expected = [] } = step;
-    const view = read ?? (await readView(options, check?.asks ?? []));
-    const missing = check?.missing(view) ?? null;
-    return {
-      number,
-      title,
-      text,
-      predict,
-      expected,
-      commands: commands.map((command) => fillIn(command, view)),
-      // What is missing would name the fault.
-      missing: repair === null || missing === null ? missing : 'the fault is still there',
-      repair: repair && {
-        ...repair,
-        commands: repair.commands.map((command) => fillIn(command, view)),
-      },
-    };
-  }
+/** `read`: what was just read to check the step; null: it is read now. */
+async function openStep(
+  cluster: LessonCluster,
+  step: Step,
+  number: number,
+  read: LessonView | null,
+): Promise<OpenStep> {
+  const { title, text, commands, check, repair = null, predict = null, expected = [] } = step;
+  const view = read ?? (await readView(cluster, check?.asks ?? []));
+  const missing = check?.missing(view) ?? null;
+  return {
+    number,
+    title,
+    text,
+    predict,
+    expected,
+    commands: commands.map((command) => fillIn(command, view)),
+    // What is missing would name the fault.
+    missing: repair === null || missing === null ? missing : 'the fault is still there',
+    repair: repair && {
+      ...repair,
+      commands: repair.commands.map((command) => fillIn(command, view)),
+    },
+  };
 }
 
 function progressOf({ steps }: Lesson, done: number | null): Pick<LessonEntry, 'done' | 'state' | 'at'> {
