@@ -81,6 +81,86 @@ test('the order of rooms in the architecture document is that of their imports',
   assert.deepEqual(wrong, []);
 });
 
+test('no imports form a circle, those of types included', () => {
+  const imports = new Map<string, Set<string>>();
+  for (const { file, imported } of importsOf(source)) {
+    const others = imports.get(file) ?? new Set();
+    imports.set(file, others.add(imported));
+  }
+  const circles = connectedComponents(imports)
+    .filter((files) => files.length > 1 || imports.get(files[0] ?? '')?.has(files[0] ?? ''))
+    .map(
+      (files) => `${shortestCircle(imports, new Set(files)).join(' → ')} (files in circles: ${files.length})`,
+    );
+  assert.deepEqual(circles, [], 'put what both files need into the lower one, or into a file of its own');
+});
+
+test('circles are found, and the shortest of each is named', () => {
+  const graph = (edges: Readonly<Record<string, string>>) =>
+    new Map(Object.entries(edges).map(([file, others]) => [file, new Set(others.split(' '))]));
+  assert.deepEqual(connectedComponents(graph({ a: 'b c', b: 'c', c: 'd' })).filter(isLong), []);
+  const found = graph({ a: 'b', b: 'c', c: 'a d', d: 'c e', e: 'f', f: 'e' });
+  const components = connectedComponents(found).filter(isLong);
+  assert.deepEqual(components.map((files) => files.sort().join('')).sort(), ['abcd', 'ef']);
+  assert.deepEqual(shortestCircle(found, new Set(['a', 'b', 'c', 'd'])), ['c', 'd', 'c']);
+});
+
+const isLong = (files: readonly string[]): boolean => files.length > 1;
+
+/** Returns the strongly connected components of a graph (Tarjan's algorithm). */
+function connectedComponents(graph: ReadonlyMap<string, ReadonlySet<string>>): string[][] {
+  const numbers = new Map<string, number>();
+  const lowest = new Map<string, number>();
+  const open: string[] = [];
+  const isOpen = new Set<string>();
+  const components: string[][] = [];
+  const visit = (node: string): number => {
+    const number = numbers.size;
+    numbers.set(node, number);
+    lowest.set(node, number);
+    open.push(node);
+    isOpen.add(node);
+    for (const next of graph.get(node) ?? []) {
+      const found = numbers.has(next) ? (isOpen.has(next) ? numbers.get(next) : undefined) : visit(next);
+      lowest.set(node, Math.min(lowest.get(node) ?? number, found ?? number));
+    }
+    const low = lowest.get(node) ?? number;
+    if (low === number) {
+      const component = open.splice(open.indexOf(node));
+      for (const one of component) isOpen.delete(one);
+      components.push(component);
+    }
+    return low;
+  };
+  for (const node of graph.keys()) if (!numbers.has(node)) visit(node);
+  return components;
+}
+
+/** Returns the shortest path from a member of a component back to itself. */
+function shortestCircle(
+  graph: ReadonlyMap<string, ReadonlySet<string>>,
+  component: ReadonlySet<string>,
+): string[] {
+  let shortest: string[] | null = null;
+  for (const start of component) {
+    const paths: string[][] = [[start]];
+    const seen = new Set<string>();
+    for (const path of paths) {
+      if (shortest !== null && path.length + 1 >= shortest.length) break;
+      const nexts = [...(graph.get(path.at(-1) ?? '') ?? [])].filter((next) => component.has(next));
+      if (nexts.includes(start)) {
+        shortest = [...path, start];
+        break;
+      }
+      for (const next of nexts.filter((one) => !seen.has(one))) {
+        seen.add(next);
+        paths.push([...path, next]);
+      }
+    }
+  }
+  return shortest ?? [];
+}
+
 /** Returns the reason why one file must not import another; null if it may. */
 function violationOf(from: readonly string[], to: readonly string[]): string | null {
   const [room = '', mode = ''] = from;

@@ -27,9 +27,9 @@ import {
 import { outsideNetns } from '../src/network/topology.ts';
 import { allows } from '../src/policy/allows.ts';
 import { readClusterPolicy } from '../src/policy/cluster-policy-reader.ts';
-import type { RowClusterPolicy } from '../src/policy/cluster-policy-rows.ts';
 import { type Enforcement, removePolicies, startEnforcement } from '../src/policy/enforcement.ts';
-import { type RowPacket, rowPacket } from '../src/policy/policy-rows.ts';
+import type { RowClusterPolicy } from '../src/policy/policy-row.ts';
+import { type RowPacket, rowPacket } from '../src/policy/policy-row.ts';
 import { createPolicyTable, type PolicyTable } from '../src/policy/policy-table.ts';
 import { POLICY_TABLE } from '../src/policy/render.ts';
 import { arrives, listenEverywhere, type Place, routeBy } from '../src/policy/testing/packet-scene.ts';

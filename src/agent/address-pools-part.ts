@@ -5,8 +5,8 @@ import { contactOf } from '../kube/server-contact.ts';
 import { RESOURCES } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import { connectToApi } from './api-connection.ts';
-import type { AgentConfiguration } from './configuration.ts';
 import { API_SERVICE_SLICES, openKnownApiServers } from './known-api-servers.ts';
 import { loadBalancerPools } from './load-balancer-pools.ts';
 

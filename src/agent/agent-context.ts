@@ -7,7 +7,7 @@ import type { TransportOptions } from '../kube/transport.ts';
 import type { KubeObject, Node, Pod, Resource } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import type { MissingRules } from './missing-rules.ts';
 import type { MachinePulls } from './pod-runtime/machine-pulls.ts';
 import type { RuntimeProgram } from './pod-runtime/runtime-process.ts';

@@ -1,13 +1,14 @@
 import type { IncomingMessage } from 'node:http';
 import type { Mode } from '../dataplane/dataplane.ts';
-import { FairleadError, messageOf } from '../lib/errors.ts';
+import { OWN_NETNS } from '../kernel/netns.ts';
+import { messageOf } from '../lib/errors.ts';
 import { allows, type PolicyPacket, type PolicyVerdict } from '../policy/allows.ts';
 import { decide, type Verdict } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import type { AgentContext } from './agent-context.ts';
+import { badRequest } from './bad-request.ts';
 import { MODES } from './configuration.ts';
 import { type LinkSize, readLinkSizes } from './link-sizes.ts';
-import { OWN_NETNS } from './node-facts.ts';
 import type { PolicyPart } from './policy-part.ts';
 import type { ProxyPart } from './proxy-part.ts';
 
@@ -93,8 +94,4 @@ export async function readBody<T>(request: IncomingMessage, limit = MAX_BODY): P
   } catch (error) {
     throw badRequest(`the request is not JSON: ${messageOf(error)}`);
   }
-}
-
-export function badRequest(message: string): FairleadError {
-  return new FairleadError(message, { op: 'ask the agent', code: 'bad-request' });
 }

@@ -1,10 +1,10 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { Gauge, Registry } from 'prom-client';
-import { createLimitedClients } from '../dns/limited-clients.ts';
+import { createLimitedClients, type LimitedClients } from '../dns/limited-clients.ts';
 import { readSysctl } from '../kernel/sysctl.ts';
 import { type Client, createClient } from '../kube/client.ts';
-import { createEventRecorder, type EventType } from '../kube/events.ts';
+import { createEventRecorder, type EventRecorder, type EventType } from '../kube/events.ts';
 import { follow, type Informer } from '../kube/informer.ts';
 import { openObjectCache } from '../kube/object-cache.ts';
 import { contactOf } from '../kube/server-contact.ts';
@@ -16,22 +16,23 @@ import { readLimitedClients } from '../network/dns-limit.ts';
 import { sysctlProblem } from '../network/sysctl-access.ts';
 import { createProcessMetrics } from '../proxy/process-metrics.ts';
 import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/status-servers.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import { type AgentContext, type AgentOptions, addressesOf, type FollowOptions } from './agent-context.ts';
 import { connectToApi } from './api-connection.ts';
 import { registerCertificates, registerConnectionTable } from './capacity-metrics.ts';
 import { startCommands } from './commands-part.ts';
-import type { AgentConfiguration } from './configuration.ts';
 import { startControlSocket } from './control-socket.ts';
+import type { ControlSources } from './control-sources.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
-import { indexObjects, listObjectsToExplain } from './explain-part.ts';
+import { indexObjects, listObjectsToExplain } from './explain-objects.ts';
 import { type FollowedNodes, followNodes, needsProxierRights } from './followed-nodes.ts';
 import { type IdentityOptions, joinCluster, keepClientCertificate } from './identity/node-identity.ts';
 import { createSliceTransform, PROXIED, trimService } from './informer-transforms.ts';
 import { API_SERVICE_SLICES, type KnownApiServers, openKnownApiServers } from './known-api-servers.ts';
 import { openLateNetwork } from './late-network.ts';
 import { startLoadBalancer } from './load-balancer-part.ts';
-import { createMissingRules } from './missing-rules.ts';
+import { createMissingRules, type MissingRules } from './missing-rules.ts';
 import { podGateways } from './name-servers.ts';
 import { startNetwork } from './network-part.ts';
 import { reportNodeLosses } from './node-events.ts';
@@ -75,6 +76,30 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
     await runtime?.close();
     throw error;
   }
+}
+
+/** What the steps of a start share. */
+interface StartingAgent {
+  readonly configuration: AgentConfiguration;
+  readonly options: AgentOptions;
+  readonly context: AgentContext;
+  readonly apiServers: KnownApiServers;
+  readonly missingRules: MissingRules;
+  readonly runtime: RuntimeProcess | null;
+  readonly followed: FollowedNodes;
+  readonly events: EventRecorder;
+  /** Clients whose queries the name server drops. */
+  readonly limited: LimitedClients;
+  /** Why the node's certificate cannot be renewed; null: it can. */
+  readonly certificate: { readonly problem: string | null };
+  /** Informers that may use objects of an earlier run. */
+  readonly cached: readonly Pick<Informer<KubeObject>, 'cachedAt'>[];
+  readonly startedAt: number;
+  readonly bindFailure: PromiseWithResolvers<never>;
+  proxy: ProxyPart | null;
+  isStarted: boolean;
+  /** Why the pod network has not started; null: it has, or waits for nothing. */
+  networkProblem: string | null;
 }
 
 async function startParts(
@@ -164,14 +189,14 @@ async function startParts(
   };
   if (runtime) configureRuntime(runtime, context);
   const followed = followNodes(context);
-  const { nodes, own } = followed;
-  let certificateProblem: string | null = null;
+  const { own } = followed;
+  const certificate: { problem: string | null } = { problem: null };
   if (identity) {
     keepClientCertificate({
       ...identity,
       client,
       onProblem(problem) {
-        certificateProblem = problem;
+        certificate.problem = problem;
         if (problem === null) return;
         logger.warn({}, problem);
         events.event(ownNode(), 'Warning', 'CertificateNotRenewed', problem, RESOURCES.nodes);
@@ -190,230 +215,265 @@ async function startParts(
   registerConnectionTable(registry);
   registerCertificates(registry, configuration);
   const limited = createLimitedClients(clock.now);
-  let proxy: ProxyPart | null = null;
-  let isStarted = false;
-  let networkProblem: string | null = null;
-  const settingsProblem = () => (configuration.network ? sysctlProblem() : null);
-  const reporting = { address: configuration.nodeAddress, clock, logger };
-
-  const start = async () => {
-    const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = configuration;
-    watch();
-    const wanted = dns || proxied || loadBalancer;
-    const services = wanted
-      ? context.follow(RESOURCES.services, { transform: trimService, cacheAs: 'services' })
-      : null;
-    const slices = wanted
-      ? context.follow(RESOURCES.endpointSlices, {
-          transform: createSliceTransform(),
-          ...(dns
-            ? { cacheAs: 'endpointslices' }
-            : { labelSelector: PROXIED, cacheAs: 'proxied-endpointslices' }),
-        })
-      : null;
-    // A node's identity has no right to EndpointSlices.
-    if (needsProxierRights(configuration)) {
-      apiServers.follow(slices ?? context.follow(RESOURCES.endpointSlices, API_SERVICE_SLICES));
-    }
-    const serviceCidrs = proxied
-      ? context.follow(RESOURCES.serviceCidrs, { optional: true, cacheAs: 'servicecidrs' })
-      : null;
-    const registration = pods
-      ? await registerNode({
-          ...options,
-          client,
-          nodes: own,
-          nodeName,
-          addresses: pods.nodeAddresses,
-          kubeletPort: pods.port,
-          maxPods: pods.maxPods,
-          startProblem: missingRules.problem,
-          stateDir: configuration.stateDir,
-        })
-      : null;
-    if (runtime) registration?.setRuntimeProblems(runtime.problems());
-    runtime?.onProblems((problems) => registration?.setRuntimeProblems(problems));
-    runtime?.onEnd((reason) => {
-      if (!signal.aborted)
-        context.nodeEvent('Warning', 'PodRuntimeEnded', `the pod runtime is started again: ${reason}`);
-    });
-    const ownOf = { nodes: own, name: nodeName, signal };
-    const lacks = (one: Node | undefined) => (network ? podNetworkProblem(one, nodeName) : null);
-    const isComplete = (one: Node) => addressesOf(one).length > 0 && lacks(one) === null;
-    // A node of a local cluster has registered itself: it waits for its pod networks only.
-    const node = pods
-      ? await nodeWhen(ownOf, isComplete)
-      : await ownNodeOrSubstitute({ ...ownOf, ...reporting, isComplete });
-    if (!pods) {
-      context.onClose(reportNodeProblems({ ...ownOf, ...reporting }));
-      const event = (node: Node, ...rest: [EventType, string, string]) =>
-        events.event(node, ...rest, RESOURCES.nodes);
-      context.onClose(reportNodeLosses({ ...ownOf, address: reporting.address, event }));
-    }
-    await followed.present(isComplete);
-    let keeperProblem: string | null = null;
-    const onProblem = (problem: string | null) => {
-      keeperProblem = problem;
-      registration?.setNetworkProblem(followed.problem() ?? settingsProblem() ?? problem);
-    };
-    followed.onProblem(() => onProblem(keeperProblem));
-    const unwritable = settingsProblem();
-    if (unwritable !== null) {
-      logger.error({}, unwritable);
-      context.nodeEvent('Warning', 'SettingsNotWritable', unwritable);
-    }
-    if ((followed.problem() ?? unwritable) !== null) onProblem(null);
-    const policies = await startPolicyPart(context, followed);
-    const open = (from: Node) => startNetwork(context, from, nodes, own, policies, onProblem);
-    // An external address may be one that this machine does not have.
-    const known = own.get(nodeName);
-    const isUsual = known?.status?.addresses?.some(({ type }) => type === 'InternalIP') === true;
-    const podNetwork = network && known && isUsual && lacks(known) === null ? open(known) : null;
-    const late =
-      network && !podNetwork
-        ? openLateNetwork({
-            ...ownOf,
-            lacks,
-            open,
-            clock,
-            logger,
-            onProblem: (problem) => {
-              networkProblem = problem;
-            },
-          })
-        : null;
-    const lateGateways = late?.then(() => podGateways(own.get(nodeName) ?? node)) ?? null;
-    lateGateways?.catch(() => {});
-    const parts: Promise<unknown>[] = [];
-    const programmed = Promise.withResolvers<unknown>();
-    programmed.promise.catch(() => {});
-    if (dns && services && slices) {
-      const gateways = podNetwork && known ? podGateways(known) : [];
-      const startFallback = (own: readonly string[]) =>
-        startDnsFallback(context, dns, {
-          nodes: network ? nodes : null,
-          ...{ services, slices, own },
-          onChange: (others) => policies?.setNameServers([...dns.addresses, ...others]),
-        });
-      const others = lateGateways ? Promise.resolve(false) : startFallback(gateways);
-      parts.push(others);
-      const sources = { services, slices, gateways, lateGateways, limited };
-      parts.push(startDns(context, dns, { ...sources, others, programmed: programmed.promise }));
-      lateGateways?.then(startFallback).catch((error: unknown) => {
-        if (!signal.aborted)
-          logger.error({ err: error }, `failed to program the DNS fallback: ${messageOf(error)}`);
-      });
-    }
-    if (proxied && services && slices && serviceCidrs) {
-      parts.push(
-        startProxyPart(context, proxied, { node, followed, services, slices, serviceCidrs, policies }).then(
-          (started) => {
-            proxy = started;
-            const listToExplain = shareCalls(
-              async () => indexObjects(await listObjectsToExplain(context.client, context.announcer)),
-              context.clock,
-            );
-            const heldPods = shareCalls(async () => readHeldPods(), context.clock);
-            const limitedClients = shareCalls(async () => readLimitedClients(), context.clock);
-            const sources = {
-              part: started,
-              followed,
-              services,
-              slices,
-              policies,
-              health,
-              listToExplain,
-              heldPods,
-              limitedClients,
-              limited,
-            };
-            const socket = startControlSocket(context, sources);
-            context.onClose(() => socket.close());
-            const port = startCommands(context, sources);
-            context.onClose(() => port?.close());
-            programmed.resolve(Promise.all([started.proxy.programmed, policies?.programmed()]));
-            return started.proxy.programmed;
-          },
-        ),
-      );
-    } else programmed.resolve(policies?.programmed());
-    if (runtime && podNetwork) {
-      const { urls } = apiServers;
-      const programmedSlices = () => proxy?.programmedSlices ?? null;
-      const sources = { network: podNetwork, nodes, own, slices, programmedSlices, apiServers: urls };
-      parts.push(startPods(context, runtime, sources));
-    }
-    await Promise.all(parts);
-    if (loadBalancer && services && slices)
-      await startLoadBalancer(context, loadBalancer, {
-        ...{ nodes, services, slices },
-        servers: apiServers.urls,
-      });
-    await late;
-    await registration?.setReady();
-    isStarted = true;
-    logger.info({}, 'node is ready');
-  };
-  const nodeProblemNow = () =>
-    configuration.pods
-      ? null
-      : nodeProblem(own.get(configuration.nodeName), configuration.nodeName, configuration.nodeAddress);
-  const health = (): ProxyHealth => {
-    // Health checks fail until the agent has read all objects.
-    const problem = isStarted ? nodeProblemNow() : 'the agent is starting';
-    const unwritable = settingsProblem();
-    const known = proxy?.health() ?? {
-      healthy: problem === null,
-      live: isStarted || networkProblem !== null,
-      lastUpdated: startedAt,
-      families: [],
-      problem,
-    };
-    return withProblems(
-      { ...known, healthy: known.healthy && (networkProblem ?? unwritable) === null },
-      networkProblem,
-      unwritable,
-      missingRules.problem(),
-      certificateProblem,
-      cacheProblem(oldest(cached)),
-    );
-  };
-  const watch = () => {
-    const servers = startStatusServers({
-      healthz: configuration.healthzBindAddress,
-      metrics: configuration.metricsBindAddress,
-      registry,
-      clock,
-      logger,
-      health,
-      node: () => own.get(configuration.nodeName),
-      programmedSlices: () => proxy?.programmedSlices ?? null,
-      mode: () => proxy?.mode ?? configuration.proxy?.mode ?? '',
-      configz: configuration.configz,
-      flags: options.flags,
-      version: options.version,
-      startedAt,
-      onBindFailure: configuration.bindFailureEnds ? bindFailure.reject : null,
-      count: (server, code) => proxy?.metrics.answered(server, code),
-    });
-    context.onClose(() => servers.close());
-  };
   const bindFailure = Promise.withResolvers<never>();
   bindFailure.promise.catch(() => {});
-  const ready = Promise.race([start(), bindFailure.promise]);
+  const agent: StartingAgent = {
+    ...{ configuration, options, context, apiServers, missingRules, runtime, followed, events, limited },
+    ...{ certificate, cached, startedAt, bindFailure },
+    proxy: null,
+    isStarted: false,
+    networkProblem: null,
+  };
+  const ready = Promise.race([start(agent), bindFailure.promise]);
   ready.catch(() => {});
   return {
     ready,
     get proxy() {
-      return proxy;
+      return agent.proxy;
     },
-    drain: async () => await proxy?.drain(),
+    drain: async () => await agent.proxy?.drain(),
     async close() {
       // First, since it asks the parts.
       await runtime?.close();
       for (const close of closers.reverse()) await close();
     },
   };
+}
+
+const start = async (agent: StartingAgent) => {
+  const {
+    configuration: { nodeAddress },
+    context: { clock, logger },
+  } = agent;
+  const reporting = { address: nodeAddress, clock, logger };
+  const { pods, network, dns, proxy: proxied, loadBalancer, nodeName } = agent.configuration;
+  watch(agent);
+  const wanted = dns || proxied || loadBalancer;
+  const services = wanted
+    ? agent.context.follow(RESOURCES.services, { transform: trimService, cacheAs: 'services' })
+    : null;
+  const slices = wanted
+    ? agent.context.follow(RESOURCES.endpointSlices, {
+        transform: createSliceTransform(),
+        ...(dns
+          ? { cacheAs: 'endpointslices' }
+          : { labelSelector: PROXIED, cacheAs: 'proxied-endpointslices' }),
+      })
+    : null;
+  // A node's identity has no right to EndpointSlices.
+  if (needsProxierRights(agent.configuration)) {
+    agent.apiServers.follow(slices ?? agent.context.follow(RESOURCES.endpointSlices, API_SERVICE_SLICES));
+  }
+  const serviceCidrs = proxied
+    ? agent.context.follow(RESOURCES.serviceCidrs, { optional: true, cacheAs: 'servicecidrs' })
+    : null;
+  const registration = pods
+    ? await registerNode({
+        ...agent.options,
+        client: agent.context.client,
+        nodes: agent.followed.own,
+        nodeName,
+        addresses: pods.nodeAddresses,
+        kubeletPort: pods.port,
+        maxPods: pods.maxPods,
+        startProblem: agent.missingRules.problem,
+        stateDir: agent.configuration.stateDir,
+      })
+    : null;
+  if (agent.runtime) registration?.setRuntimeProblems(agent.runtime.problems());
+  agent.runtime?.onProblems((problems) => registration?.setRuntimeProblems(problems));
+  agent.runtime?.onEnd((reason) => {
+    if (!agent.context.signal.aborted)
+      agent.context.nodeEvent('Warning', 'PodRuntimeEnded', `the pod runtime is started again: ${reason}`);
+  });
+  const ownOf = { nodes: agent.followed.own, name: nodeName, signal: agent.context.signal };
+  const lacks = (one: Node | undefined) => (network ? podNetworkProblem(one, nodeName) : null);
+  const isComplete = (one: Node) => addressesOf(one).length > 0 && lacks(one) === null;
+  // A node of a local cluster has registered itself: it waits for its pod networks only.
+  const node = pods
+    ? await nodeWhen(ownOf, isComplete)
+    : await ownNodeOrSubstitute({ ...ownOf, ...reporting, isComplete });
+  if (!pods) {
+    agent.context.onClose(reportNodeProblems({ ...ownOf, ...reporting }));
+    const event = (node: Node, ...rest: [EventType, string, string]) =>
+      agent.events.event(node, ...rest, RESOURCES.nodes);
+    agent.context.onClose(reportNodeLosses({ ...ownOf, address: reporting.address, event }));
+  }
+  await agent.followed.present(isComplete);
+  let keeperProblem: string | null = null;
+  const onProblem = (problem: string | null) => {
+    keeperProblem = problem;
+    registration?.setNetworkProblem(
+      agent.followed.problem() ?? settingsProblem(agent.configuration) ?? problem,
+    );
+  };
+  agent.followed.onProblem(() => onProblem(keeperProblem));
+  const unwritable = settingsProblem(agent.configuration);
+  if (unwritable !== null) {
+    agent.context.logger.error({}, unwritable);
+    agent.context.nodeEvent('Warning', 'SettingsNotWritable', unwritable);
+  }
+  if ((agent.followed.problem() ?? unwritable) !== null) onProblem(null);
+  const policies = await startPolicyPart(agent.context, agent.followed);
+  const open = (from: Node) =>
+    startNetwork(agent.context, from, agent.followed.nodes, agent.followed.own, policies, onProblem);
+  // An external address may be one that this machine does not have.
+  const known = agent.followed.own.get(nodeName);
+  const isUsual = known?.status?.addresses?.some(({ type }) => type === 'InternalIP') === true;
+  const podNetwork = network && known && isUsual && lacks(known) === null ? open(known) : null;
+  const late =
+    network && !podNetwork
+      ? openLateNetwork({
+          ...ownOf,
+          lacks,
+          open,
+          clock: agent.context.clock,
+          logger: agent.context.logger,
+          onProblem: (problem) => {
+            agent.networkProblem = problem;
+          },
+        })
+      : null;
+  const lateGateways = late?.then(() => podGateways(agent.followed.own.get(nodeName) ?? node)) ?? null;
+  lateGateways?.catch(() => {});
+  const parts: Promise<unknown>[] = [];
+  const programmed = Promise.withResolvers<unknown>();
+  programmed.promise.catch(() => {});
+  if (dns && services && slices) {
+    const gateways = podNetwork && known ? podGateways(known) : [];
+    const startFallback = (own: readonly string[]) =>
+      startDnsFallback(agent.context, dns, {
+        nodes: network ? agent.followed.nodes : null,
+        ...{ services, slices, own },
+        onChange: (others) => policies?.setNameServers([...dns.addresses, ...others]),
+      });
+    const others = lateGateways ? Promise.resolve(false) : startFallback(gateways);
+    parts.push(others);
+    const sources = { services, slices, gateways, lateGateways, limited: agent.limited };
+    parts.push(startDns(agent.context, dns, { ...sources, others, programmed: programmed.promise }));
+    lateGateways?.then(startFallback).catch((error: unknown) => {
+      if (!agent.context.signal.aborted)
+        agent.context.logger.error({ err: error }, `failed to program the DNS fallback: ${messageOf(error)}`);
+    });
+  }
+  if (proxied && services && slices && serviceCidrs) {
+    parts.push(
+      startProxyPart(agent.context, proxied, {
+        node,
+        followed: agent.followed,
+        services,
+        slices,
+        serviceCidrs,
+        policies,
+      }).then((started) => {
+        agent.proxy = started;
+        openCommands(agent, { part: started, services, slices, policies });
+        programmed.resolve(Promise.all([started.proxy.programmed, policies?.programmed()]));
+        return started.proxy.programmed;
+      }),
+    );
+  } else programmed.resolve(policies?.programmed());
+  if (agent.runtime && podNetwork) {
+    const { urls } = agent.apiServers;
+    const programmedSlices = () => agent.proxy?.programmedSlices ?? null;
+    const sources = {
+      network: podNetwork,
+      nodes: agent.followed.nodes,
+      own: agent.followed.own,
+      slices,
+      programmedSlices,
+      apiServers: urls,
+    };
+    parts.push(startPods(agent.context, agent.runtime, sources));
+  }
+  await Promise.all(parts);
+  if (loadBalancer && services && slices)
+    await startLoadBalancer(agent.context, loadBalancer, {
+      ...{ nodes: agent.followed.nodes, services, slices },
+      servers: agent.apiServers.urls,
+    });
+  await late;
+  await registration?.setReady();
+  agent.isStarted = true;
+  agent.context.logger.info({}, 'node is ready');
+};
+
+const nodeProblemNow = (agent: StartingAgent) =>
+  agent.configuration.pods
+    ? null
+    : nodeProblem(
+        agent.followed.own.get(agent.configuration.nodeName),
+        agent.configuration.nodeName,
+        agent.configuration.nodeAddress,
+      );
+
+const health = (agent: StartingAgent): ProxyHealth => {
+  // Health checks fail until the agent has read all objects.
+  const problem = agent.isStarted ? nodeProblemNow(agent) : 'the agent is starting';
+  const unwritable = settingsProblem(agent.configuration);
+  const known = agent.proxy?.health() ?? {
+    healthy: problem === null,
+    live: agent.isStarted || agent.networkProblem !== null,
+    lastUpdated: agent.startedAt,
+    families: [],
+    problem,
+  };
+  return withProblems(
+    { ...known, healthy: known.healthy && (agent.networkProblem ?? unwritable) === null },
+    agent.networkProblem,
+    unwritable,
+    agent.missingRules.problem(),
+    agent.certificate.problem,
+    cacheProblem(oldest(agent.cached)),
+  );
+};
+
+const watch = (agent: StartingAgent) => {
+  const servers = startStatusServers({
+    healthz: agent.configuration.healthzBindAddress,
+    metrics: agent.configuration.metricsBindAddress,
+    registry: agent.context.registry,
+    clock: agent.context.clock,
+    logger: agent.context.logger,
+    health: () => health(agent),
+    node: () => agent.followed.own.get(agent.configuration.nodeName),
+    programmedSlices: () => agent.proxy?.programmedSlices ?? null,
+    mode: () => agent.proxy?.mode ?? agent.configuration.proxy?.mode ?? '',
+    configz: agent.configuration.configz,
+    flags: agent.options.flags,
+    version: agent.options.version,
+    startedAt: agent.startedAt,
+    onBindFailure: agent.configuration.bindFailureEnds ? agent.bindFailure.reject : null,
+    count: (server, code) => agent.proxy?.metrics.answered(server, code),
+  });
+  agent.context.onClose(() => servers.close());
+};
+
+/** Opens the control socket and the port for commands. */
+function openCommands(
+  agent: StartingAgent,
+  served: Pick<ControlSources, 'part' | 'services' | 'slices' | 'policies'>,
+): void {
+  const { context } = agent;
+  const listToExplain = shareCalls(
+    async () => indexObjects(await listObjectsToExplain(context.client, context.announcer)),
+    context.clock,
+  );
+  const heldPods = shareCalls(async () => readHeldPods(), context.clock);
+  const limitedClients = shareCalls(async () => readLimitedClients(), context.clock);
+  const sources = {
+    ...served,
+    followed: agent.followed,
+    health: () => health(agent),
+    listToExplain,
+    heldPods,
+    limitedClients,
+    limited: agent.limited,
+  };
+  const socket = startControlSocket(context, sources);
+  context.onClose(() => socket.close());
+  const port = startCommands(context, sources);
+  context.onClose(() => port?.close());
 }
 
 /** Starts the process that runs the node's pods; null: the agent runs none. */
@@ -471,3 +531,6 @@ async function startPolicyPart(
   if (policy) await removeLeftPolicies();
   return null;
 }
+
+const settingsProblem = ({ network }: AgentConfiguration): string | null =>
+  network ? sysctlProblem() : null;

@@ -1,7 +1,7 @@
 import type { MissingRule } from '../kube/missing-rule.ts';
 import type { TransportOptions } from '../kube/transport.ts';
 import type { Candidates } from '../loadbalancer/candidates.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 
 type ServerSettings = Pick<AgentConfiguration, 'kubeconfig' | 'server' | 'servers'>;
 

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { stringify } from 'yaml';
 import { readBody } from '../kube/client.ts';
-import type { Credentials } from '../kube/transport.ts';
+import type { Credentials } from '../kube/credentials.ts';
 import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';

@@ -1,13 +1,14 @@
 import type { Socket } from 'node:net';
 import { limitUnacknowledged } from '../kernel/tcp-timeout.ts';
 import type { CredentialSource } from '../kube/credential-source.ts';
+import type { Credentials } from '../kube/credentials.ts';
 import { failoverTransport, type ServerAddress } from '../kube/failover-transport.ts';
 import { inClusterSource, kubeconfigSource } from '../kube/kubeconfig.ts';
-import { type Credentials, httpTransport, type Transport, type TransportOptions } from '../kube/transport.ts';
+import { httpTransport, type Transport, type TransportOptions } from '../kube/transport.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 
 export interface ApiConnectionOptions extends Pick<TransportOptions, 'onAnswer' | 'onBody'> {
   readonly clock: Clock;

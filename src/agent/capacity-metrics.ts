@@ -7,8 +7,8 @@ import { ADDRESS_ALLOCATED, allocatedAddresses, wantsAddress } from '../kube/loa
 import type { Service } from '../kube/types.ts';
 import { type AddressRange, parseAddressRange, rangeContains } from '../lib/address-range.ts';
 import { REFUSAL_REASONS } from '../loadbalancer/address-pools.ts';
-import type { PoolUsage } from '../network/pod-network.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { PoolUsage } from '../network/assigned-addresses.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import { servingStore } from './identity/node-identity.ts';
 import type { PoolConfiguration } from './load-balancer-pools.ts';
 

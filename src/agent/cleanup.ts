@@ -16,7 +16,7 @@ import { removeDnsLimit } from '../network/dns-limit.ts';
 import { removeNodeNetwork } from '../network/node-network.ts';
 import { removePods } from '../network/pod-network.ts';
 import { removePolicies } from '../policy/enforcement.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
 import { DNS_ADDRESSES_FILE } from './dns-part.ts';
 import { familiesWithoutKubeProxy, untilKubeProxyForwards } from './kube-proxy-readiness.ts';

@@ -4,7 +4,7 @@ import type { AgentContext } from './agent-context.ts';
 import { agentState, decidePackets, decidePolicies, switchMode } from './agent-state.ts';
 import { createCommandAuthorization } from './command-authorization.ts';
 import { startCommandPort } from './command-port.ts';
-import type { ControlSources } from './control-socket.ts';
+import type { ControlSources } from './control-sources.ts';
 import { answerExplain, type ExplainBody } from './explain-part.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
 import { type CaptureBody, createNodeCapture } from './node-capture.ts';

@@ -1,52 +1,18 @@
 import { chmodSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { LimitedClients } from '../dns/limited-clients.ts';
 import { readFlowsRequest, streamFlows } from '../flows/flow-stream.ts';
-import type { Informer } from '../kube/informer.ts';
-import type { EndpointSlice, Service } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
-import type { LimitedClients as KernelLimitedClients } from '../network/dns-limit.ts';
 import type { PolicyPacket } from '../policy/allows.ts';
-import type { ProxyHealth } from '../proxy/status-servers.ts';
 import type { AgentContext } from './agent-context.ts';
-import {
-  agentState,
-  badRequest,
-  decidePackets,
-  decidePolicies,
-  readBody,
-  switchMode,
-} from './agent-state.ts';
+import { agentState, decidePackets, decidePolicies, readBody, switchMode } from './agent-state.ts';
+import { badRequest } from './bad-request.ts';
 import { placeControlSocket } from './control-socket-path.ts';
-import { answerExplainBatch, type ExplainBatch, type IndexedObjects } from './explain-part.ts';
-import type { FollowedNodes } from './followed-nodes.ts';
+import type { ControlSources } from './control-sources.ts';
+import { answerExplainBatch, type ExplainBatch } from './explain-part.ts';
 import { answerModes, type ModesRequest } from './modes-part.ts';
-import type { PolicyPart } from './policy-part.ts';
-import type { ProxyPart } from './proxy-part.ts';
 
 /** Questions of one request, and what is known for them. */
 const MAX_EXPLAIN_BYTES = 8 << 20;
-
-export interface ControlSources {
-  readonly part: ProxyPart;
-  readonly followed: FollowedNodes;
-  readonly services: Informer<Service>;
-  readonly slices: Informer<EndpointSlice>;
-  readonly policies: PolicyPart | null;
-  /** The health of the whole agent, as /healthz says it. */
-  readonly health: () => ProxyHealth;
-  /**
-   * Lists the objects that explanations need and the agent does not watch. Questions at the same time share a listing;
-   * `maxAgeMs`: an earlier one may answer.
-   */
-  readonly listToExplain: (maxAgeMs: number) => Promise<IndexedObjects>;
-  /** Clients of which the agent's name server drops queries. */
-  readonly limited: LimitedClients;
-  /** Reads the pods that may open no more connections, from the kernel, a sixth of an explanation's time. Shared as above. */
-  readonly heldPods: (maxAgeMs: number) => Promise<{ has(pod: string): boolean }>;
-  /** Reads the clients whose DNS queries the kernel drops. Shared as above. */
-  readonly limitedClients: (maxAgeMs: number) => Promise<KernelLimitedClients>;
-}
 
 /**
  * Answers the command line on this machine (root only, by the socket's file mode): HTTP with JSON. GET

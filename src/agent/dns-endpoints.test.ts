@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Handlers } from '../kube/informer.ts';
+import type { Handlers } from '../kube/followed-objects.ts';
 import { type EndpointSlice, type KubeObject, keyOf, type Service } from '../kube/types.ts';
 import { followDnsEndpoints, nameServersOf } from './dns-endpoints.ts';
 

@@ -1,8 +1,8 @@
 import type { Informer } from '../kube/informer.ts';
 import { type EndpointSlice, keyOf, type Service, type SliceEndpoint } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import type { OtherNameServer } from '../network/dns-fallback.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { DNS_PORT } from './dns-part.ts';
 
 export interface DnsEndpointsOptions {

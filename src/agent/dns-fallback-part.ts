@@ -2,8 +2,8 @@ import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Node, Service } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { nameServerOfNode, openDnsFallback } from '../network/dns-fallback.ts';
+import type { DnsConfiguration } from './agent-configuration.ts';
 import type { AgentContext } from './agent-context.ts';
-import type { DnsConfiguration } from './configuration.ts';
 import { followDnsEndpoints } from './dns-endpoints.ts';
 import { chosenNameServers, nextNameServer, otherNameServers } from './name-servers.ts';
 

@@ -17,8 +17,8 @@ import { canonicalAddress } from '../lib/address.ts';
 import { type Clock, pause } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import type { DnsConfiguration } from './agent-configuration.ts';
 import type { AgentContext } from './agent-context.ts';
-import type { DnsConfiguration } from './configuration.ts';
 import { startDnsLimit } from './dns-limit-part.ts';
 
 /** Where name servers answer. */

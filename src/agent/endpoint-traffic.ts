@@ -1,6 +1,7 @@
 import type { Informer } from '../kube/informer.ts';
 import { isLater } from '../kube/resource-version.ts';
 import type { EndpointSlice } from '../kube/types.ts';
+import { MANAGED_BY_LABEL } from '../kube/well-known-labels.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Traffic } from '../runtime/traffic-end.ts';
 import { NOT_PROXIED } from './informer-transforms.ts';
@@ -12,7 +13,6 @@ export interface EndpointTrafficOptions {
   readonly clock: Clock;
 }
 
-const MANAGED_BY = 'endpointslice.kubernetes.io/managed-by';
 const CONTROLLER = 'endpointslice-controller.k8s.io';
 /** How long the version is kept at which a pod was found to be leaving; no pod is waited for that long. */
 const KEEP_MS = 60_000;
@@ -63,7 +63,7 @@ function listed(slices: readonly EndpointSlice[], addresses: readonly string[]):
     for (const { addresses: found, conditions } of endpoints ?? []) {
       if (!found.some((address) => addresses.includes(address))) continue;
       if (conditions?.ready !== false && conditions?.terminating !== true) {
-        if (labels[MANAGED_BY] === CONTROLLER) return { state: 'new', version: '' };
+        if (labels[MANAGED_BY_LABEL] === CONTROLLER) return { state: 'new', version: '' };
         state = 'kept';
       } else if (state === 'none') state = 'leaving';
       const isProxied = !NOT_PROXIED.some((label) => label in labels);

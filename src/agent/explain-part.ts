@@ -1,26 +1,19 @@
 import { setImmediate } from 'node:timers/promises';
-import { type Client, hasReason } from '../kube/client.ts';
-import { ANNOUNCEMENT_LABEL, ANNOUNCEMENT_NAMESPACE, announcingNode } from '../kube/load-balancer.ts';
-import {
-  type EndpointSlice,
-  keyOf,
-  type Lease,
-  type Namespace,
-  type Node,
-  type Pod,
-  RESOURCES,
-} from '../kube/types.ts';
+import { hasReason } from '../kube/client.ts';
+import { announcingNode } from '../kube/load-balancer.ts';
+import { type EndpointSlice, keyOf, type Namespace, type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { LimitedClients } from '../network/dns-limit.ts';
 import { ALLOWED_SOURCES, EXTRA_SOURCES } from '../network/extra-sources.ts';
 import { explain } from '../observe/explain.ts';
 import { splitSource } from '../observe/explain-forgery.ts';
-import { podIndex } from '../observe/explain-places.ts';
-import type { ExplainRequest, ExplainView, Explanation, LinkHost } from '../observe/explain-view.ts';
+import type { ExplainRequest, ExplainView, LinkHost } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import { type Fact, type FactIndex, indexFacts, knownFacts } from '../observe/facts.ts';
 import type { AgentContext } from './agent-context.ts';
-import { badRequest } from './agent-state.ts';
-import type { ControlSources } from './control-socket.ts';
+import { badRequest } from './bad-request.ts';
+import type { ControlSources } from './control-sources.ts';
+import { type IndexedObjects, indexObjects, type ListedObjects } from './explain-objects.ts';
 import { NOT_PROXIED } from './informer-transforms.ts';
 
 /** The body of POST /explain. */
@@ -46,35 +39,6 @@ export type ExplainAnswer =
 
 const MAX_OBJECTS_AGE_MS = 5000;
 const MAX_QUESTIONS = 64;
-
-export interface ListedObjects {
-  readonly pods: readonly Pod[];
-  /** Those of announced addresses. */
-  readonly leases: readonly Lease[];
-}
-
-/** Listed objects, with an index for many questions. */
-export interface IndexedObjects extends ListedObjects {
-  /** The pods by address; see podIndex. */
-  readonly podsByAddress: ReadonlyMap<string, Pod>;
-}
-
-export const indexObjects = (objects: ListedObjects): IndexedObjects => ({
-  ...objects,
-  podsByAddress: podIndex(objects.pods),
-});
-
-/** Lists the objects that an explanation needs and agents do not watch. `announcer`: may list the Leases of announced addresses. */
-export async function listObjectsToExplain(client: Client, announcer = client): Promise<ListedObjects> {
-  const [{ items: pods }, { items: leases }] = await Promise.all([
-    client.list(RESOURCES.pods),
-    announcer.list(RESOURCES.leases, {
-      namespace: ANNOUNCEMENT_NAMESPACE,
-      labelSelector: ANNOUNCEMENT_LABEL,
-    }),
-  ]);
-  return { pods, leases };
-}
 
 /**
  * Explains a flow by this node's tables and the objects in the agent's informers. Throws as `explain` does.

@@ -3,8 +3,8 @@ import { informerWithFallback } from '../kube/fallback-informer.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { MissingRule } from '../kube/missing-rule.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import type { AgentContext } from './agent-context.ts';
-import type { AgentConfiguration } from './configuration.ts';
 import { trimNode } from './informer-transforms.ts';
 import { nodeWhen } from './own-node.ts';
 

@@ -1,10 +1,13 @@
 import type { EndpointSlice, Node, ObjectMeta, Service, SliceEndpoint } from '../kube/types.ts';
+import {
+  HEADLESS_LABEL,
+  LAST_APPLIED_ANNOTATION,
+  LAST_CHANGE_ANNOTATION,
+  PROXY_NAME_LABEL,
+} from '../kube/well-known-labels.ts';
 
 /** Labels of EndpointSlices that no proxy here needs: of headless Services, and of Services for another proxy (KEP-2447). */
-export const NOT_PROXIED = [
-  'service.kubernetes.io/headless',
-  'service.kubernetes.io/service-proxy-name',
-] as const;
+export const NOT_PROXIED = [HEADLESS_LABEL, PROXY_NAME_LABEL] as const;
 /** The selector of the others, as in kube-proxy; DNS needs all. */
 export const PROXIED = NOT_PROXIED.map((label) => `!${label}`).join();
 
@@ -13,9 +16,6 @@ export const PROXIED = NOT_PROXIED.map((label) => `!${label}`).join();
  * every node a copy of them: fields that no part of the agent reads are dropped, and equal texts are shared. A field of
  * the wrong type is kept as it is, so that the part that reads it can report it.
  */
-
-const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
-const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
 
 /** Drops the field owners and kubectl's copy of the applied manifest. */
 export function trimService(service: Service): Service {
@@ -35,8 +35,8 @@ export function trimNode(node: Node): Node {
 function trimMetadata(metadata: ObjectMeta): ObjectMeta {
   const { managedFields, ...kept } = metadata;
   const annotations = kept.annotations as Record<string, string> | undefined;
-  if (!isObject(annotations) || !(LAST_APPLIED in annotations)) return kept;
-  const { [LAST_APPLIED]: applied, ...others } = annotations;
+  if (!isObject(annotations) || !(LAST_APPLIED_ANNOTATION in annotations)) return kept;
+  const { [LAST_APPLIED_ANNOTATION]: applied, ...others } = annotations;
   return { ...kept, annotations: others };
 }
 
@@ -106,14 +106,14 @@ function trimSliceMetadata(metadata: ObjectMeta, share: (text: string) => string
   const labels = metadata.labels as Record<string, string> | undefined;
   const annotations = metadata.annotations as Record<string, string> | undefined;
   if (typeof name !== 'string' || typeof namespace !== 'string') return metadata;
-  const trigger = isObject(annotations) ? annotations[TRIGGER_TIME] : undefined;
+  const trigger = isObject(annotations) ? annotations[LAST_CHANGE_ANNOTATION] : undefined;
   return {
     name,
     namespace: share(namespace),
     ...(uid === undefined ? {} : { uid }),
     ...(resourceVersion === undefined ? {} : { resourceVersion }),
     ...(labels === undefined ? {} : { labels: isObject(labels) ? trimLabels(labels, share) : labels }),
-    ...(trigger === undefined ? {} : { annotations: { [TRIGGER_TIME]: trigger } }),
+    ...(trigger === undefined ? {} : { annotations: { [LAST_CHANGE_ANNOTATION]: trigger } }),
   };
 }
 

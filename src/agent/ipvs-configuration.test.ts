@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type ProxyConfiguration, readConfiguration } from './configuration.ts';
+import type { ProxyConfiguration } from './agent-configuration.ts';
+import { readConfiguration } from './configuration.ts';
 
 const kubeProxy = (ipvs: object) => ({
   apiVersion: 'kubeproxy.config.k8s.io/v1alpha1',

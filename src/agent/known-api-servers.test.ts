@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import type { Handlers } from '../kube/informer.ts';
+import type { Handlers } from '../kube/followed-objects.ts';
 import type { EndpointSlice } from '../kube/types.ts';
 import { silentLogger } from '../lib/log.ts';
 import { openKnownApiServers } from './known-api-servers.ts';

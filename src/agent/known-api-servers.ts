@@ -4,10 +4,10 @@ import { readOptionalFile } from '../kernel/optional-file.ts';
 import { replaceFile } from '../kernel/replace-file.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { familyOf, hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 
 /** The file in the state directory with the addresses of the API servers. */
 const FILE = 'api-servers.json';

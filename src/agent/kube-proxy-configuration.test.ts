@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parse } from 'yaml';
-import { type AgentConfiguration, readConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
+import { readConfiguration } from './configuration.ts';
 
 const read = (yaml: string, environment: NodeJS.ProcessEnv = {}): AgentConfiguration =>
   readConfiguration(

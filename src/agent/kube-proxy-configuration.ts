@@ -3,7 +3,7 @@ import type { Mode } from '../dataplane/dataplane.ts';
 import { SCHEDULERS } from '../dataplane/ipvs/schedulers.ts';
 import { parseCidr } from '../lib/address.ts';
 import { bindProblem, cidr } from './address-fields.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import { readConntrack } from './conntrack-fields.ts';
 import { type FieldReader, fieldReader } from './field-reader.ts';
 import { changedFields, withKubeProxyDefaults } from './kube-proxy-defaults.ts';

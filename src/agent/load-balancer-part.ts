@@ -5,10 +5,10 @@ import { wantsAddress } from '../kube/load-balancer.ts';
 import { RESOURCES, type Service } from '../kube/types.ts';
 import { pause } from '../lib/clock.ts';
 import { type CandidateSources, followCandidates } from '../loadbalancer/candidates.ts';
+import type { LoadBalancerConfiguration } from './agent-configuration.ts';
 import { type AgentContext, addressesOf } from './agent-context.ts';
 import type { AnnouncerSettings, FromAnnouncer, ToAnnouncer } from './announcer-messages.ts';
 import { registerPools } from './capacity-metrics.ts';
-import type { LoadBalancerConfiguration } from './configuration.ts';
 
 export interface LoadBalancerSources extends CandidateSources {
   /** Returns the addresses of API servers that the agent has learned. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { goldenServices } from '../dataplane/testing/golden-services.ts';
 import type { Service } from '../kube/types.ts';
-import type { ControlSources } from './control-socket.ts';
+import type { ControlSources } from './control-sources.ts';
 import { answerModes } from './modes-part.ts';
 
 const service = (name: string, spec: object): Service =>

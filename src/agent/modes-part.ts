@@ -3,7 +3,7 @@ import type { SocketAddress } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { compareModes, type ModeComparison } from '../modes/comparison.ts';
-import type { ControlSources } from './control-socket.ts';
+import type { ControlSources } from './control-sources.ts';
 import { modeObstacles } from './mode-support.ts';
 
 /** The body of POST /modes. */

@@ -8,7 +8,7 @@ import { readFrame } from '../kernel/packet.ts';
 import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import { eventually } from '../lib/testing/eventually.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import { type CaptureLine, createNodeCapture } from './node-capture.ts';
 
 const POD = 'flt-capture-pod';

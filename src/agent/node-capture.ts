@@ -1,15 +1,16 @@
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { OWN_NETNS } from '../kernel/netns.ts';
 import { type Packet, TUNNEL_PORT } from '../kernel/packet.ts';
 import { messageOf } from '../lib/errors.ts';
 import { startCapture } from '../trace/capture.ts';
 import { compileFilter } from '../trace/capture-filter.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
 import type { ObservedDevice, ObservedPlace } from '../trace/sighting.ts';
-import { badRequest } from './agent-state.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
+import { badRequest } from './bad-request.ts';
 import { CommandRefused } from './command-authorization.ts';
-import type { AgentConfiguration } from './configuration.ts';
-import { createNetnsFinder, OWN_NETNS } from './node-facts.ts';
+import { createNetnsFinder } from './node-facts.ts';
 import { observedNode, observedPlace } from './observed-devices.ts';
 
 /** The body of a request to capture packets of this node. */

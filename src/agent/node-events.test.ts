@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Handlers } from '../kube/informer.ts';
+import type { Handlers } from '../kube/followed-objects.ts';
 import type { Node } from '../kube/types.ts';
 import { reportNodeLosses } from './node-events.ts';
 

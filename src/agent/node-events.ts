@@ -1,10 +1,11 @@
 import type { EventType } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { Node } from '../kube/types.ts';
+import { OS_LABEL } from '../kube/well-known-labels.ts';
 import { addressesOf } from './agent-context.ts';
 
 /** The labels that the DaemonSet of agents selects Nodes by. */
-export const AGENT_NODE_LABELS: Readonly<Record<string, string>> = { 'kubernetes.io/os': 'linux' };
+export const AGENT_NODE_LABELS: Readonly<Record<string, string>> = { [OS_LABEL]: 'linux' };
 
 export interface NodeEventsOptions {
   readonly nodes: Pick<Informer<Node>, 'handle'>;

@@ -1,16 +1,17 @@
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { NETNS_DIR, type NetnsRef } from '../kernel/netns.ts';
+import { NETNS_DIR, type NetnsRef, OWN_NETNS } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import type { Informer } from '../kube/informer.ts';
 import type { Service } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { FactAnswer, LocalFactRequest, Place } from '../observe/facts.ts';
+import type { LocalFactRequest, Place } from '../observe/fact-requests.ts';
+import type { FactAnswer } from '../observe/facts.ts';
 import { gatherFact, type LocalPlace, placeText } from '../observe/gather-facts.ts';
-import { badRequest } from './agent-state.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
+import { badRequest } from './bad-request.ts';
 
 /** The body of a request for a fact: what this node can read of itself or of one of its pods. */
 export interface FactBody {
@@ -31,8 +32,6 @@ export interface FactPod {
   readonly hosts: readonly string[];
 }
 
-/** The node's network: agents use it. */
-export const OWN_NETNS: NetnsRef = { path: '/proc/self/ns/net' };
 const MAX_KNOWN = 512;
 const DNS_SERVICES: readonly string[] = ['kube-dns', 'coredns', 'rke2-coredns-rke2-coredns'];
 

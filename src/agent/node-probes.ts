@@ -1,14 +1,15 @@
 import { probeForged } from '../conformance/forged-probe.ts';
 import { type Outcome, probeTcp, probeUdp } from '../conformance/probe.ts';
 import { createProbeSockets } from '../conformance/probe-sockets.ts';
+import { OWN_NETNS } from '../kernel/netns.ts';
 import { listAddresses } from '../kernel/rtnetlink/addresses.ts';
 import { openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { hasSourceGuard } from '../network/source-guard.ts';
-import { badRequest } from './agent-state.ts';
-import type { AgentConfiguration } from './configuration.ts';
-import { createNetnsFinder, OWN_NETNS } from './node-facts.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
+import { badRequest } from './bad-request.ts';
+import { createNetnsFinder } from './node-facts.ts';
 
 /** What `check` has to know of a node before it sends packets. */
 export interface NodeSettings {

@@ -5,6 +5,7 @@ import { allocatableChanges } from '../kube/extended-resources.ts';
 import type { Informer } from '../kube/informer.ts';
 import { renewLease } from '../kube/lease.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
+import { HOSTNAME_LABEL, OS_LABEL } from '../kube/well-known-labels.ts';
 import type { Clock } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -68,8 +69,8 @@ export async function registerNode(options: RegistrationOptions): Promise<Regist
   let readySince = timestamp(clock);
   let network: NetworkState = { problem: null, since: readySince };
   const labels = {
-    'kubernetes.io/hostname': nodeName,
-    'kubernetes.io/os': 'linux',
+    [HOSTNAME_LABEL]: nodeName,
+    [OS_LABEL]: 'linux',
     'kubernetes.io/arch': arch() === 'x64' ? 'amd64' : arch(),
     'beta.kubernetes.io/os': 'linux',
     'beta.kubernetes.io/arch': arch() === 'x64' ? 'amd64' : arch(),

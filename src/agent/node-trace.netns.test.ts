@@ -10,7 +10,7 @@ import { addAddress } from '../kernel/rtnetlink/addresses.ts';
 import { addLink, getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import { eventually } from '../lib/testing/eventually.ts';
 import { readPacketLine } from '../trace/packet-line.ts';
-import type { AgentConfiguration } from './configuration.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import { createNodeTrace, type TraceLine } from './node-trace.ts';
 import type { TraceBody } from './trace-body.ts';
 

@@ -1,5 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { OWN_NETNS } from '../kernel/netns.ts';
 import { TCP_FLAG, TUNNEL_PORT } from '../kernel/packet.ts';
 import { preparePacketTaps } from '../kernel/packet-tap.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -11,9 +12,9 @@ import type { SocketResult } from '../trace/outcome.ts';
 import { type PacketLine, packetLine } from '../trace/packet-line.ts';
 import { openRecorder, type Recorder, type TracedPlace } from '../trace/recorder.ts';
 import type { ObservedDevice, ObservedPlace, Sighting } from '../trace/sighting.ts';
+import type { AgentConfiguration } from './agent-configuration.ts';
 import { CommandRefused } from './command-authorization.ts';
-import type { AgentConfiguration } from './configuration.ts';
-import { createNetnsFinder, OWN_NETNS } from './node-facts.ts';
+import { createNetnsFinder } from './node-facts.ts';
 import { observedNode, observedPlace } from './observed-devices.ts';
 import {
   type CheckedTrace,

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Handlers, Informer } from '../kube/informer.ts';
+import type { Handlers } from '../kube/followed-objects.ts';
+import type { Informer } from '../kube/informer.ts';
 import type { Node } from '../kube/types.ts';
 import { manualClock } from '../lib/clock.ts';
 import { type Logger, silentLogger } from '../lib/log.ts';

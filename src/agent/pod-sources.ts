@@ -33,19 +33,7 @@ export function startPodSources(context: AgentContext, network: PodNetwork): Inf
   const pods = context.follow(RESOURCES.pods, {
     optional: true,
     fieldSelector: `spec.nodeName=${configuration.nodeName}`,
-    transform: ({ metadata }: Pod): Pod => {
-      const { name, namespace, uid, resourceVersion } = metadata ?? {};
-      const request = metadata?.annotations?.[EXTRA_SOURCES];
-      return {
-        metadata: {
-          ...(name === undefined ? {} : { name }),
-          ...(namespace === undefined ? {} : { namespace }),
-          ...(uid === undefined ? {} : { uid }),
-          ...(resourceVersion === undefined ? {} : { resourceVersion }),
-          ...(request === undefined ? {} : { annotations: { [EXTRA_SOURCES]: request } }),
-        },
-      } as Pod;
-    },
+    transform: trimToSources,
   });
   const apply = (pod: Pod) => {
     const key = keyOf(pod);
@@ -179,4 +167,19 @@ function createMetrics(registry: AgentContext['registry'], network: PodNetwork):
       }
     },
   });
+}
+
+/** Keeps a pod's identity and the sources that it requests. */
+function trimToSources({ metadata }: Pod): Pod {
+  const { name, namespace, uid, resourceVersion } = metadata ?? {};
+  const request = metadata?.annotations?.[EXTRA_SOURCES];
+  return {
+    metadata: {
+      ...(name === undefined ? {} : { name }),
+      ...(namespace === undefined ? {} : { namespace }),
+      ...(uid === undefined ? {} : { uid }),
+      ...(resourceVersion === undefined ? {} : { resourceVersion }),
+      ...(request === undefined ? {} : { annotations: { [EXTRA_SOURCES]: request } }),
+    },
+  } as Pod;
 }

@@ -5,7 +5,9 @@ import { hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
 import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import type { SocketAddress } from '../lib/address.ts';
+import type { Clock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
 import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
 import { createAddressOwners } from '../policy/address-owners.ts';
 import { allows, type PolicyVerdict } from '../policy/allows.ts';
@@ -17,10 +19,12 @@ import {
   startEnforcement,
 } from '../policy/enforcement.ts';
 import { followClusterPolicies } from '../policy/follow-cluster-policies.ts';
+import type { Policy } from '../policy/model.ts';
 import { trimPod } from '../policy/pod-reader.ts';
 import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
 import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
 import type { AgentContext } from './agent-context.ts';
+import { createPodArrivals, type PodArrivals } from './pod-arrivals.ts';
 import { createPolicyMetrics } from './policy-metrics.ts';
 
 /** How long the start waits for the answer whether policies may be read. */
@@ -77,10 +81,7 @@ export function startPolicies(
   // Policies that have been read stay in force.
   const isForbidden = () => isRefused && !policies.hasSynced;
 
-  /** Known pods, for callers that wait for one. */
-  const arrivals = new Set<(pod: Pod) => void>();
-  const known = new Map<string, string | undefined>();
-  const namespaceArrivals = new Set<() => void>();
+  const arrivals = createPodArrivals((namespace) => table.namespaceLabels(namespace) !== null);
 
   const policies: Informer<NetworkPolicy> = context.follow<NetworkPolicy>(RESOURCES.networkPolicies, {
     cacheAs: 'networkpolicies',
@@ -89,21 +90,16 @@ export function startPolicies(
       isRefused = true;
       refusal.resolve();
     },
-    transform: ({ metadata, spec, ...rest }) => {
-      const { managedFields, annotations, ...kept } = metadata ?? {};
-      return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
-    },
+    transform: trimPolicy,
   });
+  const setPolicy = (policy: NetworkPolicy) => {
+    table.setPolicy(policy);
+    objects ??= followObjects();
+    changed();
+  };
   policies.handle({
-    onAdd(policy) {
-      table.setPolicy(policy);
-      objects ??= followObjects();
-      changed();
-    },
-    onUpdate(policy) {
-      table.setPolicy(policy);
-      changed();
-    },
+    onAdd: setPolicy,
+    onUpdate: setPolicy,
     onDelete(policy) {
       table.deletePolicy(keyOf(policy));
       changed();
@@ -116,11 +112,7 @@ export function startPolicies(
     {
       onSet(kind, object) {
         const { policy, unsupported } = readClusterPolicy(kind, object);
-        if (unsupported.length > 0)
-          logger.warn(
-            { kind, name: policy.name, fields: unsupported },
-            `unsupported fields in ${kind} ${policy.name}: rules with action Accept that use them match nothing, other rules that use them deny everything`,
-          );
+        warnUnsupported(logger, policy, unsupported);
         table.setClusterPolicy(policy);
         followNodes();
         objects ??= followObjects();
@@ -147,59 +139,19 @@ export function startPolicies(
   /** Pods and namespaces of the whole cluster are watched as soon as a policy exists. */
   function followObjects(): Promise<unknown> {
     if (nameServers.length > 0) table.setPod(dnsPod(nameServers));
-    const namespaces = context.follow(RESOURCES.namespaces, {
-      cacheAs: 'namespaces',
-      transform: ({ metadata }) => {
-        const { name = '', resourceVersion = '', labels = {} } = metadata ?? {};
-        return { metadata: { name, resourceVersion, labels } };
-      },
-    });
-    namespaces.handle({
-      onAdd(one) {
-        set(() => table.setNamespace(one));
-        for (const arrived of namespaceArrivals) arrived();
-      },
-      onUpdate: (one) => set(() => table.setNamespace(one)),
-      onDelete: (one) => set(() => table.deleteNamespace(keyOf(one))),
-    });
-    const pods = context.follow(RESOURCES.pods, { transform: trimPod, cacheAs: 'policy-pods' });
-    pods.handle({
-      onAdd: (pod) => set(() => table.setPod(pod), pod),
-      onUpdate: (pod) => set(() => table.setPod(pod), pod),
-      onDelete(pod) {
-        if (known.get(keyOf(pod)) === pod.metadata?.uid) known.delete(keyOf(pod));
-        owners.delete(pod.metadata?.uid ?? '');
-        set(() => table.deletePod(keyOf(pod)));
-      },
-    });
-    return Promise.all([namespaces.synced, pods.synced]);
+    return followPodsAndNamespaces(context, { table, set, arrivals, former });
   }
 
-  const owners = createAddressOwners();
-  const flows = openAddressFlows(undefined);
-  context.onClose(() => flows.close());
-  /** A pod does not inherit the connections that policies of this node allowed to or from the former pod of its address. */
-  function endFormerFlows(pod: Pod): void {
-    const reused = owners.set(pod);
-    if (reused.length === 0) return;
-    // The pod network of this node has ended them before the pod started; by now some may be the pod's own.
-    if ([...attached.values()].includes(keyOf(pod))) return;
-    const ended = enforcement?.programmed().then(() => flows.forget(reused));
-    ended?.catch((error: unknown) =>
-      logger.warn(
-        { err: error, addresses: reused },
-        `failed to end the former pod's flows: ${messageOf(error)}`,
-      ),
-    );
-  }
+  const attachedPods = () => attachments.pods();
+  const former = endFormerFlows(context, logger, {
+    attachedPods,
+    programmed: () => enforcement?.programmed(),
+  });
 
   function set(change: () => void, pod?: Pod): void {
     change();
-    if (pod) endFormerFlows(pod);
-    if (pod?.spec?.nodeName === configuration.nodeName) {
-      known.set(keyOf(pod), pod.metadata?.uid);
-      for (const arrived of arrivals) arrived(pod);
-    }
+    if (pod) former.podSeen(pod);
+    if (pod?.spec?.nodeName === configuration.nodeName) arrivals.podSeen(pod);
     changed();
   }
 
@@ -214,7 +166,7 @@ export function startPolicies(
       proxies: () => proxies,
       onProgrammed: metrics.programmed,
       onFailure: metrics.failed,
-      onRefused: reportRefusals,
+      onRefused: (fresh) => reportRefusals(context, fresh),
     });
     enforcement.rewrite();
     await enforcement.programmed();
@@ -228,28 +180,6 @@ export function startPolicies(
     await enforcement?.close();
   });
 
-  function reportRefusals(fresh: readonly PolicyRefusal[]): void {
-    const [first] = fresh;
-    if (!first) return;
-    const more = fresh.length > 1 ? ` (and ${fresh.length - 1} more)` : '';
-    context.nodeEvent(
-      'Warning',
-      'PolicyNotProgrammed',
-      `the kernel rejects a part of the network policies, which is left out and tried again: ${first.error.message}${more}`,
-    );
-  }
-
-  /** Throws if more reaches a pod, or leaves it, than its policies allow. */
-  function refuseExposed(pod: NetworkPod): void {
-    const object = `${pod.namespace}/${pod.name}`;
-    const refusal = enforcement?.exposes(object);
-    if (!refusal) return;
-    throw new FairleadError(
-      `the network policies of pod ${object} are not in the kernel: ${refusal.error.message}`,
-      { op: 'attach pod', code: 'EIO', object, cause: refusal.error },
-    );
-  }
-
   /** Resolves when the kernel has the policies of an attached pod. */
   async function programmed(pod: NetworkPod): Promise<void> {
     await Promise.race([started, refusal.promise]);
@@ -257,80 +187,16 @@ export function startPolicies(
     await started;
     if (!objects) return;
     await objects;
-    await podKnown(`${pod.namespace}/${pod.name}`, pod.uid);
+    await arrivals.podKnown(`${pod.namespace}/${pod.name}`, pod.uid);
     // By the labels of its namespace, policies of the whole cluster may select the pod.
-    if (table.clusterPolicies().length > 0) await namespaceKnown(pod.namespace);
+    if (table.clusterPolicies().length > 0) await arrivals.namespaceKnown(pod.namespace);
     await enforcement?.programmed();
-    refuseExposed(pod);
+    refuseExposed(enforcement, pod);
   }
 
-  function namespaceKnown(name: string): Promise<void> {
-    if (table.namespaceLabels(name) !== null) return Promise.resolve();
-    return new Promise((resolve) => {
-      const arrived = () => {
-        if (table.namespaceLabels(name) === null) return;
-        namespaceArrivals.delete(arrived);
-        resolve();
-      };
-      namespaceArrivals.add(arrived);
-    });
-  }
-
-  function podKnown(key: string, uid: string): Promise<void> {
-    // Attachments by container runtimes have their own identifiers.
-    const isIt = (other: string | undefined) => uid.includes('/') || other === undefined || other === uid;
-    if (known.has(key) && isIt(known.get(key))) return Promise.resolve();
-    return new Promise((resolve) => {
-      const arrived = (pod: Pod) => {
-        if (keyOf(pod) !== key || !isIt(pod.metadata?.uid)) return;
-        arrivals.delete(arrived);
-        resolve();
-      };
-      arrivals.add(arrived);
-    });
-  }
-
-  async function admit(pod: NetworkPod): Promise<void> {
-    let cancel = () => {};
-    const late = new Promise<never>((_, reject) => {
-      cancel = clock.after(ADMISSION_MS, () =>
-        reject(
-          new FairleadError(
-            `the network policies of pod ${pod.namespace}/${pod.name} were not programmed within ${ADMISSION_MS / 1000} s`,
-            {
-              op: 'attach pod',
-              code: 'ETIMEDOUT',
-              object: `${pod.namespace}/${pod.name}`,
-              hint: "see the agent's log for errors when reading or programming NetworkPolicies",
-            },
-          ),
-        ),
-      );
-    });
-    try {
-      await Promise.race([programmed(pod), late]);
-    } finally {
-      cancel();
-    }
-  }
-
-  function verdictOf(client: string, { ip, port }: SocketAddress, protocol: 'TCP' | 'UDP'): PolicyVerdict {
-    const packet = { source: client, destination: ip, port, protocol };
-    // Traffic from this node itself always reaches its pods.
-    const isOwn = table.podAt(client) === null && isOwnAddress(client);
-    return allows(table, isOwn ? { ...packet, fromNode: configuration.nodeName } : packet);
-  }
-
-  /** The pod of each attachment. */
-  const attached = new Map<string, string>();
-  const forget = (uid: string) => {
-    const key = attached.get(uid);
-    if (key === undefined) return;
-    attached.delete(uid);
-    known.delete(key);
-    table.unplug(key, uid);
-    changed();
-  };
+  const verdictOf = (...connection: [string, SocketAddress, 'TCP' | 'UDP']) =>
+    verdictAt(configuration.nodeName, table, ...connection);
+  const attachments = createAttachments({ table, arrivals, changed });
   return {
     table,
     async programmed() {
@@ -361,33 +227,7 @@ export function startPolicies(
       const end = egress.isAllowed ? ingress : egress;
       if (!end.isAllowed) metrics.denied(endpoint.ip.includes(':') ? 'ipv6' : 'ipv4', end);
     },
-    guard: (network) => ({
-      ...network,
-      async attach(pod, netns) {
-        const result = await network.attach(pod, netns);
-        const key = `${pod.namespace}/${pod.name}`;
-        attached.set(pod.uid, key);
-        table.plugIn(key, pod.uid, result.ips);
-        changed();
-        try {
-          await admit(pod);
-        } catch (error) {
-          await network.detach(pod.uid);
-          forget(pod.uid);
-          throw error;
-        }
-        return result;
-      },
-      async detach(uid) {
-        await network.detach(uid);
-        forget(uid);
-      },
-      async collect(keep, among) {
-        const gone = await network.collect(keep, among);
-        for (const uid of gone) forget(uid);
-        return gone;
-      },
-    }),
+    guard: (network) => guarded(network, attachments, (pod) => inAdmissionTime(clock, pod, programmed(pod))),
   };
 }
 
@@ -439,4 +279,220 @@ function dnsPod(addresses: readonly string[]): Pod {
     },
     status: { podIPs: addresses.map((ip) => ({ ip })) },
   };
+}
+
+/** Throws FairleadError if the policies of a pod are not programmed in time. */
+async function inAdmissionTime(clock: Clock, pod: NetworkPod, programmed: Promise<void>): Promise<void> {
+  let cancel = () => {};
+  const late = new Promise<never>((_, reject) => {
+    cancel = clock.after(ADMISSION_MS, () =>
+      reject(
+        new FairleadError(
+          `the network policies of pod ${pod.namespace}/${pod.name} were not programmed within ${ADMISSION_MS / 1000} s`,
+          {
+            op: 'attach pod',
+            code: 'ETIMEDOUT',
+            object: `${pod.namespace}/${pod.name}`,
+            hint: "see the agent's log for errors when reading or programming NetworkPolicies",
+          },
+        ),
+      ),
+    );
+  });
+  try {
+    await Promise.race([programmed, late]);
+  } finally {
+    cancel();
+  }
+}
+
+function reportRefusals({ nodeEvent }: AgentContext, fresh: readonly PolicyRefusal[]): void {
+  const [first] = fresh;
+  if (!first) return;
+  const more = fresh.length > 1 ? ` (and ${fresh.length - 1} more)` : '';
+  nodeEvent(
+    'Warning',
+    'PolicyNotProgrammed',
+    `the kernel rejects a part of the network policies, which is left out and tried again: ${first.error.message}${more}`,
+  );
+}
+
+/** Ends the connections that policies of this node allowed to or from the former pod of an address. */
+function endFormerFlows(
+  { onClose }: AgentContext,
+  logger: Logger,
+  options: {
+    /** The keys of the pods whose networks this node has attached. */
+    readonly attachedPods: () => Iterable<string>;
+    /** Resolves when the kernel has the policies; undefined: they are not enforced yet. */
+    readonly programmed: () => Promise<void> | undefined;
+  },
+) {
+  const owners = createAddressOwners();
+  const flows = openAddressFlows(undefined);
+  onClose(() => flows.close());
+  return {
+    podSeen(pod: Pod): void {
+      const reused = owners.set(pod);
+      if (reused.length === 0) return;
+      // The pod network of this node has ended them before the pod started; by now some may be the pod's own.
+      if ([...options.attachedPods()].includes(keyOf(pod))) return;
+      const ended = options.programmed()?.then(() => flows.forget(reused));
+      ended?.catch((error: unknown) =>
+        logger.warn(
+          { err: error, addresses: reused },
+          `failed to end the former pod's flows: ${messageOf(error)}`,
+        ),
+      );
+    },
+    podGone: (pod: Pod) => owners.delete(pod.metadata?.uid ?? ''),
+  };
+}
+
+/** Follows pods and namespaces. Resolves when all have been read once. */
+function followPodsAndNamespaces(
+  context: AgentContext,
+  followers: {
+    readonly table: PolicyTable;
+    /** Changes the table; `pod`: the pod that is new or was changed. */
+    readonly set: (change: () => void, pod?: Pod) => void;
+    readonly arrivals: PodArrivals;
+    readonly former: { podGone(pod: Pod): void };
+  },
+): Promise<unknown> {
+  const { table, set, arrivals, former } = followers;
+  const namespaces = context.follow(RESOURCES.namespaces, {
+    cacheAs: 'namespaces',
+    transform: ({ metadata }) => {
+      const { name = '', resourceVersion = '', labels = {} } = metadata ?? {};
+      return { metadata: { name, resourceVersion, labels } };
+    },
+  });
+  namespaces.handle({
+    onAdd(one) {
+      set(() => table.setNamespace(one));
+      arrivals.namespaceSeen();
+    },
+    onUpdate: (one) => set(() => table.setNamespace(one)),
+    onDelete: (one) => set(() => table.deleteNamespace(keyOf(one))),
+  });
+  const pods = context.follow(RESOURCES.pods, { transform: trimPod, cacheAs: 'policy-pods' });
+  pods.handle({
+    onAdd: (pod) => set(() => table.setPod(pod), pod),
+    onUpdate: (pod) => set(() => table.setPod(pod), pod),
+    onDelete(pod) {
+      arrivals.podGone(pod);
+      former.podGone(pod);
+      set(() => table.deletePod(keyOf(pod)));
+    },
+  });
+  return Promise.all([namespaces.synced, pods.synced]);
+}
+
+/** The attachments of pods to the node's network. */
+interface Attachments {
+  /** The keys of the attached pods. */
+  pods(): Iterable<string>;
+  add(pod: NetworkPod, addresses: readonly string[]): void;
+  /** Forgets an attachment that was removed. */
+  forget(uid: string): void;
+}
+
+function createAttachments({
+  table,
+  arrivals,
+  changed,
+}: {
+  readonly table: PolicyTable;
+  readonly arrivals: PodArrivals;
+  readonly changed: () => void;
+}): Attachments {
+  const attached = new Map<string, string>();
+  return {
+    pods: () => attached.values(),
+    add(pod, addresses) {
+      const key = `${pod.namespace}/${pod.name}`;
+      attached.set(pod.uid, key);
+      table.plugIn(key, pod.uid, addresses);
+      changed();
+    },
+    forget(uid) {
+      const key = attached.get(uid);
+      if (key === undefined) return;
+      attached.delete(uid);
+      arrivals.forget(key);
+      table.unplug(key, uid);
+      changed();
+    },
+  };
+}
+
+/** Wraps a pod network: pods start when `admit` resolves, which waits until their policies are in the kernel. */
+function guarded(
+  network: PodNetwork,
+  { add, forget }: Attachments,
+  admit: (pod: NetworkPod) => Promise<void>,
+): PodNetwork {
+  return {
+    ...network,
+    async attach(pod, netns) {
+      const result = await network.attach(pod, netns);
+      add(pod, result.ips);
+      try {
+        await admit(pod);
+      } catch (error) {
+        await network.detach(pod.uid);
+        forget(pod.uid);
+        throw error;
+      }
+      return result;
+    },
+    async detach(uid) {
+      await network.detach(uid);
+      forget(uid);
+    },
+    async collect(keep, among) {
+      const gone = await network.collect(keep, among);
+      for (const uid of gone) forget(uid);
+      return gone;
+    },
+  };
+}
+
+/** Throws if more reaches a pod, or leaves it, than its policies allow. */
+function refuseExposed(enforcement: Enforcement | null, pod: NetworkPod): void {
+  const object = `${pod.namespace}/${pod.name}`;
+  const refusal = enforcement?.exposes(object);
+  if (!refusal) return;
+  throw new FairleadError(
+    `the network policies of pod ${object} are not in the kernel: ${refusal.error.message}`,
+    { op: 'attach pod', code: 'EIO', object, cause: refusal.error },
+  );
+}
+
+function trimPolicy({ metadata, spec, ...rest }: NetworkPolicy): NetworkPolicy {
+  const { managedFields, annotations, ...kept } = metadata ?? {};
+  return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
+}
+
+function warnUnsupported(logger: Logger, { kind, name }: Policy, fields: readonly string[]): void {
+  if (fields.length === 0) return;
+  logger.warn(
+    { kind, name, fields },
+    `unsupported fields in ${kind} ${name}: rules with action Accept that use them match nothing, other rules that use them deny everything`,
+  );
+}
+
+/** Returns the verdict about a connection of a client to an endpoint. */
+function verdictAt(
+  node: string,
+  table: PolicyTable,
+  client: string,
+  { ip, port }: SocketAddress,
+  protocol: 'TCP' | 'UDP',
+): PolicyVerdict {
+  const packet = { source: client, destination: ip, port, protocol };
+  // Traffic from this node itself always reaches its pods.
+  const isOwn = table.podAt(client) === null && isOwnAddress(client);
+  return allows(table, isOwn ? { ...packet, fromNode: node } : packet);
 }

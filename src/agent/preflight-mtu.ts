@@ -3,7 +3,7 @@ import { readOptionalFile, readOptionalFolder } from '../kernel/optional-file.ts
 import { type Link, listLinks, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { listRoutes, type Route } from '../kernel/rtnetlink/routes.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
-import type { Finding } from './preflight.ts';
+import type { Finding } from './preflight-finding.ts';
 
 /** What limits the size of packets between the pods of different nodes. */
 export interface MtuFacts {

@@ -17,17 +17,10 @@ import {
   type OtherProxyState,
   remainderOf,
 } from './other-proxies.ts';
+import type { Finding } from './preflight-finding.ts';
 import { checkMtu, readMtuFacts } from './preflight-mtu.ts';
 import { findRunningKubeProxy } from './running-kube-proxy.ts';
 import { askStatus } from './status-answer.ts';
-
-/** The result of one check. "note": information; "problem": the agent would not work. */
-export interface Finding {
-  readonly level: 'ok' | 'note' | 'problem';
-  readonly what: string;
-  /** The fix, or null. */
-  readonly fix: string | null;
-}
 
 /** Reads a file of /proc; returns null if it does not exist. */
 export type ReadFile = (path: string) => string | null;

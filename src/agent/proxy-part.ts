@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createConntrackReconciler } from '../dataplane/conntrack/reconciler.ts';
+import type { CountedPackets } from '../dataplane/abilities.ts';
+import { type ConntrackReconciler, createConntrackReconciler } from '../dataplane/conntrack/reconciler.ts';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { dial } from '../failover/dial.ts';
@@ -10,7 +11,9 @@ import { createEventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
 import { isLater } from '../kube/resource-version.ts';
 import { type EndpointSlice, type Node, RESOURCES, type Service, type ServiceCidr } from '../kube/types.ts';
+import type { IPFamily } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
+import type { Logger } from '../lib/log.ts';
 import { peerNode, sourceAddresses } from '../network/peer-node.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { startFailoverPart } from '../proxy/failover-part.ts';
@@ -26,8 +29,8 @@ import type { ProxyHealth } from '../proxy/status-servers.ts';
 import type { NodeView } from '../service/model.ts';
 import { type NodeSettings, readNodeView } from '../service/node-view.ts';
 import { createServiceTable } from '../service/service-table.ts';
+import type { AgentConfiguration, ProxyConfiguration } from './agent-configuration.ts';
 import type { AgentContext } from './agent-context.ts';
-import type { ProxyConfiguration } from './configuration.ts';
 import { openDataplane } from './dataplanes.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
 import { adoptServers, takeOver } from './kube-proxy-state.ts';
@@ -44,7 +47,7 @@ import type { PolicyPart } from './policy-part.ts';
 import { drainProxy } from './proxy-drain.ts';
 import { findRunningKubeProxy, refuseToRunAlongside } from './running-kube-proxy.ts';
 import { serviceNetworks } from './service-networks.ts';
-import { createSynTimers } from './syn-timers.ts';
+import { createSynTimers, type SynTimers } from './syn-timers.ts';
 
 /** The proxy of one node: loop, events, health checks, failover, connection tracking. */
 export interface ProxyPart {
@@ -85,70 +88,44 @@ export async function startProxyPart(
 ): Promise<ProxyPart> {
   const { configuration, clock, registry } = context;
   const { node, followed, services, slices, serviceCidrs, policies } = sources;
-  const { nodes } = followed;
   const logger = context.logger.child({ part: 'proxy' });
   const events = createEventRecorder({
     ...context,
     component: 'fairlead-proxy',
     host: configuration.nodeName,
   });
-  const evidence = await findRunningKubeProxy(proxied.mode);
-  if (evidence !== null && !context.beside) refuseToRunAlongside(evidence);
-  if (evidence !== null)
-    logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
   const place = bpfPlace(configuration.pods?.cgroupParent ?? null);
-  const others = await detectOtherProxies(place, proxied.ipvsExcludedCidrs, logger);
-  for (const { proxy, running } of others.filter(isLiveProxy)) {
-    if (!context.beside) refuseToRunAlongside(running ?? '', proxy.name);
-    logger.warn({ evidence: running }, `${proxy.name} is running on this node too: its state is kept`);
-  }
+  const { evidence, others } = await findOtherProxies(context, proxied, place, logger);
   const families = familiesOf(node);
   const startedAt = clock.now();
   let self = node;
   const networks = () => serviceNetworks(serviceCidrs.list()) ?? proxied.serviceCidrs;
-  const readView = (mode: Mode) => {
-    const settings: NodeSettings = {
-      ...proxied,
-      serviceCidrs: networks(),
-      detectLocalMode: localDetectionIn(mode, proxied, self),
-      defaultNodePortAddresses: modeDiffers(mode, 'node-ports-on-primary-addresses') ? 'primary' : 'all',
-      ownServiceAddresses: configuration.dns?.addresses ?? [],
-      families,
-    };
-    return readNodeView(self, settings);
-  };
+  const readView = (mode: Mode) =>
+    readNodeView(
+      self,
+      viewSettings(mode, configuration, proxied, self, { families, serviceCidrs: networks() }),
+    );
   const firstMode = modeOf(node) ?? proxied.mode;
   const { view, warnings } = readView(firstMode);
   for (const warning of warnings) logger.warn({}, warning);
   const table = createServiceTable(view);
   const metrics = createProxyMetrics({
-    registry,
-    clock,
-    families,
+    ...{ registry, clock, families },
     mode: () => modes.mode,
     map: () => proxy.map,
-    hasShortTimers: () => synTimers.current !== null,
-    async countedPackets() {
-      try {
-        return (await proxy.dataplane.abilities.counters?.read()) ?? null;
-      } catch (error) {
-        logger.warn({ error: messageOf(error) }, 'failed to read the packet counters of iptables rules');
-        return null;
-      }
-    },
+    hasShortTimers: () => timers.current() !== null,
+    countedPackets: () => countPackets(() => proxy, logger),
   });
   /** Modes whose connections this process copies. */
   const relays = new Set<Dataplane>();
   /** `ipvsScheduler` null: the mode is opened only to be removed. */
   const open = async (wanted: Mode, ipvsScheduler: string | null = proxied.ipvsScheduler) => {
     const dataplane = await openDataplane(wanted, {
-      families,
-      logger,
+      ...{ families, logger, ipvsScheduler },
       onForeignChange: () => proxy.check(),
       onOutcome: (outcome) => failover.report(outcome),
       ...(policies ? { policies } : {}),
       cgroupParent: configuration.pods?.cgroupParent ?? null,
-      ipvsScheduler,
       ipvsTimeouts: proxied.ipvsTimeouts,
     });
     if (dataplane.abilities.connections?.drain) relays.add(dataplane);
@@ -161,51 +138,28 @@ export async function startProxyPart(
     async switchTo(next) {
       await proxy.switchTo(next);
       flows.modeChanged();
-      tellProxies();
-      await followTimers();
+      proxiedNodes?.tell();
+      await timers.follow();
     },
     onKept: () => proxy.notify(),
     onMode: (mode) => table.setNode(readView(mode).view),
     node: () => self,
-    events,
-    clock,
-    logger,
-    signal: context.signal,
+    ...{ events, clock, logger, signal: context.signal },
   });
-  const allNodes = policies ? followed.allNodes() : null;
-  function tellProxies(): void {
-    if (!policies || !allNodes) return;
-    const others = allNodes.list().filter(({ metadata }) => metadata?.name !== configuration.nodeName);
-    policies.setProxies(
-      isProxy(modes.mode) ? others.flatMap((one) => sourceAddresses(peerNode(one))).sort() : null,
-    );
-  }
-  const synTimers = createSynTimers({ cgroupParent: configuration.pods?.cgroupParent ?? null, logger });
-  context.onClose(() => synTimers.close());
-  let hasSynTimers = false;
-  const followTimers = async () => {
-    if (hasSynTimers) await synTimers.follow(modes.mode, networks());
-  };
+  const proxiedNodes = policies
+    ? tellProxies(followed, policies, configuration.nodeName, () => modes.mode)
+    : null;
+  const timers = createProxyTimers(context, logger, () => [modes.mode, networks()]);
   const reports = createProxyEvents({ nodeName: configuration.nodeName, services, events, logger });
   applyConntrackSettings(proxied.conntrack, availableParallelism(), logger);
   const conntrack = createConntrackReconciler({
-    families,
-    logger,
-    clock,
+    ...{ families, logger, clock },
     isListener: (at) => proxy.isListener(at),
     startsEmpty: context.startsUntracked,
     onPass: ({ family, durationMs, deleted }) => metrics.conntrackPass(family, durationMs / 1000, deleted),
   });
   context.onClose(() => conntrack.close());
-  const health = (): ProxyHealth => {
-    const { nodeName, nodeAddress } = configuration;
-    const { lastAppliedAt, pendingSince, failure } = proxy;
-    return proxyHealth({
-      ...{ now: clock.now(), startedAt, lastAppliedAt, pendingSince, failure, families },
-      syncPeriodMs: proxied.syncPeriodMs,
-      nodeProblem: nodeProblem(nodes.get(nodeName), nodeName, nodeAddress),
-    });
-  };
+  const health = () => partHealth(context, proxied, { proxy, startedAt, families, nodes: followed.nodes });
   const checks = createHealthCheckServers({
     logger,
     isProxyHealthy: () => health().healthy,
@@ -218,14 +172,10 @@ export async function startProxyPart(
     await adoptOtherServers(others);
   }
   const dataplane = await open(firstMode);
-  let programmedSlices: string | null = null;
   const versions = followVersions(slices);
   context.onClose(versions.close);
   const proxy = startProxy({
-    table,
-    dataplane,
-    clock,
-    logger,
+    ...{ table, dataplane, clock, logger },
     minSyncPeriodMs: proxied.minSyncPeriodMs,
     syncPeriodMs: proxied.syncPeriodMs,
     version: versions.latest,
@@ -234,11 +184,7 @@ export async function startProxyPart(
       if (applied.whole) conntrack.sync(applied.map);
       else conntrack.apply(applied.change);
       checks.update(applied.map.healthChecks, applied.map.node);
-      const { version } = applied;
-      void conntrack.passed().then(() => {
-        const isNewer = programmedSlices === null || isLater(version, programmedSlices);
-        if (version !== '' && isNewer) programmedSlices = version;
-      });
+      void conntrack.passed().then(() => versions.programmed(applied.version));
     },
     onDrained() {
       if (proxy.map) conntrack.sync(proxy.map);
@@ -252,38 +198,124 @@ export async function startProxyPart(
     },
   });
   context.onClose(() => proxy.close());
-  const flows = createFlowWatch({
-    dataplane: () => proxy.dataplane,
-    logger,
-    clock,
-    monotonic: () => process.hrtime.bigint(),
-    sleep: (ms) => sleep(ms),
-    domain: configuration.clusterDomain,
-    tables: () => ({
-      map: proxy.map,
-      policies: policies && policies.table.policyCount > 0 ? policies.table : null,
-    }),
-  });
+  const flows = watchFlows(context, { proxy, policies, logger });
   context.onClose(() => flows.close());
   const failover = startFailoverPart({
     nodeName: configuration.nodeName,
-    families,
-    clock,
-    logger,
-    table,
-    services,
-    events,
-    metrics,
+    ...{ families, clock, logger, table, services, events, metrics },
     connections: createServiceConnections({ registry, map: () => proxy.map, mode: () => modes.mode }),
     mode: () => modes.mode,
     map: () => proxy.map,
-    shortTimers: () => synTimers.current,
+    shortTimers: () => timers.current(),
     ...(policies ? { mayBeDenied: policies.mayBeDenied } : {}),
     program: () => proxy.notify({ urgent: true }),
   });
   context.onClose(() => failover.close());
   await Promise.all([services.synced, slices.synced]);
-  const gone = watchGoneEndpoints({
+  const gone = watchGone(context, { slices, followed, proxy, conntrack, logger });
+  context.onClose(() => gone.close());
+  if (policies && isProxy(modes.mode)) {
+    proxiedNodes?.tell();
+    // Before that, the proxy would let connections pass that policies deny.
+    await policies.ready;
+  }
+  // All existing objects must be in the table before the first programming: missing ones would look deleted.
+  feedServices({ table, services, slices, metrics, notify: () => proxy.notify() });
+  proxy.notify();
+  const updateView = () => {
+    table.setNode(readView(modes.mode).view);
+    proxy.notify();
+    void timers.follow();
+  };
+  serviceCidrs.handle({ onAdd: updateView, onUpdate: updateView, onDelete: updateView });
+  followOwnNode(context, followed.nodes, logger, {
+    apply(changed) {
+      self = changed;
+      updateView();
+    },
+    applied: modes.follow,
+  });
+  proxiedNodes?.follow();
+  void proxy.programmed.then(timers.startLater);
+  void proxy.programmed.then(async () => {
+    await modes.removeEarlier((earlier) => open(earlier, null));
+    await takeOverNode(context, proxied, logger, {
+      ...{ place, families, mode: () => modes.mode, isKubeProxyLeft: evidence === null },
+      report: (reason, message) => events.event(self, 'Normal', reason, message, RESOURCES.nodes),
+    });
+  });
+  return {
+    proxy,
+    metrics,
+    get mode() {
+      return modes.mode;
+    },
+    nodeIn: (mode) => readView(mode).view,
+    get programmedSlices() {
+      return versions.latestProgrammed();
+    },
+    flows,
+    health,
+    switchMode: modes.switchMode,
+    drain: () => drainProxy({ modes, isProxy: isProxy(modes.mode), proxy, relays, clock, logger }),
+  };
+}
+
+/** The versions of the EndpointSlices that the informer has reported, and that the kernel has. */
+interface SliceVersions {
+  latest(): string;
+  /** Notes that the kernel has a version. */
+  programmed(version: string): void;
+  /** Null: none. */
+  latestProgrammed(): string | null;
+  close(): void;
+}
+
+function followVersions(slices: Informer<EndpointSlice>): SliceVersions {
+  let latest = '';
+  let programmed: string | null = null;
+  const note = ({ metadata }: EndpointSlice) => {
+    const version = metadata?.resourceVersion ?? '';
+    if (latest === '' || isLater(version, latest)) latest = version;
+  };
+  const close = slices.handle({ onAdd: note, onUpdate: note, onDelete: note });
+  return {
+    latest: () => latest,
+    programmed(version) {
+      const isNewer = programmed === null || isLater(version, programmed);
+      if (version !== '' && isNewer) programmed = version;
+    },
+    latestProgrammed: () => programmed,
+    close,
+  };
+}
+
+/** Reads what the rules of iptables mode have counted; null: another mode, or they cannot be read. */
+async function countPackets(proxy: () => ServiceProxy, logger: Logger): Promise<CountedPackets | null> {
+  try {
+    return (await proxy().dataplane.abilities.counters?.read()) ?? null;
+  } catch (error) {
+    logger.warn({ error: messageOf(error) }, 'failed to read the packet counters of iptables rules');
+    return null;
+  }
+}
+
+/** Ends the connections to endpoints that are gone. */
+function watchGone(
+  { clock }: AgentContext,
+  {
+    slices,
+    followed,
+    proxy,
+    conntrack,
+    logger,
+  }: Pick<ProxySources, 'slices' | 'followed'> & {
+    readonly proxy: ServiceProxy;
+    readonly conntrack: ConntrackReconciler;
+    readonly logger: Logger;
+  },
+): { close(): void } {
+  return watchGoneEndpoints({
     slices,
     isNodeReady: followed.isReady,
     clock,
@@ -297,82 +329,51 @@ export async function startProxyPart(
       await conntrack.endConnections(endpoints);
     },
   });
-  context.onClose(() => gone.close());
-  if (policies && isProxy(modes.mode)) {
-    tellProxies();
-    // Before that, the proxy would let connections pass that policies deny.
-    await policies.ready;
-  }
-  // All existing objects must be in the table before the first programming: missing ones would look deleted.
-  feedServices({ table, services, slices, metrics, notify: () => proxy.notify() });
-  proxy.notify();
-  const updateView = () => {
-    table.setNode(readView(modes.mode).view);
-    proxy.notify();
-    void followTimers();
-  };
-  serviceCidrs.handle({ onAdd: updateView, onUpdate: updateView, onDelete: updateView });
-  const followNode = (changed: Node) => {
-    if (changed.metadata?.name !== configuration.nodeName) return;
-    self = withAddress(changed, configuration.nodeAddress);
-    try {
-      updateView();
-    } catch (error) {
-      logger.error(
-        { err: error },
-        `failed to apply the node's new settings, the previous ones stay in use: ${messageOf(error)}`,
-      );
-    }
-    modes.follow(changed);
-  };
-  nodes.handle({ onAdd: followNode, onUpdate: followNode });
-  allNodes?.handle({ onAdd: tellProxies, onUpdate: tellProxies, onDelete: tellProxies });
-  void proxy.programmed.then(() =>
-    context.onClose(
-      clock.after(SYN_TIMERS_AFTER_MS, () => {
-        hasSynTimers = true;
-        void followTimers();
-      }),
-    ),
-  );
-  void proxy.programmed.then(async () => {
-    await modes.removeEarlier((earlier) => open(earlier, null));
-    const excluded = proxied.ipvsExcludedCidrs;
-    const left = await takeOverFromOthers({ mode: modes.mode, place, excluded }, clock, logger);
-    for (const one of left)
-      events.event(self, 'Normal', 'TookOverFromProxy', `removed ${one}`, RESOURCES.nodes);
-    if (evidence !== null) return;
-    const removed = await takeOver({ mode: modes.mode, families, excluded }, clock, logger);
-    if (removed.length === 0) return;
-    const message = `removed the rules of kube-proxy: ${removed.join(', ')}`;
-    events.event(self, 'Normal', 'TookOverFromKubeProxy', message, RESOURCES.nodes);
-  });
-  return {
-    proxy,
-    metrics,
-    get mode() {
-      return modes.mode;
-    },
-    nodeIn: (mode) => readView(mode).view,
-    get programmedSlices() {
-      return programmedSlices;
-    },
-    flows,
-    health,
-    switchMode: modes.switchMode,
-    drain: () => drainProxy({ modes, isProxy: isProxy(modes.mode), proxy, relays, clock, logger }),
-  };
 }
 
-/** Follows the latest version of a kind's objects that its informer has reported. */
-function followVersions(slices: Informer<EndpointSlice>): { latest(): string; close(): void } {
-  let latest = '';
-  const note = ({ metadata }: EndpointSlice) => {
-    const version = metadata?.resourceVersion ?? '';
-    if (latest === '' || isLater(version, latest)) latest = version;
-  };
-  const close = slices.handle({ onAdd: note, onUpdate: note, onDelete: note });
-  return { latest: () => latest, close };
+function watchFlows(
+  { configuration, clock }: AgentContext,
+  {
+    proxy,
+    policies,
+    logger,
+  }: { readonly proxy: ServiceProxy; readonly policies: PolicyPart | null; readonly logger: Logger },
+): FlowWatch {
+  return createFlowWatch({
+    dataplane: () => proxy.dataplane,
+    logger,
+    clock,
+    monotonic: () => process.hrtime.bigint(),
+    sleep: (ms) => sleep(ms),
+    domain: configuration.clusterDomain,
+    tables: () => ({
+      map: proxy.map,
+      policies: policies && policies.table.policyCount > 0 ? policies.table : null,
+    }),
+  });
+}
+
+function partHealth(
+  { configuration: { nodeName, nodeAddress }, clock }: AgentContext,
+  { syncPeriodMs }: ProxyConfiguration,
+  {
+    proxy,
+    startedAt,
+    families,
+    nodes,
+  }: {
+    readonly proxy: ServiceProxy;
+    readonly startedAt: number;
+    readonly families: readonly IPFamily[];
+    readonly nodes: FollowedNodes['nodes'];
+  },
+): ProxyHealth {
+  const { lastAppliedAt, pendingSince, failure } = proxy;
+  return proxyHealth({
+    ...{ now: clock.now(), startedAt, lastAppliedAt, pendingSince, failure, families },
+    syncPeriodMs,
+    nodeProblem: nodeProblem(nodes.get(nodeName), nodeName, nodeAddress),
+  });
 }
 
 /**
@@ -395,4 +396,134 @@ function localDetectionIn(
   return isByCluster && hasOwnCidr && modeDiffers(mode, 'other-nodes-pods-are-outside')
     ? 'NodeCIDR'
     : detectLocalMode;
+}
+
+/** Returns the settings by which a mode reads the node. */
+function viewSettings(
+  mode: Mode,
+  { dns }: AgentConfiguration,
+  proxied: ProxyConfiguration,
+  node: Node,
+  { families, serviceCidrs }: Pick<NodeSettings, 'families' | 'serviceCidrs'>,
+): NodeSettings {
+  return {
+    ...proxied,
+    serviceCidrs,
+    detectLocalMode: localDetectionIn(mode, proxied, node),
+    defaultNodePortAddresses: modeDiffers(mode, 'node-ports-on-primary-addresses') ? 'primary' : 'all',
+    ownServiceAddresses: dns?.addresses ?? [],
+    families,
+  };
+}
+
+/** Finds other proxies of this node. Throws FairleadError if one runs, unless the agent runs beside it. */
+async function findOtherProxies(
+  { beside }: AgentContext,
+  proxied: ProxyConfiguration,
+  place: ReturnType<typeof bpfPlace>,
+  logger: Logger,
+) {
+  const evidence = await findRunningKubeProxy(proxied.mode);
+  if (evidence !== null && !beside) refuseToRunAlongside(evidence);
+  if (evidence !== null)
+    logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
+  const others = await detectOtherProxies(place, proxied.ipvsExcludedCidrs, logger);
+  for (const { proxy, running } of others.filter(isLiveProxy)) {
+    if (!beside) refuseToRunAlongside(running ?? '', proxy.name);
+    logger.warn({ evidence: running }, `${proxy.name} is running on this node too: its state is kept`);
+  }
+  return { evidence, others };
+}
+
+/** Removes what other proxies left on the node, and reports it. */
+async function takeOverNode(
+  { clock }: AgentContext,
+  { ipvsExcludedCidrs: excluded }: ProxyConfiguration,
+  logger: Logger,
+  {
+    mode,
+    place,
+    families,
+    isKubeProxyLeft,
+    report,
+  }: {
+    readonly mode: () => Mode;
+    readonly place: ReturnType<typeof bpfPlace>;
+    readonly families: readonly IPFamily[];
+    /** kube-proxy does not run: its rules are removed. */
+    readonly isKubeProxyLeft: boolean;
+    readonly report: (reason: string, message: string) => void;
+  },
+): Promise<void> {
+  const left = await takeOverFromOthers({ mode: mode(), place, excluded }, clock, logger);
+  for (const one of left) report('TookOverFromProxy', `removed ${one}`);
+  if (!isKubeProxyLeft) return;
+  const removed = await takeOver({ mode: mode(), families, excluded }, clock, logger);
+  if (removed.length === 0) return;
+  report('TookOverFromKubeProxy', `removed the rules of kube-proxy: ${removed.join(', ')}`);
+}
+
+/** Tells the policies which addresses the proxies of other nodes have, in a mode in which they check policies. */
+function tellProxies(
+  followed: FollowedNodes,
+  policies: PolicyPart,
+  nodeName: string,
+  mode: () => Mode,
+): { tell(): void; follow(): void } {
+  const allNodes = followed.allNodes();
+  const tell = () => {
+    const others = allNodes.list().filter(({ metadata }) => metadata?.name !== nodeName);
+    policies.setProxies(
+      isProxy(mode()) ? others.flatMap((one) => sourceAddresses(peerNode(one))).sort() : null,
+    );
+  };
+  return { tell, follow: () => void allNodes.handle({ onAdd: tell, onUpdate: tell, onDelete: tell }) };
+}
+
+/** The short SYN timers of the node's sockets, which follow the mode and the Service networks. */
+function createProxyTimers(
+  { configuration, clock, onClose }: AgentContext,
+  logger: Logger,
+  wanted: () => Parameters<SynTimers['follow']>,
+) {
+  const timers = createSynTimers({ cgroupParent: configuration.pods?.cgroupParent ?? null, logger });
+  onClose(() => timers.close());
+  let hasStarted = false;
+  const follow = async () => {
+    if (hasStarted) await timers.follow(...wanted());
+  };
+  return {
+    current: () => timers.current,
+    follow,
+    /** Starts to follow when the other parts of a starting node have had time. */
+    startLater: () =>
+      onClose(
+        clock.after(SYN_TIMERS_AFTER_MS, () => {
+          hasStarted = true;
+          void follow();
+        }),
+      ),
+  };
+}
+
+/** Follows the node's own object. `apply`: applies it, with the configured address; `applied`: follows, even if that failed. */
+function followOwnNode(
+  { configuration: { nodeName, nodeAddress } }: AgentContext,
+  nodes: FollowedNodes['nodes'],
+  logger: Logger,
+  { apply, applied }: { readonly apply: (node: Node) => void; readonly applied: (node: Node) => void },
+): void {
+  const follow = (changed: Node) => {
+    if (changed.metadata?.name !== nodeName) return;
+    try {
+      apply(withAddress(changed, nodeAddress));
+    } catch (error) {
+      logger.error(
+        { err: error },
+        `failed to apply the node's new settings, the previous ones stay in use: ${messageOf(error)}`,
+      );
+    }
+    applied(changed);
+  };
+  nodes.handle({ onAdd: follow, onUpdate: follow });
 }

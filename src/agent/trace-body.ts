@@ -3,7 +3,7 @@ import type { FlowFilter } from '../trace/flow-filter.ts';
 import type { End } from '../trace/hops.ts';
 import type { TracedPacket } from '../trace/observation.ts';
 import { MAX_PORTS, MAX_SEQUENCE } from '../trace/trace.ts';
-import { badRequest } from './agent-state.ts';
+import { badRequest } from './bad-request.ts';
 
 /** The first packets of all connections to some addresses or ports, which others open. */
 export interface WatchedConnections {

@@ -221,34 +221,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   const endListExpiry = expireLists({ store, clock });
   const servers: { close(): Promise<void> }[] = [];
   return {
-    async transport(request) {
-      const body = request.body === undefined ? Buffer.alloc(0) : Buffer.from(request.body);
-      const incoming: IncomingRequest = {
-        method: request.method,
-        url: request.path,
-        headers: request.headers,
-        body: async () => body,
-        stream: () => Readable.from([body]),
-        user: { name: 'system:controller', groups: ['system:masters', 'system:authenticated'] },
-        internal: true,
-        signal: request.signal ?? new AbortController().signal,
-        upgrade: null,
-      };
-      const response = await handle(incoming);
-      if (response === 'upgraded') throw new Error('a request within the process cannot change its protocol');
-      const headers = Object.fromEntries(
-        Object.entries(response.headers).map(([name, value]) => [
-          name,
-          typeof value === 'string' ? value : value.join(', '),
-        ]),
-      );
-      const content = response.body;
-      return {
-        status: response.status,
-        headers,
-        body: content instanceof Readable ? content : once(bytesOf(content)),
-      };
-    },
+    transport: internalTransport(handle),
     async listen(listeners) {
       const server = await serveHttps(listeners, {
         tls: options.tls,
@@ -306,5 +279,37 @@ function flagsOf(options: ApiServerOptions, issuer: string): Record<string, stri
     'service-account-issuer': `[${issuer}]`,
     'service-cluster-ip-range': options.serviceCidrs.join(','),
     'service-node-port-range': `${nodePorts.first}-${nodePorts.last}`,
+  };
+}
+
+/** Returns the transport of this process's own requests: full rights, no network. */
+function internalTransport(handle: ReturnType<typeof createApiHandler>): Transport {
+  return async (request) => {
+    const body = request.body === undefined ? Buffer.alloc(0) : Buffer.from(request.body);
+    const incoming: IncomingRequest = {
+      method: request.method,
+      url: request.path,
+      headers: request.headers,
+      body: async () => body,
+      stream: () => Readable.from([body]),
+      user: { name: 'system:controller', groups: ['system:masters', 'system:authenticated'] },
+      internal: true,
+      signal: request.signal ?? new AbortController().signal,
+      upgrade: null,
+    };
+    const response = await handle(incoming);
+    if (response === 'upgraded') throw new Error('a request within the process cannot change its protocol');
+    const headers = Object.fromEntries(
+      Object.entries(response.headers).map(([name, value]) => [
+        name,
+        typeof value === 'string' ? value : value.join(', '),
+      ]),
+    );
+    const content = response.body;
+    return {
+      status: response.status,
+      headers,
+      body: content instanceof Readable ? content : once(bytesOf(content)),
+    };
   };
 }

@@ -1,4 +1,5 @@
 import { ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
+import { DEFAULT_CLASS_ANNOTATION, SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { addressAt, FAMILY_NAMES, familyOf, parseCidr } from '../lib/address.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
 import { type ApiObject, at, equal } from './object.ts';
@@ -67,7 +68,7 @@ export function installBuiltins(
       'standard',
       { provisioner: storageProvisioner, reclaimPolicy: 'Delete', volumeBindingMode: 'WaitForFirstConsumer' },
       {},
-      { 'storageclass.kubernetes.io/is-default-class': 'true' },
+      { [DEFAULT_CLASS_ANNOTATION]: 'true' },
     );
   }
   const cidrs = options.serviceCidrs;
@@ -115,6 +116,6 @@ export function installBuiltins(
       endpoints: own.map((address) => ({ addresses: [address], conditions: { ready: true } })),
       ports: [{ name: 'https', port, protocol: 'TCP' }],
     },
-    { 'kubernetes.io/service-name': 'kubernetes' },
+    { [SERVICE_NAME_LABEL]: 'kubernetes' },
   );
 }

@@ -1,7 +1,8 @@
 import { timestamp } from '../kube/timestamp.ts';
 import type { Kind } from './kind.ts';
 import { type ApiObject, at, textAt } from './object.ts';
-import type { PropagationPolicy } from './verbs/delete-options.ts';
+
+export type PropagationPolicy = 'Background' | 'Foreground' | 'Orphan';
 
 /** What a DELETE asks for, beside its preconditions. */
 export interface DeletionRequest {

@@ -13,7 +13,8 @@ import {
 } from '../lib/connection-table.ts';
 import type { Logger } from '../lib/log.ts';
 import { authenticate } from './authentication/authenticate.ts';
-import { ANONYMOUS, type Authenticator, type ClientCertificate } from './authentication/authenticator.ts';
+import type { Authenticator, ClientCertificate } from './authentication/authenticator.ts';
+import { ANONYMOUS } from './authentication/user.ts';
 import type { Handler } from './requests/api-handler.ts';
 import {
   type HttpRequest,

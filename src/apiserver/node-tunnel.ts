@@ -4,12 +4,12 @@ import { type Duplex, Readable } from 'node:stream';
 import type { MayDial } from '../kube/dial-check.ts';
 import { messageOf } from '../lib/errors.ts';
 import { allowed } from './cluster-dialer.ts';
+import { joinSockets } from './joined-sockets.ts';
 import { type Send, sendOnce, sendTwice, type Through } from './kept-connection.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from './object.ts';
 import { forwardedHeaders, upgradeHeaders } from './requests/forwarded-headers.ts';
 import type { OutgoingResponse } from './requests/request.ts';
-import type { RequestContext } from './requests/request-context.ts';
-import type { ResourceContext } from './routes/resource.ts';
+import type { ObjectRequestContext, RequestContext } from './requests/request-context.ts';
 import { badRequest, notFound, StatusError } from './status-error.ts';
 import type { Store } from './store.ts';
 
@@ -51,13 +51,13 @@ const NODES = { group: '', kind: 'Node', plural: 'nodes' };
 /** Forwards requests to the nodes' own servers, as kube-apiserver does to kubelets. */
 export interface NodeTunnel {
   /** Forwards a request for a pod's log, exec, attach or portforward, with or without a protocol upgrade. */
-  podStream(context: ResourceContext, subresource: string): Promise<OutgoingResponse>;
+  podStream(context: ObjectRequestContext, subresource: string): Promise<OutgoingResponse>;
   /**
    * Returns the JSON at a path of a node's server. Throws StatusError 502 if the node does not answer or not with JSON.
    */
   read(node: string, path: string): Promise<unknown>;
   /** Forwards any request to a node's own server. */
-  nodeProxy(context: ResourceContext): Promise<OutgoingResponse>;
+  nodeProxy(context: ObjectRequestContext): Promise<OutgoingResponse>;
   close(): void;
 }
 
@@ -189,27 +189,6 @@ async function logAnswer(answer: OutgoingResponse): Promise<OutgoingResponse> {
   throw new StatusError(answer.status, reason, text.slice(0, MAX_REFUSAL).trim());
 }
 
-/** Joins two connections after both protocol upgrades; when one ends, the other ends. */
-export function joinSockets(
-  socket: Duplex,
-  head: Buffer,
-  response: IncomingMessage,
-  other: Duplex,
-  otherHead: Buffer,
-): void {
-  socket.write(responseHead(response));
-  if (otherHead.length > 0) socket.write(otherHead);
-  if (head.length > 0) other.write(head);
-  other.pipe(socket);
-  socket.pipe(other);
-  const end = () => {
-    other.destroy();
-    socket.destroy();
-  };
-  other.on('error', end).on('close', end);
-  socket.on('error', end).on('close', end);
-}
-
 function unreachable(target: NodeTarget, error: unknown): StatusError {
   return new StatusError(
     502,
@@ -218,18 +197,8 @@ function unreachable(target: NodeTarget, error: unknown): StatusError {
   );
 }
 
-function responseHead(response: IncomingMessage): string {
-  const lines = [`HTTP/1.1 ${response.statusCode} ${response.statusMessage}`];
-  for (let i = 0; i + 1 < response.rawHeaders.length; i += 2) {
-    // The forwarded body is decoded, so its framing header is dropped.
-    if (/^(transfer-encoding)$/i.test(response.rawHeaders[i] ?? '')) continue;
-    lines.push(`${response.rawHeaders[i]}: ${response.rawHeaders[i + 1]}`);
-  }
-  return `${lines.join('\r\n')}\r\n\r\n`;
-}
-
 /** Returns the node to contact, and the path on its server. */
-function podTarget(store: Store, context: ResourceContext, subresource: string): NodeTarget {
+function podTarget(store: Store, context: ObjectRequestContext, subresource: string): NodeTarget {
   const { namespace, name } = context;
   const query = new URLSearchParams(context.query);
   const pod = store.get('pods', `${namespace}/${name}`)?.object;

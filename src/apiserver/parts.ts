@@ -1,6 +1,6 @@
 import type { Kind } from './kind.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt } from './object.ts';
-import type { Part } from './resource-store.ts';
+import type { Part } from './store-requests.ts';
 
 /**
  * Reverts every change in `object` that a subresource may not make, as upstream's strategy for it. Most of them may

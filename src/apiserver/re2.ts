@@ -38,6 +38,16 @@ const SPACE = '\\t\\n\\f\\r ';
 const NOT_SPACE = '\\x00-\\x08\\x0b\\x0e-\\x1f!-\\uffff';
 const MAX_REPEAT = 1000;
 
+/** A pattern and how far it has been translated. */
+interface Parser {
+  readonly pattern: string;
+  at: number;
+  /** The flags of the group that is open. */
+  flags: Flags;
+  /** Those of the groups around it. */
+  readonly outer: Flags[];
+}
+
 /**
  * Translates a regular expression of RE2's syntax (github.com/google/re2/wiki/Syntax), which Kubernetes' patterns and CEL have,
  * for JavaScript without flags: only those are matched in linear time (`matchInLinearTime`). Throws Error for what RE2
@@ -45,153 +55,10 @@ const MAX_REPEAT = 1000;
  * which have no translation.
  */
 function translateRe2(pattern: string): string {
-  let at = 0;
+  const parser: Parser = { pattern, at: 0, flags: { ignoreCase: false, dotAll: false }, outer: [] };
   let out = '';
-  let flags: Flags = { ignoreCase: false, dotAll: false };
-  const outer: Flags[] = [];
-  const fail = (problem: string): never => {
-    throw new Error(`error parsing regexp: ${problem}`);
-  };
-  /** Takes text that matches here. `expression` is sticky. */
-  const take = (expression: RegExp): RegExpExecArray | null => {
-    expression.lastIndex = at;
-    const match = expression.exec(pattern);
-    if (match) at += match[0].length;
-    return match;
-  };
-  const applied = (text: string): Flags => {
-    let isOn = true;
-    let next = flags;
-    for (const letter of text) {
-      if (letter === '-') isOn = false;
-      else if (letter === 'i') next = { ...next, ignoreCase: isOn };
-      else if (letter === 's') next = { ...next, dotAll: isOn };
-      else if (isOn) fail(`the flag ${letter} is not supported here: ${quoted(pattern)}`);
-    }
-    return next;
-  };
-  const refuseEscape = (): never => {
-    const start = pattern.slice(at, at + 2);
-    return fail(
-      start.length === 2
-        ? `invalid escape sequence: ${quoted(start)}`
-        : 'trailing backslash at end of expression: ``',
-    );
-  };
-  /** Translates an escape that stands for one character; null: another escape. */
-  const character = (): string | null => {
-    const hexadecimal = take(/\\x(?:\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2}))/y);
-    if (hexadecimal) {
-      const code = Number.parseInt(hexadecimal[1] ?? hexadecimal[2] ?? '', 16);
-      if (code > 0x10ffff) fail(`invalid escape sequence: ${quoted(hexadecimal[0])}`);
-      return String.fromCodePoint(code);
-    }
-    const octal = take(/\\(0[0-7]{0,2}|[1-7][0-7]{1,2})/y);
-    if (octal) return String.fromCodePoint(Number.parseInt(octal[1] ?? '', 8));
-    if (take(/\\a/y)) return '\x07';
-    return take(/\\([^0-9A-Za-z])/sy)?.[1] ?? null;
-  };
-  /** Takes a Unicode class; null: something else is here. */
-  const unicode = (): UnicodeClass | null => {
-    const match = take(/\\([pP])(?:([A-Z])|\{(\^?)([A-Za-z_]+)\})/y);
-    if (!match) return null;
-    const isNegated = (match[1] === 'P') !== (match[3] === '^');
-    if (flags.ignoreCase) fail(`Unicode classes with (?i) are not supported here: ${quoted(match[0])}`);
-    return (
-      unicodeClass(match[2] ?? match[4] ?? '', isNegated) ??
-      fail(`invalid character class range: ${quoted(match[0])}`)
-    );
-  };
-  const escapeSequence = (): string => {
-    const named = unicode();
-    if (named) return alternatives(`[${named.basic}]`, named.pairs);
-    const one = character();
-    if (one !== null) return literal(one, flags);
-    if (take(/\\A/y)) return '^';
-    if (take(/\\z/y)) return '$';
-    if (take(/\\s/y)) return `[${SPACE}]`;
-    if (take(/\\S/y)) return `[^${SPACE}]`;
-    const quote = take(/\\Q(.*?)(?:\\E|$)/sy);
-    if (quote) return [...(quote[1] ?? '')].map((char) => literal(char, flags)).join('');
-    const same = take(/\\[dDwWbBfnrtv]/y);
-    if (same) return same[0];
-    return refuseEscape();
-  };
-  const bracket = (): string => {
-    const start = at;
-    at++;
-    const isNegated = take(/\^/y) !== null;
-    let inside = '';
-    const classes: UnicodeClass[] = [];
-    for (let isFirst = true; isFirst || pattern[at] !== ']'; isFirst = false) {
-      if (at >= pattern.length) fail(`missing closing ]: ${quoted(pattern.slice(start))}`);
-      const posix = take(/\[:(\^?)(\w+):\]/y);
-      if (posix) {
-        const range = (posix[1] === '' ? POSIX : NOT_POSIX)[posix[2] ?? ''];
-        inside += range ?? fail(`invalid character class range: ${quoted(posix[0])}`);
-        continue;
-      }
-      const named = unicode();
-      if (named) {
-        classes.push(named);
-        continue;
-      }
-      const set = take(/\\[dDwWsS]/y)?.[0];
-      if (set) {
-        inside += set === '\\s' ? SPACE : set === '\\S' ? NOT_SPACE : set;
-        continue;
-      }
-      const from = member();
-      if (pattern[at] === '-' && at + 1 < pattern.length && pattern[at + 1] !== ']') {
-        at++;
-        const to = member();
-        if (from > to) fail(`invalid character class range: ${quoted(`${char(from)}-${char(to)}`)}`);
-        inside += rangeText(from, to, flags);
-      } else inside += rangeText(from, from, flags);
-    }
-    at++;
-    if (classes.length === 0) return `[${isNegated ? '^' : ''}${inside}]`;
-    const basic = inside + classes.map((one) => one.basic).join('');
-    const pairs = classes.flatMap((one) => one.pairs);
-    if (!isNegated) return alternatives(`[${basic}]`, pairs);
-    const [only, ...more] = classes;
-    const others = only && more.length === 0 ? unicodeClass(only.name, !only.isNegated) : null;
-    if (others === null)
-      return fail(
-        `several Unicode classes in [^…] are not supported here: ${quoted(pattern.slice(start, at))}`,
-      );
-    return alternatives(`[^${basic}\\ud800-\\udfff]`, others.pairs);
-  };
-  /** Takes one character of a class; returns its code. */
-  const member = (): number => {
-    const control = take(/\\([fnrtv])/y)?.[1];
-    const one =
-      control !== undefined
-        ? ({ f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' }[control] ?? '')
-        : (character() ?? (pattern[at] === '\\' ? refuseEscape() : (take(/./sy)?.[0] ?? '')));
-    return one.charCodeAt(0);
-  };
-  const group = (): string => {
-    const inline = take(/\(\?([imsU]*(?:-[imsU]+)?)([:)])/y);
-    if (inline) {
-      if (inline[2] === ')') {
-        flags = applied(inline[1] ?? '');
-        return '';
-      }
-      outer.push(flags);
-      flags = applied(inline[1] ?? '');
-      return '(?:';
-    }
-    const named = take(/\(\?P?<(\w+)>/y);
-    if (!named && pattern.startsWith('(?', at))
-      fail(`invalid or unsupported Perl syntax: ${quoted(pattern.slice(at, at + 3))}`);
-    if (!named) at++;
-    outer.push(flags);
-    return named ? `(?<${named[1]}>` : '(';
-  };
-
-  while (at < pattern.length) {
-    const repeat = take(/\{(\d+)(?:(,)(\d*))?\}/y);
+  while (parser.at < parser.pattern.length) {
+    const repeat = take(parser, /\{(\d+)(?:(,)(\d*))?\}/y);
     if (repeat) {
       const [low, high] = [Number(repeat[1]), repeat[3] ? Number(repeat[3]) : 0];
       if (low > MAX_REPEAT || high > MAX_REPEAT || (high > 0 && low > high))
@@ -199,29 +66,29 @@ function translateRe2(pattern: string): string {
       out += repeat[0];
       continue;
     }
-    switch (pattern[at]) {
+    switch (parser.pattern[parser.at]) {
       case '\\':
-        out += escapeSequence();
+        out += escapeSequence(parser);
         break;
       case '[':
-        out += bracket();
+        out += bracket(parser);
         break;
       case '(':
-        out += group();
+        out += group(parser);
         break;
       case ')':
-        flags = outer.pop() ?? fail(`unexpected ): ${quoted(pattern)}`);
+        parser.flags = parser.outer.pop() ?? fail(`unexpected ): ${quoted(parser.pattern)}`);
         out += ')';
-        at++;
+        parser.at++;
         break;
       case '.':
-        out += flags.dotAll ? '[^]' : '[^\\n]';
-        at++;
+        out += parser.flags.dotAll ? '[^]' : '[^\\n]';
+        parser.at++;
         break;
       case '{':
       case '}':
       case ']':
-        out += `\\${pattern[at++]}`;
+        out += `\\${parser.pattern[parser.at++]}`;
         break;
       case '*':
       case '+':
@@ -229,15 +96,170 @@ function translateRe2(pattern: string): string {
       case '|':
       case '^':
       case '$':
-        out += pattern[at++];
+        out += parser.pattern[parser.at++];
         break;
       default:
-        out += literal(take(/./sy)?.[0] ?? '', flags);
+        out += literal(take(parser, /./sy)?.[0] ?? '', parser.flags);
     }
   }
-  if (outer.length > 0) fail(`missing closing ): ${quoted(pattern)}`);
+  if (parser.outer.length > 0) fail(`missing closing ): ${quoted(parser.pattern)}`);
   return out;
 }
+
+function fail(problem: string): never {
+  throw new Error(`error parsing regexp: ${problem}`);
+}
+
+/** Takes text that matches here. `expression` is sticky. */
+const take = (parser: Parser, expression: RegExp): RegExpExecArray | null => {
+  expression.lastIndex = parser.at;
+  const match = expression.exec(parser.pattern);
+  if (match) parser.at += match[0].length;
+  return match;
+};
+
+const applied = (parser: Parser, text: string): Flags => {
+  let isOn = true;
+  let next = parser.flags;
+  for (const letter of text) {
+    if (letter === '-') isOn = false;
+    else if (letter === 'i') next = { ...next, ignoreCase: isOn };
+    else if (letter === 's') next = { ...next, dotAll: isOn };
+    else if (isOn) fail(`the flag ${letter} is not supported here: ${quoted(parser.pattern)}`);
+  }
+  return next;
+};
+
+const refuseEscape = (parser: Parser): never => {
+  const start = parser.pattern.slice(parser.at, parser.at + 2);
+  return fail(
+    start.length === 2
+      ? `invalid escape sequence: ${quoted(start)}`
+      : 'trailing backslash at end of expression: ``',
+  );
+};
+
+/** Translates an escape that stands for one character; null: another escape. */
+const character = (parser: Parser): string | null => {
+  const hexadecimal = take(parser, /\\x(?:\{([0-9a-fA-F]{1,6})\}|([0-9a-fA-F]{2}))/y);
+  if (hexadecimal) {
+    const code = Number.parseInt(hexadecimal[1] ?? hexadecimal[2] ?? '', 16);
+    if (code > 0x10ffff) fail(`invalid escape sequence: ${quoted(hexadecimal[0])}`);
+    return String.fromCodePoint(code);
+  }
+  const octal = take(parser, /\\(0[0-7]{0,2}|[1-7][0-7]{1,2})/y);
+  if (octal) return String.fromCodePoint(Number.parseInt(octal[1] ?? '', 8));
+  if (take(parser, /\\a/y)) return '\x07';
+  return take(parser, /\\([^0-9A-Za-z])/sy)?.[1] ?? null;
+};
+
+/** Takes a Unicode class; null: something else is here. */
+const unicode = (parser: Parser): UnicodeClass | null => {
+  const match = take(parser, /\\([pP])(?:([A-Z])|\{(\^?)([A-Za-z_]+)\})/y);
+  if (!match) return null;
+  const isNegated = (match[1] === 'P') !== (match[3] === '^');
+  if (parser.flags.ignoreCase) fail(`Unicode classes with (?i) are not supported here: ${quoted(match[0])}`);
+  return (
+    unicodeClass(match[2] ?? match[4] ?? '', isNegated) ??
+    fail(`invalid character class range: ${quoted(match[0])}`)
+  );
+};
+
+const escapeSequence = (parser: Parser): string => {
+  const named = unicode(parser);
+  if (named) return alternatives(`[${named.basic}]`, named.pairs);
+  const one = character(parser);
+  if (one !== null) return literal(one, parser.flags);
+  if (take(parser, /\\A/y)) return '^';
+  if (take(parser, /\\z/y)) return '$';
+  if (take(parser, /\\s/y)) return `[${SPACE}]`;
+  if (take(parser, /\\S/y)) return `[^${SPACE}]`;
+  const quote = take(parser, /\\Q(.*?)(?:\\E|$)/sy);
+  if (quote) return [...(quote[1] ?? '')].map((char) => literal(char, parser.flags)).join('');
+  const same = take(parser, /\\[dDwWbBfnrtv]/y);
+  if (same) return same[0];
+  return refuseEscape(parser);
+};
+
+const bracket = (parser: Parser): string => {
+  const start = parser.at;
+  parser.at++;
+  const isNegated = take(parser, /\^/y) !== null;
+  let inside = '';
+  const classes: UnicodeClass[] = [];
+  for (let isFirst = true; isFirst || parser.pattern[parser.at] !== ']'; isFirst = false) {
+    if (parser.at >= parser.pattern.length) fail(`missing closing ]: ${quoted(parser.pattern.slice(start))}`);
+    const posix = take(parser, /\[:(\^?)(\w+):\]/y);
+    if (posix) {
+      const range = (posix[1] === '' ? POSIX : NOT_POSIX)[posix[2] ?? ''];
+      inside += range ?? fail(`invalid character class range: ${quoted(posix[0])}`);
+      continue;
+    }
+    const named = unicode(parser);
+    if (named) {
+      classes.push(named);
+      continue;
+    }
+    const set = take(parser, /\\[dDwWsS]/y)?.[0];
+    if (set) {
+      inside += set === '\\s' ? SPACE : set === '\\S' ? NOT_SPACE : set;
+      continue;
+    }
+    const from = member(parser);
+    if (
+      parser.pattern[parser.at] === '-' &&
+      parser.at + 1 < parser.pattern.length &&
+      parser.pattern[parser.at + 1] !== ']'
+    ) {
+      parser.at++;
+      const to = member(parser);
+      if (from > to) fail(`invalid character class range: ${quoted(`${char(from)}-${char(to)}`)}`);
+      inside += rangeText(from, to, parser.flags);
+    } else inside += rangeText(from, from, parser.flags);
+  }
+  parser.at++;
+  if (classes.length === 0) return `[${isNegated ? '^' : ''}${inside}]`;
+  const basic = inside + classes.map((one) => one.basic).join('');
+  const pairs = classes.flatMap((one) => one.pairs);
+  if (!isNegated) return alternatives(`[${basic}]`, pairs);
+  const [only, ...more] = classes;
+  const others = only && more.length === 0 ? unicodeClass(only.name, !only.isNegated) : null;
+  if (others === null)
+    return fail(
+      `several Unicode classes in [^…] are not supported here: ${quoted(parser.pattern.slice(start, parser.at))}`,
+    );
+  return alternatives(`[^${basic}\\ud800-\\udfff]`, others.pairs);
+};
+
+/** Takes one character of a class; returns its code. */
+const member = (parser: Parser): number => {
+  const control = take(parser, /\\([fnrtv])/y)?.[1];
+  const one =
+    control !== undefined
+      ? ({ f: '\f', n: '\n', r: '\r', t: '\t', v: '\v' }[control] ?? '')
+      : (character(parser) ??
+        (parser.pattern[parser.at] === '\\' ? refuseEscape(parser) : (take(parser, /./sy)?.[0] ?? '')));
+  return one.charCodeAt(0);
+};
+
+const group = (parser: Parser): string => {
+  const inline = take(parser, /\(\?([imsU]*(?:-[imsU]+)?)([:)])/y);
+  if (inline) {
+    if (inline[2] === ')') {
+      parser.flags = applied(parser, inline[1] ?? '');
+      return '';
+    }
+    parser.outer.push(parser.flags);
+    parser.flags = applied(parser, inline[1] ?? '');
+    return '(?:';
+  }
+  const named = take(parser, /\(\?P?<(\w+)>/y);
+  if (!named && parser.pattern.startsWith('(?', parser.at))
+    fail(`invalid or unsupported Perl syntax: ${quoted(parser.pattern.slice(parser.at, parser.at + 3))}`);
+  if (!named) parser.at++;
+  parser.outer.push(parser.flags);
+  return named ? `(?<${named[1]}>` : '(';
+};
 
 const alternatives = (one: string, others: readonly string[]): string =>
   others.length === 0 ? one : `(?:${[one, ...others].join('|')})`;

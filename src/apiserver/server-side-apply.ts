@@ -1,4 +1,5 @@
 import { timestamp } from '../kube/timestamp.ts';
+import { LAST_APPLIED_ANNOTATION } from '../kube/well-known-labels.ts';
 import { ownMember, setOwnMember } from '../lib/own-member.ts';
 import { compareFields } from './field-comparison.ts';
 import {
@@ -43,7 +44,6 @@ interface FieldConflict {
   readonly path: FieldPath;
 }
 
-const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
 /** Entries that `kubectl apply --server-side` takes over from `kubectl apply` without a conflict. */
 const CLIENT_SIDE = ['kubectl-client-side-apply', 'before-first-apply'];
 
@@ -176,7 +176,7 @@ function isTakenOver(entry: ManagedFields, manager: FieldManager, current: ApiOb
     manager.name === 'kubectl' &&
     entry.operation === 'Update' &&
     CLIENT_SIDE.includes(entry.manager) &&
-    annotations?.[LAST_APPLIED] !== undefined
+    annotations?.[LAST_APPLIED_ANNOTATION] !== undefined
   );
 }
 
@@ -216,12 +216,12 @@ function renewLastApplied(
   manager: FieldManager,
 ): void {
   const old = current?.metadata.annotations as Record<string, string> | undefined;
-  if (manager.name !== 'kubectl' || old?.[LAST_APPLIED] === undefined) return;
+  if (manager.name !== 'kubectl' || old?.[LAST_APPLIED_ANNOTATION] === undefined) return;
   const { managedFields: _entries, annotations, ...metadata } = applied.metadata;
-  const { [LAST_APPLIED]: _last, ...others } = annotations ?? {};
+  const { [LAST_APPLIED_ANNOTATION]: _last, ...others } = annotations ?? {};
   const written = Object.keys(others).length > 0 ? { ...metadata, annotations: others } : metadata;
   const text = `${sortedJson({ ...applied, metadata: written })}\n`;
-  object.metadata.annotations = { ...object.metadata.annotations, [LAST_APPLIED]: text };
+  object.metadata.annotations = { ...object.metadata.annotations, [LAST_APPLIED_ANNOTATION]: text };
 }
 
 function sortedJson(value: unknown): string {

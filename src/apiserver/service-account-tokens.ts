@@ -2,7 +2,7 @@ import { createHash, createPrivateKey, createPublicKey, type KeyObject, sign, ve
 import { timestamp } from '../kube/timestamp.ts';
 import type { Clock } from '../lib/clock.ts';
 import { ownMember } from '../lib/own-member.ts';
-import type { User } from './authentication/authenticator.ts';
+import type { User } from './authentication/user.ts';
 import { type ApiObject, at, isObject, type JsonObject, textAt } from './object.ts';
 import { badRequest, conflict, invalid, invalidObject, notFound } from './status-error.ts';
 

@@ -1,8 +1,11 @@
 import { timestamp } from '../kube/timestamp.ts';
+import {
+  DEFAULT_CLASS_ANNOTATION,
+  STORAGE_CLASS_ANNOTATION,
+  VOLUME_PROTECTION_FINALIZER,
+} from '../kube/well-known-labels.ts';
 import type { StrategyContext } from './kind.ts';
 import { type ApiObject, isObject } from './object.ts';
-
-const DEFAULT_CLASS = 'storageclass.kubernetes.io/is-default-class';
 
 /** Adds a finalizer that protects volumes in use from deletion (upstream's StorageObjectInUseProtection). */
 function protect(object: ApiObject, finalizer: string): void {
@@ -13,7 +16,7 @@ function protect(object: ApiObject, finalizer: string): void {
 /** Sets the initial state of a new PersistentVolume. */
 export function prepareVolume(volume: ApiObject, context: StrategyContext): void {
   volume['status'] = { phase: 'Pending', lastPhaseTransitionTime: timestamp(context.now.getTime()) };
-  protect(volume, 'kubernetes.io/pv-protection');
+  protect(volume, VOLUME_PROTECTION_FINALIZER);
 }
 
 /** Protects a VolumeAttributesClass while volumes use it. */
@@ -30,7 +33,7 @@ export function prepareClaim(claim: ApiObject, context: StrategyContext): void {
   protect(claim, 'kubernetes.io/pvc-protection');
   const { spec } = claim;
   if (!isObject(spec) || spec['storageClassName'] !== undefined) return;
-  if (claim.metadata.annotations?.['volume.beta.kubernetes.io/storage-class'] !== undefined) return;
+  if (claim.metadata.annotations?.[STORAGE_CLASS_ANNOTATION] !== undefined) return;
   const name = defaultStorageClassName(context);
   if (name !== undefined) spec['storageClassName'] = name;
 }
@@ -38,7 +41,7 @@ export function prepareClaim(claim: ApiObject, context: StrategyContext): void {
 function defaultStorageClassName(context: StrategyContext): string | undefined {
   const classes = context
     .list('storageclasses.storage.k8s.io')
-    .filter(({ metadata }) => metadata.annotations?.[DEFAULT_CLASS] === 'true');
+    .filter(({ metadata }) => metadata.annotations?.[DEFAULT_CLASS_ANNOTATION] === 'true');
   const created = ({ metadata }: ApiObject) => metadata.creationTimestamp ?? '';
   classes.sort((a, b) =>
     created(a) === created(b)

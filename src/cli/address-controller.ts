@@ -2,8 +2,8 @@ import { hostname } from 'node:os';
 import { allocateFromPools } from '../agent/address-pools-part.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { readConfigurationFile } from './agent.ts';
 import { defineCommand } from './command.ts';
+import { readConfigurationFile } from './configuration-file.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { text, usageError } from './options.ts';
 

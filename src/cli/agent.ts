@@ -1,22 +1,23 @@
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { parse, stringify } from 'yaml';
+import { stringify } from 'yaml';
 import { startAgent } from '../agent/agent.ts';
+import type { AgentConfiguration } from '../agent/agent-configuration.ts';
 import { removeAll } from '../agent/cleanup.ts';
-import { type AgentConfiguration, joining, readConfiguration } from '../agent/configuration.ts';
+import { joining, readConfiguration } from '../agent/configuration.ts';
 import { DEBUG_VERBOSITY } from '../agent/kube-proxy-configuration.ts';
 import { readMachinePulls } from '../agent/pod-runtime/machine-pulls.ts';
 import type { RuntimeProgram } from '../agent/pod-runtime/runtime-process.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { markReady } from '../cluster/state.ts';
 import { systemClock } from '../lib/clock.ts';
-import { FairleadError, fileProblem, messageOf } from '../lib/errors.ts';
+import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import { readWrittenJson } from '../lib/written-json.ts';
 import { applyConntrackSettings } from '../proxy/conntrack-settings.ts';
 import { printSteps } from './cleanup.ts';
 import { defineCommand } from './command.ts';
+import { readConfigurationFile } from './configuration-file.ts';
 import { hasKubeProxyFlag, KUBE_PROXY_OPTIONS, readKubeProxyFlags } from './kube-proxy-flags.ts';
 import { createLogger, exitOnUnhandled, shutdownSignal } from './logging.ts';
 import { withoutMemoryFlags } from './memory-flags.ts';
@@ -199,21 +200,4 @@ function setOomScore(score: number | null, logger: Logger): void {
   } catch (error) {
     logger.warn({}, `failed to set oomScoreAdj ${score}: ${messageOf(error)}`);
   }
-}
-
-/** Reads the configuration in a file. Throws FairleadError that names the file, or each wrong field and its valid values. */
-export function readConfigurationFile(file: string): AgentConfiguration {
-  let document: unknown;
-  try {
-    const text = readFileSync(file, 'utf8');
-    document = readWrittenJson(text) ?? parse(text);
-  } catch (error) {
-    throw new FairleadError(`cannot read ${file}: ${fileProblem(error)}`, {
-      op: 'read configuration',
-      code: 'bad-config',
-      object: file,
-      cause: error,
-    });
-  }
-  return readConfiguration(document);
 }

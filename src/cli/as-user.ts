@@ -1,5 +1,4 @@
 import { homedir } from 'node:os';
-import { OWN_NETNS } from '../cluster/places.ts';
 import {
   discardNamespaces,
   endUnusedNamespaces,
@@ -18,6 +17,7 @@ import { ROOTLESS } from '../cluster/rootless/rootless.ts';
 import { closeWayOut, openWayOut } from '../cluster/rootless/way-out.ts';
 import { isUnfinished, listClusters, stateRoot } from '../cluster/state.ts';
 import { setInherited } from '../kernel/close-on-exec.ts';
+import { OWN_NETNS } from '../kernel/netns.ts';
 import { findProgram } from '../kernel/program-path.ts';
 import { getLink, openRouteSocket, setLink } from '../kernel/rtnetlink/links.ts';
 import { FairleadError } from '../lib/errors.ts';

@@ -36,7 +36,7 @@ import { systemClock } from '../lib/clock.ts';
 import { nodeNetns, outsideNetns } from '../network/topology.ts';
 import type { PolicyVerdict } from '../policy/allows.ts';
 import { unusedClusterPolicyKinds } from '../policy/follow-cluster-policies.ts';
-import { kindsOf } from '../policy/policy-rows.ts';
+import { kindsOf } from '../policy/policy-row.ts';
 import type { Verdict } from '../service/decide.ts';
 import { checkGroups, noSuchFlow } from './check-groups.ts';
 import { differenceText, report } from './check-report.ts';

@@ -1,8 +1,8 @@
 import { type CleanupStep, removeAll } from '../agent/cleanup.ts';
 import { requireRoot } from '../cluster/requirements.ts';
 import { silentLogger } from '../lib/log.ts';
-import { readConfigurationFile } from './agent.ts';
 import { defineCommand, type Output } from './command.ts';
+import { readConfigurationFile } from './configuration-file.ts';
 import { wrapLines } from './help-text.ts';
 import { isForNodes, NODE_RUN_OPTIONS } from './node-run.ts';
 import { text, usageError } from './options.ts';

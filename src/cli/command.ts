@@ -1,7 +1,7 @@
 import type { UserRun } from './as-user.ts';
+import { withoutControls } from './control-characters.ts';
 import { type HelpTexts, helpText, shortSynopsis } from './help-text.ts';
 import { type OptionTable, type Parsed, parseWords, type Syntax } from './options.ts';
-import { withoutControls } from './terminal.ts';
 
 /** The output streams of a command; tests provide others. */
 export interface Output {
@@ -76,4 +76,14 @@ export function processOutput(): Output {
     columns: process.stdout.isTTY ? process.stdout.columns : null,
     unread: unread.signal,
   };
+}
+
+export interface CommandEntry {
+  readonly name: string;
+  /** Started by other commands, not by users: absent from the help and README. */
+  readonly internal?: boolean;
+  /** A separate chunk of the bundle, so that a command loads only its own code. */
+  readonly load: () => Promise<{ readonly command: Command }>;
+  /** Equal to the summary in the command; the overview shows it without loading the command. */
+  readonly summary: string;
 }

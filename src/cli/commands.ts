@@ -1,14 +1,4 @@
-import type { Command } from './command.ts';
-
-export interface CommandEntry {
-  readonly name: string;
-  /** Started by other commands, not by users: absent from the help and README. */
-  readonly internal?: boolean;
-  /** A separate chunk of the bundle, so that a command loads only its own code. */
-  readonly load: () => Promise<{ readonly command: Command }>;
-  /** Equal to the summary in the command; the overview shows it without loading the command. */
-  readonly summary: string;
-}
+import type { CommandEntry } from './command.ts';
 
 export const COMMANDS: readonly CommandEntry[] = [
   { name: 'up', summary: 'start a local cluster and wait until it is ready', load: () => import('./up.ts') },
@@ -141,7 +131,7 @@ export const COMMANDS: readonly CommandEntry[] = [
   {
     name: 'completion',
     summary: 'print a script that completes commands, options and names in a shell, or the manual page',
-    load: () => import('./completion.ts'),
+    load: async () => ({ command: (await import('./completion.ts')).completionOf(COMMANDS) }),
   },
   { name: 'control-plane', summary: '', internal: true, load: () => import('./control-plane.ts') },
   { name: 'egress', summary: '', internal: true, load: () => import('./egress.ts') },

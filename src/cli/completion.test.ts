@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { COMMANDS } from './commands.ts';
-import { command } from './completion.ts';
+import { completionOf } from './completion.ts';
 import { safeNames } from './names.ts';
 
 async function scriptFor(shell: string): Promise<string> {
@@ -17,7 +17,7 @@ async function scriptFor(shell: string): Promise<string> {
     columns: null,
     unread: new AbortController().signal,
   };
-  assert.equal(await command.run([shell], output), 0);
+  assert.equal(await completionOf(COMMANDS).run([shell], output), 0);
   return out;
 }
 

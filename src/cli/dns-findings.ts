@@ -1,4 +1,4 @@
-import type { Finding } from '../agent/preflight.ts';
+import type { Finding } from '../agent/preflight-finding.ts';
 import type { NodePreflight } from '../cluster/remote-preflight.ts';
 import { type Client, hasReason } from '../kube/client.ts';
 import { canonicalAddress } from '../lib/address.ts';

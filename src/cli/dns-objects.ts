@@ -1,5 +1,6 @@
 import { DNS_SERVER_HEALTH_PORT, DNS_SERVER_LINGER_S } from '../agent/dns-server-settings.ts';
 import { AGENT_NODE_LABELS } from '../agent/node-events.ts';
+import { HOSTNAME_LABEL } from '../kube/well-known-labels.ts';
 import {
   CLUSTER_CONTAINER,
   CLUSTER_MOUNTS,
@@ -81,7 +82,7 @@ export function dnsServers(options: InstallationOptions): KubeObject[] {
             topologySpreadConstraints: [
               {
                 maxSkew: 1,
-                topologyKey: 'kubernetes.io/hostname',
+                topologyKey: HOSTNAME_LABEL,
                 whenUnsatisfiable: 'ScheduleAnyway',
                 labelSelector: { matchLabels: selector },
               },

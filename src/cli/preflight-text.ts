@@ -1,4 +1,4 @@
-import type { Finding } from '../agent/preflight.ts';
+import type { Finding } from '../agent/preflight-finding.ts';
 
 const MARKS = { ok: '✓', note: '!', problem: '✗' } as const;
 

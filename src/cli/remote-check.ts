@@ -12,7 +12,7 @@ import { settle } from '../conformance/settle.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { systemClock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { kindsOf } from '../policy/policy-rows.ts';
+import { kindsOf } from '../policy/policy-row.ts';
 import { noSuchFlow } from './check-groups.ts';
 import { differenceText, report } from './check-report.ts';
 import type { Output } from './command.ts';

@@ -2,6 +2,7 @@ import type { AgentReport, RemoteCluster } from '../cluster/remote-cluster.ts';
 import type { Client } from '../kube/client.ts';
 import { ANNOUNCEMENT_LABEL } from '../kube/load-balancer.ts';
 import { type EndpointSlice, type Node, RESOURCES } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import type { Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { type Problem, problem } from './problem.ts';
@@ -144,7 +145,7 @@ async function listServices(client: Client) {
   const byService = new Map<string, EndpointSlice[]>();
   for (const slice of slices.items) {
     const { namespace, labels } = slice.metadata ?? {};
-    const key = `${namespace}/${labels?.['kubernetes.io/service-name']}`;
+    const key = `${namespace}/${labels?.[SERVICE_NAME_LABEL]}`;
     byService.set(key, [...(byService.get(key) ?? []), slice]);
   }
   return { services: services.items, slices: byService, pods: pods.items, leases: leases.items };

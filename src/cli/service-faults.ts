@@ -1,7 +1,8 @@
 import type { Service } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { createSemaphore } from '../lib/semaphore.ts';
-import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
+import type { ExplainRequest } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import { type Problem, problem } from './problem.ts';
 
 /** Ports of Services that are explained: an explanation takes some ten milliseconds. */

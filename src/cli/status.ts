@@ -4,13 +4,15 @@ import { openCluster } from '../cluster/cluster-access.ts';
 import { runsIn } from '../cluster/cluster-report.ts';
 import { API_SERVER } from '../cluster/control-plane-programs.ts';
 import { presentWarnings } from '../cluster/kept-warnings.ts';
-import { NODE_DNS, PROXY_NAME_LABEL } from '../cluster/node-dns.ts';
+import { NODE_DNS } from '../cluster/node-dns.ts';
 import { programWarnings } from '../cluster/requirements.ts';
 import { CONTROL_PLANE } from '../cluster/supervision.ts';
 import { createClient, readBody } from '../kube/client.ts';
+import type { Credentials } from '../kube/credentials.ts';
 import { ANNOUNCEMENT_LABEL } from '../kube/load-balancer.ts';
-import { type Credentials, httpTransport, type Transport } from '../kube/transport.ts';
+import { httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
+import { PROXY_NAME_LABEL, SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { hostPort } from '../lib/address.ts';
 import { systemClock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -95,8 +97,7 @@ export const command = defineCommand({
       const slices = (seen?.slices ?? []).filter(
         (slice) =>
           slice.metadata?.namespace === namespace &&
-          (slice.metadata?.labels as Record<string, string> | undefined)?.['kubernetes.io/service-name'] ===
-            name,
+          (slice.metadata?.labels as Record<string, string> | undefined)?.[SERVICE_NAME_LABEL] === name,
       );
       const endpoints = slices.flatMap((slice) => slice.endpoints ?? []);
       const readyOnes = endpoints.filter((endpoint) => endpoint.conditions?.ready !== false);

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { manualClock } from '../lib/clock.ts';
-import { paint, showProgress, withoutControls } from './terminal.ts';
+import { withoutControls } from './control-characters.ts';
+import { paint, showProgress } from './terminal.ts';
 
 for (const [what, columns, environment, text] of [
   ['on a terminal', 80, {}, '\u001b[31mREJECTED\u001b[0m'],

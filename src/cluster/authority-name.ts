@@ -1,4 +1,2 @@
-import type { ClusterState } from './state.ts';
-
 /** Returns the name of the cluster in certificates and kubeconfigs. */
-export const authorityName = (state: Pick<ClusterState, 'name'>) => `fairlead-${state.name}`;
+export const authorityName = ({ name }: { readonly name: string }) => `fairlead-${name}`;

@@ -1,10 +1,10 @@
 import type { Packet } from '../kernel/packet.ts';
 import type { EndpointSlice, Pod, Service } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { parseTarget } from '../observe/explain-target.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
 import { createPlaceFinder, ownAddresses, podName } from './observed-places.ts';
 import type { ClusterState } from './state.ts';

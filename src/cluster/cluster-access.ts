@@ -1,13 +1,15 @@
 import type { Mode } from '../dataplane/dataplane.ts';
-import { type FlowsRequest, flowsQuery } from '../flows/flow-stream.ts';
+import { flowsQuery } from '../flows/flow-stream.ts';
 import { type Client, createClient, readBody } from '../kube/client.ts';
+import type { Credentials } from '../kube/credentials.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
-import { type ApiRequest, type Credentials, httpTransport } from '../kube/transport.ts';
+import { type ApiRequest, httpTransport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { ModeComparison } from '../modes/comparison.ts';
-import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
+import type { ExplainRequest } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import { compareModesOn, type ModesQuestion, openFlows } from './agent-client.ts';
 import { type ClusterReport, readReport } from './cluster-report.ts';
 import { COMMAND_ROOT, type CommandRefusal } from './command-paths.ts';
@@ -21,6 +23,7 @@ import {
   plantFault,
   undoFaults,
 } from './faults.ts';
+import type { NodeFlows } from './flow-reader.ts';
 import { changeMode, type NodeMode } from './mode-change.ts';
 import { type ObjectQuestion, type ObjectText, readObjectText } from './object-text.ts';
 import { checkClusterName, clusterPaths, mayReadCluster, readCluster, requireCluster } from './state.ts';
@@ -31,7 +34,7 @@ import { findContext } from './user-contexts.ts';
 const OBJECTS_MAX_AGE_MS = 1000;
 
 /** A local cluster as commands read it: from its files and sockets, or through its API server. */
-export interface ClusterAccess {
+export interface ClusterAccess extends NodeFlows {
   readonly report: ClusterReport;
   /** The administrator's credentials for the API server. */
   readonly credentials: Credentials;
@@ -53,8 +56,6 @@ export interface ClusterAccess {
   compareModes(question: ModesQuestion): Promise<ModeComparison>;
   /** Switches the proxy mode of all nodes; see mode-change.ts. */
   changeMode(mode: Mode): Promise<readonly NodeMode[]>;
-  /** Opens the stream of a node's flows, one FlowsEntry per line. Throws if its agent is not running. */
-  flows(node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
 }
 
 /**

@@ -1,6 +1,6 @@
 import { PassThrough } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { listObjectsToExplain } from '../agent/explain-part.ts';
+import { listObjectsToExplain } from '../agent/explain-objects.ts';
 import type { FurtherPaths } from '../apiserver/services.ts';
 import { type FlowsRequest, readFlowsRequest } from '../flows/flow-stream.ts';
 import type { NetnsRef } from '../kernel/netns.ts';

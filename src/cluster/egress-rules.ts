@@ -1,3 +1,4 @@
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { addressBytes, type Cidr, type IPFamily } from '../lib/address.ts';
 import { maskOf } from '../nft/ranges.ts';
 import {
@@ -21,8 +22,6 @@ export const egressTable = (cluster: string) => `fairlead-egress-${cluster}`;
 
 /** 53, in network order. */
 const DNS_PORT = Uint8Array.of(0, 53);
-const FILTER = 0;
-const SOURCE_NAT = 100;
 /** NF_CT_STATE_BIT: established, related. */
 const KNOWN_FLOW = 2 | 4;
 /** The machine's devices of local clusters (`machineDevice`). */
@@ -67,7 +66,7 @@ export function renderEgressRules(options: {
     chains: [
       {
         name: 'forward',
-        base: { type: 'filter', hook: 'forward', priority: FILTER },
+        base: { type: 'filter', hook: 'forward', priority: PRIORITY.filter },
         rules: [
           known,
           [toWire, drop],
@@ -86,7 +85,7 @@ export function renderEgressRules(options: {
       },
       {
         name: 'input',
-        base: { type: 'filter', hook: 'input', priority: FILTER },
+        base: { type: 'filter', hook: 'input', priority: PRIORITY.filter },
         rules: hasHostAccess
           ? []
           : [
@@ -97,7 +96,7 @@ export function renderEgressRules(options: {
       },
       {
         name: 'postrouting',
-        base: { type: 'nat', hook: 'postrouting', priority: SOURCE_NAT },
+        base: { type: 'nat', hook: 'postrouting', priority: PRIORITY.natSource },
         rules: [
           [is(source, wire.bytes, maskOf(wire)), isNot('meta.oifname', deviceName(device)), masquerade],
         ],

@@ -1,24 +1,22 @@
-import {
-  type ExplainAnswer,
-  type ExplainBatch,
-  type ListedObjects,
-  listObjectsToExplain,
-} from '../agent/explain-part.ts';
+import { type ListedObjects, listObjectsToExplain } from '../agent/explain-objects.ts';
+import type { ExplainAnswer, ExplainBatch } from '../agent/explain-part.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
+import { OWN_NETNS } from '../kernel/netns.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { errorCode } from '../lib/error-codes.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns } from '../network/topology.ts';
-import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
+import type { ExplainRequest } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { Fact } from '../observe/facts.ts';
 import { gatherFact } from '../observe/gather-facts.ts';
 import { hasFaultTable } from '../observe/planted-faults.ts';
 import { askAgent } from './agent-client.ts';
 import { createBatches } from './batches.ts';
 import { createExplainer, type FlowExplainer } from './explainer.ts';
-import { linkHosts, localPlace, OWN_NETNS } from './places.ts';
+import { linkHosts, localPlace } from './places.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
 
 type KnownRequest = ExplainRequest & { readonly facts: readonly Fact[] };

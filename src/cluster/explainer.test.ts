@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import { createExplainer } from './explainer.ts';
 
 /** Answers as agents do: the tables of the origin's node decide. */

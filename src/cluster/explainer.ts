@@ -1,13 +1,9 @@
 import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
-import type { ExplainRequest, Explanation } from '../observe/explain-view.ts';
-import {
-  type Fact,
-  type FactAnswer,
-  type FactRequest,
-  factKey,
-  type LocalFactRequest,
-} from '../observe/facts.ts';
+import type { ExplainRequest } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
+import type { FactRequest, LocalFactRequest } from '../observe/fact-requests.ts';
+import { type Fact, type FactAnswer, factKey } from '../observe/facts.ts';
 
 /** Sufficient for a name, a route, the node of the tables, the sockets, and the path of a DNS question. */
 const MAX_ROUNDS = 12;

@@ -1,4 +1,5 @@
 import type { NetnsRef } from '../kernel/netns.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { type Client, hasReason, pathOf } from '../kube/client.ts';
 import { type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -47,9 +48,6 @@ export interface PlantedFault {
 /** On a drained node, so that only what `fault` has drained is undone. */
 const DRAIN_ANNOTATION = 'fairlead.dev/fault';
 const FAMILIES = ['ipv4', 'ipv6'] as const;
-/** Before connection tracking and all other rules. */
-const RAW = -300;
-const LAST = 300;
 
 export const DEFAULT_DELAY_MS = 200;
 export const MAX_DELAY_MS = 60_000;
@@ -79,15 +77,15 @@ export async function plantFault(
     case 'silent': {
       const pod = await findPod(client, target);
       writeTable(podNetns(state, pod), [
-        chain('prerouting', RAW, [isNot('meta.iifname', deviceName('lo')), drop]),
+        chain('prerouting', PRIORITY.raw, [isNot('meta.iifname', deviceName('lo')), drop]),
       ]);
       return { fault: { kind, target: podName(pod) }, warnings: [] };
     }
     case 'cut': {
       const node = findNode(state, target);
       writeTable(nodeNetns(state.name, node), [
-        chain('prerouting', RAW, [is('meta.iifname', deviceName(UPLINK)), drop]),
-        chain('postrouting', LAST, [is('meta.oifname', deviceName(UPLINK)), drop]),
+        chain('prerouting', PRIORITY.raw, [is('meta.iifname', deviceName(UPLINK)), drop]),
+        chain('postrouting', PRIORITY.last, [is('meta.oifname', deviceName(UPLINK)), drop]),
       ]);
       return { fault: { kind, target: node }, warnings: [] };
     }

@@ -4,17 +4,22 @@ import type { FlowsEntry } from '../flows/flow-line.ts';
 import type { FlowsRequest } from '../flows/flow-stream.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { agentNotRunning, openFlows } from './agent-client.ts';
-import type { ClusterAccess } from './cluster-access.ts';
 import type { ClusterState } from './state.ts';
 
+/** The flows of a cluster's nodes. */
+export interface NodeFlows {
+  /** Opens the stream of a node's flows, one FlowsEntry per line. Throws if its agent is not running. */
+  flows(node: string, wanted: FlowsRequest, signal: AbortSignal): Promise<AsyncIterable<Uint8Array>>;
+}
+
 /** Where the flows of nodes are read from. */
-export interface FlowStreams extends Pick<ClusterAccess, 'flows'> {
+export interface FlowStreams extends NodeFlows {
   /** Returns the error of a stream that ended by itself. */
   ended(node: string, cause?: unknown): FairleadError;
 }
 
 /** The flows of a local cluster. */
-export type FlowSource = Pick<ClusterAccess, 'flows'> & { readonly report: { readonly state: ClusterState } };
+export type FlowSource = NodeFlows & { readonly report: { readonly state: ClusterState } };
 
 /** The control sockets of a cluster's agents, for root. */
 export const agentFlows = (state: ClusterState): FlowSource => ({

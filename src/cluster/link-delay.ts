@@ -3,6 +3,7 @@ import { openDelayQueue } from '../kernel/delay-queue.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import type { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { isRunning, type ProcessIdentity } from '../kernel/process-identity.ts';
 import { type Clock, pause, systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
@@ -17,8 +18,6 @@ import type { ClusterState } from './state.ts';
 const TABLE = 'fairlead-delay';
 const FAMILIES = ['ipv4', 'ipv6'] as const;
 /** Before connection tracking and all other rules, and after them. */
-const RAW = -300;
-const LAST = 300;
 const START_MS = 20_000;
 const STEP_MS = 20;
 const END_MS = 2000;
@@ -40,12 +39,12 @@ export function delayLink({ netns, device, delayMs, clock }: LinkDelayOptions): 
     const chains: ChainSpec[] = [
       {
         name: 'arriving',
-        base: { type: 'filter', hook: 'prerouting', priority: RAW },
+        base: { type: 'filter', hook: 'prerouting', priority: PRIORITY.raw },
         rules: [[is('meta.iifname', deviceName(device)), statement]],
       },
       {
         name: 'leaving',
-        base: { type: 'filter', hook: 'postrouting', priority: LAST },
+        base: { type: 'filter', hook: 'postrouting', priority: PRIORITY.last },
         rules: [[is('meta.oifname', deviceName(device)), statement]],
       },
     ];

@@ -1,11 +1,12 @@
 import { nodeDevice, observedPlace } from '../agent/observed-devices.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
+import { OWN_NETNS } from '../kernel/netns.ts';
 import type { Pod, Service } from '../kube/types.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { podPort } from '../network/pod-link.ts';
 import { nodeNetns, outsideNetns, wireNetns } from '../network/topology.ts';
 import type { TracedPlace } from '../trace/recorder.ts';
-import { OWN_NETNS, pausePid } from './places.ts';
+import { pausePid } from './places.ts';
 import type { ClusterState } from './state.ts';
 
 /** Describes the network namespaces of a local cluster for observers of their frames. */

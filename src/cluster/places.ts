@@ -5,7 +5,7 @@ import { readOptionalFile } from '../kernel/optional-file.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { nodeNetns, outsideNetns, wireNetns } from '../network/topology.ts';
 import type { LinkHost } from '../observe/explain-view.ts';
-import type { Place } from '../observe/facts.ts';
+import type { Place } from '../observe/fact-requests.ts';
 import type { LocalPlace } from '../observe/gather-facts.ts';
 import { cgroupParent } from './processes.ts';
 import { type ClusterState, clusterPaths } from './state.ts';
@@ -42,9 +42,6 @@ export function pausePid(state: ClusterState, node: string, uid: string): number
     });
   return (JSON.parse(text) as { pause: { pid: number } }).pause.pid;
 }
-
-/** The network namespace of this process. */
-export const OWN_NETNS: NetnsRef = { path: '/proc/self/ns/net' };
 
 /**
  * Returns the namespaces and files of a place in a local cluster; `machine` is the machine's own network namespace. Throws

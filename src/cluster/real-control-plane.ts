@@ -5,6 +5,7 @@ import { LOCAL_PATH } from '../controllers/storage/provisioning.ts';
 import { type Client, hasReason, readBody } from '../kube/client.ts';
 import type { Transport } from '../kube/transport.ts';
 import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
+import { DEFAULT_CLASS_ANNOTATION } from '../kube/well-known-labels.ts';
 import { pause } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { RealControlPlane } from './control-plane-programs.ts';
@@ -82,7 +83,7 @@ async function createObjects(client: Client): Promise<void> {
     await client.create(RESOURCES.storageClasses, {
       metadata: {
         name: 'standard',
-        annotations: { 'storageclass.kubernetes.io/is-default-class': 'true' },
+        annotations: { [DEFAULT_CLASS_ANNOTATION]: 'true' },
       },
       provisioner: LOCAL_PATH,
       reclaimPolicy: 'Delete',

@@ -1,4 +1,4 @@
-import type { Finding } from '../agent/preflight.ts';
+import type { Finding } from '../agent/preflight-finding.ts';
 import { NODE_CONTROL_GROUPS } from '../kernel/control-group.ts';
 import {
   NODE_ROOT,

@@ -6,7 +6,7 @@ import { readFrame } from '../kernel/packet.ts';
 import { tcpFrame } from '../kernel/testing/frames.ts';
 import type { Node, Pod } from '../kube/types.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { SocketResult } from '../trace/outcome.ts';
 import { packetLine } from '../trace/packet-line.ts';
 import type { RemoteCluster } from './remote-cluster.ts';

@@ -4,7 +4,7 @@ import { MAX_TRACED_PODS, type TraceBody, type TracedPod } from '../agent/trace-
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import { type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { End } from '../trace/hops.ts';
 import type { Observation, TracedPacket } from '../trace/observation.ts';
 import { ownAddresses, podName } from './observed-places.ts';

@@ -3,6 +3,7 @@ import { type NetnsRef, openTcpIn } from '../kernel/netns.ts';
 import type { Client } from '../kube/client.ts';
 import { type Informer, startInformer } from '../kube/informer.ts';
 import { type EndpointSlice, RESOURCES, type Service } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { hostPort } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
@@ -172,7 +173,7 @@ export function followService(
     ...options,
     resource: RESOURCES.endpointSlices,
     namespace,
-    labelSelector: `kubernetes.io/service-name=${name}`,
+    labelSelector: `${SERVICE_NAME_LABEL}=${name}`,
   });
   return {
     synced: Promise.all([services.synced, slices.synced]),

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { hostPort } from '../lib/address.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { TraceResult } from '../trace/trace.ts';
 import { MAX_LOOKUPS, traceLookups } from './traced-lookups.ts';
 

@@ -1,5 +1,5 @@
 import { familyOf, type IPFamily } from '../lib/address.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { End } from '../trace/hops.ts';
 import type { TracedLookup } from '../trace/lookup.ts';
 import type { DnsQuestion } from '../trace/observation.ts';

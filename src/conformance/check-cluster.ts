@@ -4,6 +4,7 @@ import { getLink, openRouteSocket } from '../kernel/rtnetlink/links.ts';
 import { deleteRoute, ROUTE_PROTOCOL, replaceRoute } from '../kernel/rtnetlink/routes.ts';
 import { type Client, hasReason } from '../kube/client.ts';
 import { type EndpointSlice, type Pod, RESOURCES, type Service } from '../kube/types.ts';
+import { MANAGED_BY_LABEL, SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { addressAt, canonicalAddress, FAMILY_NAMES, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import type { Addresses, Fixture, FixtureConfiguration, LocalPlace, Place, Server } from './fixture.ts';
@@ -338,8 +339,8 @@ function sliceOf(scenario: Scenario, fixture: Fixture, family: IPFamily): Endpoi
       name: `${scenario.name}-${family}`,
       namespace: CHECK_NAMESPACE,
       labels: {
-        'kubernetes.io/service-name': scenario.name,
-        'endpointslice.kubernetes.io/managed-by': 'check.fairlead.dev',
+        [SERVICE_NAME_LABEL]: scenario.name,
+        [MANAGED_BY_LABEL]: 'check.fairlead.dev',
       },
     },
     addressType: FAMILY_NAMES[family],

@@ -2,18 +2,13 @@ import { type Client, hasReason } from '../kube/client.ts';
 import { RESOURCES, type Resource } from '../kube/types.ts';
 import { hostPort, type IPFamily } from '../lib/address.ts';
 import { type Clock, pause } from '../lib/clock.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { PolicyPacket, PolicyVerdict } from '../policy/allows.ts';
 import { clusterPolicyRows } from '../policy/cluster-policy-rows.ts';
 import { inServedVersion } from '../policy/follow-cluster-policies.ts';
 import { policyText } from '../policy/model.ts';
-import {
-  type PolicyRow,
-  policyRows,
-  type RowPacket,
-  type RowScene,
-  rowPacket,
-} from '../policy/policy-rows.ts';
+import { type PolicyRow, type RowPacket, type RowScene, rowPacket } from '../policy/policy-row.ts';
+import { policyRows } from '../policy/policy-rows.ts';
 import type { Place } from './fixture.ts';
 import type { PolicyScene } from './policy-scene.ts';
 import type { Outcome, Prober } from './probe.ts';

@@ -1,13 +1,7 @@
 import { type Pod, RESOURCES, type Service } from '../kube/types.ts';
 import { addressAt, type IPFamily, parseCidr } from '../lib/address.ts';
-import {
-  labels,
-  ROW_NAMESPACES,
-  ROW_PODS,
-  ROW_PORTS,
-  type RowPod,
-  type RowScene,
-} from '../policy/policy-rows.ts';
+import { labels, type RowPod, type RowScene } from '../policy/policy-row.ts';
+import { ROW_NAMESPACES, ROW_PODS, ROW_PORTS } from '../policy/policy-rows.ts';
 import {
   addressesOf,
   CHECK_NAMESPACE,

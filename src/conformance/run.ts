@@ -1,6 +1,6 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { pause, systemClock } from '../lib/clock.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Packet } from '../service/model.ts';
 import { expectationIn, type ModeExpectation } from './differences.ts';

@@ -3,6 +3,7 @@ import { postReview } from '../kube/reviews.ts';
 import type { KubeObject, Resource } from '../kube/types.ts';
 import { type ParsedCertificateRequest, parseCertificateRequest } from '../lib/certificate-request.ts';
 import { messageOf } from '../lib/errors.ts';
+import type { CertificateSigner } from './certificate-signer.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
 
 /** The fields of certificates.k8s.io/v1 CertificateSigningRequest that signing reads. */
@@ -23,17 +24,6 @@ export interface CertificateSigningRequest extends KubeObject {
     readonly conditions?: readonly { readonly type: string; readonly status: string }[];
   };
 }
-
-/** Signs a request with the cluster's authority; returns the certificate, PEM. */
-export type CertificateSigner = (
-  request: ParsedCertificateRequest,
-  terms: {
-    readonly keyUsage: readonly ('digital signature' | 'key encipherment')[];
-    readonly extendedKeyUsage: readonly ('server auth' | 'client auth')[];
-    readonly from: Date;
-    readonly seconds: number;
-  },
-) => string;
 
 const REQUESTS: Resource<CertificateSigningRequest> = {
   group: 'certificates.k8s.io',

@@ -35,7 +35,7 @@ import type { Logger } from '../lib/log.ts';
 import { createWorkQueue, type WorkQueue } from '../lib/work-queue.ts';
 import type { LoadBalancerPool } from '../loadbalancer/address-pools.ts';
 import type { Cache } from './cache.ts';
-import type { CertificateSigner } from './certificate-signing.ts';
+import type { CertificateSigner } from './certificate-signer.ts';
 import type { LocalVolumes } from './storage/provisioning.ts';
 
 export interface ControllerOptions {

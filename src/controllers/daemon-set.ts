@@ -10,6 +10,7 @@ import {
   splitKey,
   type Toleration,
 } from '../kube/types.ts';
+import { NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT } from '../kube/well-known-labels.ts';
 import { messageOf } from '../lib/errors.ts';
 import { same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, isEnding, recorderFor } from './context.ts';
@@ -24,12 +25,12 @@ import { nodeTaints, untolerated } from './taints.ts';
 
 /** Tolerations of every pod of a DaemonSet (upstream's AddOrUpdateDaemonPodTolerations). */
 const TOLERATIONS: readonly Toleration[] = [
-  { key: 'node.kubernetes.io/not-ready', operator: 'Exists', effect: 'NoExecute' },
-  { key: 'node.kubernetes.io/unreachable', operator: 'Exists', effect: 'NoExecute' },
+  { key: NOT_READY_TAINT, operator: 'Exists', effect: 'NoExecute' },
+  { key: UNREACHABLE_TAINT, operator: 'Exists', effect: 'NoExecute' },
   { key: 'node.kubernetes.io/disk-pressure', operator: 'Exists', effect: 'NoSchedule' },
   { key: 'node.kubernetes.io/memory-pressure', operator: 'Exists', effect: 'NoSchedule' },
   { key: 'node.kubernetes.io/pid-pressure', operator: 'Exists', effect: 'NoSchedule' },
-  { key: 'node.kubernetes.io/unschedulable', operator: 'Exists', effect: 'NoSchedule' },
+  { key: UNSCHEDULABLE_TAINT, operator: 'Exists', effect: 'NoSchedule' },
 ];
 
 export interface DaemonSetView {

@@ -8,6 +8,7 @@ import {
   type ReplicaSet,
   splitKey,
 } from '../kube/types.ts';
+import { LAST_APPLIED_ANNOTATION } from '../kube/well-known-labels.ts';
 import { messageOf } from '../lib/errors.ts';
 import { canonical, hashOf, same } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
@@ -134,13 +135,7 @@ function withoutHash(template: PodTemplateSpec | undefined) {
 
 /** Returns the Deployment's annotations that its ReplicaSets also have (change-cause for `rollout history`). */
 function copiedAnnotations(deployment: Deployment): Record<string, string> {
-  const skipped = [
-    'kubectl.kubernetes.io/last-applied-configuration',
-    REVISION,
-    REVISION_HISTORY,
-    DESIRED_REPLICAS,
-    MAX_REPLICAS,
-  ];
+  const skipped = [LAST_APPLIED_ANNOTATION, REVISION, REVISION_HISTORY, DESIRED_REPLICAS, MAX_REPLICAS];
   return Object.fromEntries(
     Object.entries(deployment.metadata?.annotations ?? {}).filter(([key]) => !skipped.includes(key)),
   );

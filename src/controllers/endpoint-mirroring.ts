@@ -9,10 +9,10 @@ import {
   type SliceEndpoint,
   splitKey,
 } from '../kube/types.ts';
+import { MANAGED_BY_LABEL, SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { plainAddress } from '../lib/address.ts';
 import { canonical } from './canonical.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
-import { MANAGED_BY, SERVICE_NAME } from './endpoint-slice.ts';
 import { ENDPOINTS_MANAGED_BY } from './endpoints.ts';
 import { controllerReference } from './ownership.ts';
 import { hasSelector } from './pod-services.ts';
@@ -86,7 +86,7 @@ export function reconcileMirror(endpoints: Endpoints | null, slices: readonly En
   return packSlices([...groups.values()] satisfies SliceGroup[], slices, {
     ...(namespace ? { namespace } : {}),
     generateName: `${name}-`,
-    labels: { ...labels, [SERVICE_NAME]: name, [MANAGED_BY]: MIRRORER },
+    labels: { ...labels, [SERVICE_NAME_LABEL]: name, [MANAGED_BY_LABEL]: MIRRORER },
     ownerReferences: [controllerReference(endpoints, RESOURCES.endpoints)],
   });
 }
@@ -95,9 +95,9 @@ export function reconcileMirror(endpoints: Endpoints | null, slices: readonly En
 export function startEndpointMirroring(context: ControllerContext): void {
   const { services, endpoints, endpointSlices } = context.caches;
   const INDEX = 'mirror of';
-  const isOurs = (slice: EndpointSlice) => slice.metadata?.labels?.[MANAGED_BY] === MIRRORER;
+  const isOurs = (slice: EndpointSlice) => slice.metadata?.labels?.[MANAGED_BY_LABEL] === MIRRORER;
   const mirroredOf = (slice: EndpointSlice) =>
-    `${slice.metadata?.namespace}/${slice.metadata?.labels?.[SERVICE_NAME] ?? ''}`;
+    `${slice.metadata?.namespace}/${slice.metadata?.labels?.[SERVICE_NAME_LABEL] ?? ''}`;
   endpointSlices.informer.addIndex(INDEX, (slice) => (isOurs(slice) ? [mirroredOf(slice)] : []));
   const queue = controllerQueue(context, 'endpointslicemirroring', async (key) => {
     const { namespace, name } = splitKey(key);

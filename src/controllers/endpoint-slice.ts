@@ -9,18 +9,21 @@ import {
   type Service,
   splitKey,
 } from '../kube/types.ts';
+import {
+  HEADLESS_LABEL,
+  LAST_CHANGE_ANNOTATION,
+  MANAGED_BY_LABEL,
+  SERVICE_NAME_LABEL,
+  ZONE_LABEL,
+} from '../kube/well-known-labels.ts';
 import { all, type ControllerContext, controllerQueue } from './context.ts';
 import { controllerReference } from './ownership.ts';
 import { hasSelector, queueServicesOfPods } from './pod-services.ts';
 import { conditionOf, timeOf } from './pods.ts';
-import { isHeadless, serviceGroups, ZONE_LABEL } from './service-endpoints.ts';
+import { isHeadless, serviceGroups } from './service-endpoints.ts';
 import { packSlices, type SliceMetadata, type SliceWrites } from './slice-packing.ts';
 import { withHints, zoneShares } from './topology-hints.ts';
 
-export const SERVICE_NAME = 'kubernetes.io/service-name';
-export const MANAGED_BY = 'endpointslice.kubernetes.io/managed-by';
-export const HEADLESS = 'service.kubernetes.io/headless';
-const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
 const CONTROLLER = 'endpointslice-controller.k8s.io';
 
 export interface EndpointSliceView {
@@ -44,17 +47,17 @@ export function reconcileEndpointSlices(view: EndpointSliceView): SliceWrites {
 
 function sliceMetadata(service: Service, triggeredAt: string | null): SliceMetadata {
   const { name = '', namespace } = service.metadata ?? {};
-  const { [HEADLESS]: _headless, ...labels } = service.metadata?.labels ?? {};
+  const { [HEADLESS_LABEL]: _headless, ...labels } = service.metadata?.labels ?? {};
   return {
     ...(namespace ? { namespace } : {}),
     generateName: `${name}-`,
     labels: {
       ...labels,
-      [SERVICE_NAME]: name,
-      [MANAGED_BY]: CONTROLLER,
-      ...(isHeadless(service) ? { [HEADLESS]: '' } : {}),
+      [SERVICE_NAME_LABEL]: name,
+      [MANAGED_BY_LABEL]: CONTROLLER,
+      ...(isHeadless(service) ? { [HEADLESS_LABEL]: '' } : {}),
     },
-    ...(triggeredAt === null ? {} : { annotations: { [TRIGGER_TIME]: triggeredAt } }),
+    ...(triggeredAt === null ? {} : { annotations: { [LAST_CHANGE_ANNOTATION]: triggeredAt } }),
     ownerReferences: [controllerReference(service, RESOURCES.services)],
   };
 }
@@ -62,8 +65,8 @@ function sliceMetadata(service: Service, triggeredAt: string | null): SliceMetad
 /** Maintains the EndpointSlices of Services with selectors. */
 export function startEndpointSlices(context: ControllerContext): void {
   const { services, pods, nodes, endpointSlices } = context.caches;
-  endpointSlices.informer.addIndex(SERVICE_NAME, (slice) => [
-    `${slice.metadata?.namespace}/${slice.metadata?.labels?.[SERVICE_NAME] ?? ''}`,
+  endpointSlices.informer.addIndex(SERVICE_NAME_LABEL, (slice) => [
+    `${slice.metadata?.namespace}/${slice.metadata?.labels?.[SERVICE_NAME_LABEL] ?? ''}`,
   ]);
   /** Ready transitions that the slices of a Service already show, by pod. */
   const shown = new Map<string, Map<string, number>>();
@@ -72,9 +75,10 @@ export function startEndpointSlices(context: ControllerContext): void {
     const { namespace, name } = splitKey(key);
     const service = services.get(namespace, name);
     const slices = endpointSlices.informer
-      .byIndex(SERVICE_NAME, key)
+      .byIndex(SERVICE_NAME_LABEL, key)
       .filter(
-        (slice) => slice.metadata?.labels?.[MANAGED_BY] === CONTROLLER && !endpointSlices.isDeleting(slice),
+        (slice) =>
+          slice.metadata?.labels?.[MANAGED_BY_LABEL] === CONTROLLER && !endpointSlices.isDeleting(slice),
       );
     // The garbage collector deletes the slices of a deleted Service.
     if (!service) return void shown.delete(key);
@@ -113,8 +117,8 @@ export function startEndpointSlices(context: ControllerContext): void {
     onDelete: (slice) => ownSliceChanged(slice),
   });
   const ownSliceChanged = (slice: EndpointSlice) => {
-    if (slice.metadata?.labels?.[MANAGED_BY] !== CONTROLLER) return;
-    queue.add(`${slice.metadata.namespace}/${slice.metadata.labels[SERVICE_NAME]}`);
+    if (slice.metadata?.labels?.[MANAGED_BY_LABEL] !== CONTROLLER) return;
+    queue.add(`${slice.metadata.namespace}/${slice.metadata.labels[SERVICE_NAME_LABEL]}`);
   };
   const nodeChanged = () => {
     for (const service of services.informer.list()) if (hasSelector(service)) queue.add(keyOf(service));

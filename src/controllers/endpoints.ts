@@ -9,15 +9,15 @@ import {
   type Service,
   splitKey,
 } from '../kube/types.ts';
+import { HEADLESS_LABEL, LAST_CHANGE_ANNOTATION } from '../kube/well-known-labels.ts';
 import { same } from './canonical.ts';
 import { type ControllerContext, controllerQueue } from './context.ts';
-import { HEADLESS, triggerTime } from './endpoint-slice.ts';
+import { triggerTime } from './endpoint-slice.ts';
 import { hasSelector, queueServicesOfPods } from './pod-services.ts';
 import { conditionOf, timeOf } from './pods.ts';
 import { addressTypesOf, isHeadless, serviceGroups } from './service-endpoints.ts';
 
 export const ENDPOINTS_MANAGED_BY = 'endpoints.kubernetes.io/managed-by';
-const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
 const OVER_CAPACITY = 'endpoints.kubernetes.io/over-capacity';
 /** Upstream truncates the legacy object to this size. */
 const MAX_ADDRESSES = 1000;
@@ -88,14 +88,14 @@ export function reconcileEndpoints(view: {
   const labels = {
     ...service.metadata?.labels,
     [ENDPOINTS_MANAGED_BY]: 'endpoint-controller',
-    ...(isHeadless(service) ? { [HEADLESS]: '' } : {}),
+    ...(isHeadless(service) ? { [HEADLESS_LABEL]: '' } : {}),
   };
   if (current && same(current.subsets ?? [], subsets) && same(current.metadata?.labels ?? {}, labels))
     return null;
   const { [OVER_CAPACITY]: _over, ...kept } = current?.metadata?.annotations ?? {};
   const annotations = {
     ...kept,
-    ...(triggeredAt === null ? {} : { [TRIGGER_TIME]: triggeredAt }),
+    ...(triggeredAt === null ? {} : { [LAST_CHANGE_ANNOTATION]: triggeredAt }),
     ...(truncated ? { [OVER_CAPACITY]: 'truncated' } : {}),
   };
   const { name = '', namespace } = service.metadata ?? {};

@@ -1,9 +1,11 @@
 import { hasReason } from '../kube/client.ts';
+import type { EventRecorder } from '../kube/events.ts';
 import { observedGeneration } from '../kube/observed-generation.ts';
 import { timestamp } from '../kube/timestamp.ts';
 import { type Lease, type Node, type NodeCondition, type Pod, RESOURCES, type Taint } from '../kube/types.ts';
+import { NOT_READY_TAINT, UNREACHABLE_TAINT } from '../kube/well-known-labels.ts';
 import { same } from './canonical.ts';
-import { all, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
+import { all, type Caches, type ControllerContext, controllerQueue, recorderFor } from './context.ts';
 import { conditionOf, isFinished, timeOf } from './pods.ts';
 import { nodeTaints, tolerates } from './taints.ts';
 
@@ -78,7 +80,7 @@ export function evictionTime(pod: Pod, taints: readonly Taint[], now: number): n
   for (const taint of taints) {
     if (taint.effect !== 'NoExecute') continue;
     const matching = (pod.spec?.tolerations ?? []).filter((toleration) => tolerates(toleration, taint));
-    const sick = ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable'].includes(taint.key);
+    const sick = [NOT_READY_TAINT, UNREACHABLE_TAINT].includes(taint.key);
     const seconds =
       matching.length > 0
         ? Math.min(...matching.map(({ tolerationSeconds }) => tolerationSeconds ?? Number.POSITIVE_INFINITY))
@@ -93,11 +95,27 @@ export function evictionTime(pod: Pod, taints: readonly Taint[], now: number): n
   return earliest;
 }
 
+/** What the steps of the controller share. */
+interface Lifecycle extends ControllerContext {
+  readonly pods: Caches['pods'];
+  readonly events: EventRecorder;
+  /** Nodes that have existed. */
+  readonly heardOf: ReadonlySet<string>;
+  /** Looks at a pod again after this time. */
+  readonly retry: (pod: Pod, ms: number) => void;
+}
+
 /** Detects nodes that stop reporting, taints them, removes their pods from Services, and evicts pods in time. */
 export function startNodeLifecycle(context: ControllerContext): void {
-  const { client, caches, clock, options, signal } = context;
+  const { caches, clock, options } = context;
   const { nodes, pods, leases } = caches;
   const events = recorderFor(context, 'node-controller');
+  const heardOf = new Set<string>();
+  const work: Lifecycle = {
+    ...context,
+    ...{ pods, events, heardOf },
+    retry: (pod, ms) => eviction.addAfter(podKey(pod), ms),
+  };
   const BY_NODE = 'node';
   pods.informer.addIndex(BY_NODE, (pod) => (pod.spec?.nodeName ? [pod.spec.nodeName] : []));
   /** Time of each node's last sign of life, by our own clock: nodes' clocks may be wrong. */
@@ -135,20 +153,9 @@ export function startNodeLifecycle(context: ControllerContext): void {
         spec: { taints: plan.taints.length > 0 ? plan.taints : null },
       });
     }
-    if (plan.unready) await all(pods.informer.byIndex(BY_NODE, name).map((pod) => markUnready(pod)));
+    if (plan.unready) await all(pods.informer.byIndex(BY_NODE, name).map((pod) => markUnready(work, pod)));
     for (const pod of pods.informer.byIndex(BY_NODE, name)) eviction.add(podKey(pod));
   });
-  /** Removes the pod from its Services' endpoints: its node can no longer report its state. */
-  const markUnready = async (pod: Pod) => {
-    const ready = conditionOf(pod, 'Ready');
-    if (ready?.status !== 'True') return;
-    const now = timestamp(clock.now());
-    const condition = { type: 'Ready', status: 'False', reason: 'NodeNotReady', lastTransitionTime: now };
-    const { uid } = pod.metadata ?? {};
-    await pods.patch(pod, 'strategic', { metadata: { uid }, status: { conditions: [condition] } }, 'status');
-    events.event(pod, 'Warning', 'NodeNotReady', 'Node is not ready', RESOURCES.pods);
-  };
-  const podKey = (pod: Pod) => `${pod.metadata?.namespace}/${pod.metadata?.name}`;
 
   const eviction = controllerQueue(context, 'taint-eviction', async (key) => {
     const pod = pods.informer.get(key);
@@ -156,7 +163,7 @@ export function startNodeLifecycle(context: ControllerContext): void {
     if (!pod || !name) return;
     const node = nodes.get(undefined, name);
     if (!node) {
-      await collectLost(pod, name);
+      await collectLost(work, pod, name);
       return;
     }
     if (pod.metadata?.deletionTimestamp !== undefined || isFinished(pod)) return;
@@ -168,44 +175,14 @@ export function startNodeLifecycle(context: ControllerContext): void {
       return;
     }
     events.event(pod, 'Normal', 'TaintManagerEviction', `Marking for deletion Pod ${key}`, RESOURCES.pods);
-    await markDisrupted(pod, 'DeletionByTaintManager', 'Taint manager: deleting due to NoExecute taint');
+    await markDisrupted(
+      work,
+      pod,
+      'DeletionByTaintManager',
+      'Taint manager: deleting due to NoExecute taint',
+    );
     await pods.delete(pod);
   });
-  /** Deletes a pod whose node is permanently gone (upstream's PodGC). */
-  const collectLost = async (pod: Pod, node: string) => {
-    try {
-      await client.get(RESOURCES.nodes, node, undefined, { signal });
-      return;
-    } catch (error) {
-      if (!hasReason(error, 'NotFound')) throw error;
-    }
-    const age = clock.now() - timeOf(pod.metadata?.creationTimestamp);
-    // The pod may have been bound manually to a node that is still starting.
-    if (!heardOf.has(node) && age < MISSING_NODE_MS) {
-      eviction.addAfter(podKey(pod), MISSING_NODE_MS - age);
-      return;
-    }
-    if (!isFinished(pod)) {
-      // No agent remains that could report how it ended.
-      await markDisrupted(pod, 'DeletionByPodGC', 'PodGC: node no longer exists', 'Failed');
-    }
-    await pods.delete(pod, { gracePeriodSeconds: 0 });
-  };
-  /** Records why a pod is deleted: Jobs distinguish disruptions from failures by it (KEP-3329). */
-  const markDisrupted = async (pod: Pod, reason: string, message: string, phase?: string) => {
-    const condition = {
-      type: 'DisruptionTarget',
-      ...observedGeneration(pod),
-      status: 'True',
-      reason,
-      message,
-      lastTransitionTime: timestamp(clock.now()),
-    };
-    const status = { conditions: [condition], ...(phase ? { phase } : {}) };
-    await pods.patch(pod, 'strategic', { metadata: { uid: pod.metadata?.uid }, status }, 'status');
-  };
-  /** Nodes that have existed. */
-  const heardOf = new Set<string>();
 
   const leaseChanged = (lease: Lease) => {
     const { namespace, name = '' } = lease.metadata ?? {};
@@ -241,3 +218,56 @@ export function startNodeLifecycle(context: ControllerContext): void {
     },
   });
 }
+
+/** Removes the pod from its Services' endpoints: its node can no longer report its state. */
+const markUnready = async (work: Lifecycle, pod: Pod) => {
+  const ready = conditionOf(pod, 'Ready');
+  if (ready?.status !== 'True') return;
+  const now = timestamp(work.clock.now());
+  const condition = { type: 'Ready', status: 'False', reason: 'NodeNotReady', lastTransitionTime: now };
+  const { uid } = pod.metadata ?? {};
+  await work.pods.patch(
+    pod,
+    'strategic',
+    { metadata: { uid }, status: { conditions: [condition] } },
+    'status',
+  );
+  work.events.event(pod, 'Warning', 'NodeNotReady', 'Node is not ready', RESOURCES.pods);
+};
+
+/** Deletes a pod whose node is permanently gone (upstream's PodGC). */
+const collectLost = async (work: Lifecycle, pod: Pod, node: string) => {
+  try {
+    await work.client.get(RESOURCES.nodes, node, undefined, { signal: work.signal });
+    return;
+  } catch (error) {
+    if (!hasReason(error, 'NotFound')) throw error;
+  }
+  const age = work.clock.now() - timeOf(pod.metadata?.creationTimestamp);
+  // The pod may have been bound manually to a node that is still starting.
+  if (!work.heardOf.has(node) && age < MISSING_NODE_MS) {
+    work.retry(pod, MISSING_NODE_MS - age);
+    return;
+  }
+  if (!isFinished(pod)) {
+    // No agent remains that could report how it ended.
+    await markDisrupted(work, pod, 'DeletionByPodGC', 'PodGC: node no longer exists', 'Failed');
+  }
+  await work.pods.delete(pod, { gracePeriodSeconds: 0 });
+};
+
+/** Records why a pod is deleted: Jobs distinguish disruptions from failures by it (KEP-3329). */
+const markDisrupted = async (work: Lifecycle, pod: Pod, reason: string, message: string, phase?: string) => {
+  const condition = {
+    type: 'DisruptionTarget',
+    ...observedGeneration(pod),
+    status: 'True',
+    reason,
+    message,
+    lastTransitionTime: timestamp(work.clock.now()),
+  };
+  const status = { conditions: [condition], ...(phase ? { phase } : {}) };
+  await work.pods.patch(pod, 'strategic', { metadata: { uid: pod.metadata?.uid }, status }, 'status');
+};
+
+const podKey = (pod: Pod) => `${pod.metadata?.namespace}/${pod.metadata?.name}`;

@@ -1,6 +1,7 @@
 import { parseQuantity } from '../kube/quantity.ts';
 import { hasLabels, matchesExpression, selects } from '../kube/selector.ts';
 import type { LabelSelector, Node, NodeSelectorTerm, Pod, PodAffinityTerm } from '../kube/types.ts';
+import { UNSCHEDULABLE_TAINT } from '../kube/well-known-labels.ts';
 import { ownMember } from '../lib/own-member.ts';
 import { isFinished } from './pods.ts';
 import { nodeTaints, untolerated } from './taints.ts';
@@ -90,7 +91,7 @@ export function fits(
 /** Checks only the node's labels and taints. DaemonSets need only this check, in addition to their own. */
 export function nodeRefusal(pod: Pod, node: Node): string | null {
   const taint = untolerated(nodeTaints(node), pod.spec?.tolerations ?? [], ['NoSchedule', 'NoExecute']);
-  if (taint?.key === 'node.kubernetes.io/unschedulable') return 'node(s) were unschedulable';
+  if (taint?.key === UNSCHEDULABLE_TAINT) return 'node(s) were unschedulable';
   if (taint) return `node(s) had untolerated taint {${taint.key}: ${taint.value ?? ''}}`;
   return matchesNode(pod, node) ? null : "node(s) didn't match Pod's node affinity/selector";
 }

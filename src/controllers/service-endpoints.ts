@@ -7,12 +7,11 @@ import type {
   ServicePort,
   SliceEndpoint,
 } from '../kube/types.ts';
+import { ZONE_LABEL } from '../kube/well-known-labels.ts';
 import { familyOf } from '../lib/address.ts';
 import { canonical } from './canonical.ts';
 import { isFinished, isReady } from './pods.ts';
 import type { SliceGroup } from './slice-packing.ts';
-
-export const ZONE_LABEL = 'topology.kubernetes.io/zone';
 
 /** Returns the address types of a Service's slices, primary first. */
 export function addressTypesOf(service: Service): ('IPv4' | 'IPv6')[] {

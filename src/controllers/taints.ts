@@ -1,8 +1,5 @@
 import type { Node, Taint, Toleration } from '../kube/types.ts';
-
-export const NOT_READY = 'node.kubernetes.io/not-ready';
-export const UNREACHABLE = 'node.kubernetes.io/unreachable';
-const UNSCHEDULABLE = 'node.kubernetes.io/unschedulable';
+import { NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT } from '../kube/well-known-labels.ts';
 
 /** Reports whether the toleration matches the taint (core/v1 ToleratesTaint). */
 export function tolerates(toleration: Toleration, taint: Taint): boolean {
@@ -28,17 +25,17 @@ export function untolerated(
 
 /** Returns the taints that a node should have: its own, and those that follow from its state. */
 export function nodeTaints(node: Node): Taint[] {
-  const derived = [NOT_READY, UNREACHABLE, UNSCHEDULABLE];
+  const derived = [NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT];
   const own = (node.spec?.taints ?? []).filter(
     ({ key, effect }) => !(derived.includes(key) && effect !== 'PreferNoSchedule'),
   );
   const ready = node.status?.conditions?.find(({ type }) => type === 'Ready')?.status;
   const taints = [...own];
-  if (node.spec?.unschedulable) taints.push({ key: UNSCHEDULABLE, effect: 'NoSchedule' });
+  if (node.spec?.unschedulable) taints.push({ key: UNSCHEDULABLE_TAINT, effect: 'NoSchedule' });
   // A node that has not reported yet accepts no pods, but evicts none.
-  if (ready === undefined) taints.push({ key: NOT_READY, effect: 'NoSchedule' });
+  if (ready === undefined) taints.push({ key: NOT_READY_TAINT, effect: 'NoSchedule' });
   else if (ready !== 'True') {
-    const key = ready === 'Unknown' ? UNREACHABLE : NOT_READY;
+    const key = ready === 'Unknown' ? UNREACHABLE_TAINT : NOT_READY_TAINT;
     taints.push({ key, effect: 'NoSchedule' }, { key, effect: 'NoExecute' });
   }
   return taints;

@@ -1,5 +1,5 @@
 import type { Node, Service, SliceEndpoint } from '../kube/types.ts';
-import { ZONE_LABEL } from './service-endpoints.ts';
+import { ZONE_LABEL } from '../kube/well-known-labels.ts';
 import type { SliceGroup } from './slice-packing.ts';
 
 const MODE = 'service.kubernetes.io/topology-mode';

@@ -42,12 +42,14 @@ export interface DnsMetrics {
 
 const SERVER = 'dns://:53';
 
+type MakeCounter = (name: string, help: string, labelNames: string[]) => Counter;
+type MakeHistogram = (name: string, help: string, labelNames: string[], buckets: number[]) => Histogram;
+
 /** Registers CoreDNS's metrics in `registry`. */
 export function createDnsMetrics(registry: Registry): DnsMetrics {
   const registers = [registry];
-  const counter = (name: string, help: string, labelNames: string[]) =>
-    new Counter({ name, help, labelNames, registers });
-  const histogram = (name: string, help: string, labelNames: string[], buckets: number[]) =>
+  const counter: MakeCounter = (name, help, labelNames) => new Counter({ name, help, labelNames, registers });
+  const histogram: MakeHistogram = (name, help, labelNames, buckets) =>
     new Histogram({ name, help, labelNames, buckets, registers });
   const sizes = [100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16e3, 32e3, 48e3, 64e3];
   const times = Array.from({ length: 16 }, (_, i) => 0.00025 * 2 ** i);
@@ -101,6 +103,38 @@ export function createDnsMetrics(registry: Registry): DnsMetrics {
     ['service_kind'],
     Array.from({ length: 20 }, (_, i) => 0.001 * 2 ** i),
   );
+  const cache = createCacheMetrics(registry, counter);
+  const forwarding = createForwardMetrics(counter, histogram, times);
+
+  return {
+    served({ zone, transport, family, type, dnssecOk, rcode, plugin, requestBytes, responseBytes, seconds }) {
+      const labels = () => ({ server: SERVER, zone, view: '' });
+      const overTransport = () => ({ ...labels(), proto: transport });
+      // Unknown types are one series: a client could ask for thousands of them.
+      const typeLabel = typeName(type);
+      requests.inc(`${zone} ${transport} ${family} ${typeLabel}`, () => ({
+        ...overTransport(),
+        family: family === 'ipv4' ? '1' : '2',
+        type: typeLabel,
+      }));
+      if (dnssecOk) dnssec.inc(zone, labels);
+      responses.inc(`${zone} ${rcode} ${plugin}`, () => ({ ...labels(), rcode: rcodeName(rcode), plugin }));
+      duration.observe(zone, labels, seconds);
+      const key = `${zone} ${transport}`;
+      requestSize.observe(key, overTransport, requestBytes);
+      responseSize.observe(key, overTransport, responseBytes);
+    },
+    panicked: () => panics.inc(),
+    dropped: () => dropped.inc(),
+    programmed: (seconds) => programming.observe({ service_kind: 'headless_with_selector' }, seconds),
+    ...cache,
+    ...forwarding,
+  };
+}
+
+type CacheMetrics = Pick<DnsMetrics, 'cacheHit' | 'cacheMiss' | 'cacheEvicted' | 'observeCacheEntries'>;
+
+function createCacheMetrics(registry: Registry, counter: MakeCounter): CacheMetrics {
   const cacheRequests = counter('coredns_cache_requests_total', 'The count of cache requests.', [
     'server',
     'zones',
@@ -123,6 +157,38 @@ export function createDnsMetrics(registry: Registry): DnsMetrics {
     'zones',
     'view',
   ]);
+  const cacheLabels = { server: SERVER, zones: '.', view: '' };
+  return {
+    cacheHit(kind) {
+      cacheRequests.inc(cacheLabels);
+      cacheHits.inc({ ...cacheLabels, type: kind });
+    },
+    cacheMiss() {
+      cacheRequests.inc(cacheLabels);
+      cacheMisses.inc(cacheLabels);
+    },
+    cacheEvicted: (kind) => cacheEvictions.inc({ ...cacheLabels, type: kind }),
+    observeCacheEntries(count) {
+      new Gauge({
+        name: 'coredns_cache_entries',
+        help: 'The number of elements in the cache.',
+        labelNames: ['server', 'type', 'zones', 'view'],
+        registers: [registry],
+        collect() {
+          for (const type of ['success', 'denial'] as const) this.set({ ...cacheLabels, type }, count(type));
+        },
+      });
+    },
+  };
+}
+
+type ForwardMetrics = Omit<DnsMetrics, keyof CacheMetrics | 'served' | 'panicked' | 'dropped' | 'programmed'>;
+
+function createForwardMetrics(
+  counter: MakeCounter,
+  histogram: MakeHistogram,
+  times: number[],
+): ForwardMetrics {
   const proxyDuration = histogram(
     'coredns_proxy_request_duration_seconds',
     'Histogram of the time each request took.',
@@ -144,49 +210,7 @@ export function createDnsMetrics(registry: Registry): DnsMetrics {
     'Counter of the number of queries rejected because the concurrent queries were at maximum.',
     [],
   );
-
-  const cacheLabels = { server: SERVER, zones: '.', view: '' };
   return {
-    served({ zone, transport, family, type, dnssecOk, rcode, plugin, requestBytes, responseBytes, seconds }) {
-      const labels = () => ({ server: SERVER, zone, view: '' });
-      const overTransport = () => ({ ...labels(), proto: transport });
-      // Unknown types are one series: a client could ask for thousands of them.
-      const typeLabel = typeName(type);
-      requests.inc(`${zone} ${transport} ${family} ${typeLabel}`, () => ({
-        ...overTransport(),
-        family: family === 'ipv4' ? '1' : '2',
-        type: typeLabel,
-      }));
-      if (dnssecOk) dnssec.inc(zone, labels);
-      responses.inc(`${zone} ${rcode} ${plugin}`, () => ({ ...labels(), rcode: rcodeName(rcode), plugin }));
-      duration.observe(zone, labels, seconds);
-      const key = `${zone} ${transport}`;
-      requestSize.observe(key, overTransport, requestBytes);
-      responseSize.observe(key, overTransport, responseBytes);
-    },
-    panicked: () => panics.inc(),
-    dropped: () => dropped.inc(),
-    programmed: (seconds) => programming.observe({ service_kind: 'headless_with_selector' }, seconds),
-    cacheHit(kind) {
-      cacheRequests.inc(cacheLabels);
-      cacheHits.inc({ ...cacheLabels, type: kind });
-    },
-    cacheMiss() {
-      cacheRequests.inc(cacheLabels);
-      cacheMisses.inc(cacheLabels);
-    },
-    cacheEvicted: (kind) => cacheEvictions.inc({ ...cacheLabels, type: kind }),
-    observeCacheEntries(count) {
-      new Gauge({
-        name: 'coredns_cache_entries',
-        help: 'The number of elements in the cache.',
-        labelNames: ['server', 'type', 'zones', 'view'],
-        registers,
-        collect() {
-          for (const type of ['success', 'denial'] as const) this.set({ ...cacheLabels, type }, count(type));
-        },
-      });
-    },
     forwarded: (to, rcode, seconds) =>
       proxyDuration.observe({ proxy_name: 'forward', to, rcode: rcodeName(rcode) }, seconds),
     healthCheckFailed: (to) => healthFailures.inc({ proxy_name: 'forward', to }),

@@ -46,6 +46,3 @@ export interface EndpointSliceObject {
     | null
     | undefined;
 }
-
-export const SERVICE_NAME_LABEL = 'kubernetes.io/service-name';
-export const LAST_CHANGE_ANNOTATION = 'endpoints.kubernetes.io/last-change-trigger-time';

@@ -1,6 +1,7 @@
 import type { Forwarder } from './forwarder.ts';
 import { type Answer, CLASS_IN, emptyAnswer, type Name, type Query, RCODE, TYPE } from './message.ts';
-import type { Zone, ZoneAnswer } from './zone.ts';
+import type { Zone } from './zone.ts';
+import type { ZoneAnswer } from './zone-answer.ts';
 
 /** The maximum number of aliases followed for one question, for ExternalName Services that refer to each other. */
 const MAX_ALIASES = 8;

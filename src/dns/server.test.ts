@@ -18,7 +18,8 @@ import { ask, frame, recordText } from './testing/client.ts';
 import { service, shopZone } from './testing/cluster.ts';
 import { malformedPackets } from './testing/malformed.ts';
 import { type FakeUpstream, startUpstream } from './testing/upstream.ts';
-import type { PodMode, Zone } from './zone.ts';
+import type { Zone } from './zone.ts';
+import type { PodMode } from './zone-answer.ts';
 
 const SOA = 'cluster.local 5 SOA ns.dns.cluster.local hostmaster.cluster.local';
 

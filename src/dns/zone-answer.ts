@@ -1,5 +1,6 @@
 import { addressBytes, type Cidr, cidrContains } from '../lib/address.ts';
 import { addressRecord, textData } from './encode.ts';
+import type { Answer } from './message.ts';
 import { CLASS_IN, type Name, RCODE, type ResourceRecord, TYPE } from './message.ts';
 import { type ReverseName, reverseZone } from './reverse.ts';
 import {
@@ -10,7 +11,15 @@ import {
   type ServiceEntry,
   undashed,
 } from './service-entry.ts';
-import type { PodMode, ZoneAnswer } from './zone.ts';
+
+/** Whether `a-b-c-d.<namespace>.pod.<zone>` exists: never, always, or when a pod has the address. */
+export type PodMode = 'disabled' | 'insecure' | 'verified';
+
+/** The zone's result: an answer, possibly ending in an unresolved alias, or null if the name is not in the zone. */
+export interface ZoneAnswer extends Answer {
+  /** The target of the last CNAME if its addresses are still to be resolved. */
+  readonly alias: Name | null;
+}
 
 /** The version of the Kubernetes DNS specification that the names follow. */
 const SPECIFICATION_VERSION = '1.1.0';

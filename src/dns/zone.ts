@@ -1,11 +1,7 @@
+import { LAST_CHANGE_ANNOTATION, SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { familyOf, parseCidr } from '../lib/address.ts';
-import { type Answer, CLASS_IN, type Name, type ResourceRecord } from './message.ts';
-import {
-  type EndpointSliceObject,
-  LAST_CHANGE_ANNOTATION,
-  SERVICE_NAME_LABEL,
-  type ServiceObject,
-} from './objects.ts';
+import { CLASS_IN, type Name, type ResourceRecord } from './message.ts';
+import type { EndpointSliceObject, ServiceObject } from './objects.ts';
 import { reverseAddress } from './reverse.ts';
 import {
   type HostView,
@@ -15,10 +11,8 @@ import {
   type ServiceEntry,
   sliceAddresses,
 } from './service-entry.ts';
+import type { PodMode, ZoneAnswer } from './zone-answer.ts';
 import { answerReverse, answerZone, type ZoneView } from './zone-answer.ts';
-
-/** Whether `a-b-c-d.<namespace>.pod.<zone>` exists: never, always, or when a pod has the address. */
-export type PodMode = 'disabled' | 'insecure' | 'verified';
 
 export interface ZoneOptions {
   /** The cluster domain without the trailing dot; default "cluster.local". */
@@ -36,12 +30,6 @@ export interface ZoneOptions {
   readonly random?: () => number;
   /** Called when a changed slice of a headless Service is visible, with the seconds since the change. */
   readonly onProgrammed?: (seconds: number) => void;
-}
-
-/** The zone's result: an answer, possibly ending in an unresolved alias, or null if the name is not in the zone. */
-export interface ZoneAnswer extends Answer {
-  /** The target of the last CNAME if its addresses are still to be resolved. */
-  readonly alias: Name | null;
 }
 
 /**
@@ -126,26 +114,8 @@ export function createZone(options: ZoneOptions = {}): Zone {
     servicesAt: (address) => clusterIPs.get(address),
     hostedAt: (address) => endpoints.get(address).flatMap((key) => serviceByKey(key) ?? []),
     podAt: (namespace, address) => podAddresses.get(address).includes(namespace),
-    soa: (owner) => soaRecord(owner),
+    soa: (owner) => soaRecord(owner, domain, ttl, changed),
   };
-
-  function soaRecord(owner: Name): ResourceRecord {
-    return {
-      name: owner,
-      type: 6,
-      class: CLASS_IN,
-      ttl,
-      data: {
-        primary: `ns.dns.${domain}`,
-        mailbox: `hostmaster.${domain}`,
-        serial: Math.floor(changed / 1000) >>> 0,
-        refresh: 7200,
-        retry: 1800,
-        expire: 86400,
-        minimum: ttl,
-      },
-    };
-  }
 
   function serviceByKey(key: string): ServiceEntry | null {
     const slash = key.indexOf('/');
@@ -291,6 +261,25 @@ function createIndex<V extends string | object>(): Index<V> {
         const [last] = found;
         if (found.length === 1 && last !== undefined) entries.set(key, last);
       }
+    },
+  };
+}
+
+/** `changed`: milliseconds since 1970, for the serial number. */
+function soaRecord(owner: Name, domain: string, ttl: number, changed: number): ResourceRecord {
+  return {
+    name: owner,
+    type: 6,
+    class: CLASS_IN,
+    ttl,
+    data: {
+      primary: `ns.dns.${domain}`,
+      mailbox: `hostmaster.${domain}`,
+      serial: Math.floor(changed / 1000) >>> 0,
+      refresh: 7200,
+      retry: 1800,
+      expire: 86400,
+      minimum: ttl,
     },
   };
 }

@@ -8,6 +8,7 @@ import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { EJECTION_RULES } from './ejection-rules.ts';
+import { createSampling } from './event-sampling.ts';
 import type { Outcome, PendingConnection } from './outcome.ts';
 import type { Patience } from './patience.ts';
 import { createPendingTable } from './pending-table.ts';
@@ -55,13 +56,6 @@ const MAX_EVENTS = 50_000;
 const ANSWER_MS = 20;
 /** From this number of flows on, one listing is cheaper than single lookups. */
 const MAX_LOOKUPS = 200;
-/**
- * The maximum rate of events per second, at about 10 µs each: beyond it, half of the connections are sampled, then a
- * quarter, and so on. When a sampled connection to an endpoint fails, the others are listed.
- */
-const MAX_EVENT_RATE = 5000;
-const MAX_SAMPLING_MASK = 0xff;
-const RATE_MS = 1000;
 const EVENTS = 'net.netfilter.nf_conntrack_events';
 const TCP = 6;
 const SYN_SENT = 1;
@@ -90,20 +84,27 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   let closed = false;
   let listedAt = Number.NEGATIVE_INFINITY;
   let othersListedAt = Number.NEGATIVE_INFINITY;
-  let samplingMask = 0;
-  let events = 0;
-  let countedSince = clock.now();
+  const sampling = createSampling({
+    clock,
+    changed(mask, isNarrower, rate) {
+      // Answers of connections that are no longer sampled are not seen.
+      if (isNarrower) pending.clear();
+      // Not the lowest bit: Linux gives connect() even ports first.
+      watch.sample(mask << 1);
+      logger.debug({ rate, share: 1 / (mask + 1) }, 'changed the sampled share of connections');
+    },
+  });
 
   const watch = watchPendingConnections(
     {
       begun(id, event) {
-        events++;
-        options.onBegun?.(event, samplingMask + 1);
+        sampling.count();
+        options.onBegun?.(event, sampling.mask + 1);
         pending.begin(id, event, clock.now());
         if (pending.size === 1) schedule();
       },
       answered(id) {
-        events++;
+        sampling.count();
         const begun = pending.take(id);
         const isSample = patience.mayBeEarly() && clock.now() - answerAt >= ANSWER_MS;
         if (begun && !isSample && !wantsSuccess()) return;
@@ -189,32 +190,10 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
     });
   }
 
-  /** Adapts the share of connections that are sampled to the rate of events. */
-  function adaptSampling(): void {
-    const ms = clock.now() - countedSince;
-    if (ms < RATE_MS) return;
-    const rate = (events * 1000) / ms;
-    events = 0;
-    countedSince = clock.now();
-    const next =
-      rate > MAX_EVENT_RATE
-        ? Math.min(samplingMask * 2 + 1, MAX_SAMPLING_MASK)
-        : rate < MAX_EVENT_RATE / 4
-          ? samplingMask >> 1
-          : samplingMask;
-    if (next === samplingMask) return;
-    // Answers of connections that are no longer sampled are not seen.
-    if (next > samplingMask) pending.clear();
-    samplingMask = next;
-    // Not the lowest bit: Linux gives connect() even ports first.
-    watch.sample(samplingMask << 1);
-    logger.debug({ rate, share: 1 / (samplingMask + 1) }, 'changed the sampled share of connections');
-  }
-
   /** Lists the connections that were not sampled, to failing endpoints. */
   function listOthers(failed: readonly Flow[]): void {
     const now = clock.now();
-    if (samplingMask === 0 || now - othersListedAt < LIST_OTHERS_MS) return;
+    if (sampling.mask === 0 || now - othersListedAt < LIST_OTHERS_MS) return;
     othersListedAt = now;
     const endpoints = new Set(failed.map(({ reply }) => `${reply.source} ${reply.sourcePort}`));
     for (const flow of families.flatMap(unanswered)) {
@@ -226,7 +205,7 @@ export function startPendingWatch(options: PendingWatchOptions): { close(): void
   async function look(): Promise<void> {
     const now = clock.now();
     watch.readEvents(MAX_EVENTS);
-    adaptSampling();
+    sampling.adapt();
     for (const { event, at } of pending.takeUntil(now - firstLookMs())) {
       const flow = readFlow(event);
       if (flow) wait(flow, at);

@@ -301,3 +301,6 @@ export function localPort(fd: number): number {
   if (libc().getsockname(fd, address, length) !== 0) throw systemError('read socket address');
   return new DataView(address.buffer).getUint16(2);
 }
+
+/** The node's network: agents use it. */
+export const OWN_NETNS: NetnsRef = { path: '/proc/self/ns/net' };

@@ -1,6 +1,6 @@
 import { messageOf } from '../lib/errors.ts';
+import type { Credentials } from './credentials.ts';
 import type { ExecutedCredentials } from './exec-credentials.ts';
-import type { Credentials } from './transport.ts';
 
 /** Credentials that change while a process runs: rotated certificates and authorities, renewed tokens, exec plugins. */
 export interface CredentialSource {

@@ -1,4 +1,5 @@
-import type { Handlers, Informer } from './informer.ts';
+import type { Handlers } from './followed-objects.ts';
+import type { Informer } from './informer.ts';
 import type { KubeObject } from './types.ts';
 
 /**

@@ -2,6 +2,7 @@ import { type Clock, pause } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { ApiError, type Client, hasReason } from './client.ts';
+import { createFollowedObjects, type Handlers, versionOf } from './followed-objects.ts';
 import { type MissingRule, missingRule } from './missing-rule.ts';
 import { isLater } from './resource-version.ts';
 import { contactOf, type ServerContact } from './server-contact.ts';
@@ -45,12 +46,6 @@ export interface CachedObjects<T> {
   readonly objects: readonly T[];
   /** When they were current, in the clock's milliseconds. */
   readonly at: number;
-}
-
-export interface Handlers<T> {
-  onAdd?(object: T): void;
-  onUpdate?(object: T, before: T): void;
-  onDelete?(object: T): void;
 }
 
 /** A local copy of a kind's objects that follows the API server across disconnects. */
@@ -115,75 +110,18 @@ export function follow<T extends KubeObject>(
 /** Starts to follow the resource; ends with the signal. */
 export function startInformer<T extends KubeObject>(options: InformerOptions<T>): Informer<T> {
   const { client, resource, clock, signal, logger } = options;
-  const contact = options.contact ?? contactOf(client, { clock, logger });
-  const follower = contact.follower(resource.plural);
-  const objects = new Map<string, T>();
-  const indices = new Map<
-    string,
-    { values: (object: T) => readonly string[]; keys: Map<string, Set<string>> }
-  >();
-  const handlers = new Set<Handlers<T>>();
+  const follower = (options.contact ?? contactOf(client, { clock, logger })).follower(resource.plural);
+  const objects = createFollowedObjects<T>((error) =>
+    logger.error({ resource: resource.plural, err: error }, `handler failed: ${messageOf(error)}`),
+  );
   const synced = Promise.withResolvers<void>();
   synced.promise.catch(() => {});
   let hasSynced = false;
   let lastContact = clock.now();
   let cachedAt: number | null = null;
-
   /** The version up to which the server has reported its changes. */
   let seen = '';
-  /** Keys whose object was stored by `record`, ahead of the watch. */
-  const recorded = new Set<string>();
-
-  const index = (key: string, object: T | undefined, change: 'add' | 'delete') => {
-    if (!object) return;
-    for (const { values, keys } of indices.values()) {
-      for (const value of values(object)) {
-        if (change === 'add') {
-          const set = keys.get(value);
-          if (set) set.add(key);
-          else keys.set(value, new Set([key]));
-        } else {
-          const set = keys.get(value);
-          set?.delete(key);
-          if (set?.size === 0) keys.delete(value);
-        }
-      }
-    }
-  };
-  // A handler that throws must stop neither the others nor the informer.
-  const notify = (call: (handler: Handlers<T>) => void) => {
-    for (const handler of [...handlers]) {
-      try {
-        call(handler);
-      } catch (error) {
-        logger.error({ resource: resource.plural, err: error }, `handler failed: ${messageOf(error)}`);
-      }
-    }
-  };
   const transform = options.transform ?? ((object: T) => object);
-  const put = (object: T) => {
-    const key = keyOf(object);
-    const before = objects.get(key);
-    if (before && before.metadata?.resourceVersion === object.metadata?.resourceVersion) return;
-    index(key, before, 'delete');
-    objects.set(key, object);
-    index(key, object, 'add');
-    if (!before) notify((handler) => handler.onAdd?.(object));
-    else if (before.metadata?.uid !== object.metadata?.uid) {
-      // Deleted and recreated while disconnected: two objects, so two events.
-      notify((handler) => handler.onDelete?.(before));
-      notify((handler) => handler.onAdd?.(object));
-    } else notify((handler) => handler.onUpdate?.(object, before));
-  };
-  const remove = (key: string, last?: T) => {
-    const before = objects.get(key);
-    if (!before) return;
-    objects.delete(key);
-    recorded.delete(key);
-    index(key, before, 'delete');
-    notify((handler) => handler.onDelete?.(last ?? before));
-  };
-
   const useCache = () => {
     if (hasSynced || signal.aborted) return;
     const found = options.cached?.() ?? null;
@@ -191,7 +129,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     cachedAt = found.at;
     const context = { resource: resource.plural, objects: found.objects.length };
     logger.debug(context, `using the ${resource.plural} of ${new Date(found.at).toISOString()}`);
-    for (const object of found.objects) put(transform(object));
+    for (const object of found.objects) objects.put(transform(object));
     hasSynced = true;
     synced.resolve();
   };
@@ -202,43 +140,12 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       })
     : () => {};
 
-  let missing: MissingRule | null = null;
-  const forbidden = (error: ApiError, verb: MissingRule['verb']) => {
-    if (missing?.verb === verb) return;
-    missing = missingRule(error, verb, resource, options.namespace);
-    logger.warn({ resource: resource.plural, verb }, missing.message);
-    options.onMissingRule?.(missing);
-  };
-  const allowed = () => {
-    if (missing === null) return;
-    logger.info({ resource: resource.plural }, `allowed to list and watch ${missing.resource} now`);
-    missing = null;
-    options.onMissingRule?.(null);
-  };
-
+  const rights = watchRights(options);
   const listAll = async (): Promise<string> => {
-    const late = new AbortController();
-    const cancel = clock.after(LIST_MS, () => late.abort(tooSlow('list objects', 'the list timed out')));
-    const list = await client
-      .list(resource, {
-        ...scope(options),
-        limit: PAGE,
-        transform,
-        signal: AbortSignal.any([signal, late.signal]),
-      })
-      .finally(cancel);
+    const list = await requestList(options, transform);
     lastContact = clock.now();
     seen = list.resourceVersion;
-    const present = new Set(list.items.map(keyOf));
-    for (const [key, object] of [...objects]) {
-      // An object recorded after the list was read will be in the next watch.
-      if (!present.has(key) && !(recorded.has(key) && isLater(versionOf(object), seen))) remove(key);
-    }
-    for (const object of list.items) {
-      const known = objects.get(keyOf(object));
-      if (known && recorded.has(keyOf(object)) && isLater(versionOf(known), versionOf(object))) continue;
-      put(object);
-    }
+    objects.replace(list.items, seen);
     cancelCache();
     cachedAt = null;
     follower.answered();
@@ -253,47 +160,30 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   const watchFrom = async (start: string): Promise<string> => {
     let version = start;
     isOpen = false;
-    const silent = new AbortController();
-    let cancelSilence = () => {};
-    const awaitMessage = () => {
-      cancelSilence();
-      cancelSilence = clock.after(SILENCE_MS, () =>
-        silent.abort(tooSlow('watch objects', 'the watch timed out')),
-      );
-    };
+    // A request alone proves no contact.
+    const silence = limitSilence(clock);
     const heard = () => {
       lastContact = clock.now();
-      awaitMessage();
+      silence.heard();
     };
-    // A request alone proves no contact.
-    awaitMessage();
     try {
-      const events = client.watch(resource, {
-        ...scope(options),
-        resourceVersion: version,
-        // Between 5 and 10 minutes, to spread reconnections.
-        timeoutSeconds: 300 + Math.floor(options.random() * 300),
-        signal: AbortSignal.any([signal, silent.signal]),
-        onOpen() {
-          isOpen = true;
-          heard();
-          allowed();
-          follower.answered();
-        },
+      const events = requestWatch(options, version, silence.signal, () => {
+        isOpen = true;
+        heard();
+        rights.allowed();
+        follower.answered();
       });
       for await (const event of events) {
         heard();
         version = event.object.metadata?.resourceVersion ?? version;
         seen = version;
         if (event.type === 'BOOKMARK') continue;
-        const key = keyOf(event.object);
-        const known = objects.get(key);
         // Recorded ahead of the watch, or a duplicate event.
-        if (known && isLater(versionOf(known), version)) continue;
-        recorded.delete(key);
+        if (objects.isLaterThan(event.object)) continue;
+        objects.confirm(keyOf(event.object));
         const object = transform(event.object);
-        if (event.type === 'DELETED') remove(key, object);
-        else put(object);
+        if (event.type === 'DELETED') objects.remove(keyOf(object), object);
+        else objects.put(object);
       }
       return version;
     } catch (error) {
@@ -301,7 +191,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       if (!hasReason(error, 'Expired', 'Gone') && version !== start) return version;
       throw error;
     } finally {
-      cancelSilence();
+      silence.end();
     }
   };
   const run = async () => {
@@ -313,12 +203,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     let refusedSince: number | null = null;
     /** How often in succession watches broke at once. */
     let breaks = 0;
-    let complaint = '';
-    const complain = (what: string, error: unknown) => {
-      const message = `${what} ${resource.plural}: ${messageOf(error)}`;
-      if (message !== complaint) logger.warn({ resource: resource.plural }, message);
-      complaint = message;
-    };
+    const complaints = createComplaints(logger, resource.plural);
     while (!signal.aborted) {
       const startedAt = clock.now();
       try {
@@ -331,7 +216,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         expired = false;
         refusedSince = null;
         breaks = 0;
-        complaint = '';
+        complaints.forget();
         if (clock.now() - startedAt > 5000) backoff = FIRST_BACKOFF_MS;
         // Prevents a busy loop with a server that ends watches immediately.
         if (clock.now() - startedAt < 1000) await pause(clock, FIRST_BACKOFF_MS, signal);
@@ -352,25 +237,22 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
         if (refusedSince === null) useCache();
         else follower.answered();
         const isStarting = refusedSince === null || now - refusedSince < STARTING_MS;
-        const delay =
-          Math.min(backoff, isStarting ? MAX_STARTING_BACKOFF_MS : MAX_BACKOFF_MS) *
-          (0.5 + options.random() / 2);
+        const longest = isStarting ? MAX_STARTING_BACKOFF_MS : MAX_BACKOFF_MS;
+        const delay = Math.min(backoff, longest) * (0.5 + options.random() / 2);
         backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
         if (options.optional && hasReason(error, 'NotFound', 'Forbidden')) {
-          if (!refused) {
-            logger.info({ resource: resource.plural }, `failed to watch: ${messageOf(error)}`);
-            options.onRefused?.(error);
-          }
+          if (!refused) reportRefusal(options, error);
           refused = true;
           version = null;
           await pause(clock, isStarting ? delay : OPTIONAL_RETRY_MS, signal);
           continue;
         }
-        if (hasReason(error, 'Forbidden')) forbidden(error, version === null ? 'list' : 'watch');
-        else if (refusedSince !== null) complain(`failed to ${version === null ? 'list' : 'watch'}`, error);
+        if (hasReason(error, 'Forbidden')) rights.forbidden(error, version === null ? 'list' : 'watch');
+        else if (refusedSince !== null)
+          complaints.report(`failed to ${version === null ? 'list' : 'watch'}`, error);
         else if (!isOpen) follower.lost(messageOf(error), cachedAt);
         // A first break is that of a server that restarts, or of another one that takes over.
-        else if (breaks++ > 0) complain('the watch was interrupted again:', error);
+        else if (breaks++ > 0) complaints.report('the watch was interrupted again:', error);
         await follower.pause(delay, signal);
       }
     }
@@ -380,30 +262,14 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   };
   void run();
 
+  const { get, list, byIndex, addIndex, handle } = objects;
   return {
-    get: (key) => objects.get(key),
-    list: () => [...objects.values()],
-    byIndex(name, value) {
-      const found = indices.get(name)?.keys.get(value);
-      return found ? [...found].flatMap((key) => objects.get(key) ?? []) : [];
-    },
-    addIndex(name, values) {
-      indices.set(name, { values, keys: new Map() });
-      for (const [key, object] of objects) index(key, object, 'add');
-    },
-    handle(handler) {
-      handlers.add(handler);
-      for (const object of objects.values()) handler.onAdd?.(object);
-      return () => handlers.delete(handler);
-    },
+    ...{ get, list, byIndex, addIndex, handle },
     record(raw) {
       // Nothing was listed yet, so the object's version cannot be compared.
       if (seen === '' || !isLater(versionOf(raw), seen)) return;
-      const key = keyOf(raw);
-      const known = objects.get(key);
-      if (known && !isLater(versionOf(raw), versionOf(known))) return;
-      recorded.add(key);
-      put(transform(raw));
+      if (objects.isAtLeast(raw)) return;
+      objects.record(transform(raw));
     },
     synced: synced.promise,
     get hasSynced() {
@@ -428,10 +294,6 @@ function isRefusal(error: unknown): boolean {
   );
 }
 
-function versionOf(object: KubeObject): string {
-  return object.metadata?.resourceVersion ?? '';
-}
-
 function scope(options: { namespace?: string; labelSelector?: string; fieldSelector?: string }) {
   const { namespace, labelSelector, fieldSelector } = options;
   return {
@@ -443,4 +305,90 @@ function scope(options: { namespace?: string; labelSelector?: string; fieldSelec
 
 function tooSlow(op: string, message: string): FairleadError {
   return new FairleadError(message, { op, code: 'ETIMEDOUT' });
+}
+
+/** Ends a watch in which no message arrives for too long. */
+function limitSilence(clock: Clock): { readonly signal: AbortSignal; heard(): void; end(): void } {
+  const silent = new AbortController();
+  let cancel = () => {};
+  const heard = () => {
+    cancel();
+    cancel = clock.after(SILENCE_MS, () => silent.abort(tooSlow('watch objects', 'the watch timed out')));
+  };
+  heard();
+  return { signal: silent.signal, heard, end: () => cancel() };
+}
+
+/** Logs a problem once, until it changes or is over. */
+function createComplaints(logger: Logger, resource: string) {
+  let complaint = '';
+  return {
+    report(what: string, error: unknown) {
+      const message = `${what} ${resource}: ${messageOf(error)}`;
+      if (message !== complaint) logger.warn({ resource }, message);
+      complaint = message;
+    },
+    forget() {
+      complaint = '';
+    },
+  };
+}
+
+/** Reports a right that the server refuses, and when it grants it. */
+function watchRights<T extends KubeObject>({
+  resource,
+  namespace,
+  logger,
+  onMissingRule,
+}: InformerOptions<T>) {
+  let missing: MissingRule | null = null;
+  return {
+    forbidden(error: ApiError, verb: MissingRule['verb']) {
+      if (missing?.verb === verb) return;
+      missing = missingRule(error, verb, resource, namespace);
+      logger.warn({ resource: resource.plural, verb }, missing.message);
+      onMissingRule?.(missing);
+    },
+    allowed() {
+      if (missing === null) return;
+      logger.info({ resource: resource.plural }, `allowed to list and watch ${missing.resource} now`);
+      missing = null;
+      onMissingRule?.(null);
+    },
+  };
+}
+
+/** Lists all objects, page by page. Throws if that takes too long. */
+async function requestList<T extends KubeObject>(options: InformerOptions<T>, transform: (object: T) => T) {
+  const { client, resource, clock, signal } = options;
+  const late = new AbortController();
+  const cancel = clock.after(LIST_MS, () => late.abort(tooSlow('list objects', 'the list timed out')));
+  const settings = { ...scope(options), limit: PAGE, transform };
+  return await client
+    .list(resource, { ...settings, signal: AbortSignal.any([signal, late.signal]) })
+    .finally(cancel);
+}
+
+function requestWatch<T extends KubeObject>(
+  options: InformerOptions<T>,
+  resourceVersion: string,
+  silent: AbortSignal,
+  onOpen: () => void,
+) {
+  return options.client.watch(options.resource, {
+    ...scope(options),
+    resourceVersion,
+    // Between 5 and 10 minutes, to spread reconnections.
+    timeoutSeconds: 300 + Math.floor(options.random() * 300),
+    signal: AbortSignal.any([options.signal, silent]),
+    onOpen,
+  });
+}
+
+function reportRefusal<T extends KubeObject>(
+  { resource, logger, onRefused }: InformerOptions<T>,
+  error: ApiError,
+): void {
+  logger.info({ resource: resource.plural }, `failed to watch: ${messageOf(error)}`);
+  onRefused?.(error);
 }

@@ -8,10 +8,10 @@ import {
   type CredentialSourceOptions,
   createCredentialSource,
 } from './credential-source.ts';
+import type { Credentials } from './credentials.ts';
 import { runExecPlugin } from './exec-credentials.ts';
 import { readProxyVariables } from './proxy-environment.ts';
 import { proxyProblem } from './proxy-tunnel.ts';
-import type { Credentials } from './transport.ts';
 
 interface Kubeconfig {
   'current-context'?: string;

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, test } from 'node:test';
 import { type ManualClock, manualClock } from '../lib/clock.ts';
 import { silentLogger } from '../lib/log.ts';
 import { eventually } from '../lib/testing/eventually.ts';
-import type { Handlers } from './informer.ts';
+import type { Handlers } from './followed-objects.ts';
 import { type ObjectCache, openObjectCache } from './object-cache.ts';
 import type { ConfigMap } from './types.ts';
 

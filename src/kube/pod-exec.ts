@@ -1,6 +1,6 @@
 import type { RawData } from 'ws';
 import { FairleadError, messageOf } from '../lib/errors.ts';
-import type { Credentials } from './transport.ts';
+import type { Credentials } from './credentials.ts';
 import { openApiWebSocket, readRefusal } from './web-socket.ts';
 
 /** A command in a container of a pod. */

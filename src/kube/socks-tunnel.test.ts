@@ -11,9 +11,10 @@ import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { WebSocketServer } from 'ws';
 import { createAuthority } from '../lib/pki.ts';
+import type { Credentials } from './credentials.ts';
 import { singleKubeconfig } from './kubeconfig-text.ts';
 import { type SocksProxy, type SocksProxyOptions, startSocksProxy } from './testing/socks-proxy.ts';
-import { type Credentials, httpTransport } from './transport.ts';
+import { httpTransport } from './transport.ts';
 import { openApiWebSocket } from './web-socket.ts';
 
 /** The API server is only reachable through a SOCKS proxy. */

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { WebSocket } from 'ws';
+import type { Credentials } from './credentials.ts';
 import { createTunnelAgent, proxyOf } from './proxy-tunnel.ts';
 import { trustPublicAuthorities } from './public-authorities.ts';
-import type { Credentials } from './transport.ts';
 
 export interface ApiWebSocketOptions {
   /** Begins with "/" and includes the query. */

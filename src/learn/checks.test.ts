@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Pod } from '../kube/types.ts';
-import type { ExplainVerdict, Explanation } from '../observe/explain-view.ts';
+import type { ExplainVerdict, Explanation } from '../observe/explanation.ts';
 import {
   all,
   ejected,

@@ -1,7 +1,7 @@
 import { isReady } from '../controllers/pods.ts';
 import type { Deployment, KubeObject, Pod, Service } from '../kube/types.ts';
 import { EJECTED_BY_FAILOVER } from '../observe/explain-forwarding.ts';
-import type { Cause, ExplainVerdict } from '../observe/explain-view.ts';
+import type { Cause, ExplainVerdict } from '../observe/explanation.ts';
 import { type Check, LEARN_NAMESPACE, type LessonView, type Question } from './lesson.ts';
 
 /** The checks of steps: pure functions of the cluster as the view shows it. */

@@ -1,26 +1,15 @@
-import { MODE_ANNOTATION } from '../agent/mode-switch.ts';
 import type { ClusterAccess } from '../cluster/cluster-access.ts';
-import { DEFAULT_DELAY_MS } from '../cluster/faults.ts';
 import { readModeRequest } from '../cluster/mode-change.ts';
-import { isReady } from '../controllers/pods.ts';
 import { type Client, hasReason } from '../kube/client.ts';
-import { type ConfigMap, type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
-import { type Clock, pause } from '../lib/clock.ts';
+import { type ConfigMap, RESOURCES } from '../kube/types.ts';
+import type { Clock } from '../lib/clock.ts';
 import { FairleadError } from '../lib/errors.ts';
-import type { Explanation } from '../observe/explain-view.ts';
-import { podsOf } from './checks.ts';
-import {
-  LEARN_NAMESPACE,
-  type Lesson,
-  type LessonView,
-  type Prediction,
-  type Preparation,
-  type Question,
-  type Step,
-} from './lesson.ts';
+import { LEARN_NAMESPACE, type Lesson, type LessonView, type Prediction, type Step } from './lesson.ts';
+import { type LessonCluster, readNodes, readView } from './lesson-cluster.ts';
 import { LESSONS } from './lessons.ts';
 import { fillIn } from './names.ts';
 import { waitingPod } from './objects.ts';
+import { createPreparations } from './preparations.ts';
 import { FIRST_MODE, PROGRESS, progressIn } from './progress.ts';
 
 /** A lesson in the list. */
@@ -76,10 +65,6 @@ export interface Course {
 }
 
 const CLIENT = 'client';
-/** How long pods may take to become ready, and the namespace to disappear, on a slow machine. */
-const PATIENCE_MS = 120_000;
-const POLL_MS = 250;
-
 export function createCourse(options: {
   readonly access: ClusterAccess;
   /** A client with the credentials of `access`. */
@@ -88,7 +73,8 @@ export function createCourse(options: {
   /** Default: those of Fairlead. */
   readonly lessons?: readonly Lesson[];
 }): Course {
-  const { access, client, clock, lessons = LESSONS } = options;
+  const { access, client, lessons = LESSONS } = options;
+  const { until, createIfMissing, carryOut, awaitPods } = createPreparations(options);
 
   const readProgress = () => ifFound(client.get(RESOURCES.configMaps, PROGRESS, LEARN_NAMESPACE));
   const saveProgress = (data: Record<string, string>) =>
@@ -103,105 +89,6 @@ export function createCourse(options: {
     const { name, title, summary, steps } = lesson;
     return { name, title, summary, steps: steps.length, ...progressOf(lesson, progressIn(map, lesson).done) };
   };
-
-  async function until<T>(read: () => Promise<T | null>, what: string): Promise<T> {
-    for (const end = clock.now() + PATIENCE_MS; ; await pause(clock, POLL_MS)) {
-      const value = await read();
-      if (value !== null) return value;
-      if (clock.now() > end) {
-        const text = `${what} within ${PATIENCE_MS / 1000} seconds`;
-        throw new FairleadError(text, {
-          op: 'prepare the lesson',
-          code: 'ETIMEDOUT',
-          hint: `kubectl -n ${LEARN_NAMESPACE} get pods,events`,
-        });
-      }
-    }
-  }
-
-  async function readNodes(): Promise<LessonView['nodes']> {
-    const { items } = await client.list(RESOURCES.nodes);
-    return items.map(({ metadata, status }) => ({
-      name: metadata?.name ?? '',
-      address: (status?.addresses ?? []).find(({ type }) => type === 'InternalIP')?.address ?? '',
-      mode:
-        (metadata?.annotations as Record<string, string> | undefined)?.[MODE_ANNOTATION] ??
-        access.report.state.mode,
-    }));
-  }
-
-  async function readView(asks: readonly Question[]): Promise<LessonView> {
-    const options = { namespace: LEARN_NAMESPACE };
-    const [pods, deployments, services, policies, nodes, faults] = await Promise.all([
-      client.list(RESOURCES.pods, options).then(({ items }) => items),
-      client.list(RESOURCES.deployments, options).then(({ items }) => items),
-      client.list(RESOURCES.services, options).then(({ items }) => items),
-      client.list(RESOURCES.networkPolicies, options).then(({ items }) => items),
-      readNodes(),
-      access.faults.list(),
-    ]);
-    const explained = new Map<string, Explanation>();
-    for (const question of asks) {
-      try {
-        explained.set(keyOf(question), await access.explain({ ...question, family: null }));
-      } catch (error) {
-        // An object of the question may not exist yet.
-        if (!(error instanceof FairleadError)) throw error;
-      }
-    }
-    return {
-      pods: pods.filter(({ metadata }) => !metadata?.deletionTimestamp),
-      deployments,
-      services,
-      policies,
-      nodes,
-      faults,
-      explained: (question) => explained.get(keyOf(question)) ?? null,
-    };
-  }
-
-  async function createIfMissing<T extends KubeObject>(resource: Resource<T>, object: T): Promise<void> {
-    try {
-      await client.create(resource, object, {
-        ...(object.metadata?.namespace ? { namespace: object.metadata.namespace } : {}),
-      });
-    } catch (error) {
-      if (!hasReason(error, 'AlreadyExists')) throw error;
-    }
-  }
-
-  async function carryOut(preparation: Preparation): Promise<void> {
-    switch (preparation.kind) {
-      case 'create':
-        await createIfMissing(preparation.resource, preparation.object);
-        break;
-      case 'patch': {
-        const { resource, name, patch } = preparation;
-        await client.patch(resource, name, 'strategic', patch, { namespace: LEARN_NAMESPACE });
-        break;
-      }
-      case 'silence': {
-        const [pod] = podsOf(await readView([]), preparation.app);
-        const target = `${LEARN_NAMESPACE}/${pod?.metadata?.name ?? preparation.app}`;
-        await access.faults.plant({ kind: 'silent', target, delayMs: DEFAULT_DELAY_MS });
-      }
-    }
-  }
-
-  /** Waits for the pods that the lesson needs, so that its commands work at once. */
-  const awaitPods = (preparations: readonly Preparation[]) =>
-    until(async () => {
-      const view = await readView([]);
-      const isThere = preparations.every((one) => {
-        if (one.kind !== 'create') return true;
-        const app = one.object.metadata?.name ?? '';
-        if (one.resource === RESOURCES.pods) return podsOf(view, app).some(isReady);
-        if (one.resource !== RESOURCES.deployments) return true;
-        const wanted = view.deployments.find(({ metadata }) => metadata?.name === app)?.spec?.replicas ?? 1;
-        return podsOf(view, app).filter(isReady).length >= wanted;
-      });
-      return isThere ? true : null;
-    }, 'the pods of the lesson did not become ready');
 
   async function begin(lesson: Lesson): Promise<void> {
     await createIfMissing(RESOURCES.namespaces, { metadata: { name: LEARN_NAMESPACE } });
@@ -250,7 +137,7 @@ export function createCourse(options: {
         done = 0;
       } else {
         const step = lesson.steps[done];
-        const checked = step ? await checkStep(step, advance) : null;
+        const checked = step ? await checkStep(options, step, advance) : null;
         if (step && checked?.isDone) {
           finished = step;
           done++;
@@ -260,14 +147,14 @@ export function createCourse(options: {
       const step = lesson.steps[done];
       const entry = { ...entryOf(null, lesson), ...progressOf(lesson, done) };
       const { title = null, predict } = finished ?? {};
-      const opened = step ? await openStep(step, done + 1, view) : null;
+      const opened = step ? await openStep(options, step, done + 1, view) : null;
       return { ...entry, finished: title, seen: predict?.why ?? null, step: opened };
     },
 
     async reset() {
       const map = await readProgress();
       const first = map?.data?.[FIRST_MODE];
-      if (first !== undefined && (await readNodes()).some(({ mode }) => mode !== first))
+      if (first !== undefined && (await readNodes(options)).some(({ mode }) => mode !== first))
         await access.changeMode(readModeRequest({ mode: first }));
       // Learners' own pods may ignore the request to end, for the usual half minute.
       await client.deleteCollection(RESOURCES.pods, { namespace: LEARN_NAMESPACE, gracePeriodSeconds: 1 });
@@ -283,39 +170,45 @@ export function createCourse(options: {
       }, `namespace ${LEARN_NAMESPACE} was not removed`);
     },
   };
+}
 
-  /** Decides whether a step is done; `view`: what was read for that. */
-  async function checkStep(
-    { check }: Step,
-    advance: Advance,
-  ): Promise<{ readonly isDone: boolean; readonly view: LessonView | null }> {
-    if (advance === 'stay') return { isDone: false, view: null };
-    if (advance === 'skip') return { isDone: true, view: null };
-    if (check === null) return { isDone: advance === 'next', view: null };
-    const view = await readView(check.asks);
-    return { isDone: check.missing(view) === null, view };
-  }
+/** Decides whether a step is done; `view`: what was read for that. */
+async function checkStep(
+  cluster: LessonCluster,
+  { check }: Step,
+  advance: Advance,
+): Promise<{ readonly isDone: boolean; readonly view: LessonView | null }> {
+  if (advance === 'stay') return { isDone: false, view: null };
+  if (advance === 'skip') return { isDone: true, view: null };
+  if (check === null) return { isDone: advance === 'next', view: null };
+  const view = await readView(cluster, check.asks);
+  return { isDone: check.missing(view) === null, view };
+}
 
-  /** `read`: what was just read to check the step; null: it is read now. */
-  async function openStep(step: Step, number: number, read: LessonView | null): Promise<OpenStep> {
-    const { title, text, commands, check, repair = null, predict = null, expected = [] } = step;
-    const view = read ?? (await readView(check?.asks ?? []));
-    const missing = check?.missing(view) ?? null;
-    return {
-      number,
-      title,
-      text,
-      predict,
-      expected,
-      commands: commands.map((command) => fillIn(command, view)),
-      // What is missing would name the fault.
-      missing: repair === null || missing === null ? missing : 'the fault is still there',
-      repair: repair && {
-        ...repair,
-        commands: repair.commands.map((command) => fillIn(command, view)),
-      },
-    };
-  }
+/** `read`: what was just read to check the step; null: it is read now. */
+async function openStep(
+  cluster: LessonCluster,
+  step: Step,
+  number: number,
+  read: LessonView | null,
+): Promise<OpenStep> {
+  const { title, text, commands, check, repair = null, predict = null, expected = [] } = step;
+  const view = read ?? (await readView(cluster, check?.asks ?? []));
+  const missing = check?.missing(view) ?? null;
+  return {
+    number,
+    title,
+    text,
+    predict,
+    expected,
+    commands: commands.map((command) => fillIn(command, view)),
+    // What is missing would name the fault.
+    missing: repair === null || missing === null ? missing : 'the fault is still there',
+    repair: repair && {
+      ...repair,
+      commands: repair.commands.map((command) => fillIn(command, view)),
+    },
+  };
 }
 
 function progressOf({ steps }: Lesson, done: number | null): Pick<LessonEntry, 'done' | 'state' | 'at'> {
@@ -323,8 +216,6 @@ function progressOf({ steps }: Lesson, done: number | null): Pick<LessonEntry, '
   const state = done === null ? 'not begun' : step === undefined ? 'finished' : 'begun';
   return { done, state, at: step?.title ?? null };
 }
-
-const keyOf = ({ from, to }: Question): string => `${from} ${to}`;
 
 async function ifFound<T>(found: Promise<T>): Promise<T | null> {
   try {

@@ -1,6 +1,6 @@
 import type { Fault } from '../cluster/faults.ts';
 import type { Deployment, KubeObject, NetworkPolicy, Pod, Resource, Service } from '../kube/types.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 
 /** All objects of the lessons are in this namespace, and their progress is a ConfigMap there. */
 export const LEARN_NAMESPACE = 'learn';

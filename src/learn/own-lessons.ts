@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { readAtMost } from '../kernel/bounded-file.ts';
 import { type KubeObject, RESOURCES, type Resource } from '../kube/types.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
-import type { ExplainVerdict } from '../observe/explain-view.ts';
+import type { ExplainVerdict } from '../observe/explanation.ts';
 import {
   all,
   deploymentIs,

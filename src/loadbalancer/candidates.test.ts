@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Handlers, Informer } from '../kube/informer.ts';
+import type { Handlers } from '../kube/followed-objects.ts';
+import type { Informer } from '../kube/informer.ts';
 import { ADDRESS_ALLOCATED } from '../kube/load-balancer.ts';
 import type { EndpointSlice, Node, Service } from '../kube/types.ts';
 import {

@@ -1,6 +1,7 @@
 import type { Informer } from '../kube/informer.ts';
 import { allocatedAddresses } from '../kube/load-balancer.ts';
 import { type EndpointSlice, keyOf, type Node, type Service } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 
 /** An address to be announced. */
 export interface WantedAddress {
@@ -91,9 +92,6 @@ export function followCandidates(
 /** Nodes with this label are excluded from load balancing (KEP-1143). */
 const EXCLUDED = 'node.kubernetes.io/exclude-from-external-load-balancers';
 
-/** The label of an EndpointSlice that names its Service. */
-const SERVICE_NAME = 'kubernetes.io/service-name';
-
 /**
  * Returns the addresses of all Services, each with the nodes that may receive its packets: with externalTrafficPolicy
  * Local only those with an endpoint of every Service that shares the address, since other nodes drop them. `slicesOf`
@@ -123,7 +121,7 @@ export function wantedAddresses(
 
 /** Returns the key for an index of slices: "namespace/name" of their Service. */
 export function serviceOfSlice(slice: EndpointSlice): string[] {
-  const name = (slice.metadata?.labels as Record<string, string> | undefined)?.[SERVICE_NAME];
+  const name = (slice.metadata?.labels as Record<string, string> | undefined)?.[SERVICE_NAME_LABEL];
   return name === undefined ? [] : [`${slice.metadata?.namespace}/${name}`];
 }
 

@@ -1,4 +1,4 @@
-import { hasReason } from '../kube/client.ts';
+import { type Client, hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
 import {
   ANNOUNCEMENT_LABEL,
@@ -28,6 +28,7 @@ type State = 'both' | 'closing' | 'closed';
 /** The longest duration of a session that an agent can be configured with. */
 const LONGEST_MS = 60_000;
 const RETRY_MS = 1000;
+const TWO_NAMESPACES = `owning addresses by Leases in two namespaces: delete the Role ${EARLIER_ANNOUNCEMENT_NAMESPACE}/fairlead when all agents are updated`;
 
 /**
  * Starts a speaker that never owns an address together with an agent of version 0.1, which knows the earlier namespace of
@@ -53,10 +54,16 @@ export function startMigratingSpeaker(options: MigratingSpeakerOptions): Speaker
   let turn = 0;
   /** The version of the list that showed that no session lasts in the earlier namespace. */
   let closedAt = '';
-  let isScheduled = false;
   let isReported = false;
   let hasEnded = false;
   const decided = Promise.withResolvers<void>();
+
+  /** Lets the later namespace decide about the addresses that this node may own. Several changes are one. */
+  const schedule = coalesced(() => {
+    if (!candidates || hasEnded) return;
+    const mine = state === 'closing' ? kept : owned;
+    later.setCandidates(state === 'closed' ? candidates : limitedTo(mine, candidates, node));
+  });
 
   const earlierLeases = options.follow(EARLIER_ANNOUNCEMENT_NAMESPACE, signal);
   const stopFollowing = earlierLeases.handle({ onAdd: sawWrite, onUpdate: sawWrite });
@@ -107,11 +114,7 @@ export function startMigratingSpeaker(options: MigratingSpeakerOptions): Speaker
   function onWrite(outcome: 'written' | 'refused'): void {
     if (outcome === 'written' && !isReported) {
       isReported = true;
-      const role = `Role ${EARLIER_ANNOUNCEMENT_NAMESPACE}/fairlead`;
-      logger.info(
-        {},
-        `owning addresses by Leases in two namespaces: delete the ${role} when all agents are updated`,
-      );
+      logger.info({}, TWO_NAMESPACES);
     }
     if (outcome === 'written' && state === 'closing') {
       state = 'both';
@@ -151,15 +154,12 @@ export function startMigratingSpeaker(options: MigratingSpeakerOptions): Speaker
   /** Waits until no session in the earlier namespace lasts: none was renewed for its whole duration. */
   async function close(mine: number): Promise<void> {
     const isOver = () => turn !== mine || hasEnded || signal.aborted;
-    let before: Awaited<ReturnType<typeof earlierSessions>> | null = null;
+    let before: EarlierSessions | null = null;
     while (!isOver()) {
       try {
-        const now = await earlierSessions();
+        const now = await earlierSessions(client, signal);
         if (isOver()) return;
-        const isSilent = [...now.sessions].every(
-          ([name, { version }]) => before?.sessions.get(name)?.version === version,
-        );
-        if (now.sessions.size === 0 || (before !== null && isSilent)) {
+        if (haveEnded(before, now)) {
           state = 'closed';
           closedAt = now.version;
           turn++;
@@ -171,57 +171,13 @@ export function startMigratingSpeaker(options: MigratingSpeakerOptions): Speaker
           return;
         }
         before = now;
-        const longest = Math.max(...[...now.sessions.values()].map(({ durationMs }) => durationMs));
-        await pause(clock, longest, signal);
+        await pause(clock, longestOf(now), signal);
       } catch (error) {
         if (signal.aborted) return;
         logger.debug({}, `failed to list the earlier Leases: ${messageOf(error)}`);
         await pause(clock, RETRY_MS, signal);
       }
     }
-  }
-
-  /** Lists the sessions in the earlier namespace. If that is forbidden, one that may last is assumed. */
-  async function earlierSessions() {
-    try {
-      const { items, resourceVersion } = await client.list(RESOURCES.leases, {
-        namespace: EARLIER_ANNOUNCEMENT_NAMESPACE,
-        labelSelector: ANNOUNCEMENT_LABEL,
-        signal,
-      });
-      const sessions = items.flatMap((lease) => {
-        const name = nodeOfLease(lease);
-        if (name === null || !lease.spec?.holderIdentity) return [];
-        const version = lease.metadata?.resourceVersion ?? '';
-        return [[name, { version, durationMs: leaseDurationMs(lease) }] as const];
-      });
-      return { version: resourceVersion, sessions: new Map(sessions) };
-    } catch (error) {
-      if (!hasReason(error, 'Forbidden')) throw error;
-      return { version: '', sessions: new Map([['', { version: '', durationMs: LONGEST_MS }]]) };
-    }
-  }
-
-  /** Lets the later namespace decide about the addresses that this node may own. Several changes are one. */
-  function schedule(): void {
-    if (isScheduled || hasEnded) return;
-    isScheduled = true;
-    queueMicrotask(() => {
-      isScheduled = false;
-      if (candidates && !hasEnded) later.setCandidates(permitted(candidates));
-    });
-  }
-
-  function permitted({ wanted, nodes }: Candidates): Candidates {
-    if (state === 'closed') return { wanted, nodes };
-    const mine = state === 'closing' ? kept : owned;
-    const self = new Set([node]);
-    const only = [...wanted].map(([address, { services }]): [string, WantedAddress] => [
-      address,
-      { services, nodes: mine.has(address) ? self : new Set() },
-    ]);
-    // No other node competes for what this one owns in the earlier namespace.
-    return { wanted: new Map(only), nodes: nodes.has(node) ? self : new Set() };
   }
 
   const ready = Promise.all([later.ready, decided.promise]).then(() => {});
@@ -253,4 +209,59 @@ export function startMigratingSpeaker(options: MigratingSpeakerOptions): Speaker
       await earlier?.close();
     },
   };
+}
+
+/** Returns a function that lets several calls in one turn be one. */
+function coalesced(call: () => void): () => void {
+  let isScheduled = false;
+  return () => {
+    if (isScheduled) return;
+    isScheduled = true;
+    queueMicrotask(() => {
+      isScheduled = false;
+      call();
+    });
+  };
+}
+
+type EarlierSessions = Awaited<ReturnType<typeof earlierSessions>>;
+
+/** Reports whether no session lasts: there is none, or none was renewed since an earlier list. */
+const haveEnded = (before: EarlierSessions | null, { sessions }: EarlierSessions): boolean =>
+  sessions.size === 0 ||
+  (before !== null &&
+    [...sessions].every(([name, { version }]) => before.sessions.get(name)?.version === version));
+
+const longestOf = ({ sessions }: EarlierSessions): number =>
+  Math.max(...[...sessions.values()].map(({ durationMs }) => durationMs));
+
+/** Lists the sessions in the earlier namespace. If that is forbidden, one that may last is assumed. */
+async function earlierSessions(client: Client, signal: AbortSignal) {
+  try {
+    const { items, resourceVersion } = await client.list(RESOURCES.leases, {
+      namespace: EARLIER_ANNOUNCEMENT_NAMESPACE,
+      labelSelector: ANNOUNCEMENT_LABEL,
+      signal,
+    });
+    const sessions = items.flatMap((lease) => {
+      const name = nodeOfLease(lease);
+      if (name === null || !lease.spec?.holderIdentity) return [];
+      const version = lease.metadata?.resourceVersion ?? '';
+      return [[name, { version, durationMs: leaseDurationMs(lease) }] as const];
+    });
+    return { version: resourceVersion, sessions: new Map(sessions) };
+  } catch (error) {
+    if (!hasReason(error, 'Forbidden')) throw error;
+    return { version: '', sessions: new Map([['', { version: '', durationMs: LONGEST_MS }]]) };
+  }
+}
+
+/** Returns the candidates for the addresses that a node may own: no other node competes for those. */
+function limitedTo(mine: ReadonlySet<string>, { wanted, nodes }: Candidates, node: string): Candidates {
+  const self = new Set([node]);
+  const only = [...wanted].map(([address, { services }]): [string, WantedAddress] => [
+    address,
+    { services, nodes: mine.has(address) ? self : new Set() },
+  ]);
+  return { wanted: new Map(only), nodes: nodes.has(node) ? self : new Set() };
 }

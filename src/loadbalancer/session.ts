@@ -82,6 +82,51 @@ const earlier = (a: Held['until'], b: Held['until']): Held['until'] => ({
   wall: Math.min(a.wall, b.wall),
 });
 
+/** Sends a request, which fails with ETIMEDOUT after `ms`. */
+async function within(
+  { clock, signal }: Pick<SessionOptions, 'clock' | 'signal'>,
+  ms: number,
+  request: (signal: AbortSignal) => Promise<Lease>,
+): Promise<Lease> {
+  const late = new AbortController();
+  const cancel = afterRunning(clock, ms, () =>
+    late.abort(
+      new FairleadError(`no answer within ${Math.round(ms)} ms`, { op: 'renew Lease', code: 'ETIMEDOUT' }),
+    ),
+  );
+  try {
+    return await request(AbortSignal.any([signal, late.signal]));
+  } catch (error) {
+    throw late.signal.aborted ? late.signal.reason : error;
+  } finally {
+    cancel();
+  }
+}
+
+/** Returns the Lease of a session from its current one; null: there is none. */
+function sessionLease(
+  current: Lease | null,
+  identity: string,
+  metadata: Lease['metadata'] & object,
+  nowMs: number,
+  durationMs: number,
+): Lease {
+  const now = `${new Date(nowMs).toISOString().slice(0, 23)}000Z`;
+  const begins = current?.spec?.holderIdentity !== identity;
+  return {
+    metadata: { ...current?.metadata, ...metadata },
+    spec: {
+      ...current?.spec,
+      holderIdentity: identity,
+      leaseDurationSeconds: Math.ceil(durationMs / 1000),
+      renewTime: now,
+      ...(begins
+        ? { acquireTime: now, leaseTransitions: current ? (current.spec?.leaseTransitions ?? 0) + 1 : 0 }
+        : {}),
+    },
+  };
+}
+
 export function startSession(options: SessionOptions): Session {
   const { client, node, namespace, clock, steady, logger, signal } = options;
   const name = sessionLeaseMetadata(node, 1).name;
@@ -97,25 +142,9 @@ export function startSession(options: SessionOptions): Session {
   const pace = createRenewalPace(options.ownerMs, steady);
   const durationMs = () =>
     busy ? Math.min(options.ownerMs * 2 ** pace.doublings(), options.idleMs) : options.idleMs;
-  /** Sends a request, which fails with ETIMEDOUT after `ms`. */
-  const within = async (ms: number, request: (signal: AbortSignal) => Promise<Lease>): Promise<Lease> => {
-    const late = new AbortController();
-    const cancel = afterRunning(clock, ms, () =>
-      late.abort(
-        new FairleadError(`no answer within ${Math.round(ms)} ms`, { op: 'renew Lease', code: 'ETIMEDOUT' }),
-      ),
-    );
-    try {
-      return await request(AbortSignal.any([signal, late.signal]));
-    } catch (error) {
-      throw late.signal.aborted ? late.signal.reason : error;
-    } finally {
-      cancel();
-    }
-  };
   const read = async (): Promise<Lease | null> => {
     try {
-      return await within(durationMs(), (signal) =>
+      return await within({ clock, signal }, durationMs(), (signal) =>
         client.get(RESOURCES.leases, name, namespace, { signal }),
       );
     } catch (error) {
@@ -128,25 +157,18 @@ export function startSession(options: SessionOptions): Session {
     const asked = { steady: steady(), wall: clock.now() };
     const duration = durationMs();
     const isBusy = busy;
-    const now = `${new Date(asked.wall).toISOString().slice(0, 23)}000Z`;
-    const begins = current?.spec?.holderIdentity !== identity;
-    const lease: Lease = {
-      metadata: { ...current?.metadata, ...sessionLeaseMetadata(node, duration, namespace) },
-      spec: {
-        ...current?.spec,
-        holderIdentity: identity,
-        leaseDurationSeconds: Math.ceil(duration / 1000),
-        renewTime: now,
-        ...(begins
-          ? { acquireTime: now, leaseTransitions: current ? (current.spec?.leaseTransitions ?? 0) + 1 : 0 }
-          : {}),
-      },
-    };
+    const lease = sessionLease(
+      current,
+      identity,
+      sessionLeaseMetadata(node, duration, namespace),
+      asked.wall,
+      duration,
+    );
     const left = duration * FENCE;
     const until = { steady: asked.steady + left, wall: asked.wall + left };
     // Others know of a shorter duration from the write on, even if its answer gets lost.
     if (held?.identity === identity && duration < held.durationMs) held.until = earlier(held.until, until);
-    const written = await within(timeoutMs, (signal) =>
+    const written = await within({ clock, signal }, timeoutMs, (signal) =>
       current
         ? client.update(RESOURCES.leases, lease, { signal })
         : client.create(RESOURCES.leases, lease, { signal }),

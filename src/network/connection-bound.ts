@@ -3,6 +3,7 @@ import { sampleFlowSources } from '../kernel/conntrack/flow-sources.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { DATA_TYPE, NFPROTO } from '../kernel/nftables/constants.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { macBytes } from '../kernel/rtnetlink/links.ts';
 import { readSysctl } from '../kernel/sysctl.ts';
 import type { IPFamily } from '../lib/address.ts';
@@ -22,8 +23,6 @@ const FAMILIES = ['ipv4', 'ipv6'] as const;
 const HELD = 'held';
 /** IPS_CONFIRMED: the connection is in the table. The first packet of a connection enters it when it leaves the node. */
 const CONFIRMED = 8;
-/** Behind connection tracking (-200), and before Services (-100). */
-const PRIORITY = -150;
 /**
  * The interval of checks while the table has fewer connections than half a share, with more, and while it is half full: a pod
  * opens some ten thousand connections in a quarter of a second, a small part of a table of the default size.
@@ -257,7 +256,7 @@ export function renderHeld(
     chains: [
       {
         name: 'prerouting',
-        base: { type: 'filter', hook: 'prerouting', priority: PRIORITY },
+        base: { type: 'filter', hook: 'prerouting', priority: PRIORITY.connectionBound },
         rules: [[hasNone('ct.status', CONFIRMED), inSet(HELD, 'meta.iifname', 'ether.saddr'), counter, drop]],
       },
     ],

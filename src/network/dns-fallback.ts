@@ -1,5 +1,6 @@
 import type { NetnsRef } from '../kernel/netns.ts';
 import { DATA_TYPE } from '../kernel/nftables/constants.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -78,8 +79,6 @@ export interface DnsFallbackOptions {
 const FAMILIES = ['ipv4', 'ipv6'] as const;
 const PROTOCOLS = ['UDP', 'TCP'] as const;
 const DNS_PORT = 53;
-/** `separation` is before connection tracking (-200), `destinationNat` before the proxy's (-100). */
-const PRIORITY = { separation: -300, destinationNat: -110, sourceNat: 90 } as const;
 /**
  * The zone of connection tracking of the queries that are sent to other name servers. In the default zone, a client that always
  * sends from the same port continues the flow of its earlier queries, and the kernel translates only the first packet
@@ -189,17 +188,17 @@ export function renderDnsFallback(family: IPFamily, servers: NameServers): Table
       { name: 'to-next', rules: toOneOf('next', next) },
       {
         name: 'separation',
-        base: { type: 'filter', hook: 'prerouting', priority: PRIORITY.separation },
+        base: { type: 'filter', hook: 'prerouting', priority: PRIORITY.raw },
         rules: queriesTo('separate', 'separate'),
       },
       {
         name: 'prerouting',
-        base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.destinationNat },
+        base: { type: 'nat', hook: 'prerouting', priority: PRIORITY.dnsFallback },
         rules: queriesTo('to-others', 'to-next'),
       },
       {
         name: 'postrouting',
-        base: { type: 'nat', hook: 'postrouting', priority: PRIORITY.sourceNat },
+        base: { type: 'nat', hook: 'postrouting', priority: PRIORITY.dnsFallbackSource },
         // The answer has to return through this node, whose address the other node or the pod asked.
         rules: [
           [hasAny('ct.status', IPS_DST_NAT), inSet('own', ...originalKey), masquerade],

@@ -2,6 +2,7 @@ import type { NetnsRef } from '../kernel/netns.ts';
 import { NftConnection } from '../kernel/nftables/connection.ts';
 import { NFPROTO } from '../kernel/nftables/constants.ts';
 import type { PacketRate } from '../kernel/nftables/expressions.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { familyOf, formatAddress, type IPFamily } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -49,8 +50,6 @@ const FAMILIES = ['ipv4', 'ipv6'] as const;
 const DROPPING_CHAIN = 'over-limit';
 const LIMITED = 'limited';
 const SERVERS = 'servers';
-/** Before connection tracking (-200), so that dropped queries open no flows, and before the DNS fallback's zones (-300). */
-const PRIORITY = -310;
 /** A bucket is full again after a shorter time: to forget it does not give its client more. */
 const TIMEOUT_MS = 5000;
 /** How long a client is counted and named after its last dropped query: longer than the interval of its readers. */
@@ -140,7 +139,7 @@ export function renderDnsLimit(
       { name: DROPPING_CHAIN, rules: [[countKey(LIMITED, [source], NAMED_MS)], [counter, drop]] },
       {
         name: 'prerouting',
-        base: { type: 'filter', hook: 'prerouting', priority: PRIORITY },
+        base: { type: 'filter', hook: 'prerouting', priority: PRIORITY.dnsLimit },
         rules: [
           [
             is('meta.l4proto', PROTOCOL_NUMBER.UDP),

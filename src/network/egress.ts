@@ -1,4 +1,5 @@
 import type { NetnsRef } from '../kernel/netns.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import type { Cidr, IPFamily } from '../lib/address.ts';
 import { addressBytes } from '../lib/address.ts';
 import { addressFromNumber, parseAddressRange } from '../lib/address-range.ts';
@@ -8,14 +9,12 @@ import { type KeptTables, keepTables } from '../nft/kept-tables.ts';
 import { type AddressRange, maskOf, mergeRanges } from '../nft/ranges.ts';
 import { addressFields, is, masquerade, notInSet, typesOf } from '../nft/rule.ts';
 import { group, rangeElements, type TableSpec } from '../nft/spec.ts';
-
 import type { PeerNode } from './peer-node.ts';
 
 /** The table of each family (`ip` and `ip6`). */
 export const EGRESS_TABLE = 'fairlead-egress';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
-const SOURCE_NAT = 100;
 const CLUSTER = 'cluster';
 
 /**
@@ -82,7 +81,7 @@ export function renderEgress(
     chains: [
       {
         name: 'postrouting',
-        base: { type: 'nat', hook: 'postrouting', priority: SOURCE_NAT },
+        base: { type: 'nat', hook: 'postrouting', priority: PRIORITY.natSource },
         rules: own.map((cidr) => [
           is(source, cidr.bytes, maskOf(cidr)),
           notInSet(CLUSTER, destination),

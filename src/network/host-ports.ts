@@ -1,6 +1,7 @@
 import { ConntrackConnection } from '../kernel/conntrack/connection.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { DATA_TYPE } from '../kernel/nftables/constants.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { addLoopbackRoute } from '../kernel/rtnetlink/loopback-routes.ts';
 import { writeSysctls } from '../kernel/sysctl.ts';
@@ -44,7 +45,6 @@ export interface HostPortPod {
 export const HOST_PORT_TABLE = 'fairlead-hostports';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
-const PRIORITY = { raw: -300, destinationNat: -100, sourceNat: 100 } as const;
 /** Returns true if two host ports conflict. */
 export function portsClash(one: HostPort, other: HostPort): boolean {
   if (one.protocol !== other.protocol || one.hostPort !== other.hostPort) return false;
@@ -159,7 +159,7 @@ export function renderHostPorts(
     [dnatTo('addressed', destination, ...key)],
     [destinationIsLocal, dnatTo('ports', ...key)],
   ];
-  const { raw, destinationNat, sourceNat } = PRIORITY;
+  const { raw, natDestination: destinationNat, natSource: sourceNat } = PRIORITY;
   return {
     family,
     name: HOST_PORT_TABLE,

@@ -1,6 +1,7 @@
 import { CHECKED_DSCP } from '../kernel/dscp.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { DATA_TYPE } from '../kernel/nftables/constants.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 import { addressBytes, type Cidr, familyOf, type IPFamily, parseCidr } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -32,7 +33,6 @@ import type { PeerNode } from './peer-node.ts';
 export const SOURCES_TABLE = 'fairlead-sources';
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
-const PRIORITY = { raw: -300 } as const;
 /** NF_CT_STATE_BIT of a packet that connection tracking cannot read. */
 const CT_INVALID = 1;
 const ETHERTYPE = { ipv4: Uint8Array.of(0x08, 0x00), ipv6: Uint8Array.of(0x86, 0xdd) } as const;

@@ -9,7 +9,8 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import { FairleadError, hasCode } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { AddressJournal } from './address-journal.ts';
-import { AddressPool } from './address-pool.ts';
+import type { PoolUsage } from './assigned-addresses.ts';
+import { openAssignedAddresses } from './assigned-addresses.ts';
 import type { AddressOwner } from './connection-bound.ts';
 import { type HostPort, openHostPorts, portsClash } from './host-ports.ts';
 import type { NodeNetwork } from './node-network.ts';
@@ -79,13 +80,6 @@ export interface PodNetwork {
   close(): void;
 }
 
-export interface PoolUsage {
-  /** "10.244.1.0/24" */
-  readonly network: string;
-  readonly size: bigint;
-  readonly used: number;
-}
-
 export interface DroppedSources extends Omit<GuardCounts, 'byPort'> {
   readonly byPod: ReadonlyMap<string, number>;
 }
@@ -114,15 +108,14 @@ export function openPodNetwork({
   const journal = new AddressJournal(join(stateDir, JOURNAL_FILE));
   const removal = openPortRemoval(network.netns);
   const flows = openAddressFlows(network.netns);
-  const pools = network.gateways.map((gateway) => new AddressPool(gateway.cidr));
+  const assigned = openAssignedAddresses(
+    journal,
+    network.gateways.map(({ cidr }) => cidr),
+    (ip) => unused.free(ip),
+  );
   const hostPorts = openHostPorts({ ...options, bridge: POD_BRIDGE, netns: network.netns });
   /** Detachments in progress, by uid. */
   const leaving = new Map<string, Promise<void>>();
-  const poolOf = (address: string) => pools.find((pool) => cidrContains(pool.cidr, address));
-  for (const record of journal.records.values()) for (const ip of record.ips) poolOf(ip)?.claim(ip);
-  // Claimed last, so that allocation continues after the last allocated address, and released if it is not in use.
-  for (const ip of journal.last?.ips ?? []) poolOf(ip)?.claim(ip);
-  if (journal.last && !journal.records.has(journal.last.uid)) release(journal.last.ips);
   /** By pod. */
   const extraSources = new Map<string, readonly Cidr[]>();
   const guarded = (uid: string, pod: string, ips: readonly string[]): GuardedPort => ({
@@ -151,93 +144,11 @@ export function openPodNetwork({
     netns: network.netns,
   });
   writeHostPorts();
-  repairPorts();
+  repairPorts(network, journal, leaving);
 
   function writeHostPorts(): void {
     const pods = [...journal.records.values()].filter((record) => (record.hostPorts ?? []).length > 0);
     hostPorts.write(pods.map(({ ips, hostPorts: ports = [] }) => ({ ips, hostPorts: ports })));
-  }
-
-  /** Returns descriptions of the repaired differences. */
-  function repairPorts(): string[] {
-    const { socket, bridge } = network;
-    const links = new Map(listLinks(socket).map((link) => [link.name, link]));
-    const macs = new Map(
-      listNeighbours(socket, { device: bridge })
-        .filter(({ permanent }) => permanent)
-        .map(({ address, mac }) => [address, mac]),
-    );
-    const ports = listBridgePorts(socket);
-    const repaired: string[] = [];
-    for (const { uid, ips } of journal.records.values()) {
-      const port = links.get(podPort(uid));
-      if (!port || leaving.has(uid)) continue;
-      const mac = podMac(uid);
-      const wrong = [
-        ...(port.master === bridge ? [] : [`${port.name} was not on the bridge`]),
-        ...(port.up ? [] : [`${port.name} was down`]),
-        ...(hasPortSettings(ports.get(port.index)) ? [] : [`${port.name} had other settings`]),
-        ...ips.filter((ip) => macs.get(ip) !== mac).map((ip) => `neighbour ${ip}`),
-        ...(listForwardingEntries(socket, port.index).some((entry) => entry.mac === mac)
-          ? []
-          : [`forwarding entry ${mac} of ${port.name}`]),
-      ];
-      if (wrong.length === 0) continue;
-      setUpPort(network, port, mac, ips);
-      repaired.push(...wrong);
-    }
-    return repaired;
-  }
-
-  function checkHostPorts(pod: NetworkPod): void {
-    for (const record of journal.records.values()) {
-      if (record.uid === pod.uid) continue;
-      for (const taken of record.hostPorts ?? []) {
-        const clash = pod.hostPorts?.find((port) => portsClash(port, taken));
-        if (clash) {
-          throw new FairleadError(
-            `host port ${clash.hostPort}/${clash.protocol} is already in use by pod ${record.pod}`,
-            { op: 'attach pod', code: 'NodePorts', object: `${pod.namespace}/${pod.name}` },
-          );
-        }
-      }
-    }
-  }
-
-  function release(ips: readonly string[]): void {
-    for (const ip of ips) poolOf(ip)?.release(ip);
-  }
-
-  function allocate(pod: NetworkPod): { ips: string[]; fresh: boolean } {
-    const known = journal.records.get(pod.uid);
-    // Addresses of a former network of the node are useless.
-    if (known && known.ips.length === pools.length && known.ips.every(poolOf)) {
-      return { ips: [...known.ips], fresh: false };
-    }
-    if (known) free(pod.uid);
-    const ips: string[] = [];
-    try {
-      for (const pool of pools) ips.push(pool.take());
-    } catch (error) {
-      release(ips);
-      throw error;
-    }
-    const ports = pod.hostPorts ?? [];
-    journal.take({
-      uid: pod.uid,
-      pod: `${pod.namespace}/${pod.name}`,
-      ips,
-      ...(ports.length > 0 ? { hostPorts: ports } : {}),
-    });
-    return { ips, fresh: true };
-  }
-
-  function free(uid: string): void {
-    const record = journal.records.get(uid);
-    if (!record) return;
-    journal.free(uid);
-    release(record.ips);
-    for (const ip of record.ips) unused.free(ip);
   }
 
   /** Removes a pod's device. It is down before its guard ends. */
@@ -257,7 +168,7 @@ export function openPodNetwork({
       }
       const ports = journal.records.get(uid)?.hostPorts ?? [];
       await removePort(uid);
-      free(uid);
+      assigned.free(uid);
       if (ports.length === 0) return;
       writeHostPorts();
       await hostPorts.forgetFlows(ports);
@@ -270,8 +181,8 @@ export function openPodNetwork({
   return {
     async attach(pod, netns) {
       await leaving.get(pod.uid);
-      checkHostPorts(pod);
-      const { ips, fresh } = allocate(pod);
+      checkHostPorts(journal, pod);
+      const { ips, fresh } = assigned.take(pod);
       try {
         // It would inherit the connections that policies allowed to the former pod of an address. Not when that one leaves:
         // the proxy finds the connections that it has to reset by their flows.
@@ -318,7 +229,7 @@ export function openPodNetwork({
     problem: (uid, netns, device) =>
       podLinkProblem(network, uid, netns, journal.records.get(uid)?.ips ?? [], device),
     repair: async () => [
-      ...repairPorts(),
+      ...repairPorts(network, journal, leaving),
       ...((await guard?.check()) ?? []),
       ...(await unused.check()),
       ...(await hostPorts.check()),
@@ -327,7 +238,7 @@ export function openPodNetwork({
       for (const { uid, ips } of journal.records.values()) if (ips.includes(address)) return podMac(uid);
       return null;
     },
-    usage: () => pools.map(({ cidr, size, taken }) => ({ network: cidr.text, size, used: taken })),
+    usage: assigned.usage,
     ownerOf(address) {
       for (const { uid, pod, ips } of journal.records.values()) {
         const isOwn =
@@ -392,4 +303,55 @@ function plugError(pod: NetworkPod, error: unknown): unknown {
       cause: error,
     },
   );
+}
+
+/** Returns descriptions of the repaired differences. `leaving`: pods that are being detached. */
+function repairPorts(
+  network: NodeNetwork,
+  journal: AddressJournal,
+  leaving: ReadonlyMap<string, unknown>,
+): string[] {
+  const { socket, bridge } = network;
+  const links = new Map(listLinks(socket).map((link) => [link.name, link]));
+  const macs = new Map(
+    listNeighbours(socket, { device: bridge })
+      .filter(({ permanent }) => permanent)
+      .map(({ address, mac }) => [address, mac]),
+  );
+  const ports = listBridgePorts(socket);
+  const repaired: string[] = [];
+  for (const { uid, ips } of journal.records.values()) {
+    const port = links.get(podPort(uid));
+    if (!port || leaving.has(uid)) continue;
+    const mac = podMac(uid);
+    const wrong = [
+      ...(port.master === bridge ? [] : [`${port.name} was not on the bridge`]),
+      ...(port.up ? [] : [`${port.name} was down`]),
+      ...(hasPortSettings(ports.get(port.index)) ? [] : [`${port.name} had other settings`]),
+      ...ips.filter((ip) => macs.get(ip) !== mac).map((ip) => `neighbour ${ip}`),
+      ...(listForwardingEntries(socket, port.index).some((entry) => entry.mac === mac)
+        ? []
+        : [`forwarding entry ${mac} of ${port.name}`]),
+    ];
+    if (wrong.length === 0) continue;
+    setUpPort(network, port, mac, ips);
+    repaired.push(...wrong);
+  }
+  return repaired;
+}
+
+/** Throws FairleadError if another pod has a host port that a pod wants. */
+function checkHostPorts(journal: AddressJournal, pod: NetworkPod): void {
+  for (const record of journal.records.values()) {
+    if (record.uid === pod.uid) continue;
+    for (const taken of record.hostPorts ?? []) {
+      const clash = pod.hostPorts?.find((port) => portsClash(port, taken));
+      if (clash) {
+        throw new FairleadError(
+          `host port ${clash.hostPort}/${clash.protocol} is already in use by pod ${record.pod}`,
+          { op: 'attach pod', code: 'NodePorts', object: `${pod.namespace}/${pod.name}` },
+        );
+      }
+    }
+  }
 }

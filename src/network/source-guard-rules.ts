@@ -1,4 +1,5 @@
 import { DATA_TYPE } from '../kernel/nftables/constants.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { macBytes } from '../kernel/rtnetlink/links.ts';
 import { type Cidr, familyOf, type IPFamily } from '../lib/address.ts';
 import { wordsOf, wordsOfAddress } from '../nft/encoding.ts';
@@ -52,8 +53,6 @@ export const FORGERS = 'forgers';
 
 const OWN: Readonly<Record<IPFamily, string>> = { ipv4: 'own-ipv4', ipv6: 'own-ipv6' };
 const EXTRA: Readonly<Record<IPFamily, string>> = { ipv4: 'extra-ipv4', ipv6: 'extra-ipv6' };
-/** Before any other program's chain. */
-const PRIORITY = -500;
 const ETHERTYPE = { ipv4: [0x08, 0x00], arp: [0x08, 0x06], ipv6: [0x86, 0xdd] } as const;
 const BROADCAST = new Uint8Array(6).fill(0xff);
 const IPV6_GROUP_MAC = Uint8Array.of(0x33, 0x33);
@@ -250,7 +249,7 @@ export function renderPort({ port, pod, mac, ips, extra }: GuardedPort): Element
     }),
     elements(FORGERS, Uint32Array.from(wordsOf(deviceName(port))), { comment: pod.slice(0, 120) }),
   ]);
-  const base = { type: 'filter', hook: 'ingress', priority: PRIORITY, device: port } as const;
+  const base = { type: 'filter', hook: 'ingress', priority: PRIORITY.first, device: port } as const;
   return { ...rendered, chains: [{ name: `port-${port}`, base, rules: [[goto('frames')]] }] };
 }
 

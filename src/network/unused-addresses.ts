@@ -1,4 +1,5 @@
 import type { NetnsRef } from '../kernel/netns.ts';
+import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { type Cidr, familyOf, type IPFamily } from '../lib/address.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
@@ -46,8 +47,6 @@ const MAX_ASKING = 4096;
 const ASKING_MS = 5000;
 /** IPS_CONFIRMED: not the first packet of a connection. */
 const CONFIRMED = 8;
-/** After the policies (0), which drop packets without an answer. */
-const PRIORITY = 10;
 /**
  * For so long an address without its pod stays silent: a client that connected to a Service is sent to another endpoint as long as
  * it has no answer, but an error ends its attempt.
@@ -223,7 +222,7 @@ export function renderUnused(
         : []),
       {
         name: 'forward',
-        base: { type: 'filter', hook: 'forward', priority: PRIORITY },
+        base: { type: 'filter', hook: 'forward', priority: PRIORITY.unusedAddresses },
         rules: [...unused, ...toLinks],
       },
     ],

@@ -4,8 +4,10 @@ import type { Protocol } from '../service/model.ts';
 import { serviceAt } from './explain-causes.ts';
 import { linkFault, podFault } from './explain-faults.ts';
 import { hostAt, nameOf, nodeAt, placeOfPod } from './explain-places.ts';
-import type { Arrival, Cause, ExplainView } from './explain-view.ts';
-import type { ListeningSocket, Place } from './facts.ts';
+import type { ExplainView } from './explain-view.ts';
+import type { Arrival, Cause } from './explanation.ts';
+import type { Place } from './fact-requests.ts';
+import type { ListeningSocket } from './facts.ts';
 import { WAY_OUT } from './way-out.ts';
 
 /** The destination of a packet after translation. */

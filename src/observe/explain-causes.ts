@@ -1,11 +1,12 @@
 import type { Service, ServicePort } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { parseCidr } from '../lib/address.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Packet, PortRef, ServiceMap } from '../service/model.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { EXAMPLE_CLIENTS, nameOf, nodeAddresses } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
-import type { Cause, ExplainView } from './explain-view.ts';
+import type { ExplainView } from './explain-view.ts';
+import type { Cause } from './explanation.ts';
 
 /** Returns the possible reasons why a packet is not delivered, the most likely first. */
 export function findCauses(view: ExplainView, map: ServiceMap, packet: Packet, verdict: Verdict): Cause[] {

@@ -3,7 +3,8 @@ import type { LocalDetection, Packet, ServiceMap } from '../service/model.ts';
 import { isLoopback, podNetworkNode } from './explain-arrival.ts';
 import { serviceAt } from './explain-causes.ts';
 import { hostAt, nodeAt } from './explain-places.ts';
-import type { ExplainStep, ExplainView, Origin } from './explain-view.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { ExplainStep } from './explanation.ts';
 
 /** Returns how a node's Service rules classify packets of an origin. */
 export function classOf(map: ServiceMap, origin: Origin, source: string): Packet['sourceClass'] {

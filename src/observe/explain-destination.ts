@@ -17,7 +17,8 @@ import {
   readyNodes,
 } from './explain-places.ts';
 import type { Target } from './explain-target.ts';
-import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { Cause, ExplainStep } from './explanation.ts';
 
 /** The destination address and port of a flow and how they were found, or the reason why there are none. */
 export type Destination =

@@ -1,4 +1,5 @@
-import type { Cause, ExplainView, Origin } from './explain-view.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { Cause } from './explanation.ts';
 
 interface Query {
   readonly source: string;

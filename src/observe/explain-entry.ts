@@ -3,8 +3,9 @@ import { familyOf } from '../lib/address.ts';
 import { isLoopback } from './explain-arrival.ts';
 import { serviceAt } from './explain-causes.ts';
 import { hostAt, nameOf, nodeAt, readyNodes } from './explain-places.ts';
-import type { Cause, ExplainStep, ExplainVerdict, ExplainView, Origin } from './explain-view.ts';
-import type { Place } from './facts.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { Cause, ExplainStep, ExplainVerdict } from './explanation.ts';
+import type { Place } from './fact-requests.ts';
 
 /** The first hop of a packet. */
 export type Entered =

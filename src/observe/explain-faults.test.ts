@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Mode } from '../dataplane/dataplane.ts';
 import { renderShort } from './explain-text.ts';
-import type { Place } from './facts.ts';
+import type { Place } from './fact-requests.ts';
 import { ask, knownFactsOf, view } from './testing/explain-scene.ts';
 
 describe('planted faults', () => {

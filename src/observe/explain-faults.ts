@@ -1,6 +1,7 @@
 import type { Pod } from '../kube/types.ts';
 import { nameOf, placeOfPod } from './explain-places.ts';
-import type { Cause, ExplainView } from './explain-view.ts';
+import type { ExplainView } from './explain-view.ts';
+import type { Cause } from './explanation.ts';
 
 /** The causes of failures that a user has planted with `fairlead fault`; see planted-faults.ts. */
 

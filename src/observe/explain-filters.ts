@@ -6,16 +6,9 @@ import type { Protocol } from '../service/model.ts';
 import { isLoopback, loopbackSource } from './explain-arrival.ts';
 import { nameOf, nodeAt, placeOfPod } from './explain-places.ts';
 import { outcomeOf } from './explain-verdict.ts';
-import type {
-  Arrival,
-  Cause,
-  ExplainedEndpoint,
-  ExplainStep,
-  ExplainView,
-  Explanation,
-  Origin,
-} from './explain-view.ts';
-import type { Place } from './facts.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { Arrival, Cause, ExplainedEndpoint, ExplainStep, Explanation } from './explanation.ts';
+import type { Place } from './fact-requests.ts';
 import {
   type FilterDecision,
   type FilteredPacket,

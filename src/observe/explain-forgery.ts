@@ -2,7 +2,8 @@ import { canonicalAddress, cidrContains } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { EXTRA_SOURCES, extraSources, networkOf } from '../network/extra-sources.ts';
 import { nameOf } from './explain-places.ts';
-import type { Cause, Origin } from './explain-view.ts';
+import type { Origin } from './explain-view.ts';
+import type { Cause } from './explanation.ts';
 
 /** FROM with the source address that its packet has: "pod/web@10.244.1.9". */
 export interface SourcedOrigin {

@@ -1,14 +1,14 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { FAMILY_NAMES, familyOf, hostPort } from '../lib/address.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Endpoint, Frontend, Packet, ServiceMap } from '../service/model.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import type { Destined } from './explain-arrival.ts';
 import { nameOf, nodeAddresses, nodeAt } from './explain-places.ts';
-
 import { keepsHairpinSource } from './explain-source.ts';
-import type { ExplainedEndpoint, ExplainStep, ExplainView } from './explain-view.ts';
+import type { ExplainView } from './explain-view.ts';
+import type { ExplainedEndpoint, ExplainStep } from './explanation.ts';
 
 /** In the step `endpoints`, if an endpoint was taken out of use. */
 export const EJECTED_BY_FAILOVER = 'ejected by failover';

@@ -1,5 +1,6 @@
 import { nameOf } from './explain-places.ts';
-import type { Cause, ExplainView, Origin } from './explain-view.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { Cause } from './explanation.ts';
 
 /** The node drops new connections of a pod that has more tracked connections than its share. */
 export function heldPod(view: ExplainView, { kind, pod, label }: Origin): Cause | null {

@@ -1,9 +1,10 @@
 import type { Service } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { closestName } from '../lib/closest-name.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { nameOf, namespaceOf } from './explain-places.ts';
 import { noEndpoints } from './explain-pods.ts';
-import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { Cause, ExplainStep } from './explanation.ts';
 import type { NameLog, NameTry } from './facts.ts';
 import { WAY_OUT } from './way-out.ts';
 

@@ -1,11 +1,11 @@
 import type { Node, Pod, Service } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { canonicalAddress } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import { FairleadError } from '../lib/errors.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import type { Target, WorkloadKind } from './explain-target.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
-import type { Place } from './facts.ts';
+import type { Place } from './fact-requests.ts';
 
 /** The namespace of names without one, if the origin has no namespace. */
 const DEFAULT_NAMESPACE = 'default';

@@ -1,10 +1,11 @@
 import type { EndpointSlice, Pod, Service, ServicePort } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import { closestName } from '../lib/closest-name.ts';
 import type { PortRef } from '../service/model.ts';
-import { SERVICE_NAME_LABEL } from '../service/objects.ts';
 import { nameOf } from './explain-places.ts';
-import type { Cause, ExplainView } from './explain-view.ts';
+import type { ExplainView } from './explain-view.ts';
+import type { Cause } from './explanation.ts';
 
 /** Determines why a Service has no endpoint for a port, from its selector and pods to their EndpointSlices. */
 export function noEndpoints(view: ExplainView, service: Service, port: PortRef, family: IPFamily): Cause[] {

@@ -1,7 +1,8 @@
 import { allows, type EndVerdict, type PolicyPacket } from '../policy/allows.ts';
 import { type PolicyMap, policyText, type Tier } from '../policy/model.ts';
 import type { Packet, ServiceMap } from '../service/model.ts';
-import type { Cause, ExplainStep, ExplainView, Origin } from './explain-view.ts';
+import type { ExplainView, Origin } from './explain-view.ts';
+import type { Cause, ExplainStep } from './explanation.ts';
 import { smallestChange } from './policy-fix.ts';
 
 /** A possible destination of a packet. */

@@ -6,7 +6,7 @@ import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
 import { isLoopback, loopbackSource, podNetworkNode } from './explain-arrival.ts';
 import { hostAt, nodeAt } from './explain-places.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
-import type { Place } from './facts.ts';
+import type { Place } from './fact-requests.ts';
 
 /** A packet that a node's proxy sends to one of the endpoints that it may choose. */
 export interface ForwardedPacket {

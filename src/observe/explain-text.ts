@@ -1,5 +1,5 @@
 import { hostPort } from '../lib/address.ts';
-import type { Arrival, Cause, ExplainedEndpoint, ExplainVerdict, Explanation } from './explain-view.ts';
+import type { Arrival, Cause, ExplainedEndpoint, ExplainVerdict, Explanation } from './explanation.ts';
 
 export const MARK: Readonly<Record<ExplainVerdict, string>> = {
   delivered: 'DELIVERED',

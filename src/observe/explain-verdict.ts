@@ -2,7 +2,7 @@ import type { Mode } from '../dataplane/dataplane.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
 import type { Verdict } from '../service/decide.ts';
 import type { Protocol } from '../service/model.ts';
-import type { Arrival, ExplainVerdict } from './explain-view.ts';
+import type { Arrival, ExplainVerdict } from './explanation.ts';
 
 export interface Outcome {
   readonly verdict: ExplainVerdict;

@@ -36,15 +36,8 @@ import { isReplyLost, replyLost } from './explain-replies.ts';
 import { keepsHairpinSource, sourceForPolicies, sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
 import { parseTarget } from './explain-target.ts';
 import { outcomeOf, verdictReason } from './explain-verdict.ts';
-import type {
-  Cause,
-  ExplainedEndpoint,
-  ExplainRequest,
-  ExplainStep,
-  ExplainView,
-  Explanation,
-  Origin,
-} from './explain-view.ts';
+import type { ExplainRequest, ExplainView, Origin } from './explain-view.ts';
+import type { Cause, ExplainedEndpoint, ExplainStep, Explanation } from './explanation.ts';
 
 type Body = Omit<Explanation, 'from' | 'to' | 'missing' | 'askNode'> & {
   readonly askNode?: string | null;

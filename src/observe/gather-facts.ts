@@ -18,7 +18,8 @@ import {
   parseCidr,
 } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
-import type { FactAnswer, ListeningSocket, LocalFactRequest, NameLog, NameTry, Place } from './facts.ts';
+import type { LocalFactRequest, Place } from './fact-requests.ts';
+import type { FactAnswer, ListeningSocket, NameLog, NameTry } from './facts.ts';
 import { hasFaultTable } from './planted-faults.ts';
 import { readFilters } from './read-filters.ts';
 import { addressesInHosts, namesToAsk, readResolverSettings } from './resolver-settings.ts';

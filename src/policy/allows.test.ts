@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { allows, type PolicyPacket } from './allows.ts';
 import { readClusterPolicy } from './cluster-policy-reader.ts';
-import { rowPacket } from './policy-rows.ts';
+import { rowPacket } from './policy-row.ts';
 import { createPolicyTable, type PolicyTable } from './policy-table.ts';
 import { mayBeDenied } from './silence.ts';
 import {

@@ -8,18 +8,15 @@ import type { ElementGroup } from '../nft/spec.ts';
 import type { Table } from '../nft/table.ts';
 import { Tables } from '../nft/tables.ts';
 import { DIRECTIONS, type Direction, type PolicyChange } from './model.ts';
+import { canDeny, DENIED, deniedChain, UNMATCHED } from './policy-chain-names.ts';
 import type { PolicyTable } from './policy-table.ts';
 import {
-  canDeny,
   createPolicyRendering,
-  DENIED,
-  deniedChain,
   POLICY_TABLE,
   type PolicyRendering,
   PROXIES_OWNER,
   podOwner,
   policyOwner,
-  UNMATCHED,
 } from './render.ts';
 
 const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];

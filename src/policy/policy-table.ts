@@ -1,16 +1,13 @@
 import { isDeepStrictEqual } from 'node:util';
-import { selects } from '../kube/selector.ts';
 import type { Namespace, NetworkPolicy, Node, Pod } from '../kube/types.ts';
 import { keyOf } from '../kube/types.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
-import { areEqual, haveEqualMembers } from '../lib/list-equality.ts';
-import { coversNamespace, inGroup } from './allows.ts';
-import { createLabelIndex, labelOf } from './label-index.ts';
+import { createAddressClaims } from './address-claims.ts';
+import { inGroup } from './allows.ts';
+import { createGroupMembers } from './group-members.ts';
+import { createIsolation, type IsolatedBy, isolatedBy, NOT_ISOLATED, withPolicy } from './isolation.ts';
 import {
   comparePolicies,
-  DIRECTIONS,
-  type Direction,
-  type PodGroup,
   type Policy,
   type PolicyChange,
   type PolicyMap,
@@ -18,9 +15,13 @@ import {
   type ProgrammedPod,
 } from './model.ts';
 import { NODES, nodeKey, readNode } from './node-pod.ts';
-import { readPod } from './pod-reader.ts';
+import { createPodIndex } from './pod-index.ts';
+import { createPodObjects } from './pod-objects.ts';
+import { createPolicyList } from './policy-list.ts';
 import { readPolicy } from './policy-reader.ts';
 import { mentions, portKey } from './policy-references.ts';
+import { createPortNames } from './port-names.ts';
+import { type ChangeableEntry, createTableChanges } from './table-changes.ts';
 
 /**
  * The policies of a cluster, its pods and namespaces, indexed for one node. The cost of a change is
@@ -62,245 +63,73 @@ export interface PolicyTable extends PolicyMap {
 }
 
 /** The state of a pod; the same object as long as the table contains the pod. */
-interface PodEntry {
+interface PodEntry extends ChangeableEntry {
   pod: PolicyPod;
   /** Ids, each once. */
   groups: string[];
-  isolatedBy: Record<Direction, readonly string[]>;
-  /** The generation of changes that already includes the pod's key. */
+  isolatedBy: IsolatedBy;
   changedIn: number;
 }
 
-const NOT_ISOLATED: PodEntry['isolatedBy'] = { ingress: [], egress: [] };
-
-interface GroupEntry {
-  readonly group: PodGroup;
-  /** Number of references by active policies. */
-  users: number;
-}
-
 export function createPolicyTable(node: string): PolicyTable {
-  const policies = new Map<string, Policy>();
-  /** Policies by namespace, in the order of their names. */
-  const sorted = new Map<string, Policy[]>();
-  /** The pods of this node that a policy isolates; policies without such pods are absent. */
-  const isolated = new Map<string, Set<PodEntry>>();
+  const policies = createPolicyList();
   const namespaces = new Map<string, Readonly<Record<string, string>>>();
-  const objects = new Map<string, Pod>();
-  /** Pods whose objects were deleted while their networks still exist. */
-  const leaving = new Set<string>();
-  const plugged = new Map<string, { readonly owner: string; readonly addresses: readonly string[] }>();
   const pods = new Map<string, PodEntry>();
-  /** The pods of this node that are isolated by a policy. */
-  const isolatedPods = new Set<PodEntry>();
-  /** Pods, indexed by '' and by each of their labels. */
-  const podIndex = createLabelIndex<PodEntry>();
-  /** This node's pods. */
-  const ownPods = createLabelIndex<PodEntry>();
-  /** The pods that claim an address; the latest one has it. */
-  const claims = new Map<string, string[]>();
-  const groups = new Map<string, GroupEntry>();
-  /** The groups in use that cover a namespace, by a label that their pods have. */
-  const groupIndex = createLabelIndex<GroupEntry>();
-  /** Namespaces in `groupIndex`: those with a pod that was matched. */
-  const indexed = new Set<string>();
-  const portNames = new Map<string, number>();
-  let dirtyPods = new Set<string>();
-  let dirtyPolicies = new Set<string>();
-  let generation = 0;
-
-  function podChanged(entry: PodEntry): void {
-    // Called for each of a cold start's hundreds of thousands of memberships.
-    if (entry.changedIn === generation) return;
-    entry.changedIn = generation;
-    dirtyPods.add(entry.pod.key);
-  }
-
-  const isActive = (key: string) => isolated.has(key);
   const labelsOf = (namespace: string) => namespaces.get(namespace) ?? null;
-  /** The policies of the whole cluster, in the order of evaluation; null: to be sorted. */
-  let ofCluster: readonly Policy[] | null = [];
-  const clusterPolicies = (): readonly Policy[] => {
-    ofCluster ??= [...policies.values()].filter(isOfCluster).sort(comparePolicies);
-    return ofCluster;
-  };
-  const byOrder = (a: string, b: string): number => {
-    const [one, other] = [policies.get(a), policies.get(b)];
-    return one && other ? comparePolicies(one, other) : 0;
-  };
-  const policiesIn = (namespace: string): readonly Policy[] => {
-    const known = sorted.get(namespace);
-    if (known) return known;
-    const list = [...policies.values()]
-      .filter((policy) => policy.namespace === namespace && !isOfCluster(policy))
-      .sort((a, b) => (a.name < b.name ? -1 : 1));
-    sorted.set(namespace, list);
-    return list;
-  };
-  const ownerOf = (address: string): string | null => claims.get(address)?.at(-1) ?? null;
-
-  /** Returns the ids of the groups in use that contain a pod. */
-  function groupsOf({ namespace, labels }: PolicyPod): string[] {
-    if (!indexed.has(namespace)) {
-      indexed.add(namespace);
-      const namespaceLabels = labelsOf(namespace);
-      for (const entry of groups.values()) {
-        if (coversNamespace(entry.group, namespace, namespaceLabels))
-          groupIndex.add(namespace, labelOf(entry.group.pods), entry);
-      }
-    }
-    const ids: string[] = [];
-    groupIndex.forEach(namespace, labels, ({ group }) => {
-      if (selects(group.pods, labels)) ids.push(group.id);
-    });
-    return ids;
-  }
-
-  function retainGroup(group: PodGroup): void {
-    const known = groups.get(group.id);
-    if (known) {
-      known.users++;
-      return;
-    }
-    const entry: GroupEntry = { group, users: 1 };
-    groups.set(group.id, entry);
-    const label = labelOf(group.pods);
-    for (const namespace of indexed) {
-      if (coversNamespace(group, namespace, labelsOf(namespace))) groupIndex.add(namespace, label, entry);
-    }
-    eachMember(group, (member) => {
-      member.groups.push(group.id);
-      podChanged(member);
-    });
-  }
-
-  function eachMember(group: PodGroup, use: (member: PodEntry) => void): void {
-    const label = labelOf(group.pods);
-    const names = typeof group.namespaces === 'string' ? [group.namespaces] : namespaces.keys();
-    for (const name of names) {
-      if (!coversNamespace(group, name, labelsOf(name))) continue;
-      for (const entry of podIndex.get(name, label)) if (selects(group.pods, entry.pod.labels)) use(entry);
-    }
-  }
-
-  function releaseGroup({ id }: PodGroup): void {
-    const entry = groups.get(id);
-    if (!entry || --entry.users > 0) return;
-    groups.delete(id);
-    for (const namespace of indexed) groupIndex.delete(namespace, labelOf(entry.group.pods), entry);
-    eachMember(entry.group, (member) => {
-      member.groups = member.groups.filter((one) => one !== id);
-      podChanged(member);
-    });
-  }
-
-  /** Counts the use of a port name; its first and last use affects the pods that have it. */
-  function countPortName(port: string, by: 1 | -1): void {
-    const before = portNames.get(port) ?? 0;
-    if (before + by > 0) portNames.set(port, before + by);
-    else portNames.delete(port);
-    if (before > 0 === before + by > 0) return;
+  const namespaceLabels = { keys: () => namespaces.keys(), of: labelsOf };
+  const allPods = createPodIndex<PodEntry>(namespaceLabels);
+  /** This node's pods. */
+  const ownPods = createPodIndex<PodEntry>(namespaceLabels);
+  const changes = createTableChanges();
+  const claims = createAddressClaims(changes.pod);
+  const groups = createGroupMembers(allPods, namespaceLabels, changes.entry);
+  const isolation = createIsolation<PodEntry>({ changed: changes.entry, activated: policyActivated });
+  const objects = createPodObjects(node, putPod);
+  const portNames = createPortNames((port) => {
     for (const entry of pods.values()) {
-      if (entry.pod.ports.some(({ name, protocol }) => portKey(name, protocol) === port)) podChanged(entry);
+      if (entry.pod.ports.some(({ name, protocol }) => portKey(name, protocol) === port))
+        changes.entry(entry);
     }
-  }
+  });
 
-  /**
-   * Counts an isolated pod of a policy: the first one makes the policy active, the last one makes it
-   * inactive.
-   */
-  function countIsolated(key: string, entry: PodEntry, isIsolated: boolean): void {
-    const of = isolated.get(key);
-    if (isIsolated) {
-      if (of) {
-        of.add(entry);
-        return;
-      }
-      isolated.set(key, new Set([entry]));
-    } else {
-      if (!of?.delete(entry) || of.size > 0) return;
-      isolated.delete(key);
-    }
-    dirtyPolicies.add(key);
-    const policy = policies.get(key);
-    if (!policy) return;
+  /** Retains or releases what the rules of a policy mention. */
+  function countMentions(policy: Policy, isUsed: boolean): void {
     const { pods: named, ports } = mentions(policy);
     for (const group of named)
-      if (isIsolated) retainGroup(group);
-      else releaseGroup(group);
-    for (const port of ports) countPortName(port, isIsolated ? 1 : -1);
+      if (isUsed) groups.retain(group);
+      else groups.release(group);
+    for (const port of ports) portNames.count(port, isUsed ? 1 : -1);
+  }
+
+  function policyActivated(key: string, isActive: boolean): void {
+    changes.policy(key);
+    const policy = policies.get(key);
+    if (policy) countMentions(policy, isActive);
   }
 
   /** Updates a pod's policies to those that select it. */
   function refreshPolicies(entry: PodEntry): void {
     const { pod } = entry;
     if (pod.node !== node) {
-      isolate(entry, NOT_ISOLATED);
+      isolation.set(entry, NOT_ISOLATED);
       return;
     }
     const labels = labelsOf(pod.namespace);
     const isSelecting = ({ subject }: Policy) => inGroup(subject, pod, labels);
-    const own = policiesIn(pod.namespace).filter(isSelecting);
-    const cluster = clusterPolicies().filter(isSelecting);
+    const own = policies.in(pod.namespace).filter(isSelecting);
+    const cluster = policies.ofCluster().filter(isSelecting);
     const selecting = cluster.length === 0 ? own : [...cluster, ...own].sort(comparePolicies);
-    isolate(entry, {
-      ingress: selecting.filter(({ ingress }) => ingress !== null).map((policy) => policy.key),
-      egress: selecting.filter(({ egress }) => egress !== null).map((policy) => policy.key),
-    });
-  }
-
-  function isolate(entry: PodEntry, next: PodEntry['isolatedBy']): void {
-    const before = entry.isolatedBy;
-    if (DIRECTIONS.every((one) => areEqual(next[one], before[one]))) return;
-    entry.isolatedBy = next;
-    podChanged(entry);
-    const [earlier, now] = [union(before), union(next)];
-    if (now.size > 0) isolatedPods.add(entry);
-    else isolatedPods.delete(entry);
-    for (const policy of now) if (!earlier.has(policy)) countIsolated(policy, entry, true);
-    for (const policy of earlier) if (!now.has(policy)) countIsolated(policy, entry, false);
-  }
-
-  function refreshGroups(entry: PodEntry): void {
-    const next = groupsOf(entry.pod);
-    if (haveEqualMembers(next, entry.groups)) return;
-    entry.groups = next;
-    podChanged(entry);
-  }
-
-  function claim(address: string, key: string): void {
-    const others = (claims.get(address) ?? []).filter((other) => other !== key);
-    for (const other of others) dirtyPods.add(other);
-    claims.set(address, [...others, key]);
-  }
-
-  function disclaim(address: string, key: string): void {
-    const others = (claims.get(address) ?? []).filter((other) => other !== key);
-    for (const other of others) dirtyPods.add(other);
-    if (others.length > 0) claims.set(address, others);
-    else claims.delete(address);
-  }
-
-  /** Updates a pod after its object or its network has changed. */
-  function refreshPod(key: string): void {
-    const object = objects.get(key);
-    const isHere = object?.spec?.nodeName === node;
-    putPod(key, object ? readPod(object, isHere ? (plugged.get(key)?.addresses ?? null) : null) : null);
+    isolation.set(entry, isolatedBy(selecting));
   }
 
   function putPod(key: string, next: PolicyPod | null): void {
     const before = pods.get(key);
     if (!next) {
-      if (before) remove(key, before);
+      if (before) removePod(key, before);
       return;
     }
     if (before && isDeepStrictEqual(before.pod, next)) return;
-    for (const address of before?.pod.addresses ?? []) {
-      if (!next.addresses.includes(address)) disclaim(address, key);
-    }
-    for (const address of next.addresses) {
-      if (!before?.pod.addresses.includes(address)) claim(address, key);
-    }
+    claims.replace(key, before?.pod.addresses ?? [], next.addresses);
     const entry: PodEntry = before ?? {
       pod: next,
       groups: [],
@@ -309,110 +138,84 @@ export function createPolicyTable(node: string): PolicyTable {
     };
     const { addresses, ports } = next;
     if (!before || !isDeepStrictEqual([before.pod.addresses, before.pod.ports], [addresses, ports]))
-      podChanged(entry);
-    if (before) unindex(before);
+      changes.entry(entry);
+    if (before) for (const index of indexesOf(before)) index.delete(before);
     entry.pod = next;
     pods.set(key, entry);
-    index(entry);
-    refreshGroups(entry);
+    for (const index of indexesOf(entry)) index.add(entry);
+    groups.refresh(entry);
     refreshPolicies(entry);
   }
 
-  const indexesOf = ({ pod }: PodEntry) => (pod.node === node ? [podIndex, ownPods] : [podIndex]);
+  const indexesOf = ({ pod }: PodEntry) => (pod.node === node ? [allPods, ownPods] : [allPods]);
 
-  function index(entry: PodEntry): void {
-    for (const one of indexesOf(entry)) {
-      for (const label of ['', ...labelsIn(entry.pod)]) one.add(entry.pod.namespace, label, entry);
-    }
-  }
-
-  function unindex(entry: PodEntry): void {
-    for (const one of indexesOf(entry)) {
-      for (const label of ['', ...labelsIn(entry.pod)]) one.delete(entry.pod.namespace, label, entry);
-    }
-  }
-
-  function remove(key: string, entry: PodEntry): void {
-    isolate(entry, NOT_ISOLATED);
-    for (const address of entry.pod.addresses) disclaim(address, key);
+  function removePod(key: string, entry: PodEntry): void {
+    isolation.set(entry, NOT_ISOLATED);
+    claims.replace(key, entry.pod.addresses, []);
     pods.delete(key);
-    unindex(entry);
-    podChanged(entry);
-  }
-
-  /** Returns this node's pods that a policy may select. */
-  function* candidatesOf({ subject }: Policy): Generator<PodEntry> {
-    const label = labelOf(subject.pods);
-    const names = typeof subject.namespaces === 'string' ? [subject.namespaces] : namespaces.keys();
-    for (const name of names) {
-      if (coversNamespace(subject, name, labelsOf(name))) yield* ownPods.get(name, label);
-    }
+    for (const index of indexesOf(entry)) index.delete(entry);
+    changes.entry(entry);
   }
 
   /** Updates the pods of this node that a policy selects or selected; null: the policy was deleted. */
   function refreshIsolation(policyKey: string, policy: Policy | null): void {
-    const concerned = new Set(isolated.get(policyKey));
-    if (policy) for (const entry of candidatesOf(policy)) concerned.add(entry);
+    const concerned = new Set(isolation.podsOf(policyKey));
+    if (policy) ownPods.eachCandidate(policy.subject, (entry) => concerned.add(entry));
     for (const entry of concerned) {
       const isSelected = policy !== null && inGroup(policy.subject, entry.pod, labelsOf(entry.pod.namespace));
-      const listed = (direction: Direction): readonly string[] => {
-        const others = entry.isolatedBy[direction].filter((one) => one !== policyKey);
-        // A policy that stays may have got another priority.
-        return isSelected && policy[direction] !== null ? [...others, policyKey].sort(byOrder) : others;
-      };
-      isolate(entry, { ingress: listed('ingress'), egress: listed('egress') });
+      isolation.set(
+        entry,
+        withPolicy(entry.isolatedBy, policyKey, isSelected ? policy : null, policies.compare),
+      );
     }
   }
 
   function putPolicy(key: string, next: Policy | null): void {
     const before = policies.get(key);
     if (before?.hash === next?.hash) return;
-    const namespace = (next ?? before)?.namespace ?? '';
-    const wasActive = isActive(key);
+    const wasActive = isolation.isActive(key);
     if (next && before && wasActive) {
       // The peers of both versions are kept until the new version is complete.
-      const [old, fresh] = [mentions(before), mentions(next)];
-      for (const group of fresh.pods) retainGroup(group);
-      for (const port of fresh.ports) countPortName(port, 1);
+      countMentions(next, true);
       policies.set(key, next);
-      for (const group of old.pods) releaseGroup(group);
-      for (const port of old.ports) countPortName(port, -1);
-      dirtyPolicies.add(key);
-      for (const entry of isolated.get(key) ?? []) podChanged(entry);
+      countMentions(before, false);
+      changes.policy(key);
+      for (const entry of isolation.podsOf(key)) changes.entry(entry);
     } else if (next) policies.set(key, next);
-    const forgetOrder = () => {
-      sorted.delete(namespace);
-      if (isOfCluster(next ?? before ?? undefined)) ofCluster = null;
-    };
-    forgetOrder();
     refreshIsolation(key, next);
     if (next) return;
     // Kept until here, so that its references could be released.
     policies.delete(key);
-    forgetOrder();
-    if (wasActive) dirtyPolicies.add(key);
+    if (wasActive) changes.policy(key);
   }
 
   function putNamespace(name: string, labels: Readonly<Record<string, string>> | null): void {
     if (isDeepStrictEqual(labelsOf(name), labels)) return;
     if (labels) namespaces.set(name, labels);
     else namespaces.delete(name);
-    indexed.delete(name);
-    groupIndex.deleteNamespace(name);
-    for (const entry of podIndex.get(name, '')) refreshGroups(entry);
-    if (clusterPolicies().length > 0) for (const entry of ownPods.get(name, '')) refreshPolicies(entry);
+    groups.forgetNamespace(name);
+    for (const entry of allPods.in(name)) groups.refresh(entry);
+    if (policies.ofCluster().length > 0) for (const entry of ownPods.in(name)) refreshPolicies(entry);
   }
 
   const memberAt = (address: string, isNode: boolean): PolicyPod | null => {
-    const found = pods.get(ownerOf(address) ?? '')?.pod ?? null;
+    const found = pods.get(claims.ownerOf(address) ?? '')?.pod ?? null;
     return found !== null && (found.namespace === NODES) === isNode ? found : null;
   };
+
+  function programmed(key: string): ProgrammedPod | null {
+    const entry = pods.get(key);
+    if (!entry) return null;
+    const { pod, groups: ids } = entry;
+    const addresses = pod.addresses.filter((address) => claims.ownerOf(address) === key);
+    return { pod, addresses, groups: ids, isolatedBy: entry.isolatedBy };
+  }
 
   return {
     podAt: (address) => memberAt(address, false),
     nodeAt: (address) => memberAt(address, true),
-    policiesIn,
-    clusterPolicies,
+    policiesIn: policies.in,
+    clusterPolicies: policies.ofCluster,
     namespaceLabels: labelsOf,
     setPolicy: (object) => putPolicy(keyOf(object), readPolicy(object)),
     setClusterPolicy: (policy) => putPolicy(policy.key, policy),
@@ -421,75 +224,22 @@ export function createPolicyTable(node: string): PolicyTable {
     deleteNode: (name) => putPod(nodeKey(name), null),
     setNamespace: ({ metadata }) => putNamespace(metadata?.name ?? '', metadata?.labels ?? {}),
     deleteNamespace: (name) => putNamespace(name, null),
-    setPod(object) {
-      const key = keyOf(object);
-      objects.set(key, object);
-      leaving.delete(key);
-      refreshPod(key);
-    },
-    deletePod(key) {
-      // The pod's processes may outlive its object: it stays isolated until its network is removed.
-      if (plugged.has(key)) {
-        leaving.add(key);
-        return;
-      }
-      objects.delete(key);
-      refreshPod(key);
-    },
-    plugIn(key, owner, addresses) {
-      plugged.set(key, { owner, addresses });
-      refreshPod(key);
-    },
-    unplug(key, owner) {
-      if (plugged.get(key)?.owner !== owner) return;
-      plugged.delete(key);
-      if (leaving.delete(key)) objects.delete(key);
-      refreshPod(key);
-    },
-    commit() {
-      const change = { pods: dirtyPods, policies: dirtyPolicies };
-      dirtyPods = new Set();
-      dirtyPolicies = new Set();
-      generation++;
-      return change;
-    },
+    setPod: objects.set,
+    deletePod: objects.delete,
+    plugIn: objects.plugIn,
+    unplug: objects.unplug,
+    commit: changes.commit,
     get hasChanges() {
-      return dirtyPods.size + dirtyPolicies.size > 0;
+      return !changes.isEmpty;
     },
     get policyCount() {
       return policies.size;
     },
-    activePolicy: (key) => (isActive(key) ? (policies.get(key) ?? null) : null),
-    all: () => ({
-      pods: new Set(pods.keys()),
-      policies: new Set(isolated.keys()),
-    }),
-    programmed(key) {
-      const entry = pods.get(key);
-      return (
-        (entry && {
-          pod: entry.pod,
-          addresses: entry.pod.addresses.filter((address) => ownerOf(address) === key),
-          groups: entry.groups,
-          isolatedBy: entry.isolatedBy,
-        }) ??
-        null
-      );
-    },
+    activePolicy: (key) => (isolation.isActive(key) ? (policies.get(key) ?? null) : null),
+    all: () => ({ pods: new Set(pods.keys()), policies: new Set(isolation.active()) }),
+    programmed,
     usesPortName: (port) => portNames.has(port),
-    isolatesPods(family) {
-      for (const { pod } of isolatedPods)
-        if (pod.addresses.some((one) => familyOf(one) === family)) return true;
-      return false;
-    },
+    isolatesPods: (family) =>
+      isolation.pods.values().some(({ pod }) => pod.addresses.some((one) => familyOf(one) === family)),
   };
 }
-
-const isOfCluster = (policy: Policy | undefined): boolean =>
-  policy !== undefined && policy.kind !== 'NetworkPolicy';
-
-const labelsIn = ({ labels }: PolicyPod): string[] =>
-  Object.entries(labels).map(([key, value]) => `${key}=${value}`);
-
-const union = ({ ingress, egress }: Readonly<Record<Direction, readonly string[]>>): Set<string> =>
-  new Set([...ingress, ...egress]);

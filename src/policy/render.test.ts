@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { printTable } from '../nft/print.ts';
 import { readClusterPolicy } from './cluster-policy-reader.ts';
-import type { RowClusterPolicy } from './cluster-policy-rows.ts';
+import type { RowClusterPolicy } from './policy-row.ts';
 import { createPolicyTable } from './policy-table.ts';
 import { createPolicyRendering } from './render.ts';
 import { ALL, fill, NAMESPACES, PODS, pod, policy, withLabels } from './testing/policy-objects.ts';

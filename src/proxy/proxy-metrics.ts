@@ -47,6 +47,8 @@ export interface ProxyMetricsOptions {
   readonly countedPackets: () => Promise<CountedPackets | null>;
 }
 
+type MakeCounter = (name: string, help: string, labelNames?: string[]) => Counter;
+
 /** Both families are programmed together: where kube-proxy's metrics have the label ip_family, their values are equal. */
 export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
   const { registry, clock, families, mode } = options;
@@ -54,7 +56,7 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
   const registers = [registry];
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
     new Histogram({ name: `kubeproxy_${name}`, help, buckets, labelNames, registers });
-  const counter = (name: string, help: string, labelNames: string[] = []) =>
+  const counter: MakeCounter = (name, help, labelNames = []) =>
     new Counter({ name, help, labelNames, registers });
   const durations = {
     all: histogram('sync_proxy_rules_duration_seconds', 'Duration of a sync', SYNC_BUCKETS, ['ip_family']),
@@ -88,21 +90,7 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
   const lastQueued = gauge('sync_proxy_rules_last_queued_timestamp_seconds', 'Time of the last queued sync', [
     'ip_family',
   ]);
-  new Gauge({
-    name: 'kubeproxy_sync_proxy_rules_no_local_endpoints_total',
-    help: 'Service ports with a Local traffic policy and no endpoint on this node',
-    labelNames: ['ip_family', 'traffic_policy'],
-    registers,
-    collect() {
-      const map = options.map();
-      for (const family of map ? families : []) {
-        const counts = portsWithoutLocalEndpoints(map as ServiceMap, family);
-        for (const policy of ['internal', 'external'] as const) {
-          this.set({ ip_family: FAMILY_NAMES[family], traffic_policy: policy }, counts[policy]);
-        }
-      }
-    },
-  });
+  registerPortsWithoutEndpoints(options);
   const rulesTotal = gauge(
     'sync_proxy_rules_iptables_total',
     'Rules of iptables mode after the last full sync',
@@ -112,28 +100,7 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
     'ip_family',
     'table',
   ]);
-  const failuresByMode = {
-    iptables: counter(
-      'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
-      'Failed full syncs in iptables mode',
-      ['ip_family'],
-    ),
-    iptablesPartial: counter(
-      'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total',
-      'Failed incremental syncs in iptables mode',
-      ['ip_family'],
-    ),
-    nftables: counter(
-      'kubeproxy_sync_proxy_rules_nftables_sync_failures_total',
-      'Failed syncs in nftables mode',
-      ['ip_family'],
-    ),
-  };
-  const cleanups = counter(
-    'kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total',
-    'Failed removals of stale chains: always 0, since they are part of each sync',
-    ['ip_family'],
-  );
+  const { failuresByMode, cleanups } = createFailureCounters(counter);
   for (const label of labels)
     for (const one of [...Object.values(failuresByMode), cleanups]) one.inc(label, 0);
   registerCountedPackets(options);
@@ -161,37 +128,9 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
     healthz: counter('kubeproxy_proxy_healthz_total', 'Answers of /healthz', ['code']),
     livez: counter('kubeproxy_proxy_livez_total', 'Answers of /livez', ['code']),
   };
-  const verdicts = {
-    ejected: counter('fairlead_endpoint_ejections_total', 'Ejections of endpoints', ['cause']),
-    returned: counter('fairlead_endpoint_returns_total', 'Returns of ejected endpoints', ['cause']),
-  };
-  const ejected = new Gauge({
-    name: 'fairlead_ejected_endpoints',
-    help: 'Currently ejected endpoints',
-    registers,
-  });
-  new Gauge({
-    name: 'fairlead_short_syn_timers',
-    help: 'Whether sockets that connect to Services retransmit an unanswered SYN early (0 or 1)',
-    registers,
-    collect() {
-      this.set(options.hasShortTimers() ? 1 : 0);
-    },
-  });
-  const unanswered = counter(
-    'fairlead_unanswered_connections_total',
-    'Unanswered connections whose conntrack entries were deleted',
-  );
-  const lost = counter(
-    'fairlead_connection_event_overruns_total',
-    'Times that the kernel dropped connection tracking events',
-  );
   let triggers: number[] = [];
   return {
-    endpointVerdict: (kind, cause) => verdicts[kind].inc({ cause }),
-    ejectedNow: (count) => ejected.set(count),
-    unanswered: (count) => unanswered.inc(count),
-    pendingEventsLost: () => lost.inc(),
+    ...createFailoverMetrics(options, counter),
     serviceChanged() {
       queued();
       services.inc();
@@ -280,4 +219,90 @@ function registerCountedPackets({ registry, countedPackets }: ProxyMetricsOption
 
 function range(from: number, to: number, step: number): number[] {
   return Array.from({ length: (to - from) / step + 1 }, (_, index) => from + index * step);
+}
+
+function registerPortsWithoutEndpoints({ registry, families, map }: ProxyMetricsOptions): void {
+  new Gauge({
+    name: 'kubeproxy_sync_proxy_rules_no_local_endpoints_total',
+    help: 'Service ports with a Local traffic policy and no endpoint on this node',
+    labelNames: ['ip_family', 'traffic_policy'],
+    registers: [registry],
+    collect() {
+      const current = map();
+      for (const family of current ? families : []) {
+        const counts = portsWithoutLocalEndpoints(current as ServiceMap, family);
+        for (const policy of ['internal', 'external'] as const) {
+          this.set({ ip_family: FAMILY_NAMES[family], traffic_policy: policy }, counts[policy]);
+        }
+      }
+    },
+  });
+}
+
+function createFailureCounters(counter: MakeCounter) {
+  const failuresByMode = {
+    iptables: counter(
+      'kubeproxy_sync_proxy_rules_iptables_restore_failures_total',
+      'Failed full syncs in iptables mode',
+      ['ip_family'],
+    ),
+    iptablesPartial: counter(
+      'kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total',
+      'Failed incremental syncs in iptables mode',
+      ['ip_family'],
+    ),
+    nftables: counter(
+      'kubeproxy_sync_proxy_rules_nftables_sync_failures_total',
+      'Failed syncs in nftables mode',
+      ['ip_family'],
+    ),
+  };
+  const cleanups = counter(
+    'kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total',
+    'Failed removals of stale chains: always 0, since they are part of each sync',
+    ['ip_family'],
+  );
+  return { failuresByMode, cleanups };
+}
+
+type FailoverMetrics = Pick<
+  ProxyMetrics,
+  'endpointVerdict' | 'ejectedNow' | 'unanswered' | 'pendingEventsLost'
+>;
+
+function createFailoverMetrics(
+  { registry, hasShortTimers }: ProxyMetricsOptions,
+  counter: MakeCounter,
+): FailoverMetrics {
+  const verdicts = {
+    ejected: counter('fairlead_endpoint_ejections_total', 'Ejections of endpoints', ['cause']),
+    returned: counter('fairlead_endpoint_returns_total', 'Returns of ejected endpoints', ['cause']),
+  };
+  const ejected = new Gauge({
+    name: 'fairlead_ejected_endpoints',
+    help: 'Currently ejected endpoints',
+    registers: [registry],
+  });
+  new Gauge({
+    name: 'fairlead_short_syn_timers',
+    help: 'Whether sockets that connect to Services retransmit an unanswered SYN early (0 or 1)',
+    registers: [registry],
+    collect() {
+      this.set(hasShortTimers() ? 1 : 0);
+    },
+  });
+  const unanswered = counter(
+    'fairlead_unanswered_connections_total',
+    'Unanswered connections whose conntrack entries were deleted',
+  );
+  const lost = counter(
+    'fairlead_connection_event_overruns_total',
+    'Times that the kernel dropped connection tracking events',
+  );
+  return {
+    endpointVerdict: (kind, cause) => verdicts[kind].inc({ cause }),
+    ejectedNow: (count) => ejected.set(count),
+    unanswered: (count) => unanswered.inc(count),
+    pendingEventsLost: () => lost.inc(),
+  };
 }

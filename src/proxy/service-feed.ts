@@ -1,11 +1,11 @@
 import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Service } from '../kube/types.ts';
+import { HEADLESS_LABEL, LAST_CHANGE_ANNOTATION, PROXY_NAME_LABEL } from '../kube/well-known-labels.ts';
 import type { ServiceTable } from '../service/service-table.ts';
 import type { ProxyMetrics } from './proxy-metrics.ts';
 
-const TRIGGER_TIME = 'endpoints.kubernetes.io/last-change-trigger-time';
 /** Services with these labels are for another proxy, or headless (KEP-2447). */
-const EXCLUDED = ['service.kubernetes.io/service-proxy-name', 'service.kubernetes.io/headless'];
+const EXCLUDED = [PROXY_NAME_LABEL, HEADLESS_LABEL];
 
 export interface ServiceFeedOptions {
   readonly table: ServiceTable;
@@ -56,7 +56,7 @@ function isIncluded({ metadata }: Service): boolean {
 
 /** Returns the time of the change that triggered a slice's update, in milliseconds since the epoch; null: unknown. */
 function triggerTime({ metadata }: EndpointSlice): number | null {
-  const text = (metadata?.annotations as Record<string, string> | undefined)?.[TRIGGER_TIME];
+  const text = (metadata?.annotations as Record<string, string> | undefined)?.[LAST_CHANGE_ANNOTATION];
   const at = text === undefined ? Number.NaN : Date.parse(text);
   return Number.isNaN(at) ? null : at;
 }

@@ -1,6 +1,7 @@
 import type { Container, Probe } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
-import type { ProbeResult, ProbeTarget } from './probe.ts';
+import type { ProbeTarget } from './probe.ts';
+import type { ProbeResult } from './probe-result.ts';
 import { startProber } from './prober.ts';
 
 export interface HealthEvents {

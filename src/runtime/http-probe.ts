@@ -4,7 +4,7 @@ import type { Probe } from '../kube/types.ts';
 import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import { setOwnMember } from '../lib/own-member.ts';
-import type { ProbeResult } from './probe.ts';
+import type { ProbeResult } from './probe-result.ts';
 
 /** As Go's client: the eleventh request is not sent. */
 const MAX_REQUESTS = 10;

@@ -1,6 +1,7 @@
 import type { Container } from '../kube/types.ts';
 import { type Clock, pause } from '../lib/clock.ts';
-import { type ProbeResult, type ProbeTarget, runProbe } from './probe.ts';
+import { type ProbeTarget, runProbe } from './probe.ts';
+import type { ProbeResult } from './probe-result.ts';
 
 export type LifecycleHook = NonNullable<NonNullable<Container['lifecycle']>['preStop']>;
 

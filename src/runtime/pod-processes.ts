@@ -2,22 +2,19 @@ import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { isRunning, type ProcessIdentity, signalProcess } from '../kernel/process-identity.ts';
 import type { Container, Pod } from '../kube/types.ts';
-import type { Semaphore } from '../lib/semaphore.ts';
 import type { Launch } from './container-config.ts';
 import { containerResources } from './container-resources.ts';
-import { type ControlGroups, removeControlGroup } from './control-groups.ts';
-import type { DeviceAccess } from './device-access.ts';
+import { removeControlGroup } from './control-groups.ts';
 import { kernelHostname } from './name-resolution.ts';
 import {
   type CommandResult,
   execInContainer,
   type RunningContainer,
-  type RuntimePaths,
   readExitCode,
   removeContainer,
   updateContainer,
 } from './oci-runtime.ts';
-import type { KubeletOptions } from './options.ts';
+import type { PodProcessesOptions } from './pod-processes-options.ts';
 import { type Image, removeRootfs } from './rootfs.ts';
 import { monitorEnded, monitorOf } from './run-monitor.ts';
 import { type RunPlaces, runGroup, type StartedRun, startRun } from './run-start.ts';
@@ -60,21 +57,6 @@ export interface PodProcesses {
   resize(run: RunningContainer, container: Container): Promise<void>;
   /** Removes a run of a pod's container, running or not, from the runtime and the disk. */
   removeRun(run: RunningContainer, podUid: string): Promise<void>;
-}
-
-export interface PodProcessesOptions {
-  readonly options: Pick<
-    KubeletOptions,
-    'cgroupParent' | 'stateDir' | 'clock' | 'nodeName' | 'clusterDomain'
-  >;
-  readonly paths: RuntimePaths;
-  readonly groups: ControlGroups | null;
-  /** Capabilities that this machine can grant to containers. */
-  readonly boundingSet: readonly string[];
-  /** Null: nothing keeps containers from devices. */
-  readonly devices: DeviceAccess | null;
-  /** Limits the number of containers that start concurrently. */
-  readonly starts: Semaphore;
 }
 
 /** Returns the processes of a node, run by its OCI runtime. */

@@ -5,14 +5,7 @@ import { hostPort } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import { probeHttp } from './http-probe.ts';
 import { KubeletError } from './kubelet-error.ts';
-
-/** The result of a probe, or of a hook with a probe's action. */
-export interface ProbeResult {
-  readonly ok: boolean;
-  readonly message: string;
-  /** It passed, but its message is an event. */
-  readonly hasWarning?: boolean;
-}
+import type { ProbeResult } from './probe-result.ts';
 
 export interface ProbeTarget {
   /** The address of the container's ports for the node. */

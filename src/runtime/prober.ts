@@ -1,6 +1,7 @@
 import type { Container, Probe } from '../kube/types.ts';
 import type { Clock } from '../lib/clock.ts';
-import { type ProbeResult, type ProbeTarget, runProbe } from './probe.ts';
+import { type ProbeTarget, runProbe } from './probe.ts';
+import type { ProbeResult } from './probe-result.ts';
 
 export interface ProberSignals {
   /** Ends all probes. */

@@ -6,7 +6,7 @@ import { containerConfig, type Launch } from './container-config.ts';
 import type { ProcessUser } from './image-user.ts';
 import { startContainer } from './oci-runtime.ts';
 import { pinFiles } from './pinned-files.ts';
-import type { PodProcessesOptions } from './pod-processes.ts';
+import type { PodProcessesOptions } from './pod-processes-options.ts';
 import type { Image } from './rootfs.ts';
 
 export interface RunPlaces {
@@ -41,8 +41,7 @@ export async function startRun(
   const { container, pod } = launch;
   const pinned = pinFiles(bundle);
   try {
-    const cgroupsPath =
-      groups === null ? null : runGroup(options.cgroupParent, pod.metadata?.uid ?? '', id);
+    const cgroupsPath = groups === null ? null : runGroup(options.cgroupParent, pod.metadata?.uid ?? '', id);
     const { config, user } = containerConfig(launch, await launch.environment(), image, {
       bundle,
       cgroupsPath,

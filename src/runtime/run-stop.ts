@@ -1,6 +1,6 @@
 import type { Clock } from '../lib/clock.ts';
 import { type GracePeriod, MAX_TIMER_MS } from './grace-period.ts';
-import type { ProbeResult } from './probe.ts';
+import type { ProbeResult } from './probe-result.ts';
 import type { RunExit } from './run-exit.ts';
 
 /** The minimum time for the process after a preStop hook, which may have used up the grace period. */

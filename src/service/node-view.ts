@@ -1,8 +1,9 @@
+import { ZONE_LABEL } from '../kube/well-known-labels.ts';
 import { type Cidr, cidrContains, FAMILY_NAMES, hostCidr, type IPFamily, parseCidr } from '../lib/address.ts';
 import { FairleadError } from '../lib/errors.ts';
 import { addressFamily, readAddress } from './address-text.ts';
 import type { LocalDetection, NodePortAddresses, NodeView } from './model.ts';
-import { type NodeObject, ZONE_LABEL } from './objects.ts';
+import type { NodeObject } from './objects.ts';
 
 /** The part of a proxy's configuration that forwarding depends on. */
 export interface NodeSettings {

@@ -1,3 +1,5 @@
+import { HEADLESS_LABEL, PROXY_NAME_LABEL } from '../kube/well-known-labels.ts';
+
 /**
  * The parts of API objects that forwarding is compiled from. The types match objects as the API server
  * sends them, but nothing in them is trusted: a wrong type or value becomes a Finding.
@@ -115,13 +117,8 @@ export interface NodeObject {
     | undefined;
 }
 
-export const SERVICE_NAME_LABEL = 'kubernetes.io/service-name';
 /** The presence of one of these labels, with any value, makes the proxy ignore an object. */
-export const IGNORE_LABELS: readonly string[] = [
-  'service.kubernetes.io/service-proxy-name',
-  'service.kubernetes.io/headless',
-];
-export const ZONE_LABEL = 'topology.kubernetes.io/zone';
+export const IGNORE_LABELS: readonly string[] = [PROXY_NAME_LABEL, HEADLESS_LABEL];
 export const IPVS_SCHEDULER_ANNOTATION = 'fairlead.dev/ipvs-scheduler';
 export const BALANCE_ANNOTATION = 'fairlead.dev/balance';
 export const FAILOVER_ANNOTATION = 'fairlead.dev/failover';

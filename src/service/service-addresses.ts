@@ -1,7 +1,7 @@
 import { type Cidr, FAMILY_NAMES, type IPFamily, sloppyCidr } from '../lib/address.ts';
 import { addressFamily, readAddress, unusableAs } from './address-text.ts';
 import { asRecord, type FindingList, type Raw, show } from './finding-list.ts';
-import type { ParsedService } from './service-reader.ts';
+import type { ParsedService } from './parsed-service.ts';
 
 const NOT_OPEN: ParsedService['sourceRanges'] = { ipv4: null, ipv6: null };
 

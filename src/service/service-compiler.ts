@@ -12,8 +12,8 @@ import {
 } from './endpoint-selection.ts';
 import { sameFrontend, samePool } from './equality.ts';
 import type { Endpoint, Frontend, FrontendKey, HealthCheck, NodeView, Pool } from './model.ts';
+import type { ParsedService, ServicePort } from './parsed-service.ts';
 import { type EndpointSets, externalRoutes, internalRoutes } from './routes.ts';
-import type { ParsedService, ServicePort } from './service-reader.ts';
 import type { ParsedSlice } from './slice-reader.ts';
 
 /** The inputs that all Services share. */

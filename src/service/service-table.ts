@@ -3,11 +3,13 @@ import { compareFrontendChanges } from './diff.ts';
 import type { EndpointKey } from './endpoint-key.ts';
 import { sameForRoutes, sameHealthCheck, sameNodeView } from './equality.ts';
 import { asRecord } from './finding-list.ts';
-import { conflictFinding, findingKey, sortFindings } from './findings.ts';
+import { createFindingTable } from './finding-table.ts';
+import { createHairpinUses } from './hairpin-uses.ts';
 import type { Change, Finding, Frontend, HealthCheck, NodeView, ServiceMap } from './model.ts';
 import type { EndpointSliceObject, ServiceObject } from './objects.ts';
+import type { ParsedService } from './parsed-service.ts';
 import { type CompiledService, compileService, hairpinAddressesOf } from './service-compiler.ts';
-import { type ParsedService, readService } from './service-reader.ts';
+import { readService } from './service-reader.ts';
 import { createInterner, type ParsedSlice, readSlice } from './slice-reader.ts';
 
 export interface Commit {
@@ -72,10 +74,8 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
   );
   const clusterIPs = createConflictResolution<string>(rankOf);
   const healthChecks = new Map<string, HealthCheck>();
-  const hairpinUses = new Map<string, number>();
-  const hairpinAddresses = new Set<string>();
-  const entryFindings = new Map<string, readonly Finding[]>();
-  let findings: readonly Finding[] = NO_FINDINGS;
+  const hairpins = createHairpinUses();
+  const findings = createFindingTable();
 
   const entryOf = (key: string): Entry => {
     const known = entries.get(key);
@@ -127,25 +127,15 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
 
     const wasHairpin = hairpinAddressesOf(before);
     for (const address of hairpinAddressesOf(after)) {
-      if (!wasHairpin.delete(address)) useHairpin(address, 1, changes);
+      if (!wasHairpin.delete(address)) hairpins.count(address, 1);
     }
-    for (const address of wasHairpin) useHairpin(address, -1, changes);
+    for (const address of wasHairpin) hairpins.count(address, -1);
 
     setHealthCheck(key, before?.healthCheck ?? null, after?.healthCheck ?? null, changes);
 
     const found = [entry.serviceFindings, ...(entry.sliceFindings?.values() ?? [])].flat();
-    if (found.length > 0) entryFindings.set(key, found);
-    else entryFindings.delete(key);
+    findings.set(key, found);
     if (entry.service === null && entry.slices.length === 0 && found.length === 0) entries.delete(key);
-  };
-
-  const useHairpin = (address: string, by: 1 | -1, changes: ChangeParts) => {
-    const uses = (hairpinUses.get(address) ?? 0) + by;
-    if (!changes.hairpins.has(address)) changes.hairpins.set(address, hairpinAddresses.has(address));
-    if (uses > 0) hairpinUses.set(address, uses);
-    else hairpinUses.delete(address);
-    if (uses > 0) hairpinAddresses.add(address);
-    else hairpinAddresses.delete(address);
   };
 
   const setHealthCheck = (
@@ -158,24 +148,6 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
     if (after) healthChecks.set(key, after);
     else healthChecks.delete(key);
     changes.healthChecks.push({ key, before, after });
-  };
-
-  const collectFindings = (): Commit['findings'] => {
-    if (entryFindings.size === 0 && !frontends.hasConflicts && findings.length === 0) {
-      return { added: NO_FINDINGS, removed: NO_FINDINGS };
-    }
-    const now = [...entryFindings.values()].flat();
-    for (const lost of frontends.lost()) now.push(conflictFinding(lost));
-    const known = new Map(findings.map((finding) => [findingKey(finding), finding]));
-    const added: Finding[] = [];
-    const kept = sortFindings(now).map((finding) => {
-      const old = known.get(findingKey(finding));
-      if (old) known.delete(findingKey(finding));
-      else added.push(finding);
-      return old ?? finding;
-    });
-    findings = kept;
-    return { added, removed: [...known.values()] };
   };
 
   return {
@@ -228,7 +200,7 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
       return dirty.size > 0 || node !== committedNode;
     },
     commit() {
-      const changes: ChangeParts = { hairpins: new Map(), healthChecks: [] };
+      const changes: ChangeParts = { healthChecks: [] };
       const anything = dirty.size > 0;
       for (const key of dirty) refresh(key, changes);
       dirty.clear();
@@ -236,21 +208,18 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
         node: node === committedNode ? null : { before: committedNode, after: node },
         frontends: frontends.takeChanges().sort(compareFrontendChanges),
         clusterIPs: addressChanges(clusterIPs.takeChanges()),
-        hairpinAddresses: {
-          added: [...changes.hairpins].flatMap(([a, was]) => (!was && hairpinAddresses.has(a) ? [a] : [])),
-          removed: [...changes.hairpins].flatMap(([a, was]) => (was && !hairpinAddresses.has(a) ? [a] : [])),
-        },
+        hairpinAddresses: hairpins.takeChanges(),
         healthChecks: changes.healthChecks,
       };
       committedNode = node;
-      const found = anything ? collectFindings() : { added: NO_FINDINGS, removed: NO_FINDINGS };
+      const found = anything ? findings.collect(frontends) : { added: NO_FINDINGS, removed: NO_FINDINGS };
       const map: ServiceMap = {
         node,
         frontends: frontends.held,
         healthChecks,
         clusterIPs: clusterIPs.held,
-        hairpinAddresses,
-        findings,
+        hairpinAddresses: hairpins.addresses,
+        findings: findings.current,
       };
       return { map, change, findings: found };
     },
@@ -258,8 +227,6 @@ export function createServiceTable(initialNode: NodeView): ServiceTable {
 }
 
 interface ChangeParts {
-  /** Address → whether it was in the set before the commit. */
-  readonly hairpins: Map<string, boolean>;
   readonly healthChecks: { key: string; before: HealthCheck | null; after: HealthCheck | null }[];
 }
 

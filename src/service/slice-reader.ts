@@ -1,8 +1,9 @@
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { FAMILY_NAMES, type IPFamily } from '../lib/address.ts';
 import { addressFamily, readAddress, unusableAs } from './address-text.ts';
 import { asRecord, createFindingList, type FindingList, type Raw, show } from './finding-list.ts';
 import type { Finding, Protocol } from './model.ts';
-import { type EndpointSliceObject, SERVICE_NAME_LABEL } from './objects.ts';
+import type { EndpointSliceObject } from './objects.ts';
 import { hasIgnoreLabel, isPort, readProtocol } from './service-reader.ts';
 
 /** An endpoint of a slice in the compact form that the table stores; repeated texts are shared. */

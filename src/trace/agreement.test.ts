@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import type { ExplainedEndpoint, Explanation, StepSubject } from '../observe/explain-view.ts';
+import type { ExplainedEndpoint, Explanation, StepSubject } from '../observe/explanation.ts';
 import { compare } from './agreement.ts';
 import { movedCounters, readCounterLines, readCounterPairs } from './counters.ts';
 import type { End, Hop, Leg } from './hops.ts';

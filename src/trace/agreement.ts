@@ -1,4 +1,4 @@
-import type { ExplainStep, ExplainVerdict, Explanation } from '../observe/explain-view.ts';
+import type { ExplainStep, ExplainVerdict, Explanation } from '../observe/explanation.ts';
 import { endText, type Leg } from './hops.ts';
 import { NO_ANSWER, type TracedLookup } from './lookup.ts';
 import type { Answer } from './outcome.ts';

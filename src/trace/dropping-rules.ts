@@ -4,16 +4,10 @@ import { readTable } from '../kernel/nftables/dump.ts';
 import { type PacketEnd, type TracedBytes, tracePackets } from '../kernel/nftables/packet-trace.ts';
 import { IP_PROTOCOL } from '../kernel/packet.ts';
 import type { IPFamily } from '../lib/address.ts';
+import type { DroppingRule } from './observation.ts';
 import { datagramPayload, type TracedPacket } from './observation.ts';
 import { MAX_PROBE_BYTES } from './packet-sizes.ts';
 import type { TracedPlace } from './recorder.ts';
-
-/** A rule that dropped the packet, as the kernel reported it. */
-export interface DroppingRule {
-  readonly place: string;
-  /** "table inet filter, chain forward, rule with handle 7", as `explain` names rules. */
-  readonly where: string;
-}
 
 const OWN_TABLE = /^fairlead(-|$)/;
 const MAX_TABLES = 256;

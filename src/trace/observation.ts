@@ -3,12 +3,18 @@ import { TYPE } from '../dns/message.ts';
 import type { Segment } from '../kernel/tcp-segment.ts';
 import type { PlaceClocks } from './clocks.ts';
 import type { MovedCounter } from './counters.ts';
-import type { DroppingRule } from './dropping-rules.ts';
 import { type FlowKey, SEQUENCE_WINDOW } from './flow.ts';
 import type { FlowFilter } from './flow-filter.ts';
 import type { SocketResult } from './outcome.ts';
 import { MAX_PROBE_BYTES, type SocketEnds } from './packet-sizes.ts';
 import type { Sighting } from './sighting.ts';
+
+/** A rule that dropped the packet, as the kernel reported it. */
+export interface DroppingRule {
+  readonly place: string;
+  /** "table inet filter, chain forward, rule with handle 7", as `explain` names rules. */
+  readonly where: string;
+}
 
 /** A packet that a trace sends, by what identifies it. */
 export type TracedPacket =

@@ -1,7 +1,8 @@
 import { inNetns, type NetnsRef } from '../kernel/netns.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { Tables } from '../nft/tables.ts';
-import { DENIED, POLICY_TABLE } from '../policy/render.ts';
+import { DENIED } from '../policy/policy-chain-names.ts';
+import { POLICY_TABLE } from '../policy/render.ts';
 import { type Counters, policyCounter, readCounterLines, readCounterPairs } from './counters.ts';
 
 /** Reads the kernel's counters of a network namespace, and those of the network policies' rules there. */

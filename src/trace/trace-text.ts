@@ -1,6 +1,6 @@
 import { type OutcomeWord, outcomeHeading } from '../lib/outcomes.ts';
 import { fixText, MARK } from '../observe/explain-text.ts';
-import type { Explanation } from '../observe/explain-view.ts';
+import type { Explanation } from '../observe/explanation.ts';
 import type { Agreement, ComparedStep } from './agreement.ts';
 import type { ClockNote } from './clocks.ts';
 import { type Change, endText, type Hop, type Leg } from './hops.ts';

@@ -1,6 +1,7 @@
 import type { Client } from '../kube/client.ts';
 import { type Informer, startInformer } from '../kube/informer.ts';
 import { type EndpointSlice, type KubeObject, keyOf, RESOURCES } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Logger } from '../lib/log.ts';
 import { type AddressOwners, createAddressOwners } from './address-owners.ts';
@@ -19,7 +20,6 @@ export interface ObjectFeed extends Pick<AddressOwners, 'ownerOf' | 'nodeOf'> {
 
 /** Changes are sent together at most this often. */
 const COALESCE_MS = 200;
-const SERVICE_LABEL = 'kubernetes.io/service-name';
 const BY_SERVICE = 'service';
 
 type Kind = keyof ObjectChanges;
@@ -138,5 +138,5 @@ function readAll<V>(keys: Iterable<string>, view: (key: string) => V): Record<st
 }
 
 function serviceKeyOf({ metadata }: EndpointSlice): string {
-  return `${metadata?.namespace}/${(metadata?.labels as Record<string, string> | undefined)?.[SERVICE_LABEL] ?? ''}`;
+  return `${metadata?.namespace}/${(metadata?.labels as Record<string, string> | undefined)?.[SERVICE_NAME_LABEL] ?? ''}`;
 }

@@ -1,5 +1,5 @@
 import { type RawData, WebSocket } from 'ws';
-import type { Credentials } from '../kube/transport.ts';
+import type { Credentials } from '../kube/credentials.ts';
 import { openApiWebSocket, readRefusal } from '../kube/web-socket.ts';
 import { messageOf } from '../lib/errors.ts';
 

@@ -8,7 +8,7 @@ import {
   SHORT_COLUMNS,
   SHORT_LINES,
 } from '../../src/observe/explain-text.ts';
-import type { Explanation } from '../../src/observe/explain-view.ts';
+import type { Explanation } from '../../src/observe/explanation.ts';
 import type { Asker, Met } from './question-asker.ts';
 import type { QuestionRow, Reality } from './questions.ts';
 

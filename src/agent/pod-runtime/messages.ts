@@ -3,7 +3,7 @@ import { familyOf } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
 import type { PodHostPort } from '../../runtime/pod-network.ts';
 import type { Traffic } from '../../runtime/traffic-end.ts';
-import type { AgentConfiguration, PodsConfiguration } from '../configuration.ts';
+import type { AgentConfiguration, PodsConfiguration } from '../agent-configuration.ts';
 
 /** The version of these messages: raise it with each change that the other side must know. */
 export const LINK_VERSION = 2;

@@ -8,7 +8,7 @@ import { createSupervisor, type StartedProcess } from '../../kernel/process-supe
 import { type Clock, pause } from '../../lib/clock.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
-import type { PodsConfiguration } from '../configuration.ts';
+import type { PodsConfiguration } from '../agent-configuration.ts';
 import { isClosed, type Link, openLink } from './link.ts';
 import { type MachinePulls, machinePullsVariable, withoutMachinePulls } from './machine-pulls.ts';
 import { boundMemory, memoryKills, ownMemory } from './memory-bound.ts';
@@ -90,8 +90,7 @@ interface Run {
  * starts after a pause (see process-record.ts) and adopts the pods.
  */
 export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProcess {
-  const { program, pulls = null, stateDir, pods, clock, logger } = options;
-  const network = pulls?.network ?? null;
+  const { program, stateDir, pods, clock, logger } = options;
   const { memoryMiB, answerMs } = pods.runtime;
   const tickMs = Math.min(TICK_MS, answerMs / 4);
   const pingMs = Math.min(PING_MS, answerMs / 2);
@@ -141,12 +140,7 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
     }
   };
   const startRun = (): StartedProcess => {
-    const heapMiB = Math.max(1, Math.floor(memoryMiB * HEAP_PART));
-    const child = spawn(program.file, [...program.words(heapMiB)], {
-      cwd: '/',
-      stdio: ['ignore', 'inherit', 'inherit', 'pipe', ...(network === null ? [] : [network])],
-      env: childEnvironment(process.env, pulls),
-    });
+    const child = spawnRuntime(options);
     const ending = Promise.withResolvers<string>();
     child.once('error', (error) => ending.resolve(messageOf(error)));
     child.once('exit', (code, signal) => ending.resolve(exitReason(code, signal)));
@@ -157,11 +151,7 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
       socket: socketOf(child),
       answer: async (name, body) => await answerRuntime(needs, readQuestion(name, body)),
       notice(name) {
-        if (name !== ('ready' satisfies keyof RuntimeNotices))
-          throw new FairleadError(`notice of an unknown name ${JSON.stringify(name).slice(0, 40)}`, {
-            op: 'read the link',
-            code: 'bad-request',
-          });
+        checkNotice(name);
         one.isReady = true;
         ready.resolve();
         look();
@@ -169,12 +159,13 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
       clock,
       logger,
     });
-    const one: Run = {
-      ...{ identity, link, exited: ending.promise, isReady: false, hasAnswered: false },
-      ...{ waitedMs: null, sincePingMs: 0, cause: null, group: null },
-    };
+    const one = newRun(identity, link, ending.promise);
     run = one;
-    void bound(one);
+    void boundRun(one, pods.cgroupParent, memoryMiB, (reason) => {
+      if (reason !== unboundReason)
+        logger.warn({}, `the kernel does not bound the memory of the pod runtime, the agent does: ${reason}`);
+      unboundReason = reason;
+    });
     void link.ended.then(async (reason) => {
       if (!isClosed(reason)) one.cause ??= `its link to the agent has failed: ${reason}`;
       if (!(await endsWithin(one.exited, END_MS, clock)))
@@ -188,27 +179,12 @@ export function startRuntimeProcess(options: RuntimeProcessOptions): RuntimeProc
         void ending.promise.then((reason) => {
           if (run === one) run = null;
           link.close();
-          const isOverLimit = one.cause === null && one.group !== null && memoryKills(one.group) > 0;
-          const why = isOverLimit ? `killed by the kernel: it used more than ${memoryMiB} MiB` : reason;
-          const known = one.cause ?? why;
+          const known = causeOfEnd(one, reason, memoryMiB);
           call(known);
           for (const listener of endListeners) listener(known);
         });
       },
     };
-  };
-  /** Puts a run into a control group with the limit, where there is one. */
-  const bound = async (one: Run) => {
-    const root = controlGroupRoot();
-    if (root === null) return;
-    try {
-      one.group = await boundMemory(root, pods.cgroupParent, one.identity.pid, memoryMiB * MIB);
-    } catch (error) {
-      const reason = messageOf(error);
-      if (reason !== unboundReason)
-        logger.warn({}, `the kernel does not bound the memory of the pod runtime, the agent does: ${reason}`);
-      unboundReason = reason;
-    }
   };
   const check = (one: Run) => {
     const used = ownMemory(one.identity.pid);
@@ -346,3 +322,51 @@ const exitReason = (code: number | null, signal: NodeJS.Signals | null) =>
     : signal
       ? `killed by ${signal}`
       : `exited with status ${code}`;
+
+/** Starts the program; a descriptor after its standard ones is the link. */
+function spawnRuntime({ program, pulls = null, pods }: RuntimeProcessOptions): ChildProcess {
+  const network = pulls?.network ?? null;
+  const heapMiB = Math.max(1, Math.floor(pods.runtime.memoryMiB * HEAP_PART));
+  return spawn(program.file, [...program.words(heapMiB)], {
+    cwd: '/',
+    stdio: ['ignore', 'inherit', 'inherit', 'pipe', ...(network === null ? [] : [network])],
+    env: childEnvironment(process.env, pulls),
+  });
+}
+
+/** Throws FairleadError for a notice that a runtime does not send. */
+function checkNotice(name: string): void {
+  if (name !== ('ready' satisfies keyof RuntimeNotices))
+    throw new FairleadError(`notice of an unknown name ${JSON.stringify(name).slice(0, 40)}`, {
+      op: 'read the link',
+      code: 'bad-request',
+    });
+}
+
+/** Puts a run into a control group with the limit, where there is one. `failed`: called with the reason if that fails. */
+async function boundRun(
+  run: Run,
+  parent: string,
+  memoryMiB: number,
+  failed: (reason: string) => void,
+): Promise<void> {
+  const root = controlGroupRoot();
+  if (root === null) return;
+  try {
+    run.group = await boundMemory(root, parent, run.identity.pid, memoryMiB * MIB);
+  } catch (error) {
+    failed(messageOf(error));
+  }
+}
+
+const newRun = (identity: ProcessIdentity, link: Link, exited: Promise<unknown>): Run => ({
+  ...{ identity, link, exited, isReady: false, hasAnswered: false },
+  ...{ waitedMs: null, sincePingMs: 0, cause: null, group: null },
+});
+
+/** Returns why a run has ended. `reason`: how its process exited. */
+function causeOfEnd({ cause, group }: Run, reason: string, memoryMiB: number): string {
+  if (cause !== null) return cause;
+  const isOverLimit = group !== null && memoryKills(group) > 0;
+  return isOverLimit ? `killed by the kernel: it used more than ${memoryMiB} MiB` : reason;
+}

@@ -1,8 +1,9 @@
+import { NOT_READY_TAINT, UNREACHABLE_TAINT } from '../../kube/well-known-labels.ts';
 import { isObject, listAt } from '../object.ts';
 import type { AdmissionPlugin } from './plugin.ts';
 
 const SECONDS = 300;
-const KEYS = ['node.kubernetes.io/not-ready', 'node.kubernetes.io/unreachable'];
+const KEYS = [NOT_READY_TAINT, UNREACHABLE_TAINT];
 
 /**
  * Adds tolerations that let pods stay for five minutes on a node that is not ready or unreachable (upstream's

@@ -1,6 +1,6 @@
 import { present, toStorage } from '../conversion.ts';
 import { type ApiObject, equal } from '../object.ts';
-import type { ResourceRegistry } from '../routes/resource-registry.ts';
+import type { ResourceRegistry } from '../services.ts';
 import type { AdmissionAttributes } from './plugin.ts';
 import type { GroupVersionResource } from './rule-match.ts';
 

@@ -1,3 +1,4 @@
+import { HOSTNAME_LABEL, MIRROR_ANNOTATION, OS_LABEL, ZONE_LABEL } from '../../kube/well-known-labels.ts';
 import type { Authorizer } from '../authorization/authorizer.ts';
 import { nodeOf } from '../authorization/node-authorizer.ts';
 import { podReferences } from '../authorization/node-graph.ts';
@@ -6,7 +7,6 @@ import type { ObjectView } from '../object-view.ts';
 import type { AdmissionAttributes, AdmissionPlugin } from './plugin.ts';
 import { admissionForbidden } from './refusal.ts';
 
-const MIRROR = 'kubernetes.io/config.mirror';
 const LEASES = 'kube-node-lease';
 
 /**
@@ -82,9 +82,9 @@ function checkPod(view: ObjectView, node: string, attributes: AdmissionAttribute
 
 function checkMirrorPod(node: string, pod: ApiObject | null, refuse: Refuse): void {
   const quoted = JSON.stringify(node);
-  if (pod?.metadata.annotations?.[MIRROR] === undefined)
+  if (pod?.metadata.annotations?.[MIRROR_ANNOTATION] === undefined)
     throw refuse(
-      `pod does not have ${JSON.stringify(MIRROR)} annotation, node ${quoted} can only create mirror pods`,
+      `pod does not have ${JSON.stringify(MIRROR_ANNOTATION)} annotation, node ${quoted} can only create mirror pods`,
     );
   if (textAt(pod, 'spec', 'nodeName') !== node)
     throw refuse(`node ${quoted} can only create pods with spec.nodeName set to itself`);
@@ -123,9 +123,9 @@ function checkNode(node: string, attributes: AdmissionAttributes, refuse: Refuse
 }
 
 const OWN_LABELS = new Set([
-  'kubernetes.io/hostname',
+  HOSTNAME_LABEL,
   'kubernetes.io/arch',
-  'kubernetes.io/os',
+  OS_LABEL,
   'beta.kubernetes.io/arch',
   'beta.kubernetes.io/os',
   'beta.kubernetes.io/instance-type',
@@ -133,7 +133,7 @@ const OWN_LABELS = new Set([
   'failure-domain.beta.kubernetes.io/region',
   'failure-domain.beta.kubernetes.io/zone',
   'topology.kubernetes.io/region',
-  'topology.kubernetes.io/zone',
+  ZONE_LABEL,
 ]);
 const OWN_DOMAINS = ['kubelet.kubernetes.io', 'node.kubernetes.io'];
 const RESERVED = /(^|\.)(kubernetes|k8s)\.io$/;

@@ -1,7 +1,7 @@
 import { selectorMatches } from '../label-selector.ts';
 import { type ApiObject, isObject, type JsonObject, listAt } from '../object.ts';
 import type { ObjectView } from '../object-view.ts';
-import type { ResourceRegistry } from '../routes/resource-registry.ts';
+import type { ResourceRegistry } from '../services.ts';
 import type { AdmissionAttributes } from './plugin.ts';
 
 /** A resource of the API as named in rules. */

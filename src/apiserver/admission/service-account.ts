@@ -1,3 +1,4 @@
+import { MIRROR_ANNOTATION } from '../../kube/well-known-labels.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { podReferences } from '../authorization/node-graph.ts';
 import { type ApiObject, isObject, type JsonObject, listAt, textAt } from '../object.ts';
@@ -7,7 +8,6 @@ import { admissionForbidden } from './refusal.ts';
 
 const TOKEN_PATH = '/var/run/secrets/kubernetes.io/serviceaccount';
 const TOKEN_SECONDS = 3607;
-const MIRROR = 'kubernetes.io/config.mirror';
 const ENFORCE_SECRETS = 'kubernetes.io/enforce-mountable-secrets';
 /**
  * The controller creates a namespace's default account; a pod that is created earlier waits for at most this number of
@@ -34,7 +34,8 @@ export function createServiceAccountPlugin(
       const { object: pod, namespace } = attributes;
       if (!pod || !isObject(pod['spec'])) return;
       const { spec } = pod;
-      if (pod.metadata.annotations?.[MIRROR] !== undefined) return checkMirror(attributes, pod, spec);
+      if (pod.metadata.annotations?.[MIRROR_ANNOTATION] !== undefined)
+        return checkMirror(attributes, pod, spec);
       const name = textAt(spec, 'serviceAccountName') || textAt(spec, 'serviceAccount') || 'default';
       spec['serviceAccountName'] = name;
       spec['serviceAccount'] = name;

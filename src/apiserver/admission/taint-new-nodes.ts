@@ -1,7 +1,6 @@
+import { NOT_READY_TAINT } from '../../kube/well-known-labels.ts';
 import { isObject, listAt } from '../object.ts';
 import type { AdmissionPlugin } from './plugin.ts';
-
-const NOT_READY = 'node.kubernetes.io/not-ready';
 
 /** Taints new nodes until the node controller has seen them ready (upstream's TaintNodesByCondition). */
 export const taintNewNodes: AdmissionPlugin = {
@@ -12,7 +11,7 @@ export const taintNewNodes: AdmissionPlugin = {
     if (!object) return;
     const spec = isObject(object['spec']) ? object['spec'] : {};
     const taints = listAt(spec, 'taints');
-    if (taints.some(({ key, effect }) => key === NOT_READY && effect === 'NoSchedule')) return;
-    object['spec'] = { ...spec, taints: [...taints, { key: NOT_READY, effect: 'NoSchedule' }] };
+    if (taints.some(({ key, effect }) => key === NOT_READY_TAINT && effect === 'NoSchedule')) return;
+    object['spec'] = { ...spec, taints: [...taints, { key: NOT_READY_TAINT, effect: 'NoSchedule' }] };
   },
 };

@@ -1,7 +1,7 @@
 import type { Clock } from '../../lib/clock.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { ResourceStore } from '../resource-store.ts';
-import type { ResourceRegistry } from '../routes/resource-registry.ts';
+import type { ResourceRegistry } from '../services.ts';
 import type { Store } from '../store.ts';
 import { API_SERVICE_KIND, remoteApi } from './api-service.ts';
 import { groupPriority, isBuiltinGroup } from './group-priorities.ts';

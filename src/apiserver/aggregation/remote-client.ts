@@ -2,9 +2,9 @@ import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import { checkedTarget, type MayDial } from '../../kube/dial-check.ts';
 import { trustPublicAuthorities } from '../../kube/public-authorities.ts';
-import type { ServiceResolver } from '../admission/webhooks/webhook-client.ts';
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 import { sendTwice, type Through } from '../kept-connection.ts';
+import type { ServiceResolver } from '../service-resolver.ts';
 import type { RemoteApi } from './api-service.ts';
 
 export interface RemoteRequest {

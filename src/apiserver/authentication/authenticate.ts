@@ -1,4 +1,5 @@
-import { ANONYMOUS, type Authenticator, type RequestCredentials, type User } from './authenticator.ts';
+import type { Authenticator, RequestCredentials } from './authenticator.ts';
+import { ANONYMOUS, type User } from './user.ts';
 
 /**
  * Calls the authenticators in order; the first user wins. A request without credentials belongs to the anonymous user,

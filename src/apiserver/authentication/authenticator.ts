@@ -1,12 +1,5 @@
 import type { AuthorizationAttributes } from '../authorization/authorizer.ts';
-
-/** An authenticated user, as authentication.k8s.io/v1 UserInfo. */
-export interface User {
-  readonly name: string;
-  readonly uid?: string;
-  readonly groups: readonly string[];
-  readonly extra?: Readonly<Record<string, readonly string[]>>;
-}
+import type { User } from './user.ts';
 
 /** The subject of a client certificate signed by an authority of this server. */
 export interface ClientCertificate {
@@ -31,9 +24,6 @@ export interface RequestCredentials {
 export interface Authenticator {
   authenticate(credentials: RequestCredentials): User | null | Promise<User | null>;
 }
-
-export const ANONYMOUS: User = { name: 'system:anonymous', groups: ['system:unauthenticated'] };
-export const AUTHENTICATED_GROUP = 'system:authenticated';
 
 /**
  * Replaces the user of a request that impersonates another (`Impersonate-User`, `--as`). `request`: the attributes of

@@ -2,7 +2,8 @@ import { timingSafeEqual } from 'node:crypto';
 import type { Clock } from '../../lib/clock.ts';
 import { type ApiObject, isObject } from '../object.ts';
 import type { ObjectView } from '../object-view.ts';
-import { AUTHENTICATED_GROUP, type Authenticator } from './authenticator.ts';
+import type { Authenticator } from './authenticator.ts';
+import { AUTHENTICATED_GROUP } from './user.ts';
 
 const SECRET_TYPE = 'bootstrap.kubernetes.io/token';
 const GROUP = 'system:bootstrappers';

@@ -1,4 +1,5 @@
-import { AUTHENTICATED_GROUP, type Authenticator } from './authenticator.ts';
+import type { Authenticator } from './authenticator.ts';
+import { AUTHENTICATED_GROUP } from './user.ts';
 
 /** Takes the user's name and groups from the subject of a client certificate (common name, organizations). */
 export function createCertificateAuthenticator(): Authenticator {

@@ -1,7 +1,8 @@
 import type { AuthorizationAttributes, Authorizer } from '../authorization/authorizer.ts';
 import { authorizationForbidden } from '../authorization/forbidden.ts';
 import { badRequest, type StatusError } from '../status-error.ts';
-import { ANONYMOUS, AUTHENTICATED_GROUP, type Impersonator, type User } from './authenticator.ts';
+import type { Impersonator } from './authenticator.ts';
+import { ANONYMOUS, AUTHENTICATED_GROUP, type User } from './user.ts';
 
 const UNAUTHENTICATED_GROUP = 'system:unauthenticated';
 const AUTHENTICATION_GROUP = 'authentication.k8s.io';

@@ -1,4 +1,4 @@
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 import { at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
 import { type FieldError, invalid, StatusError } from '../status-error.ts';
 import type { AuthorizationAttributes, Authorizer } from './authorizer.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 import type { ApiObject } from '../object.ts';
 import { startApi } from '../testing/api.ts';
 import type { AuthorizationAttributes } from './authorizer.ts';

@@ -1,4 +1,4 @@
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 
 /** The facts about a request that determine whether it is allowed, as k8s.io/apiserver authorizer.Attributes. */
 export interface AuthorizationAttributes {

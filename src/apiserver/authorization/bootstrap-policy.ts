@@ -5,32 +5,10 @@ import {
 } from '../../kube/load-balancer.ts';
 import type { ApiObject, JsonObject } from '../object.ts';
 import { equal, listAt } from '../object.ts';
+import type { BootstrapBinding, BootstrapRole } from './bootstrap-role.ts';
 import { CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES } from './generated/bootstrap-policy.ts';
 import { type PolicyRule, ruleObject, rulesOf, uncovered } from './policy-rule.ts';
 import { COLLECTIONS, RBAC_GROUP } from './rbac.ts';
-
-/**
- * A role in the form of the generated file. A rule is "VERBS GROUPS RESOURCES [NAMES]" or "VERBS PATHS"; lists are
- * separated by commas.
- */
-export interface BootstrapRole {
-  readonly name: string;
-  readonly namespace?: string;
-  readonly labels?: Readonly<Record<string, string>>;
-  /** The labels of the roles whose rules are aggregated, one set for each selector. */
-  readonly aggregates?: readonly Readonly<Record<string, string>>[];
-  readonly rules: readonly string[];
-}
-
-export interface BootstrapBinding {
-  readonly name: string;
-  readonly namespace?: string;
-  readonly labels?: Readonly<Record<string, string>>;
-  /** "ClusterRole/NAME" or "Role/NAME". */
-  readonly role: string;
-  /** "User/NAME", "Group/NAME" or "ServiceAccount/NAMESPACE/NAME". */
-  readonly subjects: readonly string[];
-}
 
 /**
  * Rights of a node's agent in addition to those of a kubelet: it also does the work of kube-proxy, CNI plugin, DNS and

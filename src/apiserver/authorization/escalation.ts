@@ -1,5 +1,5 @@
 import type { AdmissionAttributes, AdmissionPlugin } from '../admission/plugin.ts';
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 import { type ApiObject, equal, isObject, textAt } from '../object.ts';
 import type { ObjectView } from '../object-view.ts';
 import { StatusError } from '../status-error.ts';

@@ -1,3 +1,4 @@
+import { MIRROR_ANNOTATION } from '../../kube/well-known-labels.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
 
 /** Stored objects by collection and key, and changes of a collection. */
@@ -76,7 +77,7 @@ export function createNodeGraph(source: GraphSource): NodeGraph {
 
 /** Returns the references of a pod as "collection namespace/name". Mirror pods of the node's own files have none. */
 export function podReferences(pod: ApiObject): string[] {
-  if (pod.metadata.annotations?.['kubernetes.io/config.mirror'] !== undefined) return [];
+  if (pod.metadata.annotations?.[MIRROR_ANNOTATION] !== undefined) return [];
   const found: string[] = [];
   const namespace = pod.metadata.namespace ?? '';
   const add = (collection: Referenced, name: string) => {

@@ -1,4 +1,4 @@
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 import type { ApiObject } from '../object.ts';
 import { isObject, listAt, textAt } from '../object.ts';
 import type { ObjectView } from '../object-view.ts';

@@ -1,5 +1,5 @@
 import type { Environment } from '@marcbachmann/cel-js';
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 import type { Authorizer, Decision } from '../authorization/authorizer.ts';
 
 /** The variable `authorizer` of policies: queries the rights of a user. */

@@ -1,4 +1,4 @@
-import type { Estimate } from './cost-estimate.ts';
+import type { Estimate } from './estimate.ts';
 import { MATCHES } from './syntax-tree.ts';
 import { matchingCost, product, traversal } from './traversal-cost.ts';
 

@@ -5,7 +5,7 @@ import type { WebhookClient } from '../admission/webhooks/webhook-client.ts';
 import { type ApiObject, equal } from '../object.ts';
 import type { ResourceStore } from '../resource-store.ts';
 import { storedResource } from '../routes/builtin-resources.ts';
-import type { ResourceRegistry } from '../routes/resource-registry.ts';
+import type { ResourceRegistry } from '../services.ts';
 import type { Store } from '../store.ts';
 import { type CustomKind, customKinds } from './custom-kind.ts';
 import { customScale } from './custom-scale.ts';

@@ -1,11 +1,13 @@
 import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { messageOf } from '../../lib/errors.ts';
+import type { Logger } from '../../lib/log.ts';
+import type { Aggregator } from '../aggregation/aggregator.ts';
 import { isObject, type JsonObject } from '../object.ts';
 import { parseAccept } from '../requests/negotiation.ts';
 import type { PlainResponse } from '../requests/request.ts';
 import type { RequestContext } from '../requests/request-context.ts';
-import type { ApiServices } from '../services.ts';
+import type { SchemaService } from '../schema-service.ts';
 import { StatusError } from '../status-error.ts';
 import { swaggerDocument } from './swagger.ts';
 import { encodeSwagger } from './swagger-protobuf.ts';
@@ -22,7 +24,15 @@ const PROTOBUF = 'com.github.proto-openapi.spec.v2.v1.0+protobuf';
 /** Media type used by clients before 1.28. */
 const OLD_PROTOBUF = 'com.github.proto-openapi.spec.v2@v1.0+protobuf';
 
-export type SwaggerService = (services: ApiServices, context: RequestContext) => Promise<PlainResponse>;
+/** Where the documents of this server and of others come from. */
+export interface SwaggerSources {
+  readonly schema: SchemaService;
+  readonly aggregator: Aggregator;
+  readonly version: { readonly gitVersion: string };
+  readonly logger: Logger;
+}
+
+export type SwaggerService = (services: SwaggerSources, context: RequestContext) => Promise<PlainResponse>;
 
 /** Serves /openapi/v2, as JSON and Protobuf; rendered on the first request after the API has changed. */
 export function createSwaggerService(): SwaggerService {
@@ -54,7 +64,7 @@ export function createSwaggerService(): SwaggerService {
 }
 
 async function render(
-  services: ApiServices,
+  services: SwaggerSources,
   paths: readonly string[],
   remote: readonly string[],
 ): Promise<Rendered> {
@@ -86,7 +96,7 @@ async function render(
 }
 
 /** Returns the document of another server, restricted to its own paths; empty if it cannot be converted. */
-function limitedTo(services: ApiServices, path: string, document: JsonObject): JsonObject {
+function limitedTo(services: SwaggerSources, path: string, document: JsonObject): JsonObject {
   const root = `/${path}`;
   const paths = isObject(document['paths']) ? document['paths'] : {};
   const own = Object.entries(paths).filter(([path]) => path === `${root}/` || path.startsWith(`${root}/`));

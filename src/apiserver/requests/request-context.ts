@@ -1,4 +1,4 @@
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 import type { IncomingRequest } from './request.ts';
 import { type RequestInfo, readRequestInfo } from './request-info.ts';
 
@@ -12,6 +12,14 @@ export interface RequestContext {
   readonly signal: AbortSignal;
   /** Texts for `Warning:` headers. */
   readonly warnings: string[];
+}
+
+/** A request for an object, or for a collection. */
+export interface ObjectRequestContext extends RequestContext {
+  /** Namespace of the stored objects: that of the path, or "" for cluster-wide resources. */
+  readonly namespace: string;
+  /** "" for collections. */
+  readonly name: string;
 }
 
 /** Returns null if the path has a malformed escape. */

@@ -1,4 +1,5 @@
 import type { Kind } from '../kind.ts';
+import type { Resource, Subresource } from '../services.ts';
 import { BINDING_SUBRESOURCE, BINDINGS } from '../subresources/binding.ts';
 import { EVICTION_SUBRESOURCE } from '../subresources/eviction.ts';
 import { ATTACH, EXEC, LOG, PORT_FORWARD } from '../subresources/node-streams.ts';
@@ -15,7 +16,6 @@ import { updatePart } from '../verbs/update.ts';
 import { watchObjects } from '../verbs/watch.ts';
 import { COMPONENT_STATUSES } from './component-statuses.ts';
 import { METRICS_RESOURCES } from './metrics-resources.ts';
-import type { Resource, Subresource } from './resource.ts';
 import { REVIEW_RESOURCES } from './reviews.ts';
 
 /** Subresources of single resources. */

@@ -2,13 +2,12 @@ import { fieldMatcher } from '../field-selectors.ts';
 import { defineKind } from '../kind.ts';
 import { type ApiObject, at, listAt, textAt } from '../object.ts';
 import { parseLabelSelector } from '../selectors.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, Resource } from '../services.ts';
 import { notFound } from '../status-error.ts';
 import type { StoredObject } from '../store.ts';
 import { columns, type Printer } from '../tables/printer.ts';
 import { listResponse, selection } from '../verbs/list.ts';
 import { negotiateObject, objectResponse } from '../verbs/object-response.ts';
-import type { Resource } from './resource.ts';
 
 const printer: Printer = {
   columns: columns('Name; Status; Message; Error'),

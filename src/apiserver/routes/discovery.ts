@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import type { RemoteVersion } from '../aggregation/aggregator.ts';
 import { groupPriority } from '../aggregation/group-priorities.ts';
 import type { JsonObject } from '../object.ts';
-import type { GroupVersionKind, Resource, ResourceVerb, Subresource } from './resource.ts';
-import type { ResourceRegistry } from './resource-registry.ts';
+import type { Resource, ResourceRegistry, Subresource } from '../services.ts';
+import type { GroupVersionKind, ResourceVerb } from './resource-verb.ts';
 
 function verbsOf(resource: Resource): ResourceVerb[] {
   return (Object.keys(resource.handlers) as ResourceVerb[]).sort();

@@ -3,10 +3,9 @@ import { defineKind } from '../kind.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
 import { negotiate } from '../requests/negotiation.ts';
 import { respond } from '../requests/responses.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, Resource, ResourceContext } from '../services.ts';
 import { notFound, StatusError } from '../status-error.ts';
 import { selection } from '../verbs/list.ts';
-import type { Resource, ResourceContext } from './resource.ts';
 
 /** The shortest time over which nodes measure CPU usage; metrics require a window. */
 const WINDOW = '10s';

@@ -1,32 +1,5 @@
+import type { Resource, ResourceRegistry } from '../services.ts';
 import { compareVersions } from '../version-order.ts';
-import type { Resource } from './resource.ts';
-
-/** A group-version of the route table; `resources` in the order of addition. */
-export interface GroupVersion {
-  readonly group: string;
-  readonly version: string;
-  readonly resources: readonly Resource[];
-}
-
-/**
- * The route table: resources by group, version and name. Resources are added and removed while the server runs (custom
- * resources, aggregated APIs); discovery and OpenAPI read it again after each change.
- */
-export interface ResourceRegistry {
-  /** Counts changes: output rendered from the table is valid for one revision. */
-  readonly revision: number;
-  find(group: string, version: string, plural: string): Resource | undefined;
-  all(): readonly Resource[];
-  /** Returns versions by group, sorted by client preference within each group. */
-  groupVersions(): readonly GroupVersion[];
-  /** Adds a resource, or replaces the existing one of the same group, version and name. */
-  add(resource: Resource): void;
-  remove(group: string, version: string, plural: string): void;
-  /** Calls the listener after every change. Returns a function that ends it. */
-  onChange(listener: () => void): () => void;
-  /** Returns a signal that aborts when the resource is removed, to end its watches. */
-  lifetime(resource: Resource): AbortSignal;
-}
 
 export function createResourceRegistry(initial: readonly Resource[]): ResourceRegistry {
   const resources = new Map<string, Resource>();

@@ -1,13 +1,12 @@
-import type { User } from '../authentication/authenticator.ts';
+import type { User } from '../authentication/user.ts';
 import { selfAccessStatus, subjectAccessStatus } from '../authorization/access-reviews.ts';
 import { defineKind } from '../kind.ts';
 import { isObject, type JsonObject, textAt } from '../object.ts';
 import { readBody } from '../requests/body.ts';
 import { respondNegotiated } from '../requests/responses.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, Resource, ResourceContext } from '../services.ts';
 import { badRequest } from '../status-error.ts';
 import { checkFields, readRequestOptions } from '../verbs/write-options.ts';
-import type { Resource, ResourceContext } from './resource.ts';
 
 type Answer = (services: ApiServices, context: ResourceContext, spec: JsonObject) => Promise<object> | object;
 

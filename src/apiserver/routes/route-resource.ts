@@ -1,8 +1,8 @@
 import type { OutgoingResponse } from '../requests/request.ts';
 import { type RequestContext, warn } from '../requests/request-context.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, ResourceContext } from '../services.ts';
 import { methodNotAllowed } from '../status-error.ts';
-import type { ResourceContext, ResourceVerb } from './resource.ts';
+import type { ResourceVerb } from './resource-verb.ts';
 
 /**
  * Runs the handler of a resource's verb; returns null for an unknown resource. Throws StatusError 405 for unsupported

@@ -3,7 +3,7 @@ import { timestamp } from '../../kube/timestamp.ts';
 import { type ApiObject, isObject, listAt } from '../object.ts';
 import { readBody } from '../requests/body.ts';
 import { respondNegotiated, success } from '../requests/responses.ts';
-import type { ResourceHandler, Subresource } from '../routes/resource.ts';
+import type { ResourceHandler, Subresource } from '../services.ts';
 import { readDeleteOptions } from '../verbs/delete-options.ts';
 import { admit } from '../verbs/write.ts';
 import { optionsObject, readRequestOptions } from '../verbs/write-options.ts';

@@ -2,8 +2,8 @@ import { setOwnMember } from '../../lib/own-member.ts';
 import type { JsonObject } from '../object.ts';
 import { authorizationAttributes } from '../requests/authorization-attributes.ts';
 import { isTrue } from '../requests/request-info.ts';
-import type { ResourceContext, ResourceHandler, ResourceVerb, Subresource } from '../routes/resource.ts';
-import type { ApiServices } from '../services.ts';
+import type { ResourceVerb } from '../routes/resource-verb.ts';
+import type { ApiServices, ResourceContext, ResourceHandler, Subresource } from '../services.ts';
 import { StatusError } from '../status-error.ts';
 import { admit } from '../verbs/write.ts';
 

@@ -1,5 +1,5 @@
-import type { Part } from '../resource-store.ts';
-import type { Subresource } from '../routes/resource.ts';
+import type { Subresource } from '../services.ts';
+import type { Part } from '../store-requests.ts';
 import { getObject } from '../verbs/get.ts';
 import { patchPart } from '../verbs/patch.ts';
 import { updatePart } from '../verbs/update.ts';

@@ -1,6 +1,6 @@
+import { SERVICE_NAME_LABEL } from '../../kube/well-known-labels.ts';
 import { at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
-import type { ResourceContext } from '../routes/resource.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, ResourceContext } from '../services.ts';
 import { badRequest, notFound, StatusError } from '../status-error.ts';
 
 /** The destination of a proxy request. */
@@ -94,7 +94,7 @@ export function serviceLocation(services: ApiServices, context: ResourceContext)
   }
   const candidates = services.store
     .list('endpointslices.discovery.k8s.io', context.namespace)
-    .filter(({ object }) => object.metadata.labels?.['kubernetes.io/service-name'] === name)
+    .filter(({ object }) => object.metadata.labels?.[SERVICE_NAME_LABEL] === name)
     .flatMap(({ object }) => endpointsOf(object as unknown as JsonObject, portName));
   const chosen = candidates[Math.floor(services.random() * candidates.length)];
   if (!chosen) throw unavailable(`no endpoints available for service ${JSON.stringify(name)}`);

@@ -1,8 +1,7 @@
 import type { ApiObject, JsonObject } from '../object.ts';
 import { contentType, readBody } from '../requests/body.ts';
 import { respondNegotiated } from '../requests/responses.ts';
-import type { ResourceContext, ResourceHandler, Subresource } from '../routes/resource.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, ResourceContext, ResourceHandler, Subresource } from '../services.ts';
 import { badRequest } from '../status-error.ts';
 import { patchedBy } from '../verbs/patch.ts';
 import { updateObject } from '../verbs/write.ts';

@@ -1,7 +1,7 @@
 import { type ApiObject, isObject } from '../object.ts';
 import { readBody } from '../requests/body.ts';
 import { respondNegotiated } from '../requests/responses.ts';
-import type { ResourceHandler, Subresource } from '../routes/resource.ts';
+import type { ResourceHandler, Subresource } from '../services.ts';
 import { admit } from '../verbs/write.ts';
 import { checkFields, optionsObject, readRequestOptions } from '../verbs/write-options.ts';
 

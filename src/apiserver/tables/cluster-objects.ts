@@ -1,3 +1,4 @@
+import { DEFAULT_CLASS_ANNOTATION } from '../../kube/well-known-labels.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
 import { columns, countAt, type Printer, since } from './printer.ts';
 
@@ -225,7 +226,7 @@ export const storageClassPrinter: Printer = {
   columns: columns('Name; Provisioner; ReclaimPolicy; VolumeBindingMode; AllowVolumeExpansion; Age'),
   cells(storageClass, now) {
     const annotations: Readonly<Record<string, string>> = storageClass.metadata.annotations ?? {};
-    const isDefault = annotations['storageclass.kubernetes.io/is-default-class'] === 'true';
+    const isDefault = annotations[DEFAULT_CLASS_ANNOTATION] === 'true';
     return [
       `${storageClass.metadata.name}${isDefault ? ' (default)' : ''}`,
       textAt(storageClass, 'provisioner'),

@@ -1,5 +1,6 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { quantityNano } from '../../kube/quantity-text.ts';
+import { STORAGE_CLASS_ANNOTATION } from '../../kube/well-known-labels.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
 import { addressWarnings, rangeWarnings } from './addresses.ts';
 import { policyRanges } from './network.ts';
@@ -27,15 +28,13 @@ export const termWarnings = (term: unknown, path: string): string[] =>
     return old ? [`${path}.matchExpressions[${i}].key: ${key} is ${old}`] : [];
   });
 
-const CLASS_ANNOTATION = 'volume.beta.kubernetes.io/storage-class';
-
 function volumeWarnings(volume: ApiObject): string[] {
   const terms = listAt(volume, 'spec', 'nodeAffinity', 'required', 'nodeSelectorTerms');
   return [
-    ...(volume.metadata.annotations?.[CLASS_ANNOTATION] === undefined
+    ...(volume.metadata.annotations?.[STORAGE_CLASS_ANNOTATION] === undefined
       ? []
       : [
-          `metadata.annotations[${CLASS_ANNOTATION}]: deprecated since v1.8; use "storageClassName" attribute instead`,
+          `metadata.annotations[${STORAGE_CLASS_ANNOTATION}]: deprecated since v1.8; use "storageClassName" attribute instead`,
         ]),
     ...(at(volume, 'spec', 'persistentVolumeReclaimPolicy') === 'Recycle'
       ? [

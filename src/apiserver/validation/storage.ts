@@ -1,4 +1,5 @@
 import { quantityNano } from '../../kube/quantity-text.ts';
+import { ZONE_LABEL } from '../../kube/well-known-labels.ts';
 import { type ApiObject, at, equal, isObject, type JsonObject, listAt, textAt } from '../object.ts';
 import { duplicate, type FieldError, forbidden, invalid, notSupported, required } from '../status-error.ts';
 import { validateAccessModes, validateClaimSpec } from './claims.ts';
@@ -115,7 +116,7 @@ export function validatePersistentVolume(volume: ApiObject, before: ApiObject | 
 
 /** The labels of nodes that replaced beta ones. */
 const TOPOLOGY_LABELS: Readonly<Record<string, string>> = {
-  'failure-domain.beta.kubernetes.io/zone': 'topology.kubernetes.io/zone',
+  'failure-domain.beta.kubernetes.io/zone': ZONE_LABEL,
   'failure-domain.beta.kubernetes.io/region': 'topology.kubernetes.io/region',
   'beta.kubernetes.io/instance-type': 'node.kubernetes.io/instance-type',
 };

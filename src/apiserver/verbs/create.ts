@@ -1,6 +1,6 @@
 import { readBody } from '../requests/body.ts';
 import { warn } from '../requests/request-context.ts';
-import type { ResourceHandler } from '../routes/resource.ts';
+import type { ResourceHandler } from '../services.ts';
 import { badRequest } from '../status-error.ts';
 import { checkBody, removeRepeatedOwners } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';

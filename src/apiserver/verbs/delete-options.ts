@@ -1,9 +1,8 @@
+import type { PropagationPolicy } from '../deletion.ts';
 import { isObject, type JsonObject } from '../object.ts';
-import type { DeleteRequest } from '../resource-store.ts';
 import { badRequest, invalid, invalidObject, notSupported } from '../status-error.ts';
+import type { DeleteRequest } from '../store-requests.ts';
 import { checkDryRun } from './write-options.ts';
-
-export type PropagationPolicy = 'Background' | 'Foreground' | 'Orphan';
 
 const POLICIES = ['Foreground', 'Background', 'Orphan'];
 

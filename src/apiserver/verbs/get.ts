@@ -1,5 +1,5 @@
 import { storageKind } from '../conversion.ts';
-import type { ResourceHandler } from '../routes/resource.ts';
+import type { ResourceHandler } from '../services.ts';
 import { readVersionOptions } from './list-options.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { waitForVersion } from './wait-for-version.ts';

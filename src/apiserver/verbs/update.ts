@@ -1,8 +1,8 @@
 import { storageKind } from '../conversion.ts';
 import { readBody } from '../requests/body.ts';
 import { warn } from '../requests/request-context.ts';
-import type { Part } from '../resource-store.ts';
-import type { ResourceHandler } from '../routes/resource.ts';
+import type { ResourceHandler } from '../services.ts';
+import type { Part } from '../store-requests.ts';
 import { checkBody, checkName, removeRepeatedOwners } from '../write-rules.ts';
 import { negotiateObject, objectResponse } from './object-response.ts';
 import { createObject, updateObject } from './write.ts';

@@ -1,6 +1,5 @@
 import type { Representation } from '../requests/negotiation.ts';
-import type { ResourceContext, ResourceHandler } from '../routes/resource.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, ResourceContext, ResourceHandler } from '../services.ts';
 import { StatusError } from '../status-error.ts';
 import { eventEncoding } from '../watch/event-encoding.ts';
 import { watch } from '../watch/watch-stream.ts';

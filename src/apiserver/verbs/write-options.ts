@@ -5,9 +5,7 @@ import { type FieldManager, isCleared, recordUpdate } from '../managed-fields.ts
 import { type ApiObject, isObject, type JsonObject } from '../object.ts';
 import type { Body } from '../requests/body.ts';
 import { type RequestContext, warn } from '../requests/request-context.ts';
-import type { Part, WriteOptions } from '../resource-store.ts';
-import type { ResourceContext } from '../routes/resource.ts';
-import type { ApiServices } from '../services.ts';
+import type { ApiServices, ResourceContext } from '../services.ts';
 import {
   badRequest,
   type FieldError,
@@ -16,6 +14,7 @@ import {
   notSupported,
   StatusError,
 } from '../status-error.ts';
+import type { Part, WriteOptions } from '../store-requests.ts';
 
 export type FieldValidation = 'Ignore' | 'Warn' | 'Strict';
 

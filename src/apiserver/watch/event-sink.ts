@@ -1,8 +1,8 @@
 import { messageOf } from '../../lib/errors.ts';
 import type { ApiObject } from '../object.ts';
-import type { Filter } from '../resource-store.ts';
 import { StatusError } from '../status-error.ts';
 import type { StoredObject, StoreEvent } from '../store.ts';
+import type { Filter } from '../store-requests.ts';
 import type { EventEncoding } from './event-encoding.ts';
 import { observed, type SeenEvent } from './watch-hub.ts';
 

@@ -1,6 +1,6 @@
 import type { Clock } from '../../lib/clock.ts';
-import type { Filter } from '../resource-store.ts';
 import type { Store, StoredObject, StoreEvent } from '../store.ts';
+import type { Filter } from '../store-requests.ts';
 import type { EventEncoding, WatchEventType } from './event-encoding.ts';
 
 /** A watch as a member of a group. */

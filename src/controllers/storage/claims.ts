@@ -1,4 +1,5 @@
 import type { PersistentVolumeClaim, Pod } from '../../kube/types.ts';
+import { STORAGE_CLASS_ANNOTATION } from '../../kube/well-known-labels.ts';
 
 /** Returns the name of a generic ephemeral volume's claim (KEP-1698). */
 export function ephemeralClaimName(pod: Pod, volume: string): string {
@@ -24,7 +25,7 @@ export function classOf(object: {
   readonly metadata?: { readonly annotations?: Readonly<Record<string, string>> };
   readonly spec?: { readonly storageClassName?: string };
 }): string {
-  const annotation = object.metadata?.annotations?.['volume.beta.kubernetes.io/storage-class'];
+  const annotation = object.metadata?.annotations?.[STORAGE_CLASS_ANNOTATION];
   return annotation ?? object.spec?.storageClassName ?? '';
 }
 

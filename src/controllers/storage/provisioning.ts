@@ -1,4 +1,5 @@
 import type { Node, PersistentVolume, PersistentVolumeClaim, StorageClass } from '../../kube/types.ts';
+import { HOSTNAME_LABEL, VOLUME_PROTECTION_FINALIZER } from '../../kube/well-known-labels.ts';
 import { ownMember } from '../../lib/own-member.ts';
 import { PROVISIONED_BY } from './claims.ts';
 
@@ -6,7 +7,6 @@ import { PROVISIONED_BY } from './claims.ts';
 export const LOCAL_PATH = 'fairlead.io/local-path';
 /** Finalizer of a volume until its folder is removed. */
 export const FOLDER_FINALIZER = 'fairlead.io/local-path';
-const HOST_NAME = 'kubernetes.io/hostname';
 
 /** Storage of provisioned volumes. */
 export interface LocalVolumes {
@@ -47,13 +47,13 @@ export function localVolume(
   const { name = '', namespace = '', uid = '', resourceVersion = '' } = claim.metadata ?? {};
   const volume = `pvc-${uid}`;
   const path = pathOf(volume);
-  const host = node.metadata?.labels?.[HOST_NAME] ?? node.metadata?.name ?? '';
-  const match = { key: HOST_NAME, operator: 'In', values: [host] };
+  const host = node.metadata?.labels?.[HOSTNAME_LABEL] ?? node.metadata?.name ?? '';
+  const match = { key: HOSTNAME_LABEL, operator: 'In', values: [host] };
   return {
     metadata: {
       name: volume,
       annotations: { [PROVISIONED_BY]: LOCAL_PATH },
-      finalizers: ['kubernetes.io/pv-protection', FOLDER_FINALIZER],
+      finalizers: [VOLUME_PROTECTION_FINALIZER, FOLDER_FINALIZER],
     },
     spec: {
       capacity: { storage: claim.spec?.resources?.requests?.['storage'] ?? '0' },

@@ -1,5 +1,6 @@
 import { ConntrackConnection } from '../../kernel/conntrack/connection.ts';
 import { FLOW_STATUS, type Flow } from '../../kernel/conntrack/flow.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { listAddresses } from '../../kernel/rtnetlink/addresses.ts';
 import { openRouteSocket } from '../../kernel/rtnetlink/links.ts';
@@ -7,7 +8,7 @@ import { sendStraySynAck } from '../../kernel/tcp-segment.ts';
 import type { IPFamily, SocketAddress } from '../../lib/address.ts';
 import { systemClock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
+import { type Logger, silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
 import { endpointPlace, servingPlaces } from '../../service/pools.ts';
 import type { DataplaneOptions } from '../dataplane.ts';
@@ -138,7 +139,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     let listing = performance.now() - started;
     for (const family of families) {
       const deleting = performance.now();
-      const isNodeAddress = nodeAddresses(family);
+      const isNodeAddress = nodeAddresses(family, netns);
       const flows = listed.filter((flow) => flow.family === family);
       const stale = flows.filter((flow) => {
         const { source: ip, sourcePort: port } = flow.reply;
@@ -151,43 +152,6 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
       listing = 0;
       onPass?.({ family, examined: flows.length, deleted, durationMs });
     }
-  }
-
-  /** Compares addresses, because IPVS sets no status bit for translated flows. */
-  function connectionsTo(endpoints: readonly SocketAddress[]): Flow[] {
-    const wanted = new Set(endpoints.map(endpointPlace));
-    return connection
-      .listAny(families, [{ protocol: PROTOCOL_NUMBER.TCP }, { protocol: PROTOCOL_NUMBER.SCTP }])
-      .filter(({ original, reply }) => wanted.has(nameOf(reply)) && original.destination !== reply.source);
-  }
-
-  /**
-   * Makes a waiting client send a packet, so that it detects the loss of its server. The packet goes to another endpoint,
-   * which does not know the connection, or to a reject rule; either resets the client with valid sequence numbers.
-   */
-  function resetClient({ original }: Flow): void {
-    const service = { ip: original.destination, port: original.destinationPort };
-    const client = { ip: original.source, port: original.sourcePort };
-    try {
-      sendStraySynAck(service, client, netns);
-    } catch (error) {
-      logger.debug(
-        { client: client.ip, error: messageOf(error) },
-        'failed to reset a client of a removed endpoint',
-      );
-    }
-  }
-
-  /** Reads the addresses on the first call: most tables have no flow to a node port. */
-  function nodeAddresses(family: IPFamily): (address: string) => boolean {
-    let addresses: Set<string> | null = null;
-    return (address) => {
-      if (addresses === null) {
-        using socket = openRouteSocket(netns);
-        addresses = new Set(listAddresses(socket, { family }).map((a) => a.address));
-      }
-      return addresses.has(address) || (family === 'ipv4' && address.startsWith('127.'));
-    };
   }
 
   return {
@@ -210,16 +174,16 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     },
 
     async endConnections(endpoints) {
-      const flows = connectionsTo(endpoints);
+      const flows = connectionsTo(endpoints, connection, families);
       const deleted = await connection.delete(flows);
       for (const flow of flows) {
-        if (flow.original.protocol === PROTOCOL_NUMBER.TCP) resetClient(flow);
+        if (flow.original.protocol === PROTOCOL_NUMBER.TCP) resetClient(flow, netns, logger);
       }
       return deleted;
     },
 
     connected(endpoints) {
-      const found = new Set(connectionsTo(endpoints).map(({ reply }) => nameOf(reply)));
+      const found = new Set(connectionsTo(endpoints, connection, families).map(({ reply }) => nameOf(reply)));
       return endpoints.filter((endpoint) => found.has(endpointPlace(endpoint)));
     },
 
@@ -262,4 +226,45 @@ function delayOf({ before, after }: Change['frontends'][number]): number | null 
     return old.action === 'forward' && now.action === 'forward' && now.pool.id !== old.pool.id;
   });
   return isOther ? GATHER_MS.lost : null;
+}
+
+/** Compares addresses, because IPVS sets no status bit for translated flows. */
+function connectionsTo(
+  endpoints: readonly SocketAddress[],
+  connection: ConntrackConnection,
+  families: readonly IPFamily[],
+): Flow[] {
+  const wanted = new Set(endpoints.map(endpointPlace));
+  return connection
+    .listAny(families, [{ protocol: PROTOCOL_NUMBER.TCP }, { protocol: PROTOCOL_NUMBER.SCTP }])
+    .filter(({ original, reply }) => wanted.has(nameOf(reply)) && original.destination !== reply.source);
+}
+
+/**
+ * Makes a waiting client send a packet, so that it detects the loss of its server. The packet goes to another endpoint,
+ * which does not know the connection, or to a reject rule; either resets the client with valid sequence numbers.
+ */
+function resetClient({ original }: Flow, netns: NetnsRef | undefined, logger: Logger): void {
+  const service = { ip: original.destination, port: original.destinationPort };
+  const client = { ip: original.source, port: original.sourcePort };
+  try {
+    sendStraySynAck(service, client, netns);
+  } catch (error) {
+    logger.debug(
+      { client: client.ip, error: messageOf(error) },
+      'failed to reset a client of a removed endpoint',
+    );
+  }
+}
+
+/** Reads the addresses on the first call: most tables have no flow to a node port. */
+function nodeAddresses(family: IPFamily, netns: NetnsRef | undefined): (address: string) => boolean {
+  let addresses: Set<string> | null = null;
+  return (address) => {
+    if (addresses === null) {
+      using socket = openRouteSocket(netns);
+      addresses = new Set(listAddresses(socket, { family }).map((a) => a.address));
+    }
+    return addresses.has(address) || (family === 'ipv4' && address.startsWith('127.'));
+  };
 }

@@ -6,9 +6,10 @@ import { netnsCookie } from '../../kernel/bpf/netns-cookie.ts';
 import type { AttachPoint } from '../../kernel/bpf/program.ts';
 import { type RingReader, readRing } from '../../kernel/bpf/ring-buffer.ts';
 import { makeControlGroup } from '../../kernel/control-group.ts';
-import { systemClock } from '../../lib/clock.ts';
+import type { NetnsRef } from '../../kernel/netns.ts';
+import { type Clock, systemClock } from '../../lib/clock.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
-import { silentLogger } from '../../lib/log.ts';
+import { type Logger, silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import { type Abilities, type FlowSource, NO_ABILITIES, type OwnConnections } from '../abilities.ts';
@@ -115,6 +116,27 @@ interface Loaded {
   readonly programs: Programs;
 }
 
+/** The settings of the mode on a node, and what it has there. */
+interface EbpfNode {
+  readonly netns: NetnsRef | undefined;
+  readonly logger: Logger;
+  readonly clock: Clock;
+  readonly failover: boolean;
+  readonly onOutcome: EbpfOptions['onOutcome'];
+  readonly pinPath: string;
+  readonly flowSubscribers: Set<(event: FlowEvent) => void>;
+  /** Null: the default one, which is not known yet. */
+  cgroup: string | null;
+  loaded: Loaded | null;
+  /** The map of the last call; null: none, or removed. */
+  current: ServiceMap | null;
+  attachments: DeviceAttachments | null;
+  ring: RingReader | null;
+  cancelExpiry: () => void;
+  /** Undefined: not probed yet. Null: not supported by the kernel, or failover is disabled. */
+  attachment: 'tcx' | 'clsact' | null | undefined;
+}
+
 /**
  * Creates the eBPF mode: sockets of pods and of the node connect directly to an endpoint; all other traffic
  * is handled by the nftables mode's rules in a separate table, from the same Service map. Programs and maps
@@ -131,156 +153,40 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
     onForeignChange,
     table: FALLBACK_TABLE,
   });
-  let cgroup = options.cgroup ?? null;
-  let loaded: Loaded | null = null;
-  let current: ServiceMap | null = null;
-  let attachments: DeviceAttachments | null = null;
-  let ring: RingReader | null = null;
-  let cancelExpiry = () => {};
-  const subscribers = new Set<(event: FlowEvent) => void>();
-  /** Undefined: not probed yet. Null: not supported by the kernel, or failover is disabled. */
-  let attachment: 'tcx' | 'clsact' | null | undefined = failover ? options.attachment : null;
+  const node: EbpfNode = {
+    ...{ netns, logger, clock, failover, onOutcome, pinPath },
+    flowSubscribers: new Set(),
+    cgroup: options.cgroup ?? null,
+    loaded: null,
+    current: null,
+    attachments: null,
+    ring: null,
+    cancelExpiry: () => {},
+    attachment: failover ? options.attachment : null,
+  };
   const calls = createMutex();
-
-  function settings(table: ForwardingTable): Settings {
-    const reroute = (attachment ?? null) !== null;
-    return {
-      nodeCookie: netnsCookie(netns ?? null),
-      synTimeout: failover ? jiffies(EJECTION_RULES.programUnansweredMs) : 0,
-      ejection: failover,
-      reroute,
-      removedBackends: reroute && table.hasRemovedBackends,
-      subscribers: subscribers.size > 0,
-    };
-  }
-
-  function hooks(table: ForwardingTable): ReadonlySet<AttachPoint> {
-    const { removedBackends, subscribers } = settings(table);
-    return cgroupHooks(removedBackends || subscribers);
-  }
-
-  function configure(maps: Maps, table: ForwardingTable): void {
-    const wanted = configValue(settings(table));
-    const found = maps.config.lookup(CONFIG_KEY);
-    if (!found || Buffer.compare(found, wanted) !== 0) maps.config.update(CONFIG_KEY, wanted);
-  }
-
-  /** Configures the programs after a change of the table or of the subscribers. */
-  function reconfigure({ maps, table, links, programs }: Loaded): void {
-    configure(maps, table);
-    const hook = 'inetEgress';
-    const isWanted = hooks(table).has(hook);
-    const link = links.get(hook);
-    const program = programs.sockets.get(hook);
-    if (isWanted === (link !== undefined)) return;
-    link?.close();
-    links.delete(hook);
-    if (isWanted && program && cgroup) links.set(hook, attachProgram(program, hook, cgroup, pinPath).link);
-    else removeLinks(pinPath, (name) => name === hook);
-  }
-
-  function listen(maps: Maps, group: string): void {
-    const clients = createRejectedClients({ cgroup: group, netns: netns ?? null }, clock);
-    ring ??= readRing(maps.events.fd, MAPS.events.maxEntries, (record) => {
-      const event = readFlowEvent(record, clients);
-      if (!event) return;
-      const outcome = outcomeOf(event);
-      if (outcome) onOutcome?.(outcome);
-      for (const subscriber of subscribers) subscriber(event);
-    });
-    scheduleExpiry();
-  }
-
-  function scheduleExpiry(): void {
-    cancelExpiry();
-    cancelExpiry = clock.after(EXPIRY_MS, () => {
-      if (!loaded) return;
-      const { maps, table } = loaded;
-      expireReroutes(maps, process.hrtime.bigint());
-      expireFailures(maps, (number) => table.usesBackend(number));
-      scheduleExpiry();
-    });
-  }
-
-  /** Fills the maps and attaches the programs, adopting existing ones if they are large enough. */
-  async function program(map: ServiceMap): Promise<void> {
-    cgroup ??= defaultControlGroup();
-    makeControlGroup(cgroup);
-    makePins(pinPath);
-    const earlier = loaded ?? openMaps(pinPath);
-    const wanted = capacityFor(map);
-    const isEnough = earlier !== null && isCapacity((a, b) => a >= b, earlier.capacity, wanted);
-    for (let capacity = isEnough ? earlier.capacity : wanted; ; capacity = doubled(capacity)) {
-      try {
-        loaded = await install(map, capacity, earlier, cgroup);
-        return;
-      } catch (error) {
-        if (!(error instanceof CapacityExceeded)) throw error;
-      }
-    }
-  }
-
-  async function install(
-    map: ServiceMap,
-    capacity: Capacity,
-    earlier: Pick<Loaded, 'maps' | 'capacity'> | null,
-    group: string,
-  ): Promise<Loaded> {
-    const same = earlier !== null && isCapacity((a, b) => a === b, earlier.capacity, capacity);
-    const maps = same ? earlier.maps : makeMaps(capacity, earlier?.maps ?? null);
-    // The verifier takes a tenth of a second: programs that already use these maps are kept.
-    const kept = same && loaded !== null ? loaded.programs : null;
-    let programs = kept;
-    try {
-      programs ??= await loadPrograms(maps);
-      const found = earlier ? readContents(earlier.maps) : EMPTY;
-      const table = new ForwardingTable(capacity, clock, !same);
-      // If maps are replaced, only the frontends' ids and the removed endpoints are adopted.
-      const { frontends, removedBackends } = found;
-      table.fill(map, same ? found : { ...EMPTY, frontends, removedBackends }, sinkOf(maps));
-      pinMaps(maps, pinPath);
-      // Before the sockets' programs: a connection may have to be rerouted as soon as it is balanced.
-      if (attachment) {
-        const create = () => (attachment === 'tcx' ? tcxAttachment(pinPath, netns) : clsactAttachment(netns));
-        attachments ??= new DeviceAttachments({ attachment: create(), netns, logger });
-        attachments.use(programs.devices);
-      } else removeLinks(pinPath, isDeviceLink);
-      configure(maps, table);
-      const links = attachPrograms(programs, group, pinPath, hooks(table));
-      removeOtherVersions(pinPath);
-      listen(maps, group);
-      for (const link of loaded?.links.values() ?? []) link.close();
-      if (loaded && !kept) closePrograms(loaded.programs);
-      if (earlier && !same) closeMaps(earlier.maps, maps);
-      return { maps, capacity, table, links, programs };
-    } catch (error) {
-      if (!same) closeMaps(maps, earlier?.maps ?? null);
-      if (programs && !kept) closePrograms(programs);
-      throw error;
-    }
-  }
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
     // Before any write: a machine that does not meet the requirements stays unchanged.
-    if (!loaded) {
+    if (!node.loaded) {
       if (options.obstacle) throw options.obstacle;
       checkRequirements();
-      refuseOtherAgents(cgroup ?? defaultControlGroup(), pinPath);
-      if (attachment === undefined) {
-        attachment = deviceAttachment(netns);
-        if (attachment === null)
-          logger.warn(
+      refuseOtherAgents(node.cgroup ?? defaultControlGroup(), node.pinPath);
+      if (node.attachment === undefined) {
+        node.attachment = deviceAttachment(node.netns);
+        if (node.attachment === null)
+          node.logger.warn(
             { hint: ATTACHMENT_HINT },
             'cannot attach programs to devices: pending connections are not rerouted',
           );
       }
     }
-    current = map;
+    node.current = map;
     const started = performance.now();
     const below = await fallback.sync(map);
     const between = performance.now();
     try {
-      await program(map);
+      await program(node, map);
     } catch (error) {
       if (error instanceof FairleadError) throw error;
       throw new FairleadError(`failed to set up the eBPF programs: ${messageOf(error)}`, {
@@ -289,50 +195,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         cause: error,
       });
     }
-    return report(below, between - started, performance.now() - between);
-  }
-
-  function report(below: ApplyReport, fallbackMs: number, ownMs: number): ApplyReport {
-    const keys = new Set(below.failed.map(({ key }) => key));
-    const failed = [...(loaded?.table.failed ?? [])].map(([key, error]) => ({ key, error }));
-    for (const { key, error } of failed) {
-      logger.warn({ frontend: key, error: messageOf(error) }, 'frontend is left to nf_tables');
-    }
-    return {
-      encodeMs: below.encodeMs,
-      kernelMs: fallbackMs - below.encodeMs + ownMs,
-      operations: below.operations + (loaded?.table.takeOperations() ?? 0),
-      failed: [...below.failed, ...failed.filter(({ key }) => !keys.has(key))],
-    };
-  }
-
-  function release(): void {
-    cancelExpiry();
-    ring?.close();
-    ring = null;
-    attachments?.close();
-    attachments = null;
-    if (!loaded) return;
-    for (const link of loaded.links.values()) link.close();
-    closeMaps(loaded.maps);
-    closePrograms(loaded.programs);
-    loaded = null;
-  }
-
-  function watch(onEvent: OnFlowEvent): { close(): void } {
-    // Wrapped in a new function: the same callback may subscribe twice.
-    const subscriber = (event: FlowEvent) => onEvent(event);
-    const update = () => {
-      if (loaded) reconfigure(loaded);
-    };
-    subscribers.add(subscriber);
-    update();
-    return {
-      close() {
-        subscribers.delete(subscriber);
-        update();
-      },
-    };
+    return report(node, below, between - started, performance.now() - between);
   }
 
   return {
@@ -342,41 +205,44 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
 
     apply: (change, map) =>
       calls.run(async () => {
-        if (!loaded || change.node) return await sync(map);
-        current = map;
+        if (!node.loaded || change.node) return await sync(map);
+        node.current = map;
         const started = performance.now();
         try {
-          loaded.table.apply(change, map, sinkOf(loaded.maps));
-          reconfigure(loaded);
+          node.loaded.table.apply(change, map, sinkOf(node.loaded.maps));
+          reconfigure(node, node.loaded);
         } catch (error) {
           if (!(error instanceof CapacityExceeded)) {
-            logger.warn({ error: messageOf(error) }, 'failed to change the BPF maps: writing all of them');
+            node.logger.warn(
+              { error: messageOf(error) },
+              'failed to change the BPF maps: writing all of them',
+            );
           }
-          await program(map);
+          await program(node, map);
         }
         const between = performance.now();
         const below = await fallback.apply(change, map);
-        return report(below, performance.now() - between, between - started);
+        return report(node, below, performance.now() - between, between - started);
       }),
 
     verify: () =>
       calls.run(async () => {
-        if (!current || !loaded || !cgroup) return await fallback.verify();
-        const { maps, table, links } = loaded;
-        const pins = pinDirectory(pinPath);
+        if (!node.current || !node.loaded || !node.cgroup) return await fallback.verify();
+        const { maps, table, links } = node.loaded;
+        const pins = pinDirectory(node.pinPath);
         const broken = [
-          ...brokenLinks(links, cgroup, pinPath, hooks(table)),
-          ...(attachments?.missing() ?? []),
+          ...brokenLinks(links, node.cgroup, node.pinPath, hooks(node, table)),
+          ...(node.attachments?.missing() ?? []),
         ];
         return [
           ...broken.map((name) => ({ object: `bpf: ${pins}, link-${name}`, kind: 'missing' as const })),
-          ...compareWithMaps(maps, table, configValue(settings(table)), pins),
+          ...compareWithMaps(maps, table, configValue(settings(node, table)), pins),
           ...(await fallback.verify()),
         ];
       }),
 
     locate(frontend, packet) {
-      const steps = loaded ? locateSteps(loaded.table, frontend, packet) : [];
+      const steps = node.loaded ? locateSteps(node.loaded.table, frontend, packet) : [];
       // Flows that a program translates or refuses at the socket do not reach the tables.
       return steps.length > 0 ? steps : fallback.locate(frontend, packet);
     },
@@ -385,32 +251,203 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
       ...NO_ABILITIES,
       connections: {
         async end(endpoints) {
-          if (!loaded || !cgroup) return 0;
-          return abortConnections(endpoints, loaded.maps, { cgroup, netns: netns ?? null });
+          if (!node.loaded || !node.cgroup) return 0;
+          return abortConnections(endpoints, node.loaded.maps, {
+            cgroup: node.cgroup,
+            netns: node.netns ?? null,
+          });
         },
         drain: null,
       },
-      flows: { watch, isComplete: false },
+      flows: { watch: (onEvent) => watch(node, onEvent), isComplete: false },
     },
 
     async close() {
-      subscribers.clear();
-      if (loaded) reconfigure(loaded);
-      release();
+      node.flowSubscribers.clear();
+      if (node.loaded) reconfigure(node, node.loaded);
+      release(node);
       await fallback.close();
     },
 
     remove: (options) =>
       calls.run(async () => {
-        const onRemoved = () => removeFilters(netns);
-        if (options?.succeeded) drainPins(pinPath, clock, onRemoved);
+        const onRemoved = () => removeFilters(node.netns);
+        if (options?.succeeded) drainPins(node.pinPath, node.clock, onRemoved);
         else {
-          removePins(pinPath);
+          removePins(node.pinPath);
           onRemoved();
         }
-        release();
-        current = null;
+        release(node);
+        node.current = null;
         await fallback.remove(options);
       }),
+  };
+}
+
+function settings(node: EbpfNode, table: ForwardingTable): Settings {
+  const reroute = (node.attachment ?? null) !== null;
+  return {
+    nodeCookie: netnsCookie(node.netns ?? null),
+    synTimeout: node.failover ? jiffies(EJECTION_RULES.programUnansweredMs) : 0,
+    ejection: node.failover,
+    reroute,
+    removedBackends: reroute && table.hasRemovedBackends,
+    subscribers: node.flowSubscribers.size > 0,
+  };
+}
+
+function hooks(node: EbpfNode, table: ForwardingTable): ReadonlySet<AttachPoint> {
+  const { removedBackends, subscribers } = settings(node, table);
+  return cgroupHooks(removedBackends || subscribers);
+}
+
+function configure(node: EbpfNode, maps: Maps, table: ForwardingTable): void {
+  const wanted = configValue(settings(node, table));
+  const found = maps.config.lookup(CONFIG_KEY);
+  if (!found || Buffer.compare(found, wanted) !== 0) maps.config.update(CONFIG_KEY, wanted);
+}
+
+/** Configures the programs after a change of the table or of the subscribers. */
+function reconfigure(node: EbpfNode, { maps, table, links, programs }: Loaded): void {
+  configure(node, maps, table);
+  const hook = 'inetEgress';
+  const isWanted = hooks(node, table).has(hook);
+  const link = links.get(hook);
+  const program = programs.sockets.get(hook);
+  if (isWanted === (link !== undefined)) return;
+  link?.close();
+  links.delete(hook);
+  if (isWanted && program && node.cgroup)
+    links.set(hook, attachProgram(program, hook, node.cgroup, node.pinPath).link);
+  else removeLinks(node.pinPath, (name) => name === hook);
+}
+
+function listen(node: EbpfNode, maps: Maps, group: string): void {
+  const clients = createRejectedClients({ cgroup: group, netns: node.netns ?? null }, node.clock);
+  node.ring ??= readRing(maps.events.fd, MAPS.events.maxEntries, (record) => {
+    const event = readFlowEvent(record, clients);
+    if (!event) return;
+    const outcome = outcomeOf(event);
+    if (outcome) node.onOutcome?.(outcome);
+    for (const subscriber of node.flowSubscribers) subscriber(event);
+  });
+  scheduleExpiry(node);
+}
+
+function scheduleExpiry(node: EbpfNode): void {
+  node.cancelExpiry();
+  node.cancelExpiry = node.clock.after(EXPIRY_MS, () => {
+    if (!node.loaded) return;
+    const { maps, table } = node.loaded;
+    expireReroutes(maps, process.hrtime.bigint());
+    expireFailures(maps, (number) => table.usesBackend(number));
+    scheduleExpiry(node);
+  });
+}
+
+/** Fills the maps and attaches the programs, adopting existing ones if they are large enough. */
+async function program(node: EbpfNode, map: ServiceMap): Promise<void> {
+  node.cgroup ??= defaultControlGroup();
+  makeControlGroup(node.cgroup);
+  makePins(node.pinPath);
+  const earlier = node.loaded ?? openMaps(node.pinPath);
+  const wanted = capacityFor(map);
+  const isEnough = earlier !== null && isCapacity((a, b) => a >= b, earlier.capacity, wanted);
+  for (let capacity = isEnough ? earlier.capacity : wanted; ; capacity = doubled(capacity)) {
+    try {
+      node.loaded = await install(node, map, capacity, earlier, node.cgroup);
+      return;
+    } catch (error) {
+      if (!(error instanceof CapacityExceeded)) throw error;
+    }
+  }
+}
+
+async function install(
+  node: EbpfNode,
+  map: ServiceMap,
+  capacity: Capacity,
+  earlier: Pick<Loaded, 'maps' | 'capacity'> | null,
+  group: string,
+): Promise<Loaded> {
+  const same = earlier !== null && isCapacity((a, b) => a === b, earlier.capacity, capacity);
+  const maps = same ? earlier.maps : makeMaps(capacity, earlier?.maps ?? null);
+  // The verifier takes a tenth of a second: programs that already use these maps are kept.
+  const kept = same && node.loaded !== null ? node.loaded.programs : null;
+  let programs = kept;
+  try {
+    programs ??= await loadPrograms(maps);
+    const found = earlier ? readContents(earlier.maps) : EMPTY;
+    const table = new ForwardingTable(capacity, node.clock, !same);
+    // If maps are replaced, only the frontends' ids and the removed endpoints are adopted.
+    const { frontends, removedBackends } = found;
+    table.fill(map, same ? found : { ...EMPTY, frontends, removedBackends }, sinkOf(maps));
+    pinMaps(maps, node.pinPath);
+    // Before the sockets' programs: a connection may have to be rerouted as soon as it is balanced.
+    if (node.attachment) {
+      const create = () =>
+        node.attachment === 'tcx' ? tcxAttachment(node.pinPath, node.netns) : clsactAttachment(node.netns);
+      node.attachments ??= new DeviceAttachments({
+        attachment: create(),
+        netns: node.netns,
+        logger: node.logger,
+      });
+      node.attachments.use(programs.devices);
+    } else removeLinks(node.pinPath, isDeviceLink);
+    configure(node, maps, table);
+    const links = attachPrograms(programs, group, node.pinPath, hooks(node, table));
+    removeOtherVersions(node.pinPath);
+    listen(node, maps, group);
+    for (const link of node.loaded?.links.values() ?? []) link.close();
+    if (node.loaded && !kept) closePrograms(node.loaded.programs);
+    if (earlier && !same) closeMaps(earlier.maps, maps);
+    return { maps, capacity, table, links, programs };
+  } catch (error) {
+    if (!same) closeMaps(maps, earlier?.maps ?? null);
+    if (programs && !kept) closePrograms(programs);
+    throw error;
+  }
+}
+
+function report(node: EbpfNode, below: ApplyReport, fallbackMs: number, ownMs: number): ApplyReport {
+  const keys = new Set(below.failed.map(({ key }) => key));
+  const failed = [...(node.loaded?.table.failed ?? [])].map(([key, error]) => ({ key, error }));
+  for (const { key, error } of failed) {
+    node.logger.warn({ frontend: key, error: messageOf(error) }, 'frontend is left to nf_tables');
+  }
+  return {
+    encodeMs: below.encodeMs,
+    kernelMs: fallbackMs - below.encodeMs + ownMs,
+    operations: below.operations + (node.loaded?.table.takeOperations() ?? 0),
+    failed: [...below.failed, ...failed.filter(({ key }) => !keys.has(key))],
+  };
+}
+
+function release(node: EbpfNode): void {
+  node.cancelExpiry();
+  node.ring?.close();
+  node.ring = null;
+  node.attachments?.close();
+  node.attachments = null;
+  if (!node.loaded) return;
+  for (const link of node.loaded.links.values()) link.close();
+  closeMaps(node.loaded.maps);
+  closePrograms(node.loaded.programs);
+  node.loaded = null;
+}
+
+function watch(node: EbpfNode, onEvent: OnFlowEvent): { close(): void } {
+  // Wrapped in a new function: the same callback may subscribe twice.
+  const subscriber = (event: FlowEvent) => onEvent(event);
+  const update = () => {
+    if (node.loaded) reconfigure(node, node.loaded);
+  };
+  node.flowSubscribers.add(subscriber);
+  update();
+  return {
+    close() {
+      node.flowSubscribers.delete(subscriber);
+      update();
+    },
   };
 }

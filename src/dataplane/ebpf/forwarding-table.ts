@@ -19,6 +19,7 @@ import {
 import { BACKEND, MAPS, MEMBER, MEMBERSHIP } from './generated/layout.ts';
 import { maglevTable } from './maglev.ts';
 import type { MapContents } from './map-contents.ts';
+import type { Sink, WrittenMap } from './map-sink.ts';
 import type { Capacity } from './maps.ts';
 import {
   bytesOfText,
@@ -38,15 +39,6 @@ import { type Run, SlotAllocator } from './slot-allocator.ts';
 
 /** The maps are too small: larger ones must be created. */
 export class CapacityExceeded extends Error {}
-
-export type WrittenMap = 'backends' | 'endpoints' | 'members' | 'frontends' | 'removed_backends';
-
-/** Receives the writes of a change, in the order for the kernel. */
-export interface Sink {
-  /** Writes the elements and empties the buffer. */
-  write(map: WrittenMap, elements: ElementBuffer): void;
-  delete(map: 'frontends' | 'members' | 'removed_backends', keys: readonly Uint8Array[]): void;
-}
 
 /**
  * The contents of the maps: frontends, their runs of slots and the numbers of their endpoints. Turns

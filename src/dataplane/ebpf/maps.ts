@@ -2,8 +2,8 @@ import { closeSync } from 'node:fs';
 import { BpfMap, createMap, isLike, type MapDefinition, mapInfo } from '../../kernel/bpf/map.ts';
 import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
 import { recordOf } from '../../lib/record-of.ts';
-import type { Sink } from './forwarding-table.ts';
 import { MAPS } from './generated/layout.ts';
+import type { Sink } from './map-sink.ts';
 import { mapPin } from './pins.ts';
 
 /** The maps of this mode; the other one belongs to `syn-timeout.ts`. */

@@ -1,7 +1,4 @@
-import { execFile } from 'node:child_process';
-import { setImmediate, setTimeout } from 'node:timers/promises';
-import { promisify } from 'node:util';
-import { type Ipsets, openIpsets } from '../../kernel/ipset.ts';
+import { setImmediate } from 'node:timers/promises';
 import { readSysctl } from '../../kernel/sysctl.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
@@ -12,10 +9,10 @@ import { type CountedPackets, NO_ABILITIES } from '../abilities.ts';
 import type { ApplyReport, Dataplane, DataplaneOptions, Drift } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { COUNTED, HOOKS, type Hook } from './base-chains.ts';
-import { isUniqueChain, SET_PREFIX, TABLES, type Table } from './chain-names.ts';
-import { type DriftWatch, watchLegacyTables, watchNftEvents } from './drift-watch.ts';
-import { openKernelTables } from './kernel-tables.ts';
+import { isUniqueChain, TABLES, type Table } from './chain-names.ts';
+import { createKeptChains } from './kept-chains.ts';
 import { locateSteps } from './locate.ts';
+import { createOwnSets } from './own-sets.ts';
 import {
   command,
   type LiveTable,
@@ -28,8 +25,8 @@ import {
 import { type Rule, sameRule, sameRules } from './rule.ts';
 import { createRuleset, ownerKey, type Ruleset, type RulesetChange } from './ruleset.ts';
 import type { AffinitySet } from './service-chains.ts';
-import { stages } from './staging.ts';
-import { type TableInputs, type Tables, toolTables } from './tables.ts';
+import { createTableAccess } from './table-access.ts';
+import type { TableInputs, Tables } from './tables.ts';
 
 export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock'> {
   /** Default "auto": the variant of the machine's `iptables`. */
@@ -38,106 +35,35 @@ export interface IptablesOptions extends Omit<DataplaneOptions, 'owned' | 'clock
   readonly isKubeProxyRunning?: boolean;
 }
 
-/** The delay before another attempt to remove sets that were in use. */
-const SETS_MS = 20;
 /** Chains that `verify` compares in one turn of the event loop: some milliseconds. */
 const TURN_CHAINS = 1000;
-/** The maximum number of rejected service ports and chains that are left out separately. */
+/** The maximum number of rejected service ports that are left out separately. */
 const MAX_EXCLUDED = 16;
 
 /** Creates the iptables mode: chains with kube-proxy's names, found through a tree of chains instead of a list. */
 export function createIptables(options: IptablesOptions): Dataplane {
-  const {
-    families,
-    netns,
-    variant = 'auto',
-    logger = silentLogger,
-    onForeignChange,
-    isKubeProxyRunning = false,
-  } = options;
-  const tools = new Map(
-    families.map((family): [IPFamily, Tool] => [
-      family,
-      { family, variant, netns, onProcess: (pid) => watch?.ownProcess(pid) },
-    ]),
-  );
+  const { families, netns, onForeignChange, isKubeProxyRunning = false } = options;
+  const { variant = 'auto', logger = silentLogger } = options;
+  const access = createTableAccess({ families, variant, netns, logger, onForeignChange });
+  const { tools, tablesOf, divided, changing } = access;
   const rulesets = new Map<IPFamily, Ruleset>();
-  /** Chains that the last complete programming could not delete because foreign rules jump to them. */
-  const undeletable = new Map<string, Error>();
-  let sets: Ipsets | null = null;
-  let setsMissing = false;
-  let watch: DriftWatch | null = null;
+  const kept = createKeptChains(logger);
+  const sets = createOwnSets(netns, logger);
   const loopback = createLoopbackAccess(families, netns);
-  let nft: boolean | null = null;
-  const opened = new Map<Tool, Tables>();
-
-  function openSets(): Ipsets | null {
-    if (sets || setsMissing) return sets;
-    try {
-      const opened = openIpsets(netns);
-      opened.list();
-      sets = opened;
-    } catch (error) {
-      setsMissing = true;
-      logger.warn(
-        { error: messageOf(error) },
-        'session affinity is off: this kernel lacks ipset (ip_set, ip_set_hash_ip, xt_set)',
-      );
-    }
-    return sets;
-  }
-
-  const ownSets = (): string[] => (sets?.list() ?? []).filter((name) => name.startsWith(SET_PREFIX));
-
-  function divided(input: TableInput, isLive: (chain: string) => boolean): TableInput[] {
-    return nft ? stages(input, isLive) : [input];
-  }
-
-  /** Returns the tables of a family. The variant must be known. */
-  function tablesOf(tool: Tool): Tables {
-    const tables = opened.get(tool) ?? (nft ? toolTables(tool) : openLegacy(tool));
-    opened.set(tool, tables);
-    return tables;
-  }
-
-  function openLegacy(tool: Tool): Tables {
-    const onToolUsed = (reason: string) =>
-      logger.info({ reason }, `${command(tool, '-restore')} does what the kernel interface cannot`);
-    const onLostCounters = (error: string) =>
-      logger.warn({ error }, 'the counters of other iptables rules start at zero again');
-    try {
-      return openKernelTables(tool, { onToolUsed, onLostCounters });
-    } catch (error) {
-      onToolUsed(messageOf(error));
-      return toolTables(tool);
-    }
-  }
-
-  async function openWatch(): Promise<void> {
-    nft ??= variant === 'auto' ? await isNft() : variant === 'nft';
-    if (watch || !onForeignChange) return;
-    const settings = { families, netns, onChange: onForeignChange };
-    watch = nft ? watchNftEvents(settings) : watchLegacyTables(settings);
-  }
-
-  async function isNft(): Promise<boolean> {
-    const { stdout } = await promisify(execFile)('iptables', ['--version']);
-    return stdout.includes('nf_tables');
-  }
 
   /** Programs `map`; leaves out and reports service ports that iptables rejects. */
   async function program(map: ServiceMap): Promise<ApplyReport> {
     const excluded = new Map<string, Error>();
-    undeletable.clear();
+    kept.clear();
     for (;;) {
       const wanted = without(map, excluded);
       try {
         const report = await programAll(wanted);
-        const kept = [...undeletable].map(([chain, error]) => ({ key: `chain ${chain}`, error }));
-        return { ...report, failed: [...failures(map, excluded), ...kept, ...report.failed] };
+        const chains = [...kept.errors].map(([chain, error]) => ({ key: `chain ${chain}`, error }));
+        return { ...report, failed: [...failures(map, excluded), ...chains, ...report.failed] };
       } catch (error) {
-        if (keepChain(error)) continue;
-        const owner = error instanceof FairleadError ? blame(error) : null;
+        if (kept.keep(error)) continue;
+        const owner = error instanceof FairleadError ? blame(error, rulesets.values()) : null;
         if (owner === null || excluded.has(owner) || excluded.size >= MAX_EXCLUDED) throw error;
         excluded.set(owner, error as Error);
         logger.error(
@@ -148,51 +74,14 @@ export function createIptables(options: IptablesOptions): Dataplane {
     }
   }
 
-  /** Empties the chains that cannot be deleted. */
-  function keeping(input: TableInput, live: LiveTable): TableInput {
-    if (undeletable.size === 0) return input;
-    const kept = input.deleted.filter((chain) => undeletable.has(chain));
-    const full = kept.filter((chain) => live.chains.get(chain)?.length !== 0);
-    return {
-      ...input,
-      written: new Map([...input.written, ...full.map((chain) => [chain, []] as const)]),
-      deleted: input.deleted.filter((chain) => !undeletable.has(chain)),
-    };
-  }
-
-  /** Removes sets. Returns those that rules still use. */
-  async function destroySets(names: readonly string[]): Promise<ApplyReport['failed']> {
-    let used = sets?.destroy(names) ?? new Map<string, Error>();
-    if (used.size > 0) {
-      // The kernel frees deleted rules a moment later.
-      await setTimeout(SETS_MS);
-      used = sets?.destroy(used.keys()) ?? used;
-    }
-    for (const [set, error] of used)
-      logger.error({ set, error: messageOf(error) }, 'cannot remove an ipset: rules use it');
-    return [...used].map(([set, error]) => ({ key: `ipset ${set}`, error }));
-  }
-
-  /** Records the chain that could not be deleted; returns false if something else failed. */
-  function keepChain(error: unknown): boolean {
-    const chain = /^-X (KUBE-\S+)/.exec((error instanceof FairleadError && error.object) || '')?.[1];
-    if (chain === undefined || undeletable.has(chain) || undeletable.size >= MAX_EXCLUDED) return false;
-    undeletable.set(chain, error as Error);
-    logger.error(
-      { chain, error: messageOf(error) },
-      'cannot delete a chain because foreign rules jump to it: emptied instead',
-    );
-    return true;
-  }
-
   async function programAll(map: ServiceMap): Promise<ApplyReport> {
     const started = performance.now();
-    const affinity = openSets() !== null;
+    const affinity = sets.open();
     const dropInvalid = readSysctl('net.netfilter.nf_conntrack_tcp_be_liberal', netns) !== '1';
     let kernelMs = 0;
     let operations = 0;
     const rules: RuleCount[] = [];
-    const before = ownSets();
+    const before = sets.names();
     const perFamily = async ([family, tool]: [IPFamily, Tool]) => {
       const ruleset = createRuleset(map, family, { dropInvalid, affinity });
       rulesets.set(family, ruleset);
@@ -204,18 +93,18 @@ export function createIptables(options: IptablesOptions): Dataplane {
       const staged = (table: Table) => {
         const changed = difference(table, rendered[table], live[table]);
         rules.push({ family, table, written: count(changed.written), total: count(rendered[table]) });
-        return divided(keeping(changed, live[table]), (chain) => live[table].chains.has(chain));
+        return divided(kept.emptying(changed, live[table]), (chain) => live[table].chains.has(chain));
       };
       const input: TableInputs = recordOf(TABLES, staged);
       const writing = performance.now();
-      sets?.create(missingSets(ruleset.sets, before));
+      sets.create(missingSets(ruleset.sets, before));
       await tables.write(input);
       kernelMs += performance.now() - writing;
       operations += lineCount(input);
     };
     await Promise.all([...tools].map(perFamily));
     const wanted = new Set([...rulesets.values()].flatMap((ruleset) => [...ruleset.sets.keys()]));
-    const failed = await destroySets(before.filter((name) => !wanted.has(name)));
+    const failed = await sets.destroy(before.filter((name) => !wanted.has(name)));
     loopback.allow(map.node.localhostNodePorts);
     return {
       encodeMs: Math.max(0, performance.now() - started - kernelMs),
@@ -224,28 +113,6 @@ export function createIptables(options: IptablesOptions): Dataplane {
       rules,
       failed,
     };
-  }
-
-  /** Finds the service port that caused a failed restore, by the line that iptables names. */
-  function blame(error: FairleadError): string | null {
-    const line = error.object ?? '';
-    const chain = /^(?:-A |:)(KUBE-\S+)/.exec(line)?.[1];
-    for (const ruleset of rulesets.values()) {
-      const owner = chain === undefined ? null : ruleset.ownerOf(chain);
-      if (owner) return owner;
-    }
-    const named = /-p (tcp|udp|sctp) .*--comment "([^ "]+\/[^ "]+)/.exec(line);
-    return named ? `${named[2]}/${named[1]?.toUpperCase()}` : null;
-  }
-
-  async function changing<T>(work: () => Promise<T>): Promise<T> {
-    await openWatch();
-    watch?.begin();
-    try {
-      return await work();
-    } finally {
-      watch?.end();
-    }
   }
 
   async function applyChanges(
@@ -261,9 +128,9 @@ export function createIptables(options: IptablesOptions): Dataplane {
       return { tool, change, input };
     });
     const encoded = performance.now();
-    for (const { change } of inputs) sets?.create(change.setsAdded);
+    for (const { change } of inputs) sets.create(change.setsAdded);
     await Promise.all(inputs.map(({ tool, input }) => tablesOf(tool).write(input)));
-    const failed = await destroySets(inputs.flatMap(({ change }) => change.setsRemoved));
+    const failed = await sets.destroy(inputs.flatMap(({ change }) => change.setsRemoved));
     return {
       encodeMs: encoded - started,
       kernelMs: performance.now() - encoded,
@@ -275,21 +142,9 @@ export function createIptables(options: IptablesOptions): Dataplane {
     };
   }
 
-  async function countedPackets(): Promise<CountedPackets> {
-    // Before the first programming the variant may be unknown.
-    const programmed = [...tools].filter(([family]) => rulesets.has(family));
-    const counts = await Promise.all(
-      programmed.map(([, tool]) =>
-        tablesOf(tool).packets([COUNTED.invalidDropped, COUNTED.loopbackAccepted]),
-      ),
-    );
-    const total = { invalidDropped: 0, loopbackAccepted: 0 };
-    for (const [invalidDropped = 0, loopbackAccepted = 0] of counts) {
-      total.invalidDropped += invalidDropped;
-      total.loopbackAccepted += loopbackAccepted;
-    }
-    return total;
-  }
+  /** Before the first programming the variant may be unknown. */
+  const programmedTools = (): Tool[] =>
+    [...tools].flatMap(([family, tool]) => (rulesets.has(family) ? [tool] : []));
 
   return {
     mode: 'iptables',
@@ -319,9 +174,9 @@ export function createIptables(options: IptablesOptions): Dataplane {
       for (const [family, tool] of tools) {
         const ruleset = rulesets.get(family);
         if (!ruleset) continue;
-        drifts = drifts.concat(await driftsOf(tool, await tablesOf(tool).read(), ruleset, undeletable));
+        drifts = drifts.concat(await driftsOf(tool, await tablesOf(tool).read(), ruleset, kept.errors));
       }
-      const present = new Set(ownSets());
+      const present = new Set(sets.names());
       for (const ruleset of rulesets.values()) {
         for (const name of ruleset.sets.keys()) {
           if (!present.has(name)) drifts.push({ object: `ipset ${name}`, kind: 'missing' });
@@ -333,39 +188,63 @@ export function createIptables(options: IptablesOptions): Dataplane {
       const ruleset = rulesets.get(frontend.family);
       return ruleset ? locateSteps(frontend, packet, ruleset) : [];
     },
-    abilities: { ...NO_ABILITIES, counters: { read: countedPackets } },
+    abilities: {
+      ...NO_ABILITIES,
+      counters: { read: async () => await countPackets(programmedTools().map(tablesOf)) },
+    },
     async close() {
-      watch?.close();
-      watch = null;
-      for (const tables of opened.values()) tables.close();
-      opened.clear();
+      access.close();
       loopback.close();
-      sets?.close();
-      sets = null;
+      sets.close();
     },
     remove({ succeeded } = { succeeded: false }) {
       return changing(async () => {
-        undeletable.clear();
+        kept.clear();
         for (const tool of tools.values()) {
           for (;;) {
             const tables = tablesOf(tool);
             const live = await tables.read();
             if (isKubeProxyRunning) for (const table of TABLES) keepUnique(live[table]);
-            const staged = (table: Table) => divided(keeping(removal(live[table]), live[table]), () => true);
+            const staged = (table: Table) =>
+              divided(kept.emptying(removal(live[table]), live[table]), () => true);
             try {
               await tables.write(recordOf(TABLES, staged));
               break;
             } catch (error) {
-              if (!keepChain(error)) throw error;
+              if (!kept.keep(error)) throw error;
             }
           }
         }
-        if (openSets()) await destroySets(ownSets());
+        if (sets.open()) await sets.destroy(sets.names());
         loopback.remove({ succeeded });
         rulesets.clear();
       });
     },
   };
+}
+
+/** Finds the service port that caused a failed restore, by the line that iptables names. */
+function blame(error: FairleadError, rulesets: Iterable<Ruleset>): string | null {
+  const line = error.object ?? '';
+  const chain = /^(?:-A |:)(KUBE-\S+)/.exec(line)?.[1];
+  for (const ruleset of rulesets) {
+    const owner = chain === undefined ? null : ruleset.ownerOf(chain);
+    if (owner) return owner;
+  }
+  const named = /-p (tcp|udp|sctp) .*--comment "([^ "]+\/[^ "]+)/.exec(line);
+  return named ? `${named[2]}/${named[1]?.toUpperCase()}` : null;
+}
+
+async function countPackets(families: readonly Tables[]): Promise<CountedPackets> {
+  const counts = await Promise.all(
+    families.map((tables) => tables.packets([COUNTED.invalidDropped, COUNTED.loopbackAccepted])),
+  );
+  const total = { invalidDropped: 0, loopbackAccepted: 0 };
+  for (const [invalidDropped = 0, loopbackAccepted = 0] of counts) {
+    total.invalidDropped += invalidDropped;
+    total.loopbackAccepted += loopbackAccepted;
+  }
+  return total;
 }
 
 type RuleCount = NonNullable<ApplyReport['rules']>[number];

@@ -1,9 +1,10 @@
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
+import { PRIORITY } from '../../kernel/nftables/priorities.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import { addressFields, inSet } from '../../nft/rule.ts';
 import type { AddressSet, ElementGroup, TableSpec } from '../../nft/spec.ts';
 import { noteAddresses } from '../rules/address-elements.ts';
-import { BEFORE_IPVS_INPUT, opensFlow, refuse } from './layout.ts';
+import { opensFlow, refuse } from './layout.ts';
 
 /**
  * The table exists while another mode is active and open connections still use virtual servers. The draining process
@@ -25,7 +26,7 @@ export function renderDrainTable(family: IPFamily, addresses: Iterable<string>):
     chains: [
       {
         name: 'input',
-        base: { type: 'filter', hook: 'input', priority: BEFORE_IPVS_INPUT },
+        base: { type: 'filter', hook: 'input', priority: PRIORITY.beforeIpvs },
         rules: refuse(opensFlow, inSet(ADDRESSES.set, destination)),
       },
     ],

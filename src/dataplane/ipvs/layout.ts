@@ -1,4 +1,5 @@
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
+import { PRIORITY } from '../../kernel/nftables/priorities.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
@@ -36,7 +37,7 @@ import {
   type PickTarget,
   type Sources,
 } from '../rules/pick-chains.ts';
-import { createServiceRules, PRIORITY, type ServiceRules } from '../rules/service-rules.ts';
+import { createServiceRules, type ServiceRules } from '../rules/service-rules.ts';
 import type { MarkScheme } from './marks.ts';
 
 /** The table of each family (`ip` and `ip6`). */
@@ -75,12 +76,6 @@ export interface Layout {
   readonly chains: readonly ChainSpec[];
   pick(pick: Pick): PickTarget;
 }
-
-// IPVS processes packets to this node after the packet filter, at NF_IP_PRI_NAT_SRC - 2 and - 1, and
-// packets of local processes at NF_IP_PRI_NAT_DST + 1 and + 2 (net/netfilter/ipvs/ip_vs_core.c): the rules
-// are directly before it. Packets that it has translated pass the output hook again.
-export const BEFORE_IPVS_INPUT = 97;
-const BEFORE_IPVS_OUTPUT = -99;
 
 /** Returns rules that reject packets of any protocol, with these conditions. */
 export const refuse = (...conditions: readonly Statement[]): Rule[] => [
@@ -145,7 +140,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     },
     {
       name: 'input',
-      base: { type: 'filter', hook: 'input', priority: BEFORE_IPVS_INPUT },
+      base: { type: 'filter', hook: 'input', priority: PRIORITY.beforeIpvs },
       rules: [
         // Packets of the node itself have passed the output hook.
         [is('meta.iifname', deviceName('lo')), accept],
@@ -162,7 +157,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     { name: 'output-local', rules: [restricted, ...rules.podsGoTo('from-pod'), [goto('from-node')]] },
     {
       name: 'output',
-      base: { type: 'filter', hook: 'output', priority: BEFORE_IPVS_OUTPUT },
+      base: { type: 'filter', hook: 'output', priority: PRIORITY.beforeIpvsOutput },
       rules: [
         // Not translated yet: Services' addresses and node ports are local.
         [destinationIsLocal, jump('output-local')],
@@ -182,7 +177,7 @@ export function createLayout(family: IPFamily, node: NodeView, marks: MarkScheme
     // Cleared because every packet carries its mark, not only the first, and tunnels would copy it to their outer packets.
     {
       name: 'unmark',
-      base: { type: 'filter', hook: 'postrouting', priority: PRIORITY.natSource + 1 },
+      base: { type: 'filter', hook: 'postrouting', priority: PRIORITY.masqueraded },
       rules: [
         [isSteered, setMark(0, 0)],
         [isMarked, unmark],

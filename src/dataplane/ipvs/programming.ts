@@ -1,69 +1,27 @@
 import { describeServer, type ServerId, type VirtualServer } from '../../kernel/ipvs/codec.ts';
-import type { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import { addressBytes, cidrContains, FAMILY_NAMES, type IPFamily } from '../../lib/address.ts';
-import type { Clock } from '../../lib/clock.ts';
 import { FairleadError, hasCode } from '../../lib/errors.ts';
 import type { ElementGroup } from '../../nft/spec.ts';
 import type { CommitReport } from '../../nft/table.ts';
-import type { Tables } from '../../nft/tables.ts';
-import type { Change, Frontend, FrontendKey, NodeView, ServiceMap } from '../../service/model.ts';
+import type { Change, Frontend, FrontendKey, ServiceMap } from '../../service/model.ts';
 import { poolsOf } from '../../service/pools.ts';
 import { changeAddressSet, HAIRPIN } from '../rules/address-elements.ts';
 import { endDraining } from './drain.ts';
 import { ALIAS, type FrontendPlan, type PlannedServer, planFrontend } from './frontend-plan.ts';
 import { applySettings } from './kernel-settings.ts';
 import { createLayout, type Layout } from './layout.ts';
-import { type MarkScheme, markScheme, NumberTable, PORTS } from './marks.ts';
-import type { IpvsOptions } from './options.ts';
+import { markScheme, NumberTable, PORTS } from './marks.ts';
 import { ownership } from './ownership.ts';
+import type { Kernel, Programmed } from './programmed.ts';
 import { ADDRESSES, renderFrontend, renderTable } from './render.ts';
 import { restoreMarks } from './restored-marks.ts';
-import type { SchedulerProbe } from './scheduler-probe.ts';
 import { Commands, ServerTable, send, serverKey, serverOrder } from './server-table.ts';
 import { changeAddresses, ensureInterface, isLocal, readAddresses } from './service-interface.ts';
 import { restoreSources } from './source-addresses.ts';
 
 /** From this number of addresses on, one listing is cheaper than single lookups. */
 const MAX_LOOKUPS = 50;
-
-/** The kernel objects that are programmed. */
-export interface Kernel {
-  readonly families: readonly IPFamily[];
-  readonly netns: NetnsRef | undefined;
-  readonly ipvs: IpvsConnection;
-  readonly tables: Tables;
-  readonly probe: SchedulerProbe;
-  readonly clock: Clock;
-  readonly options: IpvsOptions;
-}
-
-/** The programmed state, equal to the kernel's. */
-export interface Programmed {
-  readonly node: NodeView;
-  readonly device: number;
-  readonly servers: ServerTable;
-  readonly scheme: MarkScheme;
-  readonly marks: NumberTable;
-  readonly aliases: NumberTable;
-  readonly layouts: ReadonlyMap<IPFamily, Layout>;
-  readonly plans: Map<FrontendKey, FrontendPlan>;
-  /** Addresses of the mode's interface. */
-  readonly bound: Set<string>;
-  /** Addresses of the node's other devices at the last check. */
-  others: ReadonlySet<string>;
-  /** The number of frontends and cluster IPs that use each address. */
-  readonly uses: Map<string, number>;
-  readonly failed: Map<FrontendKey, Error>;
-  /**
-   * Virtual servers of other programs, by `serverKey`: never changed, even if a Service needs the same one.
-   */
-  readonly foreign: Set<string>;
-  /** Whether all existing servers have been read. */
-  isListed: boolean;
-  /** Whether the kernel rejected a command, so that its state is unknown. */
-  isStale: boolean;
-}
 
 /** Reconciles the kernel with a map. `before`: the state that this process has programmed. */
 export async function applyMap(

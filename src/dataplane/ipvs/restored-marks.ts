@@ -6,7 +6,7 @@ import { frontendKey, KEYINGS, keyingOf } from '../rules/frontend-keys.ts';
 import { ALL_SOURCES, lookupsOf } from '../rules/pick-chains.ts';
 import { holderOf } from './frontend-plan.ts';
 import { markMap, redirectMap } from './layout.ts';
-import type { Kernel, Programmed } from './programming.ts';
+import type { Kernel, Programmed } from './programmed.ts';
 
 /** Restores the marks and alias ports of holders from the kernel, so that their servers keep their connections. */
 export function restoreMarks({ tables }: Kernel, state: Programmed, map: ServiceMap): void {

@@ -1,4 +1,5 @@
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
+import { PRIORITY } from '../../kernel/nftables/priorities.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
   addressFields,
@@ -26,7 +27,7 @@ import {
   type PickTarget,
   type Sources,
 } from '../rules/pick-chains.ts';
-import { createServiceRules, PRIORITY, type ServiceRules } from '../rules/service-rules.ts';
+import { createServiceRules, type ServiceRules } from '../rules/service-rules.ts';
 
 /** Returns the name of the set of frontends whose affinity lasts `seconds`. */
 export function stickySet(keying: Keying, seconds: number): string {

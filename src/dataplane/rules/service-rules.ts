@@ -1,4 +1,5 @@
 import { DATA_TYPE, type DataType } from '../../kernel/nftables/constants.ts';
+import { PRIORITY } from '../../kernel/nftables/priorities.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import { type IPFamily, LOOPBACK } from '../../lib/address.ts';
 import { maskOf } from '../../nft/ranges.ts';
@@ -26,9 +27,6 @@ import type { ChainSpec, SetSpec } from '../../nft/spec.ts';
 import { podSource } from '../../service/classify.ts';
 import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import type { Keying } from './frontend-keys.ts';
-
-/** Priorities of hooks (linux/netfilter_ipv4.h). */
-export const PRIORITY = { first: -500, raw: -300, natDestination: -100, filter: 0, natSource: 100 } as const;
 
 /** The rules and sets of one family that all modes with nf_tables rules share. */
 export interface ServiceRules {

@@ -1,5 +1,6 @@
 import { CHECKED_DSCP } from '../../kernel/dscp.ts';
 import { DATA_TYPE } from '../../kernel/nftables/constants.ts';
+import { PRIORITY } from '../../kernel/nftables/priorities.ts';
 import { PROTOCOL_NUMBER } from '../../kernel/protocol-numbers.ts';
 import type { IPFamily } from '../../lib/address.ts';
 import {
@@ -21,7 +22,7 @@ import {
 import type { ChainSpec, SetSpec } from '../../nft/spec.ts';
 import { type NodeView, SOURCE_CLASSES, type SourceClass } from '../../service/model.ts';
 import { KEYINGS, type Keying } from '../rules/frontend-keys.ts';
-import { createServiceRules, PRIORITY } from '../rules/service-rules.ts';
+import { createServiceRules } from '../rules/service-rules.ts';
 
 /** The table of each family (`ip` and `ip6`). */
 export const TABLE = 'fairlead-userspace';

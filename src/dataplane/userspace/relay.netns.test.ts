@@ -8,7 +8,7 @@ import { changeBetween, serviceMap } from '../testing/service-map.ts';
 import type { Place } from '../testing/topology.ts';
 import { sendFromPortZero } from '../testing/udp-flow.ts';
 import { createRelayScene, FAMILIES, pause, readAll, vip } from './testing/relay-scene.ts';
-import { UDP_IDLE_MS } from './udp-proxy.ts';
+import { UDP_IDLE_MS } from './udp-sessions.ts';
 import type { UserspaceDataplane } from './userspace.ts';
 
 describe('the proxy of the userspace mode', () => {

@@ -1,7 +1,7 @@
 import type { Outcome } from '../../failover/outcome.ts';
-import { hostPort, type SocketAddress } from '../../lib/address.ts';
-import { afterRunning, pause, systemClock } from '../../lib/clock.ts';
-import { errorOf, messageOf } from '../../lib/errors.ts';
+import { hostPort, type IPFamily, type SocketAddress } from '../../lib/address.ts';
+import { pause, systemClock } from '../../lib/clock.ts';
+import { errorOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
 import { recordOf } from '../../lib/record-of.ts';
 import { createMutex } from '../../lib/semaphore.ts';
@@ -30,9 +30,8 @@ import { CLUSTER_IPS, changeAddressSet } from '../rules/address-elements.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { admitting } from './connection-gate.ts';
 import { LISTENERS, TABLE } from './layout.ts';
-import { deleteListenerFlows } from './listener-flows.ts';
 import { locateSteps } from './locate.ts';
-import { createPoolListeners, type PoolListener, type ProxyPolicies, placeOf } from './pool-listeners.ts';
+import { createPoolListeners, type PoolListener, type ProxyPolicies } from './pool-listeners.ts';
 import {
   listenerOwner,
   type ProgrammedFrontend,
@@ -42,6 +41,7 @@ import {
   renderTable,
   type Target,
 } from './render.ts';
+import { createRetiredListeners } from './retired-listeners.ts';
 import { compareListeners } from './verify.ts';
 
 export interface UserspaceOptions extends DataplaneOptions {
@@ -65,15 +65,6 @@ export interface UserspaceDataplane extends Dataplane {
   };
 }
 
-/**
- * Running time during which a listener without rules still accepts connections in flight, and relays answers to datagrams:
- * longer than the second after which clients repeat the first packet of a connection.
- */
-const LINGER_MS = 1300;
-/** How long a UDP listener stays open after that for clients that wait for answers. */
-const AWAITED_MS = 5000;
-/** How often their entries are looked for: a listing of connection tracking takes up to 10 ms. */
-const MOVE_MS = 100;
 /** How often `drain` counts the connections. */
 const COUNT_MS = 20;
 /** A frontend in the tables. */
@@ -89,30 +80,19 @@ interface Programmed extends ProgrammedFrontend {
 export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, random = Math.random } = options;
   const tables = new Tables({ ...options, name: TABLE });
-  const flowWatchers = new Set<OnFlowEvent>();
+  const watchers = createFlowWatchers();
   const listeners = createPoolListeners({
-    netns,
-    clock,
-    random,
-    logger,
+    ...{ netns, clock, random, logger },
     policies: options.policies,
     onOutcome: options.onOutcome,
-    onFlow: (event) => {
-      for (const watcher of flowWatchers) watcher(event);
-    },
-    isWatched: () => flowWatchers.size > 0,
+    onFlow: watchers.tell,
+    isWatched: watchers.isWatched,
   });
   const decide = admitting((at) => listeners.at('TCP', at));
   const gate = options.policies ? openRuleQueue(tables.connection, { netns, logger, decide }) : null;
   const programmed = new Map<FrontendKey, Programmed>();
   const failures = new Map<FrontendKey, Error>();
-  /** Listeners without rules that are still listening or still have connections. */
-  const retired = new Map<PoolListener, () => void>();
-  /** Listeners in `retired` that still accept connections. */
-  const lingering = new Map<string, PoolListener>();
-  let lingered: PromiseWithResolvers<void> | null = null;
-  /** Settles when the flows of closed listeners have been deleted. */
-  let forgetting: Promise<void> = Promise.resolve();
+  const retired = createRetiredListeners({ clock, netns, logger });
   let succeeded = false;
   let unused: PoolListener[] = [];
   let current: ServiceMap | null = null;
@@ -120,51 +100,12 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const calls = createMutex();
   const loopback = createLoopbackAccess(families, netns);
 
-  /** Returns the listeners of an earlier process. */
-  function earlierListeners(): Map<string, SocketAddress> {
-    const earlier = new Map<string, SocketAddress>();
-    for (const table of tables) {
-      for (const { key, comment } of table.read(LISTENERS)) {
-        earlier.set(comment ?? `${earlier.size}`, readListenerKey(key, table.family));
-      }
-    }
-    return earlier;
-  }
-
-  /** Acquires the listeners of a frontend. Returns null, and records the failure, if that is not possible. */
-  function program(frontend: Frontend): Programmed | null {
-    const pools = new Set<string>();
-    const target = (source: SourceClass): Target => {
-      const route = frontend.routes[source];
-      if (route.action !== 'forward') return route.action;
-      try {
-        const taken = pools.has(route.pool.id) ? listeners.get(route.pool.id) : undefined;
-        const { at } = taken ?? listeners.take(route.pool, frontend);
-        pools.add(route.pool.id);
-        return at;
-      } catch (error) {
-        fail(frontend.key, error);
-        return 'reject';
-      }
-    };
-    const targets = recordOf(SOURCE_CLASSES, target);
-    const state = { frontend, targets, pools: [...pools] };
-    try {
-      return { ...state, group: renderFrontend(state) };
-    } catch (error) {
-      fail(frontend.key, error);
-      for (const pool of pools) listeners.release(pool);
-      return null;
-    }
-  }
-
-  function fail(key: FrontendKey, error: unknown): void {
-    failures.set(key, errorOf(error));
-  }
+  const program = (frontend: Frontend) =>
+    programFrontend(frontend, listeners, (error) => failures.set(frontend.key, errorOf(error)));
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
     const started = performance.now();
-    const earlier = tables.areWritten ? new Map<string, SocketAddress>() : earlierListeners();
+    const earlier = tables.areWritten ? new Map<string, SocketAddress>() : earlierListeners(tables);
     removed = false;
     current = map;
     failures.clear();
@@ -178,15 +119,13 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     const encodeMs = performance.now() - started;
     const committed = await tables.replace((family) =>
       renderTable(family, map.node, {
-        frontends: [...programmed].flatMap(([key, { frontend, group }]) =>
-          frontend.family === family ? [{ key, group }] : [],
-        ),
+        frontends: groupsOf(programmed, family),
         listeners,
         clusterIPs: map.clusterIPs.keys(),
         gate: gate?.statement ?? null,
       }),
     );
-    retire();
+    retireUnused();
     return report(committed, encodeMs);
   }
 
@@ -217,83 +156,21 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     }
     const encodeMs = performance.now() - started;
     const committed = await tables.change(groups);
-    retire();
+    retireUnused();
     return report(committed, encodeMs);
   }
 
-  /**
-   * Closes all listeners. After a switch to another mode, datagrams in flight through a UDP listener still arrive.
-   */
-  function retire(): void {
-    for (const [listener] of retired)
-      if (listener.proxy.active === 0 && !listener.proxy.listening) retired.delete(listener);
-    const gone: SocketAddress[] = [];
-    for (const listener of unused) {
-      const { proxy, protocol, at } = listener;
-      if (protocol === 'UDP' && !succeeded) {
-        proxy.close();
-        gone.push(at);
-        continue;
-      }
-      const cancel = afterRunning(clock, LINGER_MS, () => void endLingering(listener));
-      lingering.set(placeOf(protocol, at), listener);
-      retired.set(listener, cancel);
-    }
+  function retireUnused(): void {
+    retired.retire(unused, succeeded);
     unused = [];
-    forget(gone);
-  }
-
-  /**
-   * UDP clients that keep sending reach the other mode before the listener closes. Old entries also lead new requests here, of
-   * clients that use a port again: their answers come first.
-   */
-  async function endLingering(listener: PoolListener): Promise<void> {
-    const { proxy, protocol, at } = listener;
-    if (protocol === 'TCP') await proxy.closeListener();
-    else {
-      const deadline = clock.now() + AWAITED_MS;
-      let isKept: boolean;
-      const keeps = (client: SocketAddress) => {
-        const awaits = proxy.awaits(client);
-        isKept ||= awaits;
-        return awaits;
-      };
-      do {
-        isKept = false;
-        await forget([at], keeps);
-        if (isKept) await pause(clock, MOVE_MS);
-      } while (isKept && proxy.listening && clock.now() < deadline);
-      if (isKept) await forget([at]);
-      proxy.close();
-    }
-    lingering.delete(placeOf(protocol, at));
-    if (lingering.size === 0) lingered?.resolve();
-  }
-
-  function forget(gone: readonly SocketAddress[], keeps?: (client: SocketAddress) => boolean): Promise<void> {
-    forgetting = forgetting.then(async () => {
-      try {
-        await deleteListenerFlows(gone, netns, keeps);
-      } catch (error) {
-        logger.warn({ error: messageOf(error) }, 'failed to delete flows to closed listeners');
-      }
-    });
-    return forgetting;
   }
 
   const connections = (): number =>
-    [...listeners, ...retired.keys()].reduce((sum, { proxy }) => sum + proxy.active, 0);
+    [...listeners, ...retired.all()].reduce((sum, { proxy }) => sum + proxy.active, 0);
 
   /** Connection tracking is checked for UDP only. */
   function isListener(at: SocketAddress): boolean {
-    return (listeners.at('UDP', at) ?? lingering.get(placeOf('UDP', at)))?.proxy.listening ?? false;
-  }
-
-  function watch(onEvent: OnFlowEvent): { close(): void } {
-    // Wrapped in a new function: the same callback may subscribe twice.
-    const watcher: OnFlowEvent = (event) => onEvent(event);
-    flowWatchers.add(watcher);
-    return { close: () => void flowWatchers.delete(watcher) };
+    return (listeners.at('UDP', at) ?? retired.at('UDP', at))?.proxy.listening ?? false;
   }
 
   const report = (committed: CommitReport, encodeMs: number): ApplyReport =>
@@ -320,57 +197,43 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       return state ? locateSteps(state, packet, (pool) => listeners.get(pool)) : [];
     },
 
-    listeners: () =>
-      [...listeners].map(({ pool, protocol, at, endpoints }) => ({ pool, protocol, at, endpoints })),
+    listeners: () => [...listeners].map(shown),
 
     connections,
 
     abilities: {
       ...NO_ABILITIES,
       connections: {
-        async end(endpoints) {
-          let ended = 0;
-          for (const { proxy } of [...listeners, ...retired.keys()]) {
-            for (const endpoint of endpoints) ended += proxy.end(hostPort(endpoint));
-          }
-          return ended;
-        },
-        async drain(signal) {
-          while (!signal.aborted && (lingering.size > 0 || connections() > 0))
-            await pause(clock, COUNT_MS, signal);
+        end: async (endpoints) => endConnections([...listeners, ...retired.all()], endpoints),
+        drain: async (signal) => {
+          const isDone = () => !retired.areLingering && connections() === 0;
+          while (!signal.aborted && !isDone()) await pause(clock, COUNT_MS, signal);
           const left = connections();
-          for (const { proxy } of retired.keys()) proxy.close();
+          for (const { proxy } of retired.all()) proxy.close();
           return left;
         },
       },
       listeners: { has: isListener },
       // Connection tracking sees only the listeners, not their endpoints.
-      flows: { watch, isComplete: true },
+      flows: { watch: watchers.watch, isComplete: true },
     },
 
     async close() {
       tables.unwatch();
-      if (succeeded && lingering.size > 0) {
-        // Closing a listener resets the connections in its backlog.
-        lingered = Promise.withResolvers();
-        await lingered.promise;
-      }
-      for (const [listener, cancel] of retired) {
-        cancel();
-        // After `remove` another mode handles new connections; established ones continue until they end.
-        if (removed) await listener.proxy.closeListener();
-        else listener.proxy.close();
-      }
+      // Closing a listener resets the connections in its backlog.
+      if (succeeded) await retired.lingered();
+      // After `remove` another mode handles new connections; established ones continue until they end.
+      await retired.close({ keepsConnections: removed });
       for (const { proxy } of [...listeners, ...unused]) proxy.close();
       gate?.close();
-      await forgetting;
+      await retired.forgotten();
       tables.close();
     },
 
     remove: (options = { succeeded: false }) =>
       calls.run(async () => {
         succeeded = options.succeeded;
-        const earlier = tables.areWritten ? [] : [...earlierListeners().values()];
+        const earlier = tables.areWritten ? [] : [...earlierListeners(tables).values()];
         loopback.remove({ succeeded });
         await tables.remove(() => gate?.idle() ?? Promise.resolve());
         programmed.clear();
@@ -379,8 +242,80 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         failures.clear();
         listeners.releaseAll();
         unused = unused.concat(listeners.sweep().unused);
-        retire();
-        await forget(earlier);
+        retireUnused();
+        await retired.forget(earlier);
       }),
   };
 }
+
+/** Returns the listeners of an earlier process. */
+function earlierListeners(tables: Tables): Map<string, SocketAddress> {
+  const earlier = new Map<string, SocketAddress>();
+  for (const table of tables) {
+    for (const { key, comment } of table.read(LISTENERS)) {
+      earlier.set(comment ?? `${earlier.size}`, readListenerKey(key, table.family));
+    }
+  }
+  return earlier;
+}
+
+/** Acquires the listeners of a frontend. Returns null, and reports the failure, if that is not possible. */
+function programFrontend(
+  frontend: Frontend,
+  listeners: ReturnType<typeof createPoolListeners>,
+  fail: (error: unknown) => void,
+): Programmed | null {
+  const pools = new Set<string>();
+  const target = (source: SourceClass): Target => {
+    const route = frontend.routes[source];
+    if (route.action !== 'forward') return route.action;
+    try {
+      const taken = pools.has(route.pool.id) ? listeners.get(route.pool.id) : undefined;
+      const { at } = taken ?? listeners.take(route.pool, frontend);
+      pools.add(route.pool.id);
+      return at;
+    } catch (error) {
+      fail(error);
+      return 'reject';
+    }
+  };
+  const targets = recordOf(SOURCE_CLASSES, target);
+  const state = { frontend, targets, pools: [...pools] };
+  try {
+    return { ...state, group: renderFrontend(state) };
+  } catch (error) {
+    fail(error);
+    for (const pool of pools) listeners.release(pool);
+    return null;
+  }
+}
+
+function createFlowWatchers() {
+  const watchers = new Set<OnFlowEvent>();
+  const tell: OnFlowEvent = (event) => {
+    for (const watcher of watchers) watcher(event);
+  };
+  return {
+    tell,
+    isWatched: () => watchers.size > 0,
+    watch(onEvent: OnFlowEvent): { close(): void } {
+      // Wrapped in a new function: the same callback may subscribe twice.
+      const watcher: OnFlowEvent = (event) => onEvent(event);
+      watchers.add(watcher);
+      return { close: () => void watchers.delete(watcher) };
+    },
+  };
+}
+
+function endConnections(listeners: readonly PoolListener[], endpoints: readonly SocketAddress[]): number {
+  let ended = 0;
+  for (const { proxy } of listeners) for (const endpoint of endpoints) ended += proxy.end(hostPort(endpoint));
+  return ended;
+}
+
+const groupsOf = (programmed: ReadonlyMap<FrontendKey, Programmed>, family: IPFamily) =>
+  [...programmed].flatMap(([key, { frontend, group }]) =>
+    frontend.family === family ? [{ key, group }] : [],
+  );
+
+const shown = ({ pool, protocol, at, endpoints }: PoolListener) => ({ pool, protocol, at, endpoints });

@@ -5,6 +5,7 @@ import type { NetnsRef } from '../netns.ts';
 import { NftConnection } from './connection.ts';
 import { NFNL_SUBSYS_NFTABLES, NFPROTO, NFTA, TABLE_FLAG } from './constants.ts';
 import { BASE, CMP, compare, immediate, META, meta, payload, setMeta } from './expressions.ts';
+import { PRIORITY } from './priorities.ts';
 
 /** What packets are recognized by. */
 export interface TracedBytes {
@@ -31,8 +32,6 @@ const NFT_META_NFTRACE = 12;
 const TRACE = { table: 1, chain: 2, handle: 3, type: 4, verdict: 5, policy: 16 } as const;
 const TYPE_POLICY = 1;
 const NF_DROP = 0;
-/** Before all others: raw is at -300, and defragmentation at -400. */
-const PRIORITY = -450;
 const MAX_ENDS = 64;
 
 /**
@@ -63,7 +62,7 @@ export function tracePackets(
     const batch = connection.batch(NFPROTO[family]);
     batch.addTable(name, TABLE_FLAG.owner);
     for (const hook of ['prerouting', 'output'] as const) {
-      batch.addChain(name, hook, { type: 'filter', hook, priority: PRIORITY });
+      batch.addChain(name, hook, { type: 'filter', hook, priority: PRIORITY.tracing });
       for (const { offset, low, high } of oneOf) {
         batch.addRule(name, hook, [
           meta(META.protocol, 0),

@@ -51,6 +51,43 @@ interface Addition {
   readonly target: number;
 }
 
+/** A table while it is built. */
+interface Build {
+  readonly parsed: ParsedTable;
+  readonly raw: ParsedTable['raw'];
+  readonly chains: ParsedTable['chains'];
+  /** The old table. */
+  readonly old: ParsedTable['bytes'];
+  readonly change: TableChange;
+  readonly written: TableChange['written'];
+  readonly family: IPFamily;
+  readonly layout: (typeof LAYOUT)[IPFamily];
+  readonly encoder: RuleEncoder;
+  readonly decoder: RuleDecoder;
+  /** The table is written where it will be; otherwise the old one is changed in place. */
+  readonly isNew: boolean;
+  readonly moves: Move[];
+  readonly additions: Addition[];
+  /** The chains that are written or that new rules jump to, and the written ones by their offset before. */
+  readonly places: Map<string, Place>;
+  readonly firstByOffset: Map<number, number>;
+  /** The verdicts of new jumps, each with its chain at the same index. */
+  readonly newJumps: number[];
+  readonly newTargets: Place[];
+  readonly hookEntries: number[];
+  readonly underflows: number[];
+  /** Records a jump that the encoder has written. */
+  readonly jump: (verdict: number, chain: string) => void;
+  memory: ReservedMemory;
+  output: ReturnType<typeof outputOf>;
+  separate: ReservedMemory | null;
+  /** The offset and the number of the next entry. */
+  at: number;
+  count: number;
+  /** The bytes of new entries. */
+  added: number;
+}
+
 /**
  * Builds the table that a change makes from the one that was read, whose memory it may reuse. Other rules are moved as bytes,
  * only the offsets of jumps change. Throws UnknownRule if a text cannot be written, or if a rule that stays refers to a
@@ -63,246 +100,250 @@ export function buildTable(
   encoder: RuleEncoder,
   decoder: RuleDecoder,
 ): BuiltTable {
-  const layout = LAYOUT[family];
-  const { raw, chains, bytes: old } = parsed;
-  const { written } = change;
+  const { raw, chains } = parsed;
   let rules = change.inserted.length;
-  for (const lines of written.values()) rules += lines.length + 2;
+  for (const lines of change.written.values()) rules += lines.length + 2;
   // A table of which most is new is written where it will be; otherwise the old one is changed in place.
   const isNew = rules * USUAL_RULE_BYTES > raw.size;
-  let memory = reserveMemory(
+  const memory = reserveMemory(
     REPLACE.bytes + MAX_RULE_BYTES + rules * USUAL_RULE_BYTES + (isNew ? raw.size : 0),
   );
-  let output = outputOf(memory.bytes);
-  const moves: Move[] = [];
-  const additions: Addition[] = [];
-  /** The chains that are written or that new rules jump to, and the written ones by their offset before. */
-  const places = new Map<string, Place>();
-  const firstByOffset = new Map<number, number>();
-  /** The verdicts of new jumps, each with its chain at the same index. */
-  const newJumps: number[] = [];
-  const newTargets: Place[] = [];
-  const hookEntries = [...raw.hookEntries];
-  const underflows = [...raw.underflows];
-  /** The offset and the number of the next entry. */
-  let at = 0;
-  let count = 0;
-  let added = 0;
-  let separate: ReservedMemory | null = null;
-  /** Where the next new entry is written. */
-  const place = (): number => REPLACE.bytes + (isNew ? at : added);
-  const jump = (verdict: number, chain: string) => {
-    newJumps.push(verdict - place() + at);
-    newTargets.push(placeOf(chain));
+  const build: Build = {
+    ...{ parsed, raw, chains, old: parsed.bytes, change, written: change.written },
+    ...{ family, layout: LAYOUT[family], encoder, decoder, isNew },
+    ...{ memory, output: outputOf(memory.bytes), separate: null, at: 0, count: 0, added: 0 },
+    ...{
+      moves: [],
+      additions: [],
+      places: new Map(),
+      firstByOffset: new Map(),
+      newJumps: [],
+      newTargets: [],
+    },
+    hookEntries: [...raw.hookEntries],
+    underflows: [...raw.underflows],
+    jump: (verdict, chain) => addJump(build, verdict, chain),
   };
-
-  function placeOf(name: string): Place {
-    const known = places.get(name);
-    if (known) return known;
-    const place: Place = { name, first: null };
-    places.set(name, place);
-    return place;
-  }
-
-  function keep(from: number, to: number, index: number, entries: number): void {
-    const last = moves.at(-1);
-    if (last && last.to === from && last.target + (last.to - last.from) === at) {
-      last.to = to;
-      last.count += entries;
-    } else moves.push({ from, to, target: at, index, newIndex: count, count: entries });
-    at += to - from;
-    count += entries;
-  }
-
-  function add(length: number): void {
-    const from = place();
-    const last = additions.at(-1);
-    if (last?.to === from && last.target + (last.to - last.from) === at) last.to += length;
-    else additions.push({ from, to: from + length, target: at });
-    at += length;
-    added += length;
-    count++;
-  }
-
-  /** Makes room up to this place. */
-  function makeRoom(end: number): void {
-    if (end <= memory.bytes.length) return;
-    const larger = reserveMemory(2 * end);
-    for (const { from, to } of additions) memory.bytes.copy(larger.bytes, from, from, to);
-    memory.free();
-    memory = larger;
-    output = outputOf(memory.bytes);
-  }
-
-  function writeRules(lines: readonly string[]): void {
-    for (const rule of lines) {
-      makeRoom(place() + MAX_RULE_BYTES);
-      add(encoder.write(rule, output, place(), jump));
-    }
-  }
-
-  /** Writes an entry without matches. Returns the place of its target. */
-  function writeEntry(targetBytes: number): number {
-    makeRoom(place() + MAX_RULE_BYTES);
-    const entry = place();
-    output.u16[(entry + layout.target) >> 1] = layout.bytes;
-    output.u16[(entry + layout.next) >> 1] = layout.bytes + targetBytes;
-    output.u16[(entry + layout.bytes) >> 1] = targetBytes;
-    add(layout.bytes + targetBytes);
-    return entry + layout.bytes;
-  }
-
-  function writeChain(name: string, lines: readonly string[], before: Chain | null): void {
-    const target = writeEntry(ERROR_BYTES);
-    writeText('ERROR', output.bytes, target + EXTENSION.name);
-    writeText(name, output.bytes, target + EXTENSION.bytes);
-    placeOf(name).first = at;
-    if (before) firstByOffset.set(before.first, at);
-    writeRules(lines);
-    const verdict = writeEntry(STANDARD_BYTES) + EXTENSION.bytes;
-    output.u32[verdict >> 2] = RETURN;
-  }
-
-  function writeBuiltin(chain: Chain, hook: number): void {
-    hookEntries[hook] = at;
-    writeRules(change.inserted.flatMap((one) => (one.chain === chain.name ? [one.rule] : [])));
-    const removed = change.removed.flatMap((one) => (one.chain === chain.name ? [one.rule] : []));
-    if (removed.length === 0) keep(chain.start, chain.end, chain.index, chain.count);
-    else keepWithout(chain, removed);
-    underflows[hook] = at - (chain.end - chain.last);
-  }
-
-  function keepWithout(chain: Chain, removed: string[]): void {
-    const chainAt = chainNames(parsed);
-    const rulesAt = [...rulesOf(chain, old, family)];
-    for (const [i, ruleAt] of rulesAt.entries()) {
-      const found = removed.indexOf(decoder.read(old, ruleAt, chainAt) ?? '');
-      if (found >= 0) removed.splice(found, 1);
-      else keep(ruleAt, rulesAt[i + 1] ?? chain.last, chain.index + i, 1);
-    }
-    if (removed.length > 0) throw new UnknownRule(`${chain.name} has no rule ${removed[0]}`);
-    keep(chain.last, chain.end, chain.index + chain.count - 1, 1);
-  }
-
-  /** Writes and keeps user chains, in the order of libiptc: it inserts new chains by name. */
-  function writeUserChains(): void {
-    const deleted = new Set(change.deleted);
-    const users = chains.filter(({ hook }) => hook === null);
-    const present = new Set<string>();
-    for (const { name } of users) if (written.has(name)) present.add(name);
-    const news = [...written].filter(([name]) => !present.has(name)).sort(([a], [b]) => (a < b ? -1 : 1));
-    const isSorted =
-      news.length > 0 && users.every(({ name }, i) => i === 0 || (users[i - 1]?.name ?? '') < name);
-    let next = 0;
-    const writeNews = (before: string | null) => {
-      for (; next < news.length; next++) {
-        const [name, rules] = news[next] ?? ['', []];
-        if (before !== null && name >= before) break;
-        writeChain(name, rules, null);
-      }
-    };
-    for (const chain of users) {
-      if (isSorted) writeNews(chain.name);
-      const rules = present.has(chain.name) ? written.get(chain.name) : undefined;
-      if (rules) writeChain(chain.name, rules, chain);
-      else if (!deleted.has(chain.name)) keep(chain.start, chain.end, chain.index, chain.count);
-    }
-    writeNews(null);
-  }
-
-  /** Returns where an offset of the old table is now; null if nothing of it stayed. */
-  function movedOffset(offset: number): number | null {
-    let low = 0;
-    let high = moves.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((moves[middle]?.to ?? 0) <= offset) low = middle + 1;
-      else high = middle;
-    }
-    const move = moves[low];
-    return move && move.from <= offset ? offset + move.target - move.from : null;
-  }
-
-  /** Corrects the jumps of parts that stayed, in their new places. */
-  function moveJumps(table: Int32Array, verdicts: Uint32Array, isContinuation: boolean): void {
-    let i = 0;
-    for (const { from, to, target } of moves) {
-      const delta = target - from;
-      while (i < verdicts.length && (verdicts[i] ?? 0) < from) i++;
-      for (; i < verdicts.length && (verdicts[i] ?? 0) < to; i++) {
-        const verdict = ((verdicts[i] ?? 0) + delta) >> 2;
-        const before = table[verdict] ?? 0;
-        const now = isContinuation ? before + delta : (firstByOffset.get(before) ?? movedOffset(before));
-        if (now === null) throw new UnknownRule(`a rule refers to the deleted chain ${nameAt(before)}`);
-        table[verdict] = now;
-      }
-    }
-  }
-
-  const nameAt = (first: number): string =>
-    chains.find((chain) => chain.first === first)?.name ?? `at ${first}`;
-
-  function resolveNewJumps(table: Int32Array): void {
-    for (const { hook, name, first } of chains) {
-      const known = hook === null ? places.get(name) : undefined;
-      if (known?.first === null) known.first = movedOffset(first);
-    }
-    for (const [i, { name, first }] of newTargets.entries()) {
-      if (first === null) throw new UnknownRule(`there is no chain ${name}`);
-      table[(newJumps[i] ?? 0) >> 2] = first;
-    }
-  }
-
-  /** Returns the memory of the new table. */
-  function assemble(): ReservedMemory {
-    const size = REPLACE.bytes + at;
-    if (isNew) makeRoom(size);
-    const isInPlace = !isNew && size <= raw.memory.bytes.length;
-    if (!isNew && !isInPlace) separate = reserveMemory(size);
-    const result = isInPlace ? raw.memory : (separate ?? memory);
-    // In place: parts that move to the left first, from the left; then the others from the right.
-    const ordered = [
-      ...moves.filter(({ from, target }) => target <= from),
-      ...moves.filter(({ from, target }) => target > from).reverse(),
-    ];
-    for (const { from, to, target } of ordered) {
-      if (!isInPlace || target !== from) old.copy(result.bytes, REPLACE.bytes + target, from, to);
-    }
-    if (!isNew) {
-      for (const { from, to, target } of additions)
-        memory.bytes.copy(result.bytes, REPLACE.bytes + target, from, to);
-    }
-    return result;
-  }
-
-  function free(): void {
-    memory.free();
-    separate?.free();
-  }
-
   try {
-    for (const chain of chains) if (chain.hook !== null) writeBuiltin(chain, chain.hook);
-    writeUserChains();
-    keep(parsed.end, raw.size, raw.count - 1, 1);
-    const result = assemble();
-    const table = new Int32Array(result.bytes.buffer, result.bytes.byteOffset + REPLACE.bytes, at >> 2);
-    moveJumps(table, parsed.jumps, false);
-    moveJumps(table, parsed.continuations, true);
-    resolveNewJumps(table);
+    for (const chain of chains) if (chain.hook !== null) writeBuiltin(build, chain, chain.hook);
+    writeUserChains(build);
+    keep(build, parsed.end, raw.size, raw.count - 1, 1);
+    const result = assemble(build);
+    const table = new Int32Array(result.bytes.buffer, result.bytes.byteOffset + REPLACE.bytes, build.at >> 2);
+    moveJumps(build, table, parsed.jumps, false);
+    moveJumps(build, table, parsed.continuations, true);
+    resolveNewJumps(build, table);
     return {
       memory: result,
-      hookEntries,
-      underflows,
-      count,
-      size: at,
-      movedCounters: (counters) => movedCounters(counters, moves, count),
-      [Symbol.dispose]: free,
+      hookEntries: build.hookEntries,
+      underflows: build.underflows,
+      count: build.count,
+      size: build.at,
+      movedCounters: (counters) => movedCounters(counters, build.moves, build.count),
+      [Symbol.dispose]: () => free(build),
     };
   } catch (error) {
-    free();
+    free(build);
     throw error;
   }
 }
+
+function placeOf(build: Build, name: string): Place {
+  const known = build.places.get(name);
+  if (known) return known;
+  const place: Place = { name, first: null };
+  build.places.set(name, place);
+  return place;
+}
+
+function keep(build: Build, from: number, to: number, index: number, entries: number): void {
+  const last = build.moves.at(-1);
+  if (last && last.to === from && last.target + (last.to - last.from) === build.at) {
+    last.to = to;
+    last.count += entries;
+  } else build.moves.push({ from, to, target: build.at, index, newIndex: build.count, count: entries });
+  build.at += to - from;
+  build.count += entries;
+}
+
+function add(build: Build, length: number): void {
+  const from = place(build);
+  const last = build.additions.at(-1);
+  if (last?.to === from && last.target + (last.to - last.from) === build.at) last.to += length;
+  else build.additions.push({ from, to: from + length, target: build.at });
+  build.at += length;
+  build.added += length;
+  build.count++;
+}
+
+/** Makes room up to this place. */
+function makeRoom(build: Build, end: number): void {
+  if (end <= build.memory.bytes.length) return;
+  const larger = reserveMemory(2 * end);
+  for (const { from, to } of build.additions) build.memory.bytes.copy(larger.bytes, from, from, to);
+  build.memory.free();
+  build.memory = larger;
+  build.output = outputOf(build.memory.bytes);
+}
+
+function writeRules(build: Build, lines: readonly string[]): void {
+  for (const rule of lines) {
+    makeRoom(build, place(build) + MAX_RULE_BYTES);
+    add(build, build.encoder.write(rule, build.output, place(build), build.jump));
+  }
+}
+
+/** Writes an entry without matches. Returns the place of its target. */
+function writeEntry(build: Build, targetBytes: number): number {
+  makeRoom(build, place(build) + MAX_RULE_BYTES);
+  const entry = place(build);
+  build.output.u16[(entry + build.layout.target) >> 1] = build.layout.bytes;
+  build.output.u16[(entry + build.layout.next) >> 1] = build.layout.bytes + targetBytes;
+  build.output.u16[(entry + build.layout.bytes) >> 1] = targetBytes;
+  add(build, build.layout.bytes + targetBytes);
+  return entry + build.layout.bytes;
+}
+
+function writeChain(build: Build, name: string, lines: readonly string[], before: Chain | null): void {
+  const target = writeEntry(build, ERROR_BYTES);
+  writeText('ERROR', build.output.bytes, target + EXTENSION.name);
+  writeText(name, build.output.bytes, target + EXTENSION.bytes);
+  placeOf(build, name).first = build.at;
+  if (before) build.firstByOffset.set(before.first, build.at);
+  writeRules(build, lines);
+  const verdict = writeEntry(build, STANDARD_BYTES) + EXTENSION.bytes;
+  build.output.u32[verdict >> 2] = RETURN;
+}
+
+function writeBuiltin(build: Build, chain: Chain, hook: number): void {
+  build.hookEntries[hook] = build.at;
+  writeRules(
+    build,
+    build.change.inserted.flatMap((one) => (one.chain === chain.name ? [one.rule] : [])),
+  );
+  const removed = build.change.removed.flatMap((one) => (one.chain === chain.name ? [one.rule] : []));
+  if (removed.length === 0) keep(build, chain.start, chain.end, chain.index, chain.count);
+  else keepWithout(build, chain, removed);
+  build.underflows[hook] = build.at - (chain.end - chain.last);
+}
+
+function keepWithout(build: Build, chain: Chain, removed: string[]): void {
+  const chainAt = chainNames(build.parsed);
+  const rulesAt = [...rulesOf(chain, build.old, build.family)];
+  for (const [i, ruleAt] of rulesAt.entries()) {
+    const found = removed.indexOf(build.decoder.read(build.old, ruleAt, chainAt) ?? '');
+    if (found >= 0) removed.splice(found, 1);
+    else keep(build, ruleAt, rulesAt[i + 1] ?? chain.last, chain.index + i, 1);
+  }
+  if (removed.length > 0) throw new UnknownRule(`${chain.name} has no rule ${removed[0]}`);
+  keep(build, chain.last, chain.end, chain.index + chain.count - 1, 1);
+}
+
+/** Writes and keeps user chains, in the order of libiptc: it inserts new chains by name. */
+function writeUserChains(build: Build): void {
+  const deleted = new Set(build.change.deleted);
+  const users = build.chains.filter(({ hook }) => hook === null);
+  const present = new Set<string>();
+  for (const { name } of users) if (build.written.has(name)) present.add(name);
+  const news = [...build.written].filter(([name]) => !present.has(name)).sort(([a], [b]) => (a < b ? -1 : 1));
+  const isSorted =
+    news.length > 0 && users.every(({ name }, i) => i === 0 || (users[i - 1]?.name ?? '') < name);
+  let next = 0;
+  const writeNews = (before: string | null) => {
+    for (; next < news.length; next++) {
+      const [name, rules] = news[next] ?? ['', []];
+      if (before !== null && name >= before) break;
+      writeChain(build, name, rules, null);
+    }
+  };
+  for (const chain of users) {
+    if (isSorted) writeNews(chain.name);
+    const rules = present.has(chain.name) ? build.written.get(chain.name) : undefined;
+    if (rules) writeChain(build, chain.name, rules, chain);
+    else if (!deleted.has(chain.name)) keep(build, chain.start, chain.end, chain.index, chain.count);
+  }
+  writeNews(null);
+}
+
+/** Returns where an offset of the old table is now; null if nothing of it stayed. */
+function movedOffset(build: Build, offset: number): number | null {
+  let low = 0;
+  let high = build.moves.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((build.moves[middle]?.to ?? 0) <= offset) low = middle + 1;
+    else high = middle;
+  }
+  const move = build.moves[low];
+  return move && move.from <= offset ? offset + move.target - move.from : null;
+}
+
+/** Corrects the jumps of parts that stayed, in their new places. */
+function moveJumps(build: Build, table: Int32Array, verdicts: Uint32Array, isContinuation: boolean): void {
+  let i = 0;
+  for (const { from, to, target } of build.moves) {
+    const delta = target - from;
+    while (i < verdicts.length && (verdicts[i] ?? 0) < from) i++;
+    for (; i < verdicts.length && (verdicts[i] ?? 0) < to; i++) {
+      const verdict = ((verdicts[i] ?? 0) + delta) >> 2;
+      const before = table[verdict] ?? 0;
+      const now = isContinuation
+        ? before + delta
+        : (build.firstByOffset.get(before) ?? movedOffset(build, before));
+      if (now === null) throw new UnknownRule(`a rule refers to the deleted chain ${nameAt(build, before)}`);
+      table[verdict] = now;
+    }
+  }
+}
+
+function resolveNewJumps(build: Build, table: Int32Array): void {
+  for (const { hook, name, first } of build.chains) {
+    const known = hook === null ? build.places.get(name) : undefined;
+    if (known?.first === null) known.first = movedOffset(build, first);
+  }
+  for (const [i, { name, first }] of build.newTargets.entries()) {
+    if (first === null) throw new UnknownRule(`there is no chain ${name}`);
+    table[(build.newJumps[i] ?? 0) >> 2] = first;
+  }
+}
+
+/** Returns the memory of the new table. */
+function assemble(build: Build): ReservedMemory {
+  const size = REPLACE.bytes + build.at;
+  if (build.isNew) makeRoom(build, size);
+  const isInPlace = !build.isNew && size <= build.raw.memory.bytes.length;
+  if (!build.isNew && !isInPlace) build.separate = reserveMemory(size);
+  const result = isInPlace ? build.raw.memory : (build.separate ?? build.memory);
+  // In place: parts that move to the left first, from the left; then the others from the right.
+  const ordered = [
+    ...build.moves.filter(({ from, target }) => target <= from),
+    ...build.moves.filter(({ from, target }) => target > from).reverse(),
+  ];
+  for (const { from, to, target } of ordered) {
+    if (!isInPlace || target !== from) build.old.copy(result.bytes, REPLACE.bytes + target, from, to);
+  }
+  if (!build.isNew) {
+    for (const { from, to, target } of build.additions)
+      build.memory.bytes.copy(result.bytes, REPLACE.bytes + target, from, to);
+  }
+  return result;
+}
+
+function free(build: Build): void {
+  build.memory.free();
+  build.separate?.free();
+}
+
+const nameAt = (build: Build, first: number): string =>
+  build.chains.find((chain) => chain.first === first)?.name ?? `at ${first}`;
+
+/** Where the next new entry is written. */
+const place = (build: Build): number => REPLACE.bytes + (build.isNew ? build.at : build.added);
+
+const addJump = (build: Build, verdict: number, chain: string) => {
+  build.newJumps.push(verdict - place(build) + build.at);
+  build.newTargets.push(placeOf(build, chain));
+};
 
 /** Faster than Buffer.write for short texts. */
 function writeText(text: string, out: Uint8Array, at: number): void {

@@ -1,5 +1,6 @@
 import { at, isObject, type JsonObject, listAt, textAt } from '../json.ts';
 import type { KubeObject } from '../types.ts';
+import { STORAGE_CLASS_ANNOTATION } from '../well-known-labels.ts';
 import type { Amounts } from './amounts.ts';
 import { amountsAt, podAmounts } from './pod-resources.ts';
 
@@ -81,7 +82,7 @@ function claimUsage(claim: KubeObject): Amounts {
   const storage = allocated ?? asked;
   const storageClass =
     textAt(claim, 'spec', 'storageClassName') ||
-    (claim.metadata?.annotations?.['volume.beta.kubernetes.io/storage-class'] ?? '');
+    (claim.metadata?.annotations?.[STORAGE_CLASS_ANNOTATION] ?? '');
   const usage: Record<string, string> = storage === undefined ? {} : { 'requests.storage': storage };
   if (storageClass === '') return usage;
   const prefix = `${storageClass}.storageclass.storage.k8s.io/`;

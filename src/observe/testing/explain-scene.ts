@@ -6,7 +6,8 @@ import { testNode } from '../../service/testing/test-node.ts';
 import { explain } from '../explain.ts';
 import { podIndex } from '../explain-places.ts';
 import type { ExplainView } from '../explain-view.ts';
-import type { EntryRequest, Facts, ListeningSocket, NameTry } from '../facts.ts';
+import type { EntryRequest } from '../fact-requests.ts';
+import type { Facts, ListeningSocket, NameTry } from '../facts.ts';
 
 type Ports = NonNullable<NonNullable<Service['spec']>['ports']>;
 

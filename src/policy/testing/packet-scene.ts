@@ -5,7 +5,7 @@ import { createServer, Socket } from 'node:net';
 import { setSocketDscp } from '../../kernel/dscp.ts';
 import { bindUdpIn, listenTcpIn, type NetnsRef, openTcpIn } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
-import type { RowPacket } from '../policy-rows.ts';
+import type { RowPacket } from '../policy-row.ts';
 
 /** Ports that every pod and place listens on. */
 const TCP_PORTS = [80, 81, 82];

@@ -1,10 +1,12 @@
 import type { Namespace, NetworkPolicy, Node, Pod } from '../../kube/types.ts';
 import { readClusterPolicy } from '../cluster-policy-reader.ts';
-import { clusterPolicyRows, type RowClusterPolicy } from '../cluster-policy-rows.ts';
-import { labels, policyRows, ROW_NAMESPACES, ROW_PODS, type RowScene } from '../policy-rows.ts';
+import { clusterPolicyRows } from '../cluster-policy-rows.ts';
+import type { RowClusterPolicy } from '../policy-row.ts';
+import { labels, type RowScene } from '../policy-row.ts';
+import { policyRows, ROW_NAMESPACES, ROW_PODS } from '../policy-rows.ts';
 import type { PolicyTable } from '../policy-table.ts';
 
-export { ALL, withLabels } from '../policy-rows.ts';
+export { ALL, withLabels } from '../policy-row.ts';
 
 type Spec = NonNullable<NetworkPolicy['spec']>;
 

@@ -1,5 +1,5 @@
 import type { LabelSelector, NetworkPolicy } from '../../kube/types.ts';
-import type { RowClusterPolicy } from '../cluster-policy-rows.ts';
+import type { RowClusterPolicy } from '../policy-row.ts';
 import { ALL, policy, withLabels } from './policy-objects.ts';
 
 type Spec = NonNullable<NetworkPolicy['spec']>;

@@ -5,13 +5,14 @@ import type { Duplex } from 'node:stream';
 import { listenTcpIn } from '../../kernel/netns.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { zpage } from '../../lib/zpages.ts';
-import type { KubeletOptions, ServerTls } from '../options.ts';
+import type { ServerTls } from '../options.ts';
 import { cadvisorMetrics } from './cadvisor-metrics.ts';
-import { type ClientAuthorization, createClientAuthorization } from './client-authorization.ts';
+import { createClientAuthorization } from './client-authorization.ts';
 import { createClientConnections } from './client-connections.ts';
 import { serveConnect } from './connect-tunnel.ts';
 import { findLogContent, renderFolder } from './log-files.ts';
 import { parseLogQuery, sendLog } from './log-request.ts';
+import type { KubeletServerOptions, RequestContext } from './request-context.ts';
 import {
   parseRequestPath,
   type RequestPath,
@@ -20,36 +21,10 @@ import {
   STATUS_CODES,
   type StatusReason,
 } from './request-path.ts';
-import { createUsageReader, type UsageReader } from './resource-usage.ts';
+import { createUsageReader } from './resource-usage.ts';
 import type { ServedPods } from './served-pod.ts';
 import { kubeletMetrics, resourceMetrics, statsSummary } from './stats.ts';
 import { refuseUpgrade, serveUpgrade } from './upgraded-requests.ts';
-
-export type KubeletServerOptions = Pick<
-  KubeletOptions,
-  | 'client'
-  | 'nodeName'
-  | 'nodeAddresses'
-  | 'stateDir'
-  | 'clusterDns'
-  | 'clusterDomain'
-  | 'cgroupParent'
-  | 'logger'
-  | 'clock'
-  | 'signal'
-  | 'server'
-  | 'version'
-  | 'flags'
-  | 'startedAt'
->;
-
-/** The handlers of a node's requests. */
-export interface RequestContext {
-  readonly options: KubeletServerOptions;
-  readonly pods: ServedPods;
-  readonly usage: UsageReader;
-  readonly authorization: ClientAuthorization;
-}
 
 type Route = (
   context: RequestContext,

@@ -7,7 +7,7 @@ import { runAttachSession } from '../attach-session.ts';
 import { runExecSession } from '../exec-session.ts';
 import { acceptPortForward } from '../streams/port-forward.ts';
 import { acceptRemoteCommand } from '../streams/remote-command.ts';
-import type { RequestContext } from './kubelet-server.ts';
+import type { RequestContext } from './request-context.ts';
 import { parseRequestPath, requestError, STATUS_CODES, type StatusReason } from './request-path.ts';
 
 /**

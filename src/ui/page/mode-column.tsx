@@ -1,5 +1,5 @@
 import type { ModeFacts, ModeSection } from '../../modes/comparison.ts';
-import type { Explanation } from '../../observe/explain-view.ts';
+import type { Explanation } from '../../observe/explanation.ts';
 
 /** Longer lists are closed at first. */
 const MANY_LINES = 8;

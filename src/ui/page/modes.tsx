@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { ModeComparison } from '../../modes/comparison.ts';
-import type { Explanation } from '../../observe/explain-view.ts';
+import type { Explanation } from '../../observe/explanation.ts';
 import { askServer, type ServerRefusal } from './ask-server.ts';
 import type { ClusterData } from './cluster-store.ts';
 import { rateText } from './format.ts';

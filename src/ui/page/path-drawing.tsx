@@ -2,8 +2,9 @@ import { Fragment } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { ObjectQuestion, ObjectText } from '../../cluster/object-text.ts';
 import { askServer, type ServerRefusal } from './ask-server.ts';
+import { kindOf, type Picture, type Step } from './path-drawing.ts';
 import { type Area, layOutPath, lineText } from './path-layout.ts';
-import { kindOf, type Picture, rawTextCommand, type Step } from './path-picture.ts';
+import { rawTextCommand } from './path-picture.ts';
 import { useWidth } from './use-width.ts';
 
 /** Draws the namespaces as boxes, the devices in them, and the way of the packet up to a step. */

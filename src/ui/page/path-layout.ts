@@ -1,4 +1,4 @@
-import type { Box, Picture, Step, Stop } from './path-picture.ts';
+import type { Box, Picture, Step, Stop } from './path-drawing.ts';
 
 /** A rectangle in pixels of the picture. */
 export interface Area {

@@ -1,7 +1,7 @@
-import type { ExplainStep } from '../../observe/explain-view.ts';
+import type { ExplainStep } from '../../observe/explanation.ts';
 import { type Change, endText, type Leg } from '../../trace/hops.ts';
 import { legTitle } from '../../trace/leg-title.ts';
-import type { Drawing } from './path-picture.ts';
+import type { Drawing } from './path-drawing.ts';
 
 /** A proxy in userspace: the process that receives the client's packets, and sends others to the server. */
 export interface Proxy {

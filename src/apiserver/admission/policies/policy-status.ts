@@ -2,8 +2,8 @@ import { fieldType } from '../../cel/field-type.ts';
 import type { RequestPrograms } from '../../cel/request-program.ts';
 import { type CelType, DYN } from '../../cel/types.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../../object.ts';
-import type { ResourceRegistry } from '../../routes/resource-registry.ts';
 import type { FieldSchema } from '../../schema/patch-schema.ts';
+import type { ResourceRegistry } from '../../services.ts';
 import { POLICY_VARIABLES } from './policy-variables.ts';
 
 const POLICIES = 'validatingadmissionpolicies.admissionregistration.k8s.io';

@@ -1,6 +1,7 @@
+import { SERVICE_NAME_LABEL } from '../../../kube/well-known-labels.ts';
 import { at, listAt, textAt } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
-import type { ServiceResolver } from './webhook-client.ts';
+import type { ServiceResolver } from '../../service-resolver.ts';
 
 /** Picks a ready endpoint of a Service from its EndpointSlices. `random`: 0 ≤ n < 1. */
 export function createServiceResolver(view: ObjectView, random: () => number): ServiceResolver {
@@ -15,7 +16,7 @@ export function createServiceResolver(view: ObjectView, random: () => number): S
     const portName = textAt(servicePort, 'name');
     const endpoints = view
       .list('endpointslices.discovery.k8s.io', namespace)
-      .filter(({ metadata }) => metadata.labels?.['kubernetes.io/service-name'] === name)
+      .filter(({ metadata }) => metadata.labels?.[SERVICE_NAME_LABEL] === name)
       .flatMap((slice) => {
         const target = listAt(slice, 'ports').find((one) => textAt(one, 'name') === portName)?.['port'];
         if (typeof target !== 'number') return [];

@@ -4,14 +4,8 @@ import { trustPublicAuthorities } from '../../../kube/public-authorities.ts';
 import { messageOf } from '../../../lib/errors.ts';
 import { type OnError, sendTwice } from '../../kept-connection.ts';
 import { isObject, type JsonObject, textAt } from '../../object.ts';
+import type { ServiceResolver } from '../../service-resolver.ts';
 import type { Webhook } from './webhook.ts';
-
-/** Finds an address behind a port of a Service. Throws Error with the reason. */
-export type ServiceResolver = (
-  namespace: string,
-  name: string,
-  port: number,
-) => { readonly host: string; readonly port: number };
 
 /** Sends reviews to webhooks. */
 export interface WebhookClient {

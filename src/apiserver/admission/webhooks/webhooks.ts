@@ -6,7 +6,7 @@ import type { RequestPrograms } from '../../cel/request-program.ts';
 import { applyJsonPatch } from '../../json-patch.ts';
 import { type ApiObject, equal, type JsonObject } from '../../object.ts';
 import type { ObjectView } from '../../object-view.ts';
-import type { ResourceRegistry } from '../../routes/resource-registry.ts';
+import type { ResourceRegistry } from '../../services.ts';
 import { badRequest, StatusError } from '../../status-error.ts';
 import { replaceObject, reviewedAs } from '../equivalent-object.ts';
 import { conditionsMatch, requestVariables } from '../match-conditions.ts';

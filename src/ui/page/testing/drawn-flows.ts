@@ -1,5 +1,5 @@
 import type { TracedFlow } from '../../../cluster/trace-flow.ts';
-import type { ExplainStep } from '../../../observe/explain-view.ts';
+import type { ExplainStep } from '../../../observe/explanation.ts';
 import type { Change, End, Hop, Leg } from '../../../trace/hops.ts';
 
 /** A traced flow, as far as its picture needs it. */

@@ -1,0 +1,5 @@
+import { FairleadError } from '../lib/errors.ts';
+
+export function badRequest(message: string): FairleadError {
+  return new FairleadError(message, { op: 'ask the agent', code: 'bad-request' });
+}
