@@ -81,11 +81,14 @@ describePage('a walk through the page', ['--nodes', '2', '-f', HELLO], (scene) =
     await tab('Lessons');
     await page.getByRole('button', { name: "A Service's address is on no interface" }).click();
     const commands = async (index: number) =>
-      (await page.locator('.typed pre').nth(index).textContent()) ?? '';
+      (await page.locator('.typed > pre').nth(index).textContent()) ?? '';
     await page.getByText('Step 1 of 3: Create a Service').waitFor();
     await station('4a-lesson-begun');
+    // The commands come after the guess.
+    await page.getByLabel('one of them').check();
     await typeLines(cluster, await commands(0));
     await page.getByText('Step 2 of 3: Look for its address').waitFor();
+    await page.getByLabel('none').check();
     await page.getByRole('button', { name: 'I have seen it' }).click();
     await page.getByText('Step 3 of 3: Find the fault: connections are refused').waitFor();
     assert.match(await typeLines(cluster, await commands(0)), /because nothing listens on port 9090\/TCP/);
