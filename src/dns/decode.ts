@@ -179,8 +179,28 @@ function decodeData(cursor: Cursor, type: number, end: number): RecordData {
  * which rules out loops; the whole is bounded by 255 octets.
  */
 function decodeName(cursor: Cursor): Name {
+  const plain = plainName(cursor);
+  if (plain !== null) return plain;
   const { text } = readName(cursor, MAX_POINTERS);
   return cursor.failed ? '' : text;
+}
+
+/** Reads a name without pointers, as those of questions are; null: it has some, or is malformed. */
+function plainName(cursor: Cursor): Name | null {
+  const { bytes, offset: start } = cursor;
+  let text = '';
+  for (let at = start; ; ) {
+    const size = bytes[at];
+    if (size === 0) {
+      cursor.offset = at + 1;
+      return text;
+    }
+    if (size === undefined || size > 63 || at + 1 + size > bytes.length) return null;
+    if (at + size + 1 - start >= MAX_NAME_BYTES) return null;
+    if (text !== '') text += '.';
+    for (let i = at + 1; i <= at + size; i++) text += LABEL_TEXT[bytes[i] ?? 0];
+    at += size + 1;
+  }
 }
 
 function readName(cursor: Cursor, pointers: number): KnownName {

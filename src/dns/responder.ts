@@ -78,7 +78,8 @@ export function createResponder(options: ResponderOptions): Responder {
     const finish = ({ answer, plugin }: Resolution, isFresh: boolean): Buffer => {
       const response = encode(query, answer, transport);
       const records = isFresh ? answer.answers.length + answer.authorities.length : 0;
-      charge?.(Math.floor(response.length / MAX_UDP_BYTES) + Math.floor(records / RECORDS_OF_A_QUERY));
+      const more = Math.floor(response.length / MAX_UDP_BYTES) + Math.floor(records / RECORDS_OF_A_QUERY);
+      if (more > 0) charge?.(more);
       metrics?.served({
         transport,
         family,
