@@ -25,6 +25,8 @@ interface Cursor {
   readonly bytes: Uint8Array;
   offset: number;
   failed: boolean;
+  /** Octets of the name that was read last, without the root's. */
+  nameLength: number;
   /** Names by the positions that pointers lead to: an answer of 64 KiB repeats one of 255 octets 5,000 times. */
   names?: Map<number, KnownName>;
 }
@@ -63,7 +65,7 @@ export function decodeQuery(
   bytes: Uint8Array,
   header: Header,
 ): Query | { readonly refuse: number; readonly question: Question | null } {
-  const cursor: Cursor = { bytes, offset: 4, failed: false };
+  const cursor: Cursor = { bytes, offset: 4, failed: false, nameLength: 0 };
   const questions = uint16(cursor);
   const answers = uint16(cursor);
   const authorities = uint16(cursor);
@@ -94,7 +96,7 @@ export function decodeQuery(
 export function decodeMessage(bytes: Uint8Array): Message | null {
   const header = decodeHeader(bytes);
   if (!header) return null;
-  const cursor: Cursor = { bytes, offset: 4, failed: false };
+  const cursor: Cursor = { bytes, offset: 4, failed: false, nameLength: 0 };
   const counts = [uint16(cursor), uint16(cursor), uint16(cursor), uint16(cursor)] as const;
   const questions: Question[] = [];
   for (let i = 0; i < counts[0] && !cursor.failed; i++) questions.push(decodeQuestion(cursor));
@@ -178,32 +180,7 @@ function decodeData(cursor: Cursor, type: number, end: number): RecordData {
  * Reads a name, following compression pointers. Each pointer must lead before the labels read since the last one,
  * which rules out loops; the whole is bounded by 255 octets.
  */
-function decodeName(cursor: Cursor): Name {
-  const plain = plainName(cursor);
-  if (plain !== null) return plain;
-  const { text } = readName(cursor, MAX_POINTERS);
-  return cursor.failed ? '' : text;
-}
-
-/** Reads a name without pointers, as those of questions are; null: it has some, or is malformed. */
-function plainName(cursor: Cursor): Name | null {
-  const { bytes, offset: start } = cursor;
-  let text = '';
-  for (let at = start; ; ) {
-    const size = bytes[at];
-    if (size === 0) {
-      cursor.offset = at + 1;
-      return text;
-    }
-    if (size === undefined || size > 63 || at + 1 + size > bytes.length) return null;
-    if (at + size + 1 - start >= MAX_NAME_BYTES) return null;
-    if (text !== '') text += '.';
-    for (let i = at + 1; i <= at + size; i++) text += LABEL_TEXT[bytes[i] ?? 0];
-    at += size + 1;
-  }
-}
-
-function readName(cursor: Cursor, pointers: number): KnownName {
+function decodeName(cursor: Cursor, pointers = MAX_POINTERS): Name {
   const { bytes } = cursor;
   const start = cursor.offset;
   let at = start;
@@ -214,16 +191,17 @@ function readName(cursor: Cursor, pointers: number): KnownName {
     if (size === undefined) break;
     if (size === 0) {
       cursor.offset = at + 1;
-      return { text, length };
+      cursor.nameLength = length;
+      return text;
     }
     if (size >= 0xc0) {
       const target = ((size & 0x3f) << 8) | (bytes[at + 1] ?? 0);
       if (at + 1 >= bytes.length || target >= start || target < HEADER_BYTES || pointers === 0) break;
       const rest = nameAt(cursor, target, pointers - 1);
-      if (length + rest.length >= MAX_NAME_BYTES) break;
+      if (cursor.failed || length + rest.length >= MAX_NAME_BYTES) break;
       cursor.offset = at + 2;
-      const separator = text === '' || rest.text === '' ? '' : '.';
-      return { text: text + separator + rest.text, length: length + rest.length };
+      cursor.nameLength = length + rest.length;
+      return text + (text === '' || rest.text === '' ? '' : '.') + rest.text;
     }
     length += size + 1;
     if (size > 63 || length >= MAX_NAME_BYTES || at + 1 + size > bytes.length) break;
@@ -232,7 +210,7 @@ function readName(cursor: Cursor, pointers: number): KnownName {
     at += size + 1;
   }
   cursor.failed = true;
-  return { text: '', length: 0 };
+  return '';
 }
 
 /** Reads the name that a pointer leads to, once for all pointers. */
@@ -241,7 +219,8 @@ function nameAt(cursor: Cursor, target: number, pointers: number): KnownName {
   const known = cursor.names.get(target);
   if (known) return known;
   cursor.offset = target;
-  const name = readName(cursor, pointers);
+  const text = decodeName(cursor, pointers);
+  const name = { text, length: cursor.nameLength };
   cursor.names.set(target, name);
   return name;
 }
