@@ -1,3 +1,5 @@
+import { refill, type TokenBucket } from '../lib/token-bucket.ts';
+
 /** The share of one client's address in a name server that many pods use. */
 export interface ShareLimits {
   /** Queries a second, over longer times. */
@@ -29,9 +31,7 @@ export interface SourceShare {
   wait(source: string | number, change: 1 | -1): void;
 }
 
-interface Bucket {
-  tokens: number;
-  at: number;
+interface Bucket extends TokenBucket {
   waiting: number;
 }
 
@@ -67,10 +67,7 @@ export function createSourceShare(
   };
   const take = (source: string | number): boolean => {
     const bucket = bucketOf(source);
-    const time = now();
-    const gained = (Math.max(0, time - bucket.at) * limits.perSecond) / 1000;
-    bucket.tokens = Math.min(limits.burst, bucket.tokens + gained);
-    bucket.at = time;
+    refill(bucket, limits, now());
     if (bucket.tokens < 1 || bucket.waiting >= limits.maxWaiting) return false;
     bucket.tokens--;
     return true;

@@ -1,13 +1,10 @@
 import type { Server, Socket } from 'node:net';
+import { type Rate, refill, type TokenBucket } from '../lib/token-bucket.ts';
 
-/** The open connections of a server; further ones are closed at once. */
-export interface ClientBounds {
+/** The open connections of a server, and the rate of a client's new ones; further ones are closed at once. */
+export interface ClientBounds extends Rate {
   readonly connections: number;
   readonly perClient: number;
-  /** New connections of a client, over longer times. */
-  readonly perSecond: number;
-  /** At once, above which `perSecond` applies. */
-  readonly burst: number;
 }
 
 /** Load balancers, monitoring and other nodes ask from few addresses, one connection each. */
@@ -16,10 +13,8 @@ export const STATUS_BOUNDS: ClientBounds = { connections: 1024, perClient: 32, p
 /** Clients that are remembered; the one that was the first to come is forgotten first. */
 const MAX_CLIENTS = 4096;
 
-interface Client {
+interface Client extends TokenBucket {
   open: number;
-  tokens: number;
-  at: number;
 }
 
 /**
@@ -29,7 +24,7 @@ interface Client {
  */
 export function boundClients(
   server: Server,
-  { connections, perClient, perSecond, burst }: ClientBounds,
+  { connections, perClient, ...rate }: ClientBounds,
   now: () => number = () => performance.now(),
 ): void {
   const clients = new Map<string, Client>();
@@ -38,14 +33,12 @@ export function boundClients(
     const known = clients.get(address);
     if (known) return known;
     if (clients.size >= MAX_CLIENTS) forgetOne(clients);
-    const client = { open: 0, tokens: burst, at: now() };
+    const client = { open: 0, tokens: rate.burst, at: now() };
     clients.set(address, client);
     return client;
   };
   const take = (client: Client): boolean => {
-    const time = now();
-    client.tokens = Math.min(burst, client.tokens + (Math.max(0, time - client.at) * perSecond) / 1000);
-    client.at = time;
+    refill(client, rate, now());
     if (client.tokens < 1) return false;
     client.tokens--;
     return true;
