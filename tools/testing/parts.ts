@@ -17,6 +17,8 @@ export interface Part {
   readonly concurrency: number | null;
   /** Whether the set-up takes minutes, so that the files run last, and other parts do not wait. */
   readonly isLate?: true;
+  /** Whether a file may take an hour: all combinations, other projects' suites and faults under load. */
+  readonly isLong?: true;
   /** Whether a file that fails runs once more by itself: packets and clocks can be delayed by a busy machine. */
   readonly isRepeated: boolean;
 }
@@ -75,6 +77,7 @@ export const PARTS: readonly Part[] = [
   },
   {
     name: 'matrix',
+    isLong: true,
     summary: 'all combinations of mode, origin and outcome, and a real control plane',
     has: (file) => file.endsWith('.matrix.test.ts'),
     ...packets,
@@ -97,12 +100,14 @@ export const PARTS: readonly Part[] = [
   },
   {
     name: 'vm-matrix',
+    isLong: true,
     summary: 'all combinations that need another kernel, in a virtual machine',
     has: (file) => file.endsWith('.matrix.vm.test.ts'),
     ...machine,
   },
   {
     name: 'real',
+    isLong: true,
     summary: 'tests on a cluster of real kubelets',
     has: (file) => file.endsWith('.real.test.ts'),
     launcher: 'private',
@@ -114,6 +119,7 @@ export const PARTS: readonly Part[] = [
   },
   {
     name: 'chaos',
+    isLong: true,
     summary: 'kills, drift, roll-outs and a full disk under load, in each mode',
     has: (file) => file.endsWith('.chaos.ts'),
     launcher: 'private',

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import type { Launcher, PartName } from './parts.ts';
+import { type Launcher, PARTS } from './parts.ts';
 import { type FileResult, type ProcessEnd, parseEvents, resultsOf } from './results.ts';
 
 /** Files that one process runs, one after another. */
@@ -28,9 +28,7 @@ export interface RunOptions {
  * one that leaves a server open, is killed. Both have time for the slowest machine.
  */
 const LIMITS_MS = { test: 5 * 60_000, job: 15 * 60_000 };
-/** All combinations, other projects' suites and faults under load. */
 const LONG_LIMITS_MS = { test: 60 * 60_000, job: 60 * 60_000 };
-const LONG_PARTS: ReadonlySet<string> = new Set<PartName>(['matrix', 'vm-matrix', 'real', 'chaos']);
 const MAX_LAST_LINES = 30;
 const MAX_LAST_CHARACTERS = 4000;
 
@@ -157,7 +155,8 @@ function commandOf(job: Job, events: string): readonly string[] {
   ];
 }
 
-const limitsOf = ({ part }: Job) => (LONG_PARTS.has(part) ? LONG_LIMITS_MS : LIMITS_MS);
+const limitsOf = ({ part }: Job) =>
+  PARTS.find(({ name }) => name === part)?.isLong ? LONG_LIMITS_MS : LIMITS_MS;
 
 /** Reads the output of the shell's `times`: its own user and system time, then its children's; null if there is none. */
 export function parseTimes(text: string): number | null {
