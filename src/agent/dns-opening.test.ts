@@ -29,6 +29,16 @@ const later = async () => {
   for (let turn = 0; turn < 20; turn++) await Promise.resolve();
 };
 
+/** Waits as the agent does; `isOpen`: whether it would have opened the sockets. */
+function watchOpening(clock: Clock, others: Promise<boolean>, programmed: Promise<void>) {
+  let isOpen = false;
+  const { signal } = new AbortController();
+  const opening = untilAnswersAreSwift({ others, programmed }, clock, signal).then(() => {
+    isOpen = true;
+  });
+  return { opening, isOpen: () => isOpen };
+}
+
 const rows: {
   name: string;
   others: boolean | 'failed' | 'unknown';
@@ -48,16 +58,9 @@ for (const { name, others, until } of rows)
     const answered = Promise.withResolvers<boolean>();
     if (others === 'failed') answered.reject(new Error('no nft_socket'));
     else if (others !== 'unknown') answered.resolve(others);
-    let isOpen = false;
-    const opening = untilAnswersAreSwift(
-      { others: answered.promise, programmed: programmed.promise },
-      clock,
-      new AbortController().signal,
-    ).then(() => {
-      isOpen = true;
-    });
+    const { opening, isOpen } = watchOpening(clock, answered.promise, programmed.promise);
     await later();
-    assert.equal(isOpen, until === 'at once');
+    assert.equal(isOpen(), until === 'at once');
     if (until === 'programmed') programmed.resolve();
     if (until === 'failed') programmed.reject(new Error('EPERM'));
     if (until === 'late') advance(10_000);
@@ -72,14 +75,7 @@ for (const { name, others, until } of rows)
 
 test('sockets of DNS open late: what follows programming keeps the event loop busy', async () => {
   const { clock, advance, timers } = handClock();
-  let isOpen = false;
-  const opening = untilAnswersAreSwift(
-    { others: Promise.resolve(true), programmed: Promise.resolve() },
-    clock,
-    new AbortController().signal,
-  ).then(() => {
-    isOpen = true;
-  });
+  const { opening, isOpen } = watchOpening(clock, Promise.resolve(true), Promise.resolve());
   const turns = async (...lengths: readonly number[]) => {
     for (const ms of lengths) {
       await later();
@@ -89,26 +85,19 @@ test('sockets of DNS open late: what follows programming keeps the event loop bu
   };
   // Turns of 5 ms in time, others late by 45 or 60 ms.
   await turns(5, 50, 5, 5, 65, 5, 5);
-  assert.equal(isOpen, false);
+  assert.equal(isOpen(), false);
   await turns(5);
-  assert.equal(isOpen, true);
+  assert.equal(isOpen(), true);
   await opening;
   assert.equal(timers(), 0);
 });
 
 test('sockets of DNS open late: the event loop is never free', async () => {
   const { clock, advance, timers } = handClock();
-  let isOpen = false;
-  const opening = untilAnswersAreSwift(
-    { others: Promise.resolve(true), programmed: Promise.resolve() },
-    clock,
-    new AbortController().signal,
-  ).then(() => {
-    isOpen = true;
-  });
+  const { opening, isOpen } = watchOpening(clock, Promise.resolve(true), Promise.resolve());
   for (let passed = 0; passed < 10_000; passed += 50) {
     await later();
-    assert.equal(isOpen, false);
+    assert.equal(isOpen(), false);
     advance(50);
   }
   await opening;
