@@ -75,6 +75,7 @@ export function createReconcileLoop(name: string, options: ReconcileOptions): Re
   const { clock, minPeriodMs, verifyPeriodMs, maxBackoffMs = MAX_BACKOFF_MS } = options;
   const closing = new AbortController();
   const tasks: Task[] = [];
+  /** In the order of their numbers. */
   const waiting: { readonly until: number; readonly resolve: () => void }[] = [];
   let state: LoopState = INITIAL_STATE;
   let lastWorkAt = clock.now();
@@ -148,10 +149,8 @@ export function createReconcileLoop(name: string, options: ReconcileOptions): Re
     failure = null;
     send({ kind: 'programmed', whole, ...result });
     reached = target;
-    for (const one of waiting.filter(({ until }) => until <= reached)) {
-      waiting.splice(waiting.indexOf(one), 1);
-      one.resolve();
-    }
+    const later = waiting.findIndex(({ until }) => until > reached);
+    for (const { resolve } of waiting.splice(0, later < 0 ? waiting.length : later)) resolve();
   }
   async function repair(): Promise<void> {
     if (state.lastAppliedAt === null || !(await options.verify())) return;

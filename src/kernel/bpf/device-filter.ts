@@ -1,5 +1,5 @@
 import { closeSync, constants, openSync } from 'node:fs';
-import { attachProgram, type BpfProgram, loadProgram } from './program.ts';
+import { attachProgram, loadProgram } from './program.ts';
 
 /** A character device that processes may use, by its numbers. */
 export interface CharacterDevice {
@@ -8,11 +8,10 @@ export interface CharacterDevice {
   readonly minor?: number;
 }
 
-/** A loaded program that decides which devices the processes of control groups may use. */
+/** A loaded program that decides which devices the processes of control groups may use. It stays as long as this process. */
 export interface DeviceFilter {
   /** Attaches it to a control group and those below, until the group is removed. Throws the kernel's error. */
   attach(group: string): void;
-  close(): void;
 }
 
 /**
@@ -20,7 +19,7 @@ export interface DeviceFilter {
  * crun needs CAP_SYS_RESOURCE for its own. Throws FairleadError where the kernel has no such programs (CONFIG_CGROUP_BPF).
  */
 export function loadDeviceFilter(allowed: readonly CharacterDevice[]): DeviceFilter {
-  const program: BpfProgram = loadProgram({
+  const program = loadProgram({
     name: 'fl_devices',
     type: 'cgroupDevice',
     instructions: encode(filterOf(allowed)),
@@ -35,7 +34,6 @@ export function loadDeviceFilter(allowed: readonly CharacterDevice[]): DeviceFil
         closeSync(fd);
       }
     },
-    close: () => program.close(),
   };
 }
 
