@@ -19,15 +19,18 @@ import { type ProxyHealth, startStatusServers, withProblems } from '../proxy/sta
 import type { AgentConfiguration } from './agent-configuration.ts';
 import { type AgentContext, type AgentOptions, addressesOf, type FollowOptions } from './agent-context.ts';
 import { connectToApi } from './api-connection.ts';
+import { cacheProblem, oldest } from './cached-objects.ts';
 import { registerCertificates, registerConnectionTable } from './capacity-metrics.ts';
 import { startCommands } from './commands-part.ts';
 import { startControlSocket } from './control-socket.ts';
 import type { ControlSources } from './control-sources.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
+import { startPolicyPart } from './enforced-policies.ts';
 import { indexObjects, listObjectsToExplain } from './explain-objects.ts';
 import { type FollowedNodes, followNodes, needsProxierRights } from './followed-nodes.ts';
-import { type IdentityOptions, joinCluster, keepClientCertificate } from './identity/node-identity.ts';
+import { joinCluster, keepClientCertificate } from './identity/node-identity.ts';
+import { identityOptions } from './identity-options.ts';
 import { createSliceTransform, PROXIED, trimService } from './informer-transforms.ts';
 import { API_SERVICE_SLICES, type KnownApiServers, openKnownApiServers } from './known-api-servers.ts';
 import { openLateNetwork } from './late-network.ts';
@@ -46,7 +49,6 @@ import {
 } from './own-node.ts';
 import { type RuntimeProcess, startRuntimeProcess } from './pod-runtime/runtime-process.ts';
 import { configureRuntime, startPods } from './pods-part.ts';
-import { type PolicyPart, policyAccess, removeLeftPolicies, startPolicies } from './policy-part.ts';
 import { type ProxyPart, startProxyPart } from './proxy-part.ts';
 
 /** The folder of objects below the state directory, for a start without the API server. */
@@ -486,50 +488,6 @@ function startRuntime(
     ...{ program, pulls, stateDir, pods, clock },
     logger: logger.child({ part: 'pods' }),
   });
-}
-
-/** Returns what a node with an identity of its own needs to join and to renew it; null: it runs no pods, or has no kubeconfig. */
-function identityOptions(
-  configuration: AgentConfiguration,
-  { clock, random, logger, signal }: AgentOptions,
-  { urls: known }: KnownApiServers,
-  userAgent: string,
-): IdentityOptions | null {
-  const { pods, kubeconfig, bootstrapKubeconfig, nodeName, stateDir, server, servers } = configuration;
-  if (!pods || kubeconfig === null) return null;
-  const connect = (file: string) =>
-    connectToApi({ kubeconfig: file, server, servers }, { clock, random, logger, known });
-  return {
-    ...{ nodeName, kubeconfig, bootstrapKubeconfig, stateDir, connect, userAgent },
-    ...{ clock, random, logger, signal },
-  };
-}
-
-/** Returns the time of the oldest objects of an earlier run that are used without the API server; null: none are. */
-function oldest(informers: readonly Pick<Informer<KubeObject>, 'cachedAt'>[]): number | null {
-  const times = informers.flatMap(({ cachedAt }) => cachedAt ?? []);
-  return times.length === 0 ? null : Math.min(...times);
-}
-
-function cacheProblem(at: number | null): string | null {
-  return at === null
-    ? null
-    : `the API server cannot be reached: using the objects of ${new Date(at).toISOString()}`;
-}
-
-async function startPolicyPart(
-  context: AgentContext,
-  { allNodes }: FollowedNodes,
-): Promise<PolicyPart | null> {
-  const { policy } = context.configuration;
-  if (policy?.enforce) {
-    const access = await policyAccess(context);
-    return access === 'not-served'
-      ? null
-      : startPolicies(context, allNodes(), { isAllowed: access !== 'forbidden' });
-  }
-  if (policy) await removeLeftPolicies();
-  return null;
 }
 
 const settingsProblem = ({ network }: AgentConfiguration): string | null =>

@@ -9,7 +9,6 @@ import { EJECTION_RULES } from '../failover/ejection-rules.ts';
 import { createFlowWatch, type FlowWatch } from '../flows/flow-watch.ts';
 import { createEventRecorder } from '../kube/events.ts';
 import type { Informer } from '../kube/informer.ts';
-import { isLater } from '../kube/resource-version.ts';
 import { type EndpointSlice, type Node, RESOURCES, type Service, type ServiceCidr } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -33,20 +32,15 @@ import type { AgentConfiguration, ProxyConfiguration } from './agent-configurati
 import type { AgentContext } from './agent-context.ts';
 import { openDataplane } from './dataplanes.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
-import { adoptServers, takeOver } from './kube-proxy-state.ts';
+import { adoptServers } from './kube-proxy-state.ts';
 import { createModeSwitch, modeOf } from './mode-switch.ts';
-import {
-  adoptOtherServers,
-  bpfPlace,
-  detectOtherProxies,
-  isLiveProxy,
-  takeOverFromOthers,
-} from './other-proxies.ts';
+import { adoptOtherServers, bpfPlace } from './other-proxies.ts';
 import { familiesOf, nodeProblem, withAddress } from './own-node.ts';
 import type { PolicyPart } from './policy-part.ts';
 import { drainProxy } from './proxy-drain.ts';
-import { findRunningKubeProxy, refuseToRunAlongside } from './running-kube-proxy.ts';
+import { findOtherProxies, takeOverNode } from './proxy-take-over.ts';
 import { serviceNetworks } from './service-networks.ts';
+import { followVersions } from './slice-versions.ts';
 import { createSynTimers, type SynTimers } from './syn-timers.ts';
 
 /** The proxy of one node: loop, events, health checks, failover, connection tracking. */
@@ -261,35 +255,6 @@ export async function startProxyPart(
   };
 }
 
-/** The versions of the EndpointSlices that the informer has reported, and that the kernel has. */
-interface SliceVersions {
-  latest(): string;
-  /** Notes that the kernel has a version. */
-  programmed(version: string): void;
-  /** Null: none. */
-  latestProgrammed(): string | null;
-  close(): void;
-}
-
-function followVersions(slices: Informer<EndpointSlice>): SliceVersions {
-  let latest = '';
-  let programmed: string | null = null;
-  const note = ({ metadata }: EndpointSlice) => {
-    const version = metadata?.resourceVersion ?? '';
-    if (latest === '' || isLater(version, latest)) latest = version;
-  };
-  const close = slices.handle({ onAdd: note, onUpdate: note, onDelete: note });
-  return {
-    latest: () => latest,
-    programmed(version) {
-      const isNewer = programmed === null || isLater(version, programmed);
-      if (version !== '' && isNewer) programmed = version;
-    },
-    latestProgrammed: () => programmed,
-    close,
-  };
-}
-
 /** Reads what the rules of iptables mode have counted; null: another mode, or they cannot be read. */
 async function countPackets(proxy: () => ServiceProxy, logger: Logger): Promise<CountedPackets | null> {
   try {
@@ -414,53 +379,6 @@ function viewSettings(
     ownServiceAddresses: dns?.addresses ?? [],
     families,
   };
-}
-
-/** Finds other proxies of this node. Throws FairleadError if one runs, unless the agent runs beside it. */
-async function findOtherProxies(
-  { beside }: AgentContext,
-  proxied: ProxyConfiguration,
-  place: ReturnType<typeof bpfPlace>,
-  logger: Logger,
-) {
-  const evidence = await findRunningKubeProxy(proxied.mode);
-  if (evidence !== null && !beside) refuseToRunAlongside(evidence);
-  if (evidence !== null)
-    logger.warn({ evidence }, 'kube-proxy is running on this node too: its rules are kept');
-  const others = await detectOtherProxies(place, proxied.ipvsExcludedCidrs, logger);
-  for (const { proxy, running } of others.filter(isLiveProxy)) {
-    if (!beside) refuseToRunAlongside(running ?? '', proxy.name);
-    logger.warn({ evidence: running }, `${proxy.name} is running on this node too: its state is kept`);
-  }
-  return { evidence, others };
-}
-
-/** Removes what other proxies left on the node, and reports it. */
-async function takeOverNode(
-  { clock }: AgentContext,
-  { ipvsExcludedCidrs: excluded }: ProxyConfiguration,
-  logger: Logger,
-  {
-    mode,
-    place,
-    families,
-    isKubeProxyLeft,
-    report,
-  }: {
-    readonly mode: () => Mode;
-    readonly place: ReturnType<typeof bpfPlace>;
-    readonly families: readonly IPFamily[];
-    /** kube-proxy does not run: its rules are removed. */
-    readonly isKubeProxyLeft: boolean;
-    readonly report: (reason: string, message: string) => void;
-  },
-): Promise<void> {
-  const left = await takeOverFromOthers({ mode: mode(), place, excluded }, clock, logger);
-  for (const one of left) report('TookOverFromProxy', `removed ${one}`);
-  if (!isKubeProxyLeft) return;
-  const removed = await takeOver({ mode: mode(), families, excluded }, clock, logger);
-  if (removed.length === 0) return;
-  report('TookOverFromKubeProxy', `removed the rules of kube-proxy: ${removed.join(', ')}`);
 }
 
 /** Tells the policies which addresses the proxies of other nodes have, in a mode in which they check policies. */
