@@ -12,7 +12,8 @@ import { type Logger, silentLogger } from '../lib/log.ts';
 import type { EndpointSliceObject, ServiceObject } from '../service/objects.ts';
 import { createServiceTable, type ServiceTable } from '../service/service-table.ts';
 import { testNode } from '../service/testing/test-node.ts';
-import { type Applied, type ServiceProxy, startProxy } from './proxy-loop.ts';
+import { type ServiceProxy, startProxy } from './proxy-loop.ts';
+import { type Applied, createProxyStream } from './proxy-stream.ts';
 
 /**
  * Tests the proxy of a node when its kernel refuses, stalls and recovers: the real proxy, with injected
@@ -76,6 +77,10 @@ beforeEach(() => {
   const note = (fields: object, message: string) => void log.push(`${message} ${JSON.stringify(fields)}`);
   const logger: Logger = { ...silentLogger, warn: note, error: note, child: () => logger };
   real = createNftables({ families: ['ipv4'], netns });
+  const stream = createProxyStream();
+  stream.on('applied', (one) => applied.push(one));
+  stream.on('failed', () => void failures++);
+  stream.on('refused', ({ refused }) => refusals.push(...refused.map(({ key }) => key)));
   proxy = startProxy({
     table,
     dataplane: disturbed(real),
@@ -83,9 +88,7 @@ beforeEach(() => {
     logger,
     minSyncPeriodMs: 0,
     syncPeriodMs: 3_600_000,
-    onApplied: (one) => applied.push(one),
-    onFailed: () => void failures++,
-    onRefused: (refused) => refusals.push(...refused.map(({ key }) => key)),
+    stream,
   });
 });
 afterEach(async () => {

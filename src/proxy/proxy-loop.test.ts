@@ -5,7 +5,8 @@ import { FairleadError } from '../lib/errors.ts';
 import { silentLogger } from '../lib/log.ts';
 import { createServiceTable, type ServiceTable } from '../service/service-table.ts';
 import { testNode } from '../service/testing/test-node.ts';
-import { type Applied, type ServiceProxy, startProxy } from './proxy-loop.ts';
+import { type ServiceProxy, startProxy } from './proxy-loop.ts';
+import { type Applied, createProxyStream } from './proxy-stream.ts';
 import { type FakeDataplane, fakeDataplane } from './testing/fake-dataplane.ts';
 
 const SYNC_PERIOD_MS = 30_000;
@@ -24,6 +25,12 @@ beforeEach(() => {
   dataplane = fakeDataplane();
   applied = [];
   events = [];
+  const stream = createProxyStream();
+  stream.on('applied', ({ whole }) => applied.push({ whole }));
+  stream.on('failed', () => events.push('failed'));
+  stream.on('refused', ({ refused }) => events.push(...refused.map(({ key }) => `refused ${key}`)));
+  stream.on('drift', () => events.push('drift'));
+  stream.on('drained', () => events.push('drained'));
   proxy = startProxy({
     table,
     dataplane,
@@ -31,11 +38,7 @@ beforeEach(() => {
     logger: silentLogger,
     minSyncPeriodMs: 100,
     syncPeriodMs: SYNC_PERIOD_MS,
-    onApplied: ({ whole }) => applied.push({ whole }),
-    onFailed: () => events.push('failed'),
-    onRefused: (refused) => events.push(...refused.map(({ key }) => `refused ${key}`)),
-    onDrift: () => events.push('drift'),
-    onDrained: () => events.push('drained'),
+    stream,
   });
 });
 afterEach(async () => {

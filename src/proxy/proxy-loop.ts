@@ -4,8 +4,9 @@ import type { Clock } from '../lib/clock.ts';
 import { hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createReconcileLoop, type Programmed, type TaskControl } from '../lib/reconcile-loop.ts';
-import type { Change, Finding, FrontendKey, ServiceMap } from '../service/model.ts';
+import type { FrontendKey, ServiceMap } from '../service/model.ts';
 import type { Commit, ServiceTable } from '../service/service-table.ts';
+import type { ProxyStream } from './proxy-stream.ts';
 
 export interface ProxyOptions {
   readonly table: ServiceTable;
@@ -17,27 +18,8 @@ export interface ProxyOptions {
   readonly syncPeriodMs: number;
   /** Returns the version of the objects in the table; read when their changes are taken. Default: "". */
   readonly version?: () => string;
-  /** Called after each programming; its change and map are valid during the call only. */
-  readonly onApplied?: (applied: Applied) => void;
-  /** Called after a failed update, and after a full sync in which frontends were rejected. */
-  readonly onFailed?: (whole: boolean) => void;
-  /** Called with frontends that are rejected for the first time, or for a new reason. */
-  readonly onRefused?: (refused: ApplyReport['failed'], map: ServiceMap) => void;
-  readonly onFindings?: (added: readonly Finding[]) => void;
-  readonly onDrift?: (drifts: readonly Drift[]) => void;
-  /** Called after a mode switch, when the previous mode has no flows left. */
-  readonly onDrained?: () => void;
-}
-
-export interface Applied {
-  readonly change: Change;
-  readonly map: ServiceMap;
-  /** `ProxyOptions.version` of the programmed objects. */
-  readonly version: string;
-  /** A full sync, not only `change`. */
-  readonly whole: boolean;
-  readonly report: ApplyReport;
-  readonly seconds: number;
+  /** Gets the events `applied`, `failed`, `refused`, `findings`, `drift` and `drained`. */
+  readonly stream: ProxyStream;
 }
 
 /** Keeps the kernel in sync with the table: one call of the dataplane at a time, with all changes since the last one. */
@@ -72,33 +54,31 @@ export interface ServiceProxy {
 
 /** Starts the loop; the first `notify` starts the first update. */
 export function startProxy(options: ProxyOptions): ServiceProxy {
-  const { table, clock, logger, minSyncPeriodMs, syncPeriodMs } = options;
+  const { table, clock, logger, minSyncPeriodMs, syncPeriodMs, stream } = options;
   const first = Promise.withResolvers<void>();
-  /** Previous modes whose flows drain. */
-  const draining = new Map<Dataplane, Promise<void>>();
+  const draining = createDrainingModes(stream, logger);
+  const refused = createRefusedFrontends(stream, logger);
   let dataplane = options.dataplane;
-  let isClosed = false;
   /** Views of the table: valid until the next commit. */
   let map: ServiceMap | null = null;
   let version = '';
-  /** The rejected frontends, with their reported errors. */
-  let refused: ReadonlyMap<FrontendKey, Error> = new Map();
 
   const loop = createReconcileLoop('proxy', {
     program,
-    verify,
+    verify: () => reportDrift(dataplane, stream, logger),
     verifyPeriodMs: syncPeriodMs,
     minPeriodMs: minSyncPeriodMs,
     clock,
     onFailed(error, { whole, retryMs }) {
-      options.onFailed?.(whole);
+      stream.emit({ kind: 'failed', whole });
       logger.error({ err: error, retryMs }, `programming failed: ${messageOf(error)}`);
     },
   });
 
   async function program(whole: boolean): Promise<Programmed> {
     const commit = takeCommit();
-    if (commit.findings.added.length > 0) options.onFindings?.(commit.findings.added);
+    const { added } = commit.findings;
+    if (added.length > 0) stream.emit({ kind: 'findings', added });
     const started = clock.now();
     const report = whole
       ? await dataplane.sync(commit.map)
@@ -112,35 +92,14 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     return commit;
   }
   function settle({ change, map }: Commit, report: ApplyReport, whole: boolean, started: number): Programmed {
-    reportRefused(report, whole, map);
+    refused.report(report, whole, map);
     // A retry does not help if the mode does not support the frontend.
     const isRetryWorthwhile = report.failed.some(({ error }) => !hasCode(error, 'unsupported'));
-    if (isRetryWorthwhile && whole) options.onFailed?.(true);
+    if (isRetryWorthwhile && whole) stream.emit({ kind: 'failed', whole });
     first.resolve();
     const seconds = (clock.now() - started) / 1000;
-    options.onApplied?.({ change, map, version, whole, report, seconds });
+    stream.emit({ kind: 'applied', change, map, version, whole, report, seconds });
     return { refused: isRetryWorthwhile, dirty: table.dirty };
-  }
-  function reportRefused({ failed }: ApplyReport, whole: boolean, map: ServiceMap): void {
-    const fresh = failed.filter(({ key, error }) => refused.get(key)?.message !== error.message);
-    const current = failed.map(({ key, error }) => [key, error] as const);
-    // After a change, earlier rejections stay until the next full sync.
-    const kept = whole ? [] : [...refused].filter(([key]) => map.frontends.has(key));
-    refused = new Map([...kept, ...current]);
-    for (const { key, error } of fresh) {
-      const owner = map.frontends.get(key)?.owner;
-      const service = owner && `${owner.namespace}/${owner.name}`;
-      logger.error({ service, frontend: key, err: error }, `not programmed: ${error.message}`);
-    }
-    if (fresh.length > 0) options.onRefused?.(fresh, map);
-  }
-  async function verify(): Promise<boolean> {
-    const drifts = await dataplane.verify();
-    if (drifts.length === 0) return false;
-    const fields = { count: drifts.length, first: drifts[0] };
-    logger.warn(fields, 'the kernel differs from the programmed state: repairing');
-    options.onDrift?.(drifts);
-    return true;
   }
   async function replaceDataplane(next: Dataplane, control: TaskControl): Promise<void> {
     const previous = dataplane;
@@ -157,20 +116,8 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       throw error;
     }
     dataplane = next;
-    drain(previous);
+    draining.add(previous);
     control.programmed(settle(commit, report, true, started));
-  }
-  function drain(previous: Dataplane): void {
-    const closed = previous
-      .close()
-      .catch((error: unknown) => {
-        logger.warn({ mode: previous.mode }, `failed to close the previous mode: ${messageOf(error)}`);
-      })
-      .then(() => {
-        draining.delete(previous);
-        if (draining.size === 0 && !isClosed) options.onDrained?.();
-      });
-    draining.set(previous, closed);
   }
 
   return {
@@ -179,7 +126,7 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
     drifts: () => loop.exclusively(() => dataplane.verify()),
     switchTo: (next) => loop.exclusively((control) => replaceDataplane(next, control)),
     isListener: (at) =>
-      [dataplane, ...draining.keys()].some((mode) => mode.abilities.listeners?.has(at) ?? false),
+      [dataplane, ...draining.modes()].some((mode) => mode.abilities.listeners?.has(at) ?? false),
     programmed: first.promise,
     get dataplane() {
       return dataplane;
@@ -197,10 +144,69 @@ export function startProxy(options: ProxyOptions): ServiceProxy {
       return loop.failure;
     },
     async close() {
-      isClosed = true;
+      draining.mute();
       await loop.close();
-      await Promise.all(draining.values());
+      await draining.closed();
       await dataplane.close();
+    },
+  };
+}
+
+/** Compares the kernel with the programmed state, and reports differences. Returns whether there are any. */
+async function reportDrift(dataplane: Dataplane, stream: ProxyStream, logger: Logger): Promise<boolean> {
+  const drifts = await dataplane.verify();
+  if (drifts.length === 0) return false;
+  const fields = { count: drifts.length, first: drifts[0] };
+  logger.warn(fields, 'the kernel differs from the programmed state: repairing');
+  stream.emit({ kind: 'drift', drifts });
+  return true;
+}
+
+/** Remembers rejected frontends, so that each rejection is reported once. */
+function createRefusedFrontends(stream: ProxyStream, logger: Logger) {
+  /** With their reported errors. */
+  let refused: ReadonlyMap<FrontendKey, Error> = new Map();
+  return {
+    report({ failed }: ApplyReport, whole: boolean, map: ServiceMap): void {
+      const fresh = failed.filter(({ key, error }) => refused.get(key)?.message !== error.message);
+      const current = failed.map(({ key, error }) => [key, error] as const);
+      // After a change, earlier rejections stay until the next full sync.
+      const kept = whole ? [] : [...refused].filter(([key]) => map.frontends.has(key));
+      refused = new Map([...kept, ...current]);
+      for (const { key, error } of fresh) {
+        const owner = map.frontends.get(key)?.owner;
+        const service = owner && `${owner.namespace}/${owner.name}`;
+        logger.error({ service, frontend: key, err: error }, `not programmed: ${error.message}`);
+      }
+      if (fresh.length > 0) stream.emit({ kind: 'refused', refused: fresh, map });
+    },
+  };
+}
+
+/** Closes previous modes, which can take until their flows have ended. */
+function createDrainingModes(stream: ProxyStream, logger: Logger) {
+  const draining = new Map<Dataplane, Promise<void>>();
+  let isMuted = false;
+  return {
+    add(previous: Dataplane): void {
+      const closed = previous
+        .close()
+        .catch((error: unknown) => {
+          logger.warn({ mode: previous.mode }, `failed to close the previous mode: ${messageOf(error)}`);
+        })
+        .then(() => {
+          draining.delete(previous);
+          if (draining.size === 0 && !isMuted) stream.emit({ kind: 'drained' });
+        });
+      draining.set(previous, closed);
+    },
+    modes: () => draining.keys(),
+    /** Ends the events. */
+    mute(): void {
+      isMuted = true;
+    },
+    async closed(): Promise<void> {
+      await Promise.all(draining.values());
     },
   };
 }
