@@ -170,34 +170,12 @@ export function pathOf(resource: Resource, namespace?: string, name?: string, su
   return `${root}/${resource.version}${scope}/${resource.plural}${object}${subresource ? `/${subresource}` : ''}`;
 }
 
+/** Sends a request; rejects with ApiError for an answer of 400 or above. */
+type Send = (request: Omit<ApiRequest, 'headers'>, contentType?: string) => Promise<ApiResponse>;
+
 /** Creates a client that uses `transport`; `clock` times the delays that an overloaded server requests. */
 export function createClient(transport: Transport, userAgent: string, clock: Clock = systemClock): Client {
-  const send = async (request: Omit<ApiRequest, 'headers'>, contentType?: string): Promise<ApiResponse> => {
-    for (let attempt = 0; ; attempt++) {
-      const response = await transport({
-        ...request,
-        headers: {
-          accept: 'application/json',
-          'user-agent': userAgent,
-          ...(contentType === undefined ? {} : { 'content-type': contentType }),
-        },
-      });
-      if (response.status < 400) return response;
-      const text = await readBody(response.body);
-      const header = Number(response.headers['retry-after']);
-      const error = new ApiError(
-        response.status,
-        parseJson(text),
-        Number.isFinite(header) && header > 0 ? header : null,
-        `${request.method} ${request.path.split('?')[0]}`,
-      );
-      // Priority and fairness (KEP-1040) refuses requests before processing them: a retry is safe.
-      const busy = error.status === 429 && error.details.kind === undefined;
-      const starting = error.status === 503 && error.retryAfter !== null;
-      if (!(busy || starting) || attempt >= BUSY_RETRIES) throw error;
-      await pause(clock, Math.min((error.retryAfter ?? 1) * 1000, MAX_BUSY_WAIT_MS), request.signal);
-    }
-  };
+  const send = createSender(transport, userAgent, clock);
   const call = async (request: Omit<ApiRequest, 'headers'>, contentType?: string): Promise<unknown> =>
     JSON.parse((await readBody((await send(request, contentType)).body)) || 'null');
   const write = <T extends KubeObject>(
@@ -303,6 +281,36 @@ export function createClient(transport: Transport, userAgent: string, clock: Clo
         { method, path, ...(body === undefined ? {} : { body: JSON.stringify(body) }), ...signalOf(options) },
         body === undefined ? undefined : 'application/json',
       ),
+  };
+}
+
+/** Repeats requests that an overloaded or starting server refuses before it processes them. */
+function createSender(transport: Transport, userAgent: string, clock: Clock): Send {
+  return async (request, contentType) => {
+    for (let attempt = 0; ; attempt++) {
+      const response = await transport({
+        ...request,
+        headers: {
+          accept: 'application/json',
+          'user-agent': userAgent,
+          ...(contentType === undefined ? {} : { 'content-type': contentType }),
+        },
+      });
+      if (response.status < 400) return response;
+      const text = await readBody(response.body);
+      const header = Number(response.headers['retry-after']);
+      const error = new ApiError(
+        response.status,
+        parseJson(text),
+        Number.isFinite(header) && header > 0 ? header : null,
+        `${request.method} ${request.path.split('?')[0]}`,
+      );
+      // Priority and fairness (KEP-1040) refuses requests before processing them: a retry is safe.
+      const busy = error.status === 429 && error.details.kind === undefined;
+      const starting = error.status === 503 && error.retryAfter !== null;
+      if (!(busy || starting) || attempt >= BUSY_RETRIES) throw error;
+      await pause(clock, Math.min((error.retryAfter ?? 1) * 1000, MAX_BUSY_WAIT_MS), request.signal);
+    }
   };
 }
 
