@@ -1,9 +1,10 @@
-import { type Clock, pause } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
-import { ApiError, type Client, hasReason } from './client.ts';
+import { type ApiError, type Client, hasReason } from './client.ts';
+import { followServer, watchRights } from './follow-loop.ts';
 import { createFollowedObjects, type Handlers, versionOf } from './followed-objects.ts';
-import { type MissingRule, missingRule } from './missing-rule.ts';
+import type { MissingRule } from './missing-rule.ts';
 import { isLater } from './resource-version.ts';
 import { contactOf, type ServerContact } from './server-contact.ts';
 import { type KubeObject, keyOf, type Resource } from './types.ts';
@@ -83,18 +84,6 @@ const PAGE = 200;
 const CACHE_MS = 5000;
 /** Timeout of a list request. */
 const LIST_MS = 60_000;
-const FIRST_BACKOFF_MS = 50;
-const MAX_BACKOFF_MS = 30_000;
-/** For a server that is unreachable or starting: agents reconnect soon after it is available. */
-const MAX_STARTING_BACKOFF_MS = 5000;
-/**
- * How long refusals (403, 404 …) are taken for those of a server that is starting, which has not read its roles yet.
- * After that, all agents of a large cluster must not repeat them every few seconds.
- */
-const STARTING_MS = 120_000;
-/** Interval between attempts for an optional resource that is missing or forbidden. */
-const OPTIONAL_RETRY_MS = 600_000;
-
 /** The options that the informers of a process share. */
 type SharedOptions = 'client' | 'clock' | 'random' | 'logger' | 'signal';
 
@@ -141,7 +130,10 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     : () => {};
 
   const rights = watchRights(options);
+  /** Whether the latest request was a watch that the server accepted. */
+  let isOpen = false;
   const listAll = async (): Promise<string> => {
+    isOpen = false;
     const list = await requestList(options, transform);
     lastContact = clock.now();
     seen = list.resourceVersion;
@@ -155,8 +147,6 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
     }
     return list.resourceVersion;
   };
-  /** Whether the server accepted the latest watch. */
-  let isOpen = false;
   const watchFrom = async (start: string): Promise<string> => {
     let version = start;
     isOpen = false;
@@ -194,73 +184,18 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       silence.end();
     }
   };
-  const run = async () => {
-    let version: string | null = null;
-    let backoff = FIRST_BACKOFF_MS;
-    let expired = false;
-    let refused = false;
-    /** When the server that answers now began to refuse. */
-    let refusedSince: number | null = null;
-    /** How often in succession watches broke at once. */
-    let breaks = 0;
-    const complaints = createComplaints(logger, resource.plural);
-    while (!signal.aborted) {
-      const startedAt = clock.now();
-      try {
-        isOpen = false;
-        if (version === null) {
-          version = await listAll();
-          if (!expired) backoff = FIRST_BACKOFF_MS;
-        }
-        version = await watchFrom(version);
-        expired = false;
-        refusedSince = null;
-        breaks = 0;
-        complaints.forget();
-        if (clock.now() - startedAt > 5000) backoff = FIRST_BACKOFF_MS;
-        // Prevents a busy loop with a server that ends watches immediately.
-        if (clock.now() - startedAt < 1000) await pause(clock, FIRST_BACKOFF_MS, signal);
-      } catch (error) {
-        if (signal.aborted) break;
-        if (hasReason(error, 'Expired', 'Gone')) {
-          follower.answered();
-          logger.info({ resource: resource.plural }, 'watch expired; listing again');
-          // A first 410 is handled immediately; repeated ones wait, to prevent a busy loop.
-          if (version === null || expired) await pause(clock, backoff * (0.5 + options.random() / 2), signal);
-          backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
-          expired = true;
-          version = null;
-          continue;
-        }
-        const now = clock.now();
-        refusedSince = isRefusal(error) ? (refusedSince ?? now) : null;
-        if (refusedSince === null) useCache();
-        else follower.answered();
-        const isStarting = refusedSince === null || now - refusedSince < STARTING_MS;
-        const longest = isStarting ? MAX_STARTING_BACKOFF_MS : MAX_BACKOFF_MS;
-        const delay = Math.min(backoff, longest) * (0.5 + options.random() / 2);
-        backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
-        if (options.optional && hasReason(error, 'NotFound', 'Forbidden')) {
-          if (!refused) reportRefusal(options, error);
-          refused = true;
-          version = null;
-          await pause(clock, isStarting ? delay : OPTIONAL_RETRY_MS, signal);
-          continue;
-        }
-        if (hasReason(error, 'Forbidden')) rights.forbidden(error, version === null ? 'list' : 'watch');
-        else if (refusedSince !== null)
-          complaints.report(`failed to ${version === null ? 'list' : 'watch'}`, error);
-        else if (!isOpen) follower.lost(messageOf(error), cachedAt);
-        // A first break is that of a server that restarts, or of another one that takes over.
-        else if (breaks++ > 0) complaints.report('the watch was interrupted again:', error);
-        await follower.pause(delay, signal);
-      }
-    }
+  void followServer(options, {
+    list: listAll,
+    watch: watchFrom,
+    useCache,
+    isOpen: () => isOpen,
+    cachedAt: () => cachedAt,
+    follower,
+    rights,
+  }).then(() => {
     follower.end();
     cancelCache();
-    synced.reject(signal.reason);
-  };
-  void run();
+  });
 
   const { get, list, byIndex, addIndex, handle } = objects;
   return {
@@ -282,16 +217,6 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
       return cachedAt;
     },
   };
-}
-
-/** Reports whether the server answered, and refused; credentials (401) and load (429) are not a matter of rules. */
-function isRefusal(error: unknown): boolean {
-  return (
-    error instanceof ApiError &&
-    error.status >= 400 &&
-    error.status < 500 &&
-    ![401, 429].includes(error.status)
-  );
 }
 
 function scope(options: { namespace?: string; labelSelector?: string; fieldSelector?: string }) {
@@ -319,45 +244,6 @@ function limitSilence(clock: Clock): { readonly signal: AbortSignal; heard(): vo
   return { signal: silent.signal, heard, end: () => cancel() };
 }
 
-/** Logs a problem once, until it changes or is over. */
-function createComplaints(logger: Logger, resource: string) {
-  let complaint = '';
-  return {
-    report(what: string, error: unknown) {
-      const message = `${what} ${resource}: ${messageOf(error)}`;
-      if (message !== complaint) logger.warn({ resource }, message);
-      complaint = message;
-    },
-    forget() {
-      complaint = '';
-    },
-  };
-}
-
-/** Reports a right that the server refuses, and when it grants it. */
-function watchRights<T extends KubeObject>({
-  resource,
-  namespace,
-  logger,
-  onMissingRule,
-}: InformerOptions<T>) {
-  let missing: MissingRule | null = null;
-  return {
-    forbidden(error: ApiError, verb: MissingRule['verb']) {
-      if (missing?.verb === verb) return;
-      missing = missingRule(error, verb, resource, namespace);
-      logger.warn({ resource: resource.plural, verb }, missing.message);
-      onMissingRule?.(missing);
-    },
-    allowed() {
-      if (missing === null) return;
-      logger.info({ resource: resource.plural }, `allowed to list and watch ${missing.resource} now`);
-      missing = null;
-      onMissingRule?.(null);
-    },
-  };
-}
-
 /** Lists all objects, page by page. Throws if that takes too long. */
 async function requestList<T extends KubeObject>(options: InformerOptions<T>, transform: (object: T) => T) {
   const { client, resource, clock, signal } = options;
@@ -383,12 +269,4 @@ function requestWatch<T extends KubeObject>(
     signal: AbortSignal.any([options.signal, silent]),
     onOpen,
   });
-}
-
-function reportRefusal<T extends KubeObject>(
-  { resource, logger, onRefused }: InformerOptions<T>,
-  error: ApiError,
-): void {
-  logger.info({ resource: resource.plural }, `failed to watch: ${messageOf(error)}`);
-  onRefused?.(error);
 }
