@@ -89,6 +89,24 @@ export const localServices = (cluster: CheckedCluster): CheckedServices<LocalPla
   removeRoutes: (routes) => removeOutsideRoutes(cluster, routes),
 });
 
+/** The nodes that the check uses: servers are on the first two, clients on the first and the last. */
+interface CheckedNodes<N> {
+  readonly first: N;
+  readonly second: N;
+  readonly last: N;
+  /** Those whose addresses clients use. */
+  readonly entries: readonly N[];
+}
+
+type Node<P extends Place> = CheckedServices<P>['nodes'][number];
+
+function choose<N>(nodes: readonly N[]): CheckedNodes<N> {
+  const first = nodes[0];
+  if (!first) throw new FairleadError('the cluster has no nodes', { op: 'check', code: 'no-node' });
+  const last = nodes.at(-1) ?? first;
+  return { first, second: nodes[1] ?? first, last, entries: [...new Set([first, last])] };
+}
+
 /**
  * Creates the check's namespace with its servers, clients and Services, and routes for the client outside.
  * Servers: two on the first node, one on the second; of three nodes the last has none.
@@ -97,11 +115,8 @@ export async function setUpCheck<P extends Place>(
   cluster: CheckedServices<P>,
   scenarios: readonly Scenario[],
 ): Promise<CheckSetup<P>> {
-  const { client, nodes } = cluster;
-  const first = nodes[0];
-  if (!first) throw new FairleadError('the cluster has no nodes', { op: 'check', code: 'no-node' });
-  const second = nodes[1] ?? first;
-  const last = nodes.at(-1) ?? first;
+  const { client } = cluster;
+  const nodes = choose(cluster.nodes);
   const routes: { destination: string; via: string }[] = [];
   const close = async () => {
     cluster.removeRoutes(routes);
@@ -110,116 +125,157 @@ export async function setUpCheck<P extends Place>(
   await removeNamespace(client);
   try {
     await client.create(RESOURCES.namespaces, { metadata: { name: CHECK_NAMESPACE } });
-    const server = (name: string, node: string) =>
-      pod(
-        name,
-        node,
-        [cluster.echo(8080, 'hello'), cluster.echo(8081, 'second')].map((container, index) => ({
-          ...container,
-          readinessProbe: { tcpSocket: { port: 8080 + index }, periodSeconds: 1 },
-        })),
-      );
-    const wanted = [
-      server('server-1', first.name),
-      server('server-2', first.name),
-      server('server-3', second.name),
-      pod('client-1', first.name, [cluster.idle()]),
-      ...(last === first ? [] : [pod('client-2', last.name, [cluster.idle()])]),
-    ];
-    for (const one of wanted) await createPod(client, one);
-    const pods = await waitForPods(client, wanted.length, CHECK_NAMESPACE, cluster.signal);
-    const podAddresses = ({ status }: Pod) =>
-      addressesOf(
-        cluster,
-        (status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
-      );
-    const servers = pods
-      .filter(({ metadata }) => metadata?.name?.startsWith('server-'))
-      .map(
-        (one): Server => ({
-          name: one.metadata?.name ?? '',
-          node: one.spec?.nodeName ?? '',
-          addresses: podAddresses(one),
-        }),
-      )
-      .sort((a, b) => a.name.localeCompare(b.name));
-    const entries = [...new Set([first, last])];
-    const outside = addressesOf(cluster, cluster.outsideAddresses);
-    const places: P[] = [
-      ...pods
-        .filter(({ metadata }) => metadata?.name !== 'server-2' && metadata?.name !== 'server-3')
-        .map(({ metadata, spec, ...one }) =>
-          cluster.place(
-            {
-              name: `${CHECK_NAMESPACE}/${metadata?.name}`,
-              kind: 'pod',
-              node: spec?.nodeName ?? '',
-              addresses: podAddresses(one),
-            },
-            metadata?.uid ?? '',
-          ),
-        ),
-      ...entries.flatMap(({ name, addresses }) => [
-        cluster.place(
-          { name: `node/${name}`, kind: 'node', node: name, addresses: addressesOf(cluster, addresses) },
-          null,
-        ),
-        ...(cluster.outsideAddresses.length === 0
-          ? []
-          : [cluster.place({ name: 'outside', kind: 'outside', node: name, addresses: outside }, null)]),
-      ]),
-    ];
+    const pods = await createPods(cluster, nodes);
     const fixture: Fixture<P> = {
       families: cluster.families,
-      servers,
-      places,
+      servers: serversOf(cluster, pods),
+      places: placesOf(cluster, nodes, pods),
       nodeAddresses: new Map(
-        await Promise.all(nodes.map(async ({ name }) => [name, await cluster.allAddresses(name)] as const)),
+        await Promise.all(
+          cluster.nodes.map(async ({ name }) => [name, await cluster.allAddresses(name)] as const),
+        ),
       ),
-      primary: new Map(nodes.map((node) => [node.name, addressesOf(cluster, node.addresses)])),
-      entry: first.name,
+      primary: new Map(cluster.nodes.map((node) => [node.name, addressesOf(cluster, node.addresses)])),
+      entry: nodes.first.name,
       configuration: cluster.configuration,
     };
-    const frontends = new Map<string, Frontends>();
-    let host = FIRST_ADDRESS;
-    const take = () => {
-      const at = host++;
-      return Object.fromEntries(
-        cluster.families.map((family, index) => {
-          const cidr = parseCidr(cluster.wireCidrs[index] ?? '');
-          return [family, cidr ? addressAt(cidr, at) : ''];
-        }),
-      ) as Addresses;
-    };
-    for (const scenario of scenarios) {
-      const loadBalancer = new Map(entries.map((node) => [node.name, take()]));
-      const externalIP = new Map(entries.map((node) => [node.name, take()]));
-      const service = await createService(cluster, scenario, fixture, loadBalancer, externalIP);
-      const clusterIPs = addressesOf(cluster, service.spec?.clusterIPs ?? []);
-      frontends.set(scenario.name, {
-        clusterIP: clusterIPs,
-        nodePort: service.spec?.ports?.[0]?.nodePort ?? 0,
-        loadBalancer,
-        externalIP,
-      });
-      for (const node of entries) {
-        for (const family of cluster.families) {
-          const via = addressesOf(cluster, node.addresses)[family];
-          for (const map of [loadBalancer, externalIP]) {
-            const address = map.get(node.name)?.[family];
-            if (via && address) routes.push({ destination: hostRoute(address), via });
-          }
-          const clusterIP = clusterIPs[family];
-          if (node === first && via && clusterIP) routes.push({ destination: hostRoute(clusterIP), via });
-        }
-      }
-    }
+    const frontends = await createServices(cluster, scenarios, fixture, nodes);
+    for (const one of frontends.values()) routes.push(...routesTo(cluster, nodes, one));
     cluster.addRoutes(routes);
     return { fixture, frontends, close };
   } catch (error) {
     await close();
     throw error;
   }
+}
+
+/** Creates the servers and clients, and waits until they are ready. */
+async function createPods<P extends Place>(
+  cluster: CheckedServices<P>,
+  { first, second, last }: CheckedNodes<Node<P>>,
+): Promise<Pod[]> {
+  const server = (name: string, node: string) =>
+    pod(
+      name,
+      node,
+      [cluster.echo(8080, 'hello'), cluster.echo(8081, 'second')].map((container, index) => ({
+        ...container,
+        readinessProbe: { tcpSocket: { port: 8080 + index }, periodSeconds: 1 },
+      })),
+    );
+  const wanted = [
+    server('server-1', first.name),
+    server('server-2', first.name),
+    server('server-3', second.name),
+    pod('client-1', first.name, [cluster.idle()]),
+    ...(last === first ? [] : [pod('client-2', last.name, [cluster.idle()])]),
+  ];
+  for (const one of wanted) await createPod(cluster.client, one);
+  return await waitForPods(cluster.client, wanted.length, CHECK_NAMESPACE, cluster.signal);
+}
+
+const podAddresses = <P extends Place>(cluster: CheckedServices<P>, { status }: Pod): Addresses =>
+  addressesOf(
+    cluster,
+    (status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []),
+  );
+
+function serversOf<P extends Place>(cluster: CheckedServices<P>, pods: readonly Pod[]): Server[] {
+  return pods
+    .filter(({ metadata }) => metadata?.name?.startsWith('server-'))
+    .map(
+      (one): Server => ({
+        name: one.metadata?.name ?? '',
+        node: one.spec?.nodeName ?? '',
+        addresses: podAddresses(cluster, one),
+      }),
+    )
+    .sort((a, b) => a.name.localeCompare(b.name));
+}
+
+/** Returns the places that clients are in: pods, nodes, and outside of each node. */
+function placesOf<P extends Place>(
+  cluster: CheckedServices<P>,
+  { entries }: CheckedNodes<Node<P>>,
+  pods: readonly Pod[],
+): P[] {
+  const outside = addressesOf(cluster, cluster.outsideAddresses);
+  return [
+    ...pods
+      .filter(({ metadata }) => metadata?.name !== 'server-2' && metadata?.name !== 'server-3')
+      .map((one) =>
+        cluster.place(
+          {
+            name: `${CHECK_NAMESPACE}/${one.metadata?.name}`,
+            kind: 'pod',
+            node: one.spec?.nodeName ?? '',
+            addresses: podAddresses(cluster, one),
+          },
+          one.metadata?.uid ?? '',
+        ),
+      ),
+    ...entries.flatMap(({ name, addresses }) => [
+      cluster.place(
+        { name: `node/${name}`, kind: 'node', node: name, addresses: addressesOf(cluster, addresses) },
+        null,
+      ),
+      ...(cluster.outsideAddresses.length === 0
+        ? []
+        : [cluster.place({ name: 'outside', kind: 'outside', node: name, addresses: outside }, null)]),
+    ]),
+  ];
+}
+
+/** Creates a Service for each scenario, with addresses of its own on the wire. Returns their frontends by scenario. */
+async function createServices<P extends Place>(
+  cluster: CheckedServices<P>,
+  scenarios: readonly Scenario[],
+  fixture: Fixture<P>,
+  { entries }: CheckedNodes<Node<P>>,
+): Promise<Map<string, Frontends>> {
+  const frontends = new Map<string, Frontends>();
+  let host = FIRST_ADDRESS;
+  const take = () => {
+    const at = host++;
+    return Object.fromEntries(
+      cluster.families.map((family, index) => {
+        const cidr = parseCidr(cluster.wireCidrs[index] ?? '');
+        return [family, cidr ? addressAt(cidr, at) : ''];
+      }),
+    ) as Addresses;
+  };
+  for (const scenario of scenarios) {
+    const loadBalancer = new Map(entries.map((node) => [node.name, take()]));
+    const externalIP = new Map(entries.map((node) => [node.name, take()]));
+    const service = await createService(cluster, scenario, fixture, loadBalancer, externalIP);
+    frontends.set(scenario.name, {
+      clusterIP: addressesOf(cluster, service.spec?.clusterIPs ?? []),
+      nodePort: service.spec?.ports?.[0]?.nodePort ?? 0,
+      loadBalancer,
+      externalIP,
+    });
+  }
+  return frontends;
+}
+
+/** Returns the routes by which a client outside reaches a Service's addresses: each through one node. */
+function routesTo<P extends Place>(
+  cluster: CheckedServices<P>,
+  { first, entries }: CheckedNodes<Node<P>>,
+  { clusterIP, loadBalancer, externalIP }: Frontends,
+): { destination: string; via: string }[] {
+  return entries.flatMap((node) =>
+    cluster.families.flatMap((family) => {
+      const via = addressesOf(cluster, node.addresses)[family];
+      if (!via) return [];
+      const addresses = [
+        loadBalancer.get(node.name)?.[family],
+        externalIP.get(node.name)?.[family],
+        ...(node === first ? [clusterIP[family]] : []),
+      ];
+      return addresses.flatMap((address) => (address ? [{ destination: hostRoute(address), via }] : []));
+    }),
+  );
 }
 
 function pod(name: string, nodeName: string, containers: Container[]): Pod {

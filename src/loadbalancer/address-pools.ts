@@ -90,8 +90,7 @@ interface Holding {
 
 export function createAddressTable(options: AddressTableOptions): AddressTable {
   const pools = options.pools.map(compilePool).sort((a, b) => (rank(a) === rank(b) ? 0 : rank(a) - rank(b)));
-  const holdings = new Map<string, Map<string, Holding>>();
-  const held = new Map<string, string[]>();
+  const holdings = createHoldings(options.otherUse);
 
   const open = (service: Service): Pool[] => {
     const { namespace = '', labels } = service.metadata ?? {};
@@ -103,38 +102,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
         isForService(pool, labels as Record<string, string> | undefined),
     );
   };
-  const release = (key: string): boolean => {
-    const addresses = held.get(key) ?? [];
-    held.delete(key);
-    for (const address of addresses) {
-      const holders = holdings.get(address);
-      holders?.delete(key);
-      if (holders?.size === 0) holdings.delete(address);
-    }
-    return addresses.length > 0;
-  };
-  const book = (key: string, address: string, holding: Holding) => {
-    const holders = holdings.get(address) ?? new Map<string, Holding>();
-    holdings.set(address, holders.set(key, holding));
-    held.set(key, [...(held.get(key) ?? []), address]);
-  };
-  /** Returns the holder that prevents this Service from having the address; null: it is free. */
-  const obstacle = (key: string, address: string, mine: Holding): string | null => {
-    const other = options.otherUse(address);
-    if (other !== null) return other;
-    for (const [holder, theirs] of holdings.get(address) ?? []) {
-      if (holder === key) continue;
-      if (!mine.asked.has(address) || !theirs.asked.has(address)) return `Service ${holder}`;
-      if (mine.sharingKey === null || mine.sharingKey !== theirs.sharingKey)
-        return `Service ${holder}; both need the same annotation ${SHARING_KEY} to share it`;
-      // One node announces for both: it must have endpoints of both.
-      if (mine.endpoints !== theirs.endpoints)
-        return `Service ${holder}; with externalTrafficPolicy: Local on either, both need it and equal selectors to share it`;
-      const clash = [...mine.ports].find((port) => theirs.ports.has(port));
-      if (clash !== undefined) return `Service ${holder}, which has port ${clash}, too`;
-    }
-    return null;
-  };
+  const { release, book, obstacle } = holdings;
   const inPools = (from: readonly Pool[], address: string) =>
     from.some((pool) => pool.parsed.some((range) => rangeContains(range, address)));
   const findFree = (from: readonly Pool[], family: IPFamily): string | null => {
@@ -142,7 +110,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
       for (const range of pool.parsed) {
         if (range.family !== family) continue;
         const address = searchRange(range, pool.next.get(range) ?? null, (candidate) => {
-          return !holdings.has(candidate) && options.otherUse(candidate) === null;
+          return !holdings.isHeld(candidate) && options.otherUse(candidate) === null;
         });
         if (address === null) continue;
         pool.next.set(range, (addressToNumber(address) ?? range.first) + 1n);
@@ -165,7 +133,7 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
       const key = keyOf(service);
       const mine = holdingOf(service);
       const from = open(service);
-      const before = held.get(key) ?? [];
+      const before = holdings.addressesOf(key);
       const refusals: Refusal[] = [];
       const requests = readRequests(service, refusals);
       release(key);
@@ -212,9 +180,57 @@ export function createAddressTable(options: AddressTableOptions): AddressTable {
       return { addresses, refusals };
     },
     release,
-    holders: (address) => [...(holdings.get(address)?.keys() ?? [])],
+    holders: holdings.holders,
     poolOf: (address) => pools.find((pool) => inPools([pool], address))?.name ?? null,
   };
+}
+
+/** Which Services have which addresses. */
+function createHoldings(otherUse: AddressTableOptions['otherUse']) {
+  const holdings = new Map<string, Map<string, Holding>>();
+  const held = new Map<string, string[]>();
+  return {
+    isHeld: (address: string) => holdings.has(address),
+    addressesOf: (key: string): readonly string[] => held.get(key) ?? [],
+    holders: (address: string) => [...(holdings.get(address)?.keys() ?? [])],
+    release(key: string): boolean {
+      const addresses = held.get(key) ?? [];
+      held.delete(key);
+      for (const address of addresses) {
+        const holders = holdings.get(address);
+        holders?.delete(key);
+        if (holders?.size === 0) holdings.delete(address);
+      }
+      return addresses.length > 0;
+    },
+    book(key: string, address: string, holding: Holding): void {
+      const holders = holdings.get(address) ?? new Map<string, Holding>();
+      holdings.set(address, holders.set(key, holding));
+      held.set(key, [...(held.get(key) ?? []), address]);
+    },
+    /** Returns the holder that prevents this Service from having the address; null: it is free. */
+    obstacle(key: string, address: string, mine: Holding): string | null {
+      const other = otherUse(address);
+      if (other !== null) return other;
+      for (const [holder, theirs] of holdings.get(address) ?? []) {
+        const clash = holder === key ? null : clashOf(address, mine, theirs);
+        if (clash !== null) return `Service ${holder}${clash}`;
+      }
+      return null;
+    },
+  };
+}
+
+/** Returns why two Services cannot share an address, as the rest of a sentence; null: they can. */
+function clashOf(address: string, mine: Holding, theirs: Holding): string | null {
+  if (!mine.asked.has(address) || !theirs.asked.has(address)) return '';
+  if (mine.sharingKey === null || mine.sharingKey !== theirs.sharingKey)
+    return `; both need the same annotation ${SHARING_KEY} to share it`;
+  // One node announces for both: it must have endpoints of both.
+  if (mine.endpoints !== theirs.endpoints)
+    return '; with externalTrafficPolicy: Local on either, both need it and equal selectors to share it';
+  const port = [...mine.ports].find((one) => theirs.ports.has(one));
+  return port === undefined ? null : `, which has port ${port}, too`;
 }
 
 /** The pools with a priority first, in its order. */
