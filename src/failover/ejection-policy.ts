@@ -199,44 +199,12 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
         const recent = use.failures.filter(({ at }) => now - at < settings.failureWindowMs);
         const failures = [...recent.slice(1 - MAX_FAILURES), failure];
         record.use = { ...use, failures };
-        if (areEnough(failures, failure)) return eject(now, endpoint, record, failure.kind);
+        if (areEnough(failures, failure, settings)) return eject(now, endpoint, record, failure.kind);
         if (failure.client !== THIS_NODE) return check(now, endpoint, record);
         record.use = { ...record.use, checkAgain: true };
         return [];
       }
     }
-  };
-
-  /** Returns true if the failures, of which one is the latest, are enough for an ejection. */
-  const areEnough = (failures: readonly Failure[], { kind, client }: Failure): boolean => {
-    // This node's check was refused; or it was not answered, and a client was refused.
-    if (client === THIS_NODE && (kind === 'reset' || failures.some((one) => one.kind === 'reset')))
-      return true;
-    const timeouts = failures.filter((one) => one.kind === 'timeout').length;
-    const clients = new Set(failures.map((one) => one.client)).size;
-    return clients >= settings.agentClients && timeouts >= settings.agentTimeouts;
-  };
-
-  /** Returns true if an endpoint in use has neither recent failures nor a recent ejection. */
-  const isForgettable = (now: number, { use, check, ...record }: Record): boolean =>
-    use.kind === 'used' &&
-    check === 'none' &&
-    use.failures.every(({ at }) => now - at >= settings.failureWindowMs) &&
-    now >= record.nextCheckAt &&
-    now >= record.nextEarlyCheckAt &&
-    (record.lastMs === 0 || now - record.returnedAt >= settings.forgiveMs);
-
-  const dueAt = ({ use, check, ...record }: Record): number | null => {
-    if (check !== 'none' || use.kind === 'on trial') return null;
-    if (use.kind === 'ejected') return use.until;
-    if (use.checkAgain) return record.nextCheckAt;
-    const lastFailure = use.failures.at(-1)?.at ?? Number.NEGATIVE_INFINITY;
-    return Math.max(
-      lastFailure + settings.failureWindowMs,
-      record.nextCheckAt,
-      record.nextEarlyCheckAt,
-      record.lastMs === 0 ? Number.NEGATIVE_INFINITY : record.returnedAt + settings.forgiveMs,
-    );
   };
 
   return {
@@ -284,14 +252,14 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     due(now) {
       const decisions: Decision[] = [];
       for (const [endpoint, record] of records) {
-        const at = dueAt(record);
+        const at = dueAt(record, settings);
         if (at === null || at > now) continue;
         if (record.use.kind === 'ejected') {
           record.check = 'after failure';
           decisions.push({ kind: 'check', endpoint });
         } else if (record.use.kind === 'used' && record.use.checkAgain) {
           decisions.push(...check(now, endpoint, record));
-        } else if (isForgettable(now, record)) {
+        } else if (isForgettable(now, record, settings)) {
           records.delete(endpoint);
         }
       }
@@ -300,10 +268,46 @@ export function createEjectionPolicy(settings: EjectionSettings = EJECTION_RULES
     get nextDue() {
       let next: number | null = null;
       for (const record of records.values()) {
-        const at = dueAt(record);
+        const at = dueAt(record, settings);
         if (at !== null && (next === null || at < next)) next = at;
       }
       return next;
     },
   };
+}
+
+/** Returns true if the failures, of which one is the latest, are enough for an ejection. */
+function areEnough(
+  failures: readonly Failure[],
+  { kind, client }: Failure,
+  settings: EjectionSettings,
+): boolean {
+  // This node's check was refused; or it was not answered, and a client was refused.
+  if (client === THIS_NODE && (kind === 'reset' || failures.some((one) => one.kind === 'reset'))) return true;
+  const timeouts = failures.filter((one) => one.kind === 'timeout').length;
+  const clients = new Set(failures.map((one) => one.client)).size;
+  return clients >= settings.agentClients && timeouts >= settings.agentTimeouts;
+}
+
+/** Returns true if an endpoint in use has neither recent failures nor a recent ejection. */
+const isForgettable = (now: number, { use, check, ...record }: Record, settings: EjectionSettings): boolean =>
+  use.kind === 'used' &&
+  check === 'none' &&
+  use.failures.every(({ at }) => now - at >= settings.failureWindowMs) &&
+  now >= record.nextCheckAt &&
+  now >= record.nextEarlyCheckAt &&
+  (record.lastMs === 0 || now - record.returnedAt >= settings.forgiveMs);
+
+/** Returns when the policy must look at an endpoint; null: not before its next outcome. */
+function dueAt({ use, check, ...record }: Record, settings: EjectionSettings): number | null {
+  if (check !== 'none' || use.kind === 'on trial') return null;
+  if (use.kind === 'ejected') return use.until;
+  if (use.checkAgain) return record.nextCheckAt;
+  const lastFailure = use.failures.at(-1)?.at ?? Number.NEGATIVE_INFINITY;
+  return Math.max(
+    lastFailure + settings.failureWindowMs,
+    record.nextCheckAt,
+    record.nextEarlyCheckAt,
+    record.lastMs === 0 ? Number.NEGATIVE_INFINITY : record.returnedAt + settings.forgiveMs,
+  );
 }

@@ -72,9 +72,12 @@ export function startFailover(options: FailoverOptions): Failover {
   const { shortTimers = () => null } = options;
   const patience = createPatience({ clock, map, shortTimers });
   const policy = createEjectionPolicy(settings);
-  /** Details of the endpoints that the policy tracks. */
-  const known = new Map<EndpointKey, { readonly endpoint: SocketAddress; readonly owner: PortRef }>();
-  let cancel: (() => void) | null = null;
+  const decisions = createDecisions(
+    policy,
+    options,
+    (key, endpoint) => void check(key, endpoint, agentCheckMs),
+  );
+  const { carryOut, schedule } = decisions;
   let closed = false;
 
   function observe(outcome: Outcome): void {
@@ -92,7 +95,7 @@ export function startFailover(options: FailoverOptions): Failover {
     if (!frontend) return null;
     const pools = poolsOf(frontend).map((pool) => keysOf(pool, connection.protocol));
     if (!pools.some((pool) => pool.includes(key))) return null;
-    known.set(key, { endpoint: connection.endpoint, owner: frontend.owner });
+    decisions.note(key, { endpoint: connection.endpoint, owner: frontend.owner });
     return pools;
   }
 
@@ -105,21 +108,6 @@ export function startFailover(options: FailoverOptions): Failover {
     if (!pools) return;
     for (const { endpoint } of policy.late(clock.now(), key, pools))
       void check(endpoint, connection.endpoint, earlyUnansweredMs - fastAnswerMs);
-    schedule();
-  }
-
-  function carryOut(decisions: readonly Decision[]): void {
-    for (const decision of decisions) {
-      const about = known.get(decision.endpoint);
-      if (!about) continue;
-      if (decision.kind === 'check') {
-        void check(decision.endpoint, about.endpoint, agentCheckMs);
-        continue;
-      }
-      logger.info({ endpoint: decision.endpoint, cause: decision.cause }, `endpoint ${decision.kind}`);
-      options.onEjected(policy.ejected);
-      options.onVerdict?.({ ...decision, owner: about.owner });
-    }
     schedule();
   }
 
@@ -142,20 +130,6 @@ export function startFailover(options: FailoverOptions): Failover {
     const isNoSign =
       result === 'timeout' && options.mayBeDenied?.({ client: null, endpoint, protocol: 'TCP' });
     carryOut(policy.checked(clock.now(), key, isNoSign ? null : result));
-  }
-
-  function schedule(): void {
-    cancel?.();
-    cancel = null;
-    const next = policy.nextDue;
-    if (closed || next === null) {
-      if (!policy.active) known.clear();
-      return;
-    }
-    cancel = clock.after(Math.max(1, next - clock.now()), () => {
-      cancel = null;
-      carryOut(policy.due(clock.now()));
-    });
   }
 
   function followPending(event: PendingEvent): void {
@@ -210,7 +184,7 @@ export function startFailover(options: FailoverOptions): Failover {
         for (const key of keysOfAll(old)) {
           if (!policy.isTracked(key) || now.has(key)) continue;
           policy.forget(key);
-          known.delete(key);
+          decisions.forget(key);
         }
       }
       if (policy.ejected.size !== before) options.onEjected(policy.ejected);
@@ -221,8 +195,66 @@ export function startFailover(options: FailoverOptions): Failover {
     },
     close() {
       closed = true;
-      cancel?.();
+      decisions.close();
       watch?.close();
+    },
+  };
+}
+
+/** Details of an endpoint that the policy tracks. */
+interface Tracked {
+  readonly endpoint: SocketAddress;
+  /** The Service through which it failed last. */
+  readonly owner: PortRef;
+}
+
+/** Executes the policy's decisions, and asks it for the next when they are due. */
+function createDecisions(
+  policy: ReturnType<typeof createEjectionPolicy>,
+  { clock, logger, onEjected, onVerdict }: FailoverOptions,
+  check: (key: EndpointKey, endpoint: SocketAddress) => void,
+) {
+  const known = new Map<EndpointKey, Tracked>();
+  let cancel: (() => void) | null = null;
+  let closed = false;
+
+  function carryOut(decisions: readonly Decision[]): void {
+    for (const decision of decisions) {
+      const about = known.get(decision.endpoint);
+      if (!about) continue;
+      if (decision.kind === 'check') {
+        check(decision.endpoint, about.endpoint);
+        continue;
+      }
+      logger.info({ endpoint: decision.endpoint, cause: decision.cause }, `endpoint ${decision.kind}`);
+      onEjected(policy.ejected);
+      onVerdict?.({ ...decision, owner: about.owner });
+    }
+    schedule();
+  }
+
+  function schedule(): void {
+    cancel?.();
+    cancel = null;
+    const next = policy.nextDue;
+    if (closed || next === null) {
+      if (!policy.active) known.clear();
+      return;
+    }
+    cancel = clock.after(Math.max(1, next - clock.now()), () => {
+      cancel = null;
+      carryOut(policy.due(clock.now()));
+    });
+  }
+
+  return {
+    carryOut,
+    schedule,
+    note: (key: EndpointKey, tracked: Tracked) => void known.set(key, tracked),
+    forget: (key: EndpointKey) => void known.delete(key),
+    close() {
+      closed = true;
+      cancel?.();
     },
   };
 }
