@@ -57,7 +57,7 @@ export interface AgentContext extends AgentOptions {
   /** The metrics of /metrics. */
   readonly registry: Registry;
   follow<T extends KubeObject>(resource: Resource<T>, options?: FollowOptions<T>): Informer<T>;
-  /** What the API server forbids this agent; informers of `follow` report it themselves. */
+  /** Rights that the API server refuses this agent; informers of `follow` report it themselves. */
   readonly missingRules: MissingRules;
   /** Records an event of this machine's Node. */
   nodeEvent(type: EventType, reason: string, message: string): void;

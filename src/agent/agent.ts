@@ -80,7 +80,7 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   }
 }
 
-/** What the steps of a start share. */
+/** The state that the steps of a start share. */
 interface StartingAgent {
   readonly configuration: AgentConfiguration;
   readonly options: AgentOptions;

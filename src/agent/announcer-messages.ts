@@ -16,7 +16,7 @@ export interface AnnouncerSettings extends ServerSettings {
   readonly logsContact: boolean;
 }
 
-/** What the agent tells the thread. */
+/** Messages of the agent to the thread. */
 export type ToAnnouncer =
   | { readonly kind: 'candidates'; readonly candidates: Candidates }
   /** The addresses of this machine's Node, and of API servers that the agent has learned. Sent every second: the agent is alive. */
@@ -28,7 +28,7 @@ export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
 type Answer = Parameters<NonNullable<TransportOptions['onAnswer']>>[0];
 type Body = Parameters<NonNullable<TransportOptions['onBody']>>;
 
-/** What the thread tells the agent. */
+/** Messages of the thread to the agent. */
 export type FromAnnouncer =
   /** The addresses that exist can be announced. */
   | { readonly kind: 'ready' }

@@ -36,7 +36,7 @@ interface AttachedProgram {
   readonly name: string;
 }
 
-/** What such a proxy has left that translates Services. */
+/** State that such a proxy has left and that translates Services. */
 export interface BpfLeftovers {
   readonly programs: readonly AttachedProgram[];
   /** Paths of maps with entries. */

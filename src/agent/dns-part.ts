@@ -45,14 +45,14 @@ export interface DnsSources {
   readonly others: Promise<boolean>;
   /** Resolves when the kernel has the Services and policies. */
   readonly programmed: Promise<unknown>;
-  /** Those of which this process drops queries are noted here. */
+  /** Clients whose queries this process drops are noted here. */
   readonly limited: LimitedClients;
 }
 
 /** Records the addresses added to the loopback device, so that `cleanup` can remove them. */
 export const DNS_ADDRESSES_FILE = 'dns-addresses';
 
-/** What the answers need of an agent, or of a name server in a pod. */
+/** The inputs of answers, from an agent or from a name server in a pod. */
 export type DnsContext = Pick<
   AgentContext,
   'configuration' | 'logger' | 'signal' | 'random' | 'clock' | 'registry' | 'follow' | 'onClose'

@@ -5,7 +5,7 @@ import { podIndex } from '../observe/explain-places.ts';
 
 export interface ListedObjects {
   readonly pods: readonly Pod[];
-  /** Those of announced addresses. */
+  /** Leases of announced addresses. */
   readonly leases: readonly Lease[];
 }
 

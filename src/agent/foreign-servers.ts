@@ -118,7 +118,7 @@ export async function drainAdopted(logger: Logger): Promise<void> {
     import('../dataplane/ipvs/drain.ts'),
   ]);
   try {
-    // One that is under way continues with the addresses of both.
+    // A request that is under way continues with the addresses of both.
     await endDraining(FAMILIES, undefined);
     const ipvs = createIpvs({ families: FAMILIES, logger });
     try {

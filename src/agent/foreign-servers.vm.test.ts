@@ -99,7 +99,7 @@ describe('virtual servers of another proxy', { skip }, () => {
     run(CLEAN);
   });
 
-  /** What has to remain with an excluded network, and nothing else. */
+  /** The servers that remain with an excluded network, and no others. */
   function assertRemains(device: string): void {
     assert.deepEqual(servers(), ['-t 192.0.2.1:80', `-t ${NODE}:8443`]);
     assert.deepEqual(addresses(device), ['192.0.2.1']);

@@ -8,7 +8,7 @@ export interface MissingRulesOptions {
   readonly node: () => Node;
 }
 
-/** What the API server forbids this agent to list or watch: said in events of its Node, and in its health. */
+/** Kinds that the API server forbids this agent to list or watch: reported in events of its Node, and in its health. */
 export interface MissingRules {
   /** Records the rule that the agent lacks for a resource; null: it has been added. */
   set(resource: Resource, rule: MissingRule | null): void;

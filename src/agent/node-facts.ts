@@ -20,7 +20,7 @@ export interface FactBody {
   readonly pod: FactPod | null;
 }
 
-/** What the agent does not know of a pod. */
+/** Facts about a pod that the agent lacks. */
 export interface FactPod {
   readonly addresses: readonly string[];
   /** Whose name servers its resolv.conf names. The agent asks no others. */

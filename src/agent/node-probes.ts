@@ -11,7 +11,7 @@ import type { AgentConfiguration } from './agent-configuration.ts';
 import { badRequest } from './bad-request.ts';
 import { createNetnsFinder } from './node-facts.ts';
 
-/** What `check` has to know of a node before it sends packets. */
+/** Facts about a node that `check` needs before it sends packets. */
 export interface NodeSettings {
   /** All addresses of the node, bridges included. */
   readonly addresses: readonly string[];

@@ -24,7 +24,7 @@ export interface ProxySources {
   readonly policies: PolicyPart | null;
 }
 
-/** What the parts of a node's proxy share. Each part follows the stream, and knows only parts that are started before it. */
+/** The state that the parts of a node's proxy share. Each part follows the stream, and knows only parts that are started before it. */
 export interface NodeProxy {
   readonly context: AgentContext;
   readonly proxied: ProxyConfiguration;

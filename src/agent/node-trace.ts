@@ -43,7 +43,7 @@ export type TraceLine =
       readonly direction: 'in' | 'out';
       readonly packet: PacketLine;
     }
-  /** What the socket of the client has reported. */
+  /** The report of the client's socket. */
   | { readonly type: 'result'; readonly result: SocketResult }
   /** Whatever was seen or counted before was sent; `counters`: those that have risen since the last such line. */
   | { readonly type: 'tick'; readonly counters: readonly MovedCounter[]; readonly lost: number }
@@ -91,7 +91,7 @@ export function createNodeTrace({ nodeName, network }: AgentConfiguration): Trac
   };
 }
 
-/** What a node observes for a request. */
+/** The observation of a node for a request. */
 interface NodeObservation {
   readonly recorder: Pick<Recorder, 'drain' | 'take' | 'check'>;
   readonly result: SocketResult;

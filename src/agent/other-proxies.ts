@@ -95,7 +95,7 @@ const PROXIES: readonly OtherProxy[] = [
   },
 ];
 
-/** What another product has on this node. */
+/** The state of another product on this node. */
 export interface OtherProxyState {
   readonly proxy: OtherProxy;
   /** Evidence that it runs; null: it does not. */

@@ -237,7 +237,7 @@ const isOwnAddress = (address: string): boolean =>
 /** Removes the rules of an earlier agent, if policies are not enforced. */
 export const removeLeftPolicies = (): Promise<void> => removePolicies();
 
-/** What a first list of policies showed; "unknown": it was not answered, or failed for another reason. */
+/** The result of a first list of policies; "unknown": it was not answered, or failed for another reason. */
 export type PolicyAccess = 'allowed' | 'unknown' | 'forbidden' | 'not-served';
 
 /** Asks the API server for policies, which an older cluster role may not allow the agent to read. */

@@ -5,7 +5,7 @@ import { listRoutes, type Route } from '../kernel/rtnetlink/routes.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import type { Finding } from './preflight-finding.ts';
 
-/** What limits the size of packets between the pods of different nodes. */
+/** The limits of the size of packets between the pods of different nodes. */
 export interface MtuFacts {
   readonly links: readonly Pick<Link, 'index' | 'name' | 'kind' | 'mtu' | 'up' | 'vxlan'>[];
   /** Default routes of the main table. */

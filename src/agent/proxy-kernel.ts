@@ -10,7 +10,7 @@ import { adoptOtherServers } from './other-proxies.ts';
 import { findOtherProxies, takeOverNode } from './proxy-take-over.ts';
 import { createSynTimers } from './syn-timers.ts';
 
-/** What of a node's kernel its proxy uses. Tests of the wiring have one without a kernel. */
+/** The functions of a node's kernel that its proxy uses. Tests of the wiring replace them. */
 export interface ProxyKernel {
   openDataplane(mode: Mode, settings: DataplaneSettings): Promise<Dataplane>;
   readonly findOtherProxies: typeof findOtherProxies;

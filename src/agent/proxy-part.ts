@@ -41,7 +41,7 @@ export interface ProxyPart {
   nodeIn(mode: Mode): NodeView;
   /** The version of the EndpointSlices that the kernel has, and by which no stale flow is left; null: none. */
   readonly programmedSlices: string | null;
-  /** What `fairlead flows` shows. */
+  /** The flows that `fairlead flows` shows. */
   readonly flows: FlowWatch;
   health(): ProxyHealth;
   /** Switches the proxy mode; the previous one is removed when the new one is complete. */

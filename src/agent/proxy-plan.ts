@@ -7,7 +7,7 @@ import type { AgentConfiguration, ProxyConfiguration } from './agent-configurati
 import { modeOf } from './mode-switch.ts';
 import { familiesOf } from './own-node.ts';
 
-/** What the proxy of a node starts with, from its configuration and what was found on the node. */
+/** The start of a node's proxy, by its configuration and the state that was found on the node. */
 export interface ProxyPlan {
   readonly mode: Mode;
   readonly families: readonly IPFamily[];

@@ -15,7 +15,7 @@ export interface WatchedConnections {
 export interface TraceBody {
   /** Pods of this node whose own devices are observed too. */
   readonly pods: readonly TracedPod[];
-  /** What is observed: a packet of the trace, or connections of others. */
+  /** The observed traffic: a packet of the trace, or connections of others. */
   readonly packet: TracedPacket | null;
   readonly watched: WatchedConnections | null;
   /** Where the packet is sent from, once this node's observers are attached: one of the pods by its name, or the node (null). */

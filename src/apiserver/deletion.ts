@@ -4,7 +4,7 @@ import { type ApiObject, at, textAt } from './object.ts';
 
 export type PropagationPolicy = 'Background' | 'Foreground' | 'Orphan';
 
-/** What a DELETE asks for, beside its preconditions. */
+/** The options of a DELETE, beside its preconditions. */
 export interface DeletionRequest {
   readonly gracePeriodSeconds?: number;
   readonly propagationPolicy?: PropagationPolicy;
@@ -12,7 +12,7 @@ export interface DeletionRequest {
   readonly orphanDependents?: boolean;
 }
 
-/** What makes the garbage collector handle the dependents before the object goes. */
+/** The finalizer that makes the garbage collector handle the dependents before the object goes. */
 const FINALIZERS = { Foreground: 'foregroundDeletion', Orphan: 'orphan' } as const;
 const OF_COLLECTOR: readonly string[] = Object.values(FINALIZERS);
 

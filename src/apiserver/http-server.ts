@@ -47,7 +47,7 @@ export interface HttpServerOptions {
   readonly limits?: Partial<ConnectionLimits>;
 }
 
-/** What answers requests. */
+/** The handler that answers requests. */
 interface Serving extends HttpServerOptions {
   readonly buffers: BufferPool;
   readonly connections: ConnectionTable;

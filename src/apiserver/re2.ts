@@ -44,7 +44,7 @@ interface Parser {
   at: number;
   /** The flags of the group that is open. */
   flags: Flags;
-  /** Those of the groups around it. */
+  /** The flags of the groups around it. */
   readonly outer: Flags[];
 }
 

@@ -47,7 +47,7 @@ const LESSON_ENTRY = object({
   at: orNull(TEXT),
 });
 
-/** What each command prints with `-o json`, or with `-o yaml`; several forms: it depends on its arguments. */
+/** The output of each command with `-o json`, or with `-o yaml`; several forms: it depends on its arguments. */
 const OUTPUTS: Readonly<Record<string, JsonSchema>> = {
   status: {
     anyOf: [

@@ -1,4 +1,4 @@
-/** What this program itself writes, or any other control character (C0, DEL, C1). */
+/** Sequences that this program itself writes, or any other control character (C0, DEL, C1). */
 export const CONTROLS = /([\n\t]|\r?\u001b\[K|\u001b\[(?:0|3[1-3])m)|[\u0000-\u001f\u007f-\u009f]/g;
 
 /**

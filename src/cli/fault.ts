@@ -14,7 +14,7 @@ import { formatTable } from './table.ts';
 
 const ACTIONS = [...FAULT_KINDS, 'undo'] as const;
 
-/** What a fault does, in words. */
+/** The effect of a fault, in words. */
 const EFFECTS: Readonly<Record<FaultKind, string>> = {
   silent: 'the pod gets no packets',
   cut: 'the uplink of the node carries no packets',

@@ -1,6 +1,6 @@
 import { ANNOUNCEMENT_NAMESPACE, EARLIER_ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 
-/** What the objects of all parts of an installation share. */
+/** The fields that the objects of all parts of an installation share. */
 
 /** The functions of a cluster's agents. */
 export const INSTALLATIONS = ['proxy', 'proxy-dns', 'all', 'policy'] as const;
@@ -43,7 +43,7 @@ export interface InstallationOptions {
 export const MONITORS = ['pod', 'service'] as const;
 export type Monitor = (typeof MONITORS)[number];
 
-/** What the scheduler reserves for an agent: enough for a cluster of some thousand endpoints. */
+/** The reservation of an agent at the scheduler: enough for a cluster of some thousand endpoints. */
 export const AGENT_REQUESTS = { cpu: '50m', memory: '150Mi' };
 
 export type KubeObject = Record<string, unknown>;
@@ -112,7 +112,7 @@ export const CLUSTER_POD = {
   priorityClassName: 'system-cluster-critical',
   tolerations: [{ key: 'node-role.kubernetes.io/control-plane', operator: 'Exists' }],
 };
-/** What a container of such a pod reserves, and may do. */
+/** The reservation and the rights of a container of such a pod. */
 export const CLUSTER_CONTAINER = {
   resources: { requests: { cpu: '10m', memory: '100Mi' } },
   securityContext: UNPRIVILEGED,

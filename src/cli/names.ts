@@ -7,7 +7,7 @@ import { type KubeObject, RESOURCES } from '../kube/types.ts';
 import { defineCommand } from './command.ts';
 import { NAME_OPTION } from './name-option.ts';
 
-/** What shells complete by the API server's objects. */
+/** The names that shells complete from the API server's objects. */
 export const NAME_KINDS = ['clusters', 'nodes', 'pods', 'services', 'places', 'targets'] as const;
 export type NameKind = (typeof NAME_KINDS)[number];
 

@@ -35,7 +35,7 @@ export function isForNodes(command: string, { kubeconfig, context, ...rest }: No
   return false;
 }
 
-/** What a command does on nodes. */
+/** The work of a command on nodes. */
 export interface NodeRun {
   /** "preflight" */
   readonly command: string;

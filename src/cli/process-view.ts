@@ -66,7 +66,7 @@ function shownNames(state: ClusterState): readonly string[] {
   return processNames(state).flatMap((name) => (isNode.has(name) ? [name, podRuntimeName(name)] : [name]));
 }
 
-/** What does not work while a program of a real control plane is not running. */
+/** The functions that do not work while a program of a real control plane is not running. */
 const PROGRAM_EFFECTS: Readonly<Record<string, string>> = {
   [ETCD]: 'objects can be neither read nor changed',
   [API_SERVER]: 'objects can be neither read nor changed',

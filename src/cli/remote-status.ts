@@ -11,7 +11,7 @@ import { serviceProblems } from './status-problems.ts';
 import { formatTable } from './table.ts';
 import { paint } from './terminal.ts';
 
-/** What `status` prints of a cluster whose agents run in pods. */
+/** The text of `status` for a cluster whose agents run in pods. */
 export interface RemoteStatus {
   readonly context: string;
   readonly nodes: readonly {

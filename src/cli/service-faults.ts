@@ -8,7 +8,7 @@ import { type Problem, problem } from './problem.ts';
 /** Ports of Services that are explained: an explanation takes some ten milliseconds. */
 const MAX_EXPLAINED = 50;
 const CONCURRENCY = 4;
-/** What is wrong with a Service or its pods; policies that deny a node's packets, for example, are not. */
+/** The faults of a Service or its pods; policies that deny a node's packets, for example, are not. */
 const FAULTY = new Set(['refused', 'queue-full', 'filtered', 'filtered-rejected']);
 
 /**

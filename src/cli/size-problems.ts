@@ -8,7 +8,7 @@ export interface NodeLinks {
   readonly links: readonly LinkSize[];
 }
 
-/** What VXLAN adds to a packet at least: over IPv6 it is more. */
+/** The bytes that VXLAN adds to a packet at least: over IPv6 they are more. */
 const TUNNEL_BYTES = TUNNEL_OVERHEAD.ipv4;
 
 /**
@@ -42,7 +42,7 @@ function differs(node: string, { role, device, mtu }: LinkSize, wanted: number):
   );
 }
 
-/** What leaves pods and tunnels has to fit into the uplink. */
+/** Packets that leave pods and tunnels have to fit into the uplink. */
 function withinNode(node: string, links: readonly LinkSize[]): Problem[] {
   const [uplink] = mtusOf(links, 'uplink');
   if (uplink === undefined) return [];

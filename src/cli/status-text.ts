@@ -9,7 +9,7 @@ import { type ProcessView, processTable } from './process-view.ts';
 import { formatTable } from './table.ts';
 import { paint } from './terminal.ts';
 
-/** What `status` prints. */
+/** The text of `status`. */
 export interface StatusFacts {
   readonly name: string;
   readonly processes: readonly ProcessView[];

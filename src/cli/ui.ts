@@ -42,7 +42,7 @@ export const command = defineCommand({
       ownLessons: ownLessonsIn(options.lessons),
       signal,
     }).catch((error: unknown) => {
-      // What it has opened already would keep this process.
+      // Sockets that it has opened already would keep this process.
       failed.abort();
       throw error;
     });

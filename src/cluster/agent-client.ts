@@ -33,7 +33,7 @@ interface AgentPlace {
   /** As errors name it: "node-1". */
   readonly name: string;
   readonly socketPath: string;
-  /** What to do if it is not running. */
+  /** The fix if it is not running. */
   readonly hint: string;
 }
 

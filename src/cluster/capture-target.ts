@@ -21,7 +21,7 @@ export interface CaptureHosts extends Pick<ClusterState, 'outsideAddresses' | 'c
   readonly nodes: readonly { readonly name: string; readonly addresses: readonly string[] }[];
 }
 
-/** What a capture records, and where. */
+/** The packets that a capture records, and the places. */
 export interface CaptureTarget {
   readonly places: readonly TracedPlace[];
   /** Whether a frame is recorded; null packet: not IP. */
@@ -45,7 +45,7 @@ export function findCaptureTarget(state: ClusterState, objects: CaptureObjects, 
   return { places, wants: addresses === null ? () => true : hasAddress(addresses) };
 }
 
-/** What a capture is about: packets of one node, of some addresses, or (both null) all packets. */
+/** The subject of a capture: packets of one node, of some addresses, or (both null) all packets. */
 export interface CaptureSubject {
   readonly node: string | null;
   readonly addresses: readonly string[] | null;

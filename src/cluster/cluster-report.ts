@@ -10,7 +10,7 @@ import { type ClusterState, clusterPaths, readSupervision } from './state.ts';
 import { podRuntimeName, type Supervision } from './supervision.ts';
 import type { RecordState } from './supervision-record.ts';
 
-/** What the files of a local cluster say about it now. */
+/** The state of a local cluster by its files. */
 export interface ClusterReport {
   readonly state: ClusterState;
   /** With the records of the agents about their pod runtimes. */

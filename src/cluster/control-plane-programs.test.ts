@@ -13,7 +13,7 @@ afterEach(() => {
   folder = null;
 });
 
-/** What a program prints; null: the file is not executable. */
+/** The output of a program; null: the file is not executable. */
 type Programs = Readonly<Record<string, string | null>>;
 
 function assets(programs: Programs): string {

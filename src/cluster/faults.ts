@@ -41,7 +41,7 @@ export interface FaultRequest {
 /** A fault that was planted. */
 export interface PlantedFault {
   readonly fault: Fault;
-  /** What it does not do, as text. */
+  /** The limits of its effect, as text. */
   readonly warnings: readonly string[];
 }
 

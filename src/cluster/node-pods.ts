@@ -47,7 +47,7 @@ export interface NodeRunOptions {
   readonly signal: AbortSignal;
 }
 
-/** What a program found on a node, or why it is not known. */
+/** The findings of a program on a node, or why there are none. */
 export interface NodeResult<T> {
   readonly node: string;
   readonly result: T | null;

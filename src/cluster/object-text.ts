@@ -13,7 +13,7 @@ export interface ObjectQuestion {
   readonly object: string;
 }
 
-/** What the tools of an object print of it on its node: the commands and their output; of BPF map entries, decoded. */
+/** The text of an object by the tools on its node: the commands and their output; of BPF map entries, decoded. */
 export interface ObjectText {
   readonly text: string;
   /** The text was longer. */

@@ -17,7 +17,7 @@ import {
 import { ownAddresses, podName } from './observed-places.ts';
 import { problemText, type RemoteCluster } from './remote-cluster.ts';
 
-/** What is captured on which nodes. */
+/** The captured packets, and the nodes. */
 export interface CapturePlan {
   readonly names: ReadonlyMap<string, string>;
   /** By node. */

@@ -20,7 +20,7 @@ import type { ContextPlace } from './kubeconfig-contexts.ts';
 import { createRemoteAgents, findAgents, type RemoteAgent, type RemoteAgents } from './remote-agents.ts';
 import { openRemoteExplainer, refuseOutside } from './remote-explain.ts';
 
-/** What the agent of a node says of itself, or why it does not. */
+/** The report of a node's agent about itself, or why there is none. */
 export interface AgentReport {
   readonly node: string;
   readonly state: AgentState | null;

@@ -13,7 +13,7 @@ import { problemText, type RemoteCluster } from './remote-cluster.ts';
 /** The observers of a trace on the nodes of a cluster, whose agents send what they see. */
 export interface RemoteObservers {
   readonly sightings: readonly Sighting[];
-  /** What the client's socket has reported. */
+  /** The report of the client's socket. */
   readonly result: SocketResult;
   /** The nodes whose observers are attached. */
   readonly nodes: readonly string[];

@@ -169,7 +169,7 @@ test('a watched Service is observed at the nodes and pods of its endpoints first
   assert.deepEqual([plan.service, plan.bodies.size, plan.leftOut.length], ['default/web', 32, 11]);
 });
 
-/** What the agent of a node sees, by its own clock. */
+/** The sightings of a node's agent, by its own clock. */
 interface Seen {
   readonly devices: readonly (readonly [place: string, device: string])[];
   /** "PLACE in|out DEVICE": addresses, hop limit, microseconds. */

@@ -9,7 +9,7 @@ import { createRemoteObservers } from './remote-observers.ts';
 import { MAX_TRACED_NODES, type OnProblem, openAll, tracedPods } from './remote-trace.ts';
 import { type FlowWatcher, watchConnections, watchedService } from './watch-flow.ts';
 
-/** What is observed on which nodes. */
+/** The observed traffic, and the nodes. */
 export interface RemoteWatchPlan {
   readonly service: string;
   readonly bodies: ReadonlyMap<string, TraceBody>;

@@ -229,7 +229,7 @@ export function requireCluster(name: string): ClusterState {
   });
 }
 
-/** What users who do not see root's clusters may have meant. */
+/** The cluster that users who do not see root's clusters may have meant. */
 const ofRoot = () => (process.getuid?.() === 0 ? '' : '; for a cluster of root: the same command with sudo');
 
 /** Replaces cluster.json atomically; processes.json belongs to the supervisor. */

@@ -38,7 +38,7 @@ export interface TraceQuestion {
   readonly family: IPFamily | null;
 }
 
-/** What `explain` says of a flow, and what really happened to a packet of it. */
+/** The answer of `explain` for a flow, and the hops of a real packet of it. */
 export interface TracedFlow {
   readonly explanation: Explanation;
   /** The questions to name servers before the packet; only in a local cluster. */

@@ -43,7 +43,7 @@ export interface FlowWatcher {
   close(): void;
 }
 
-/** What observes the first packets of connections. */
+/** The observers of the first packets of connections. */
 export interface ConnectionObserver extends Pick<Recorder, 'sightings' | 'forget' | 'lost' | 'check'> {
   /** Waits for packets that have passed. */
   settle(ms: number): Promise<void>;

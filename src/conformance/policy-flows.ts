@@ -14,7 +14,7 @@ import type { PolicyScene } from './policy-scene.ts';
 import type { Outcome, Prober } from './probe.ts';
 import type { FlowResult, Oracle } from './run.ts';
 
-/** What the nodes say about packets and policies. */
+/** The reports of the nodes about packets and policies. */
 export interface PolicyOracle extends Pick<Oracle, 'mode' | 'explain'> {
   /** Resolves after the node has programmed the policies that it knows. */
   decidePolicies(node: string, packets: readonly PolicyPacket[]): Promise<readonly PolicyVerdict[]>;

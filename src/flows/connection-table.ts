@@ -1,7 +1,7 @@
 import { type Packet, TCP_FLAG } from '../kernel/packet.ts';
 import { hostPort, type SocketAddress } from '../lib/address.ts';
 
-/** What happened to a connection whose packets were seen. */
+/** The outcome of a connection whose packets were seen. */
 export type ConnectionOutcome = 'answered' | 'refused' | 'unreachable' | 'unanswered' | 'reset';
 
 /** A TCP connection, as its packets on the devices of a node show it. */
@@ -14,7 +14,7 @@ export interface SeenConnection {
   readonly endpoint: SocketAddress;
   /** A process of the node itself opened it. */
   readonly isOwn: boolean;
-  /** What came back: "RST", "ICMP port unreachable"; of a reset connection, who reset it; null: nothing. */
+  /** The answer: "RST", "ICMP port unreachable"; of a reset connection, who reset it; null: nothing. */
   readonly cause: string | null;
   /** Microseconds from the first packet to the outcome. */
   readonly micros: number;

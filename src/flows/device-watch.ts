@@ -126,7 +126,7 @@ async function open({
       if (hasChanged) {
         sample = next;
         tap.setFilter(connectionFilter(sample, SNAP_BYTES));
-        // What has passed the previous filter and waits would cost as much as before.
+        // Packets that have passed the previous filter and wait would cost as much as before.
         isDiscarding = true;
         tap.drain();
         isDiscarding = false;

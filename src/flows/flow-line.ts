@@ -23,7 +23,7 @@ export interface FlowLine {
   readonly verdict: FlowVerdict | null;
   readonly protocol: string;
   readonly client: SocketAddress;
-  /** What the client has asked for; null: the endpoint itself. */
+  /** The address that the client has asked for; null: the endpoint itself. */
   readonly service: FlowService | null;
   /** Null: the packets were sent to no endpoint. */
   readonly endpoint: SocketAddress | null;
@@ -61,7 +61,7 @@ export interface DnsLine {
   readonly reason?: string | null;
 }
 
-/** What is not shown from now on, in words. */
+/** The flows that are not shown from now on, in words. */
 export interface FlowNotice {
   readonly type: 'notice';
   readonly text: string;

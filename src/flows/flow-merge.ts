@@ -40,7 +40,7 @@ const KIND_OF: Readonly<Record<ConnectionOutcome, FlowLine['kind']>> = {
 };
 
 export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptions): FlowMerge {
-  /** What the mode said last of a client's connection. */
+  /** The mode's latest report of a client's connection. */
   const reported = createMemory<FlowVerdict | null>();
   /** Where connections went that were answered, by the client, and by the proxy's end of the connection to the endpoint. */
   const ways = createMemory<Pick<FlowLine, 'client' | 'service' | 'endpoint'>>();
@@ -58,7 +58,7 @@ export function createFlowMerge({ tables, now, monotonic, emit }: FlowMergeOptio
     event(event) {
       const { kind, protocol, client, service, endpoint, proxy, micros, at } = event;
       const verdict = verdictOf(kind);
-      // What a program rejects has no packets.
+      // Connections that a program rejects have no packets.
       if (protocol === 'TCP' && kind !== 'rejected') {
         for (const end of [client, proxy]) {
           // The end of a connection does not change how it began.

@@ -5,7 +5,7 @@ import type { FlowWatch } from './flow-watch.ts';
 /** The maximum number of buffered bytes for a reader. */
 const MAX_WAITING = 1 << 20;
 
-/** What a reader of flows asks for. */
+/** The request of a reader of flows. */
 export interface FlowsRequest {
   /** Recorded entries since this time come first (ms since 1970); null: none. */
   readonly since: number | null;

@@ -53,7 +53,7 @@ function narrowText({ entry, nameOf }: ShownFlow, columns: number): string {
     const before = `${name(entry.client.ip)} asks `;
     const after = `: ${resultOf(entry)}`;
     const room = columns - head.length - end.length;
-    // What was found matters more than the end of the name, which is often the cluster's domain.
+    // The result matters more than the end of the name, which is often the cluster's domain.
     const asked = cut(entry.name, Math.max(MIN_PATH, room - before.length - after.length));
     return `${head}${cut(before + asked + after, room)}${end}`;
   }
@@ -69,7 +69,7 @@ function narrowText({ entry, nameOf }: ShownFlow, columns: number): string {
   return `${head}${cut(path, room - tail.length)}${tail}`;
 }
 
-/** What a lookup found: its addresses, or why there are none; how many names were tried before. */
+/** The result of a lookup: its addresses, or why there are none; how many names were tried before. */
 function resultOf({ answers, rcode, tried, reason = null }: DnsLine): string {
   if (reason !== null) return `no answer (${reason})`;
   const found = answers.length > 0 ? answers.join(' ') : rcode === 'NOERROR' ? 'no such record' : rcode;

@@ -1,6 +1,6 @@
 /**
- * What the gateways of a cluster do with requests, as data: `attach()` computes it from the API's objects, `decide()`
- * interprets it, and renderings (src/gateway/haproxy) carry it out. Nothing here depends on a clock, a node or a proxy.
+ * The work of a cluster's gateways as data: `attach()` computes it from the API's objects, `decide()` interprets it,
+ * and renderings (src/gateway/haproxy) implement it. Nothing here depends on a clock, a node or a proxy.
  * Endpoints and the contents of Secrets are apart, because they change more often: a map names them by key.
  */
 

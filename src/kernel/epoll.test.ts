@@ -28,7 +28,7 @@ test('readiness is reported until it is used, or once for each change', async ()
   assert.equal(seen.changes, 1);
   write(pipes[1][1]);
   await eventually(() => seen.changes === 2);
-  // What is ready already is reported to the next callback too.
+  // A descriptor that is ready already is reported to the next callback too.
   epoll.watch(pipes[1][0], READY.readable | READY.changes, () => (seen.changes += 10));
   await eventually(() => seen.changes === 12);
   for (const pipe of pipes) for (const fd of pipe) epoll.close(fd);

@@ -44,7 +44,7 @@ test('overlays: a tmpfs holds upper layers, an overlay does not; nothing is left
     );
     assert.deepEqual(readdirSync(merged), []);
   } finally {
-    // Those of the test end with its mount namespace, too.
+    // Mounts of the test end with its mount namespace, too.
     for (const mount of readdirSync(folder)) libc().umount2(join(folder, mount), MNT_DETACH);
     libc().umount2(folder, MNT_DETACH);
     rmSync(folder, { recursive: true, force: true });

@@ -46,7 +46,7 @@ export interface Packet {
   readonly ports: { readonly source: number; readonly destination: number } | null;
   readonly tcp: TcpFields | null;
   readonly icmp: IcmpError | null;
-  /** What follows the UDP or TCP header. */
+  /** The payload after the UDP or TCP header. */
   readonly payload: Uint8Array;
   /** The addresses of the outer packet, if this one was inside VXLAN. */
   readonly tunnel: { readonly source: string; readonly destination: string } | null;

@@ -15,7 +15,7 @@ export type Direction = keyof RelayState;
 export type RelayEvent = 'blocked' | 'flushed' | 'end' | 'failure';
 
 /**
- * What a relay does next. `await`: wait until the target takes bytes, and read nothing until then; `read`: go on reading;
+ * The next step of a relay. `await`: wait until the target takes bytes, and read nothing until then; `read`: go on reading;
  * `shut`: pass on the end; `close`: close both sockets; `reset`: reset both.
  */
 export type RelayAction = 'await' | 'read' | 'shut' | 'close' | 'reset' | 'nothing';

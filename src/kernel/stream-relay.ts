@@ -125,7 +125,7 @@ export function createStreamRelay(
   function on(incoming: Flow, outgoing: Flow, ready: number): void {
     if ((ready & READY.writable) !== 0 && outgoing.held) write(outgoing, outgoing.held, outgoing.held.length);
     if ((ready & ~READY.writable) !== 0) copy(incoming, ready);
-    // What was received before the error has been passed on.
+    // Bytes that were received before the error have been passed on.
     if ((ready & READY.error) !== 0) apply(incoming, 'failure');
   }
   const onFirst = (ready: number) => on(there, back, ready);

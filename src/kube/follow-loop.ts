@@ -30,7 +30,7 @@ export interface FollowLoopOptions {
   readonly signal: AbortSignal;
 }
 
-/** What the loop does with the server, and tells others of it. */
+/** The requests of the loop, and the receivers of its reports. */
 export interface FollowSteps {
   /** Lists everything. Returns the version of the list. */
   list(): Promise<string>;

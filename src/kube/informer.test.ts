@@ -200,7 +200,7 @@ for (const { status, minutes, most } of RETURNS) {
   });
 }
 
-/** What a client without a rule says, once each, while the server answers as listed; 0: as usual. */
+/** The messages of a client without a rule, once each, while the server answers as listed; 0: as usual. */
 const MISSING: { name: string; answers: number[]; optional?: true; said: string[] }[] = [
   {
     name: 'a forbidden watch',

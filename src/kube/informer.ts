@@ -34,7 +34,7 @@ export interface InformerOptions<T extends KubeObject> {
    * objects are used until it can.
    */
   readonly cached?: () => CachedObjects<T> | null;
-  /** What informers log together about the API server; absent: those of `client` do. */
+  /** The log about the API server that informers share; absent: that of `client`. */
   readonly contact?: ServerContact;
   readonly clock: Clock;
   /** 0 ≤ n < 1; spreads reconnections. */

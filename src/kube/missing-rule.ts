@@ -6,7 +6,7 @@ export interface MissingRule {
   readonly verb: 'list' | 'watch';
   /** "endpointslices.discovery.k8s.io" */
   readonly resource: string;
-  /** What is forbidden, to whom, and the rule to add. */
+  /** A forbidden request, its user, and the rule to add. */
   readonly message: string;
 }
 

@@ -75,7 +75,7 @@ for (const { name, calls, said } of CASES) {
   });
 }
 
-/** What happens after the server of two informers has returned, before the delays of both have ended. */
+/** The events after the server of two informers has returned, before the delays of both have ended. */
 const RETURNS: {
   name: string;
   returns: (contact: ServerContact, clock: ManualClock, asked: () => boolean) => Promise<void> | void;

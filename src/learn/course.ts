@@ -33,7 +33,7 @@ export interface OpenStep {
   readonly text: readonly string[];
   /** With the cluster's names and addresses filled in. */
   readonly commands: readonly string[];
-  /** What the learner has yet to do; null: there is nothing to check. */
+  /** The remaining task of the learner; null: there is nothing to check. */
   readonly missing: string | null;
   readonly repair: Step['repair'] | null;
   readonly predict: Prediction | null;
@@ -202,7 +202,7 @@ async function openStep(
     predict,
     expected,
     commands: commands.map((command) => fillIn(command, view)),
-    // What is missing would name the fault.
+    // The missing part would name the fault.
     missing: repair === null || missing === null ? missing : 'the fault is still there',
     repair: repair && {
       ...repair,

@@ -26,13 +26,13 @@ export interface Question {
 
 /** Whether the learner has done what a step asks for. */
 export interface Check {
-  /** What the view must have explained. */
+  /** The flow that the view must have explained. */
   readonly asks: readonly Question[];
   /** Returns what is still missing, in words; null: the step is done. */
   missing(view: LessonView): string | null;
 }
 
-/** What is planted or created in the cluster when a step begins. */
+/** The faults and objects that are made in the cluster when a step begins. */
 export type Preparation =
   | { readonly kind: 'create'; readonly resource: Resource; readonly object: KubeObject }
   /** A strategic merge patch of an object in LEARN_NAMESPACE. */
@@ -40,7 +40,7 @@ export type Preparation =
   /** `fairlead fault silent` for one pod with this label "app". */
   | { readonly kind: 'silence'; readonly app: string };
 
-/** What the learner is asked before typing. */
+/** The question to the learner before typing. */
 export interface Prediction {
   readonly question: string;
   readonly choices: readonly string[];
@@ -55,7 +55,7 @@ export interface Step {
   /** Paragraphs in plain English. */
   readonly text: readonly string[];
   /**
-   * What to type, in order: commands of fairlead and kubectl. Words in braces are read from the cluster when the step is shown
+   * The commands to type, in order: those of fairlead and kubectl. Words in braces are read from the cluster when the step is shown
    * (names.ts).
    */
   readonly commands: readonly string[];

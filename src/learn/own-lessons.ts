@@ -37,7 +37,7 @@ const MAX_LIST = 40;
 const MAX_TEXT = 4000;
 const NAME = /^[a-z][a-z0-9-]{0,39}$/;
 const VERDICTS: readonly ExplainVerdict[] = ['delivered', 'rejected', 'dropped'];
-/** What a lesson may create: kinds of its namespace that the checks know. */
+/** The objects that a lesson may create: kinds of its namespace that the checks know. */
 const KINDS: Readonly<Record<string, Resource>> = {
   Pod: RESOURCES.pods,
   Deployment: RESOURCES.deployments,

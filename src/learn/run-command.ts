@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 
-/** What a command printed, and how it ended. */
+/** The output of a command, and its end. */
 export interface CommandResult {
   readonly output: string;
   /** It printed more; its end is shown. */
@@ -67,14 +67,14 @@ export async function runCommand(line: string, options: RunOptions): Promise<Com
           }),
         ),
       );
-      // What it has left in the background keeps its pipes open: the end of the shell counts.
+      // Processes that it has left in the background keep its pipes open: the end of the shell counts.
       child.on('exit', (status) => resolve(status));
     });
     end();
     await new Promise<void>((resolve) => {
       if (child.stdout.closed) resolve();
       else child.on('close', () => resolve());
-      // What has left the group may keep the pipe: its output is not awaited.
+      // Processes that have left the group may keep the pipe: their output is not awaited.
       setTimeout(() => child.stdout.destroy(), LAST_OUTPUT_MS).unref();
     });
     const all = Buffer.concat(chunks);

@@ -52,7 +52,7 @@ const HASHES: Readonly<Record<string, string | null>> = {
   '2b6570': null,
 };
 
-/** What a request asks a certificate for. */
+/** The subject and the names that a request asks for. */
 export interface CertificateRequestTerms extends DistinguishedName {
   /** DNS names and addresses of a server. */
   readonly names: readonly string[];

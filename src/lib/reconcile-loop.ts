@@ -30,7 +30,7 @@ export interface Programmed {
   readonly dirty: boolean;
 }
 
-/** What a task can do to the loop that waits for it. */
+/** The control of a task over the loop that waits for it. */
 export interface TaskControl {
   /** States that the contents of the kernel are unknown. */
   invalidate(): void;

@@ -4,7 +4,7 @@ export interface Rate {
   readonly burst: number;
 }
 
-/** What one client may still do; full, it has `burst` tokens. */
+/** The tokens that one client has left; full, the bucket has `burst`. */
 export interface TokenBucket {
   tokens: number;
   /** The time of the last refill, in milliseconds. */

@@ -1,4 +1,4 @@
-/** What /statusz and /flagz show: those of the components of Kubernetes 1.36 (k8s.io/component-base/zpages). */
+/** The pages /statusz and /flagz: those of the components of Kubernetes 1.36 (k8s.io/component-base/zpages). */
 export interface ZpageSource {
   /** The name of the program. Default: "fairlead". */
   readonly component?: string;

@@ -11,7 +11,7 @@ export interface WantedAddress {
   readonly nodes: ReadonlySet<string> | null;
 }
 
-/** What an election needs to know of Services and Nodes. */
+/** The facts about Services and Nodes that an election needs. */
 export interface Candidates {
   readonly wanted: ReadonlyMap<string, WantedAddress>;
   /** The names of the nodes that may announce addresses. */

@@ -48,7 +48,7 @@ export function startMigratingSpeaker(options: MigratingSpeakerOptions): Speaker
   let endEarlier = () => {};
   /** The addresses that this node owns in the earlier namespace. */
   const owned = new Set<string>();
-  /** Those of them that it owned when it lost the right to write: without rights, no agent can take them. */
+  /** Leases that it owned when it lost the right to write: without rights, no agent can take them. */
   const kept = new Set<string>();
   /** Incremented when the state changes. */
   let turn = 0;

@@ -216,7 +216,7 @@ function createPlanQueue(
     signal,
     maxBackoffMs: RETRY_MS,
     onError(key, error, attempt) {
-      // What was decided by an outdated Lease is decided again as soon as the watch has the next one.
+      // Decisions by an outdated Lease are made again as soon as the watch has the next one.
       if (!hasReason(error, 'Conflict', 'AlreadyExists', 'NotFound')) failing.add(key);
       // Where rights may end, the owner of `onWrite` reports it.
       const isExpected = lacksRight(error) && onWrite !== undefined;

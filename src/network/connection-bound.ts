@@ -100,7 +100,7 @@ export function openConnectionBound(options: ConnectionBoundOptions): Connection
   let failure: string | null = null;
   let cancel = () => {};
   let interval: number = CHECK_MS.few;
-  // Those of an agent that was killed.
+  // Bounds of an agent that was killed.
   for (const family of FAMILIES) tables.write(family, null);
 
   const counted = (): Map<string, number> => {

@@ -5,7 +5,7 @@ export const EXTRA_SOURCES = 'fairlead.dev/additional-sources';
 /** On a namespace, by an administrator: the networks that its pods may request so. */
 export const ALLOWED_SOURCES = 'fairlead.dev/allowed-additional-sources';
 
-/** What a pod may use of what it requests. */
+/** The requested addresses that a pod may use. */
 export interface ExtraSources {
   readonly allowed: readonly Cidr[];
   /** The requests that are refused, as they were written, each with the reason. */

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { parseTarget } from './explain-target.ts';
 
-/** What is written → kind, namespace/name, port, protocol. */
+/** Argument → kind, namespace/name, port, protocol. */
 const targets: Record<string, string> = {
   'default/client': 'pod default/client - -',
   'default/client:8080': 'pod default/client 8080 -',

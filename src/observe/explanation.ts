@@ -2,7 +2,7 @@ import type { Protocol, SourceClass } from '../service/model.ts';
 import type { FactRequest } from './fact-requests.ts';
 
 /**
- * What a step claims: the resolution of a name (`name`), the node that the packet enters (`entry`), the table entry or rule
+ * The claim of a step: the resolution of a name (`name`), the node that the packet enters (`entry`), the table entry or rule
  * that translates or refuses it (`rule`), its endpoints, the source that the server sees, the verdict of network policies,
  * the way to the next hop (`route`), and the outcome at the destination (`arrival`).
  */

@@ -80,7 +80,7 @@ export function readFilterRule(
     } else if (found !== null && 'condition' in found) conditions.push(...found.condition);
     else if (found !== null) {
       effect = found.effect;
-      // What follows a verdict is not reached.
+      // Expressions after a verdict are not reached.
       if (effect.kind !== 'none') break;
     }
   }

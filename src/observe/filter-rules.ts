@@ -5,7 +5,7 @@ import { PROTOCOL_NUMBER } from '../kernel/protocol-numbers.ts';
 
 export type FilterHook = 'prerouting' | 'input' | 'forward' | 'output' | 'postrouting';
 
-/** What a rule reads of a packet. Offsets and lengths in bytes. */
+/** The part of a packet that a rule reads. Offsets and lengths in bytes. */
 export type FilterLoad =
   | { readonly of: 'network' | 'transport'; readonly offset: number; readonly length: number }
   /** `state`: of connection tracking, as `ct state` in nft(8). `input`, `output`: names of devices. */

@@ -41,7 +41,7 @@ async function isOfOthers(tables: XtablesConnection, name: string, family: IPFam
     const entries = table.memory.bytes.subarray(REPLACE.bytes, REPLACE.bytes + table.size);
     return !isEmpty(entries, family) && !entries.includes(OWN_CHAIN);
   } catch (error) {
-    // What is too large, or changes all the time, has rules.
+    // A table that is too large, or changes all the time, has rules.
     if (hasCode(error, 'EFBIG', 'EAGAIN')) return true;
     throw error;
   }

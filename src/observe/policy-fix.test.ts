@@ -62,7 +62,7 @@ for (const [name, client, policy, fix] of ROWS)
     const { causes } = ask(scene, client, client.startsWith('node/') ? '10.244.1.2:8080' : 'svc/shop/web:80');
     const text = causes.find((cause) => cause.object === 'NetworkPolicy shop/guard')?.fix ?? '';
     assert.match(text, fix);
-    // What is to be pasted is YAML.
+    // Text for pasting is YAML.
     const [, yaml] = /: (- \{.*\})$/.exec(text) ?? [];
     if (yaml !== undefined) assert.ok(Array.isArray(parse(yaml)), yaml);
   });

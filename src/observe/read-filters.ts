@@ -38,7 +38,7 @@ const HOOKS = new Map<number, FilterHook>([
   [HOOK.postrouting, 'postrouting'],
 ]);
 /**
- * What is read of one namespace at most. A firewall of a machine has some hundred rules; a pod with CAP_NET_ADMIN may write any
+ * Limits of what is read of one namespace. A firewall of a machine has some hundred rules; a pod with CAP_NET_ADMIN may write any
  * number into its own namespace, and an agent must not spend its time on them.
  */
 const MAX_TABLES = 256;

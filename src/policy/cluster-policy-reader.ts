@@ -37,7 +37,7 @@ interface ApiPeer extends Subject {
 interface ProtocolPorts {
   destinationPort?: { number?: number; range?: { start?: number; end?: number } };
 }
-/** Those of v1alpha1 are below `ports`, those of later versions below `protocols`. */
+/** Ports of v1alpha1 are below `ports`, those of later versions below `protocols`. */
 interface ApiPort {
   portNumber?: { protocol?: string; port?: number };
   portRange?: { protocol?: string; start?: number; end?: number };

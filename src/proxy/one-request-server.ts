@@ -3,7 +3,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { messageOf } from '../lib/errors.ts';
 import { boundClients, STATUS_BOUNDS } from './client-bounds.ts';
 
-/** What the answer depends on. */
+/** The parts of a request on which the answer depends. */
 export interface StatusRequest {
   /** Without the query. */
   readonly path: string;

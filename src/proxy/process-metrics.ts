@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, type Registry } from 'prom-client';
 import type { TransportOptions } from '../kube/transport.ts';
 
-/** Those of client-go. */
+/** The buckets of client-go. */
 const DURATIONS = [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60];
 const SIZES = [64, 256, 512, 1024, ...Array.from({ length: 7 }, (_, index) => 4096 * 4 ** index)];
 
@@ -92,7 +92,7 @@ export function createProcessMetrics(
   };
 }
 
-/** What client_golang reports of a process, and prom-client does not. */
+/** Process metrics of client_golang that prom-client lacks. */
 function registerKernelFigures(registers: Registry[]): void {
   for (const [name, field, what] of [
     ['receive', 'InOctets', 'received'],

@@ -13,7 +13,7 @@ export interface HealthFacts {
   readonly failure: string | null;
   readonly syncPeriodMs: number;
   readonly families: readonly IPFamily[];
-  /** What the Node object lacks; null: nothing. */
+  /** The fault of the Node object; null: none. */
   readonly nodeProblem: string | null;
 }
 

@@ -2,7 +2,7 @@ import type { ApplyReport, Drift, Mode } from '../dataplane/dataplane.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { Change, Finding, ServiceMap } from '../service/model.ts';
 
-/** What happens in the proxy of a node. Changes and maps are valid during the event only. */
+/** The events of the proxy of a node. Changes and maps are valid during the event only. */
 export type ProxyEvent =
   | Applied
   /** An update failed, or a full sync in which frontends were rejected. */

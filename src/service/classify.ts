@@ -18,7 +18,7 @@ export function classify(node: NodeView, facts: SourceFacts): SourceClass {
   return isDetected(node, facts) ? 'pod' : facts.isNodeAddress ? 'node' : 'external';
 }
 
-/** What packets of the cluster's pods have in common: their network, or the device on which they arrive. */
+/** The common mark of packets of the cluster's pods: their network, or the device on which they arrive. */
 export type PodSource = { readonly cidr: Cidr } | { readonly device: string; readonly isPrefix: boolean };
 
 /** Returns how pods of this family are recognized; null if this node cannot distinguish them from clients outside. */

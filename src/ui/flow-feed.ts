@@ -13,7 +13,7 @@ export interface FlowFeed {
 /** After an agent ended, it is asked again; agents restart within a second. */
 const RETRY_MS = 1000;
 
-/** What a notice is about; a later one of the same node and subject replaces it. */
+/** The subject of a notice; a later notice of the same node and subject replaces it. */
 export type NoticeSubject = 'reading' | 'services' | 'packets';
 
 /**

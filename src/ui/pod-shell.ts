@@ -55,7 +55,7 @@ export function connectShell(
     if (notShown > WINDOW_BYTES) cluster.pause();
     page.send(bytes, { binary: isBinary });
   });
-  // What the page sends before the shell has started, such as the size of the terminal.
+  // Input of the page before the shell has started, such as the size of the terminal.
   let early: RawData[] = [];
   cluster.on('open', () => {
     for (const message of early) send(message);

@@ -1,6 +1,6 @@
 import type { FlowVerdict } from '../flows/flow-line.ts';
 
-/** What the page is told about a cluster: plain data, as JSON. */
+/** The view of a cluster that the page gets: plain data, as JSON. */
 
 /** `sent`: datagrams of a Service, whose answers are not observed. */
 export type EdgeVerdict = FlowVerdict | 'sent';
@@ -33,7 +33,7 @@ export interface ServiceView {
   readonly externalAddresses: readonly string[];
   /** "80/TCP", "80:30080/TCP" with a node port. */
   readonly ports: readonly string[];
-  /** Those of `ports`, by number, that answer HTTP without TLS, as far as their names and numbers say. */
+  /** Ports of `ports`, by number, that answer HTTP without TLS, as far as their names and numbers say. */
   readonly httpPorts: readonly number[];
   readonly hasSelector: boolean;
   /** Each node answers for it itself, without endpoints: the cluster's DNS. */

@@ -1,6 +1,6 @@
 import type { HeldCertificate } from './certificate-store.ts';
 
-/** What a certificate must be for. */
+/** The purpose that a certificate must have. */
 export interface CertificateTerms {
   readonly commonName: string;
   readonly organizations: readonly string[];

@@ -8,7 +8,7 @@ import { unescapedName } from './values.ts';
 
 type Scope = ReadonlyMap<string, Pick<Estimate, 'place' | 'size'>>;
 
-/** What is known of an expression before its estimate. */
+/** The facts about an expression before its estimate. */
 interface Known {
   /** The sizes of the variables self and oldSelf. */
   readonly root: ValueSize;

@@ -12,7 +12,7 @@ export const CALL_LIMIT = 1_000_000;
 const MAX_MILLISECONDS = 2000;
 const STEPS_BETWEEN_LOOKS = 64;
 
-/** What the evaluation of an expression has cost. */
+/** The cost of the evaluation of an expression. */
 export interface Meter {
   readonly limit: number;
   spent: number;
@@ -46,7 +46,7 @@ export class CostError extends Error {
 const METER: unique symbol = Symbol('meter');
 
 /**
- * What ends an evaluation. It is no Error, because loops of the library go on after an Error of one step: this value
+ * The value that ends an evaluation. It is no Error, because loops of the library go on after an Error of one step: this value
  * becomes the loop's, which ends it.
  */
 const ENDED: unique symbol = Symbol('ended');
@@ -208,7 +208,7 @@ interface LoopCost {
 
 const APPEND: LoopCost = { item: 0, selected: 12, result: 1 };
 
-/** What upstream's expansion of a loop costs (cel-go parser/macro.go); `filter` also reads the item. */
+/** The cost of upstream's expansion of a loop (cel-go parser/macro.go); `filter` also reads the item. */
 const LOOPS: Readonly<Record<string, LoopCost>> = {
   all: { item: 3, selected: 0, result: 1 },
   exists: { item: 4, selected: 0, result: 1 },

@@ -1,7 +1,7 @@
 import type { ValueSize } from './schema-size.ts';
 import type { CelType } from './types.ts';
 
-/** What is known of a part of an expression. */
+/** The estimate of a part of an expression. */
 export interface Estimate {
   /** The most that its evaluation costs. */
   readonly cost: number;

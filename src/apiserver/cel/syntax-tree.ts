@@ -12,7 +12,7 @@ export interface AstNode {
   /** The text of the whole expression. */
   readonly input: string;
   readonly meta: {
-    /** What a macro was expanded to. */
+    /** The expansion of a macro. */
     readonly alternate?: unknown;
     readonly macro?: Macro;
     check(checker: Checker, node: unknown, context: unknown): unknown;

@@ -1,4 +1,4 @@
-/** What one unit of a text or a list costs where a function or an operator walks through it (cel-go common/cost.go). */
+/** The cost of one unit of a text or a list where a function or an operator walks through it (cel-go common/cost.go). */
 const TRAVERSAL = 0.1;
 const REGEXP = 0.25;
 

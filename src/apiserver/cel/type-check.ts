@@ -24,7 +24,7 @@ import {
   UINT,
 } from './types.ts';
 
-/** What the checker knows besides the expression. */
+/** The knowledge of the checker besides the expression. */
 export interface TypeContext {
   readonly signatures: Signatures;
   readonly variables: ReadonlyMap<string, CelType>;

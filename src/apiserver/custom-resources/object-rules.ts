@@ -15,7 +15,7 @@ export interface RuleOutcome {
   readonly isTransition?: boolean;
 }
 
-/** What the rules of an object may still cost together. */
+/** The remaining cost of all rules of an object. */
 export interface CostBudget {
   left: number;
 }

@@ -31,7 +31,7 @@ export function checkExpressions(schema: StructuralSchema, path: string, stored:
   const visit = (place: string, one: StructuralSchema, context: VisitContext): void => {
     const { isResource, isNested, cardinality, unmatched } = context;
     const rules = one['x-kubernetes-validations'] ?? [];
-    // What allOf, anyOf, oneOf and not contain does not say of what type the values are.
+    // Schemas in allOf, anyOf, oneOf and not do not say the type of values.
     const self = rules.length === 0 || isNested ? null : schemaType(one, isResource);
     const size = self && schemaSize(one, isResource);
     const times = size ? (cardinality ?? Math.floor(MAX_REQUEST / (size.minBytes + 1))) : 1;

@@ -198,7 +198,7 @@ describe('statuses', () => {
         errors.map(({ field }) => field),
         fields,
       );
-      // What was there before is kept.
+      // Addresses that were there before are kept.
       const again = validateStatus(KIND(collection), changed as never, changed as never);
       assert.ok(again.length <= errors.length);
     });

@@ -2,7 +2,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { messageOf } from '../../lib/errors.ts';
 import { parseYaml, type YamlBody } from './yaml-text.ts';
 
-/** What a thread of the YAML reader answers. */
+/** The answer of a thread of the YAML reader. */
 export type YamlAnswer = { readonly body: YamlBody } | { readonly problem: string };
 
 /** Parses the text that this thread was started with. */

@@ -1,4 +1,4 @@
-// What the tests of deploy/ share: the shapes of what they read, an installation, and mistakes in values.
+// Shared by the tests of deploy/: the shapes of the files, an installation, and mistakes in values.
 import { parse } from 'yaml';
 
 export interface Rule {
@@ -43,7 +43,7 @@ export interface Workload {
   };
 }
 
-/** What the tests install, as options of installationObjects. */
+/** The installation of the tests, as options of installationObjects. */
 export const INSTALLATION = {
   namespace: 'kube-system',
   image: 'fairlead:1',

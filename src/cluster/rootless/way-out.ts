@@ -54,7 +54,7 @@ const CARRIERS: readonly Carrier[] = [
 ];
 
 /**
- * What it prints depends on the packets of pods: the file of its messages does not grow beyond 64 KiB, in blocks of 512 bytes, and
+ * Its output depends on the packets of pods: the file of its messages does not grow beyond 64 KiB, in blocks of 512 bytes, and
  * a signal about that does not end it.
  */
 const BOUNDED = `trap '' XFSZ; ulimit -f 128; log=$1; shift; exec "$@" >"$log" 2>&1`;

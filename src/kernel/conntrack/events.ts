@@ -49,7 +49,7 @@ export function watchFlows(
   return {
     sample(share) {
       socket.setFilter(sampleFilter(share));
-      // What has passed the previous filter and waits would cost as much as before.
+      // Events that have passed the previous filter and wait would cost as much as before.
       isDiscarding = true;
       socket.readEvents(Number.POSITIVE_INFINITY);
       isDiscarding = false;

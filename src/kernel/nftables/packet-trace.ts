@@ -7,7 +7,7 @@ import { NFNL_SUBSYS_NFTABLES, NFPROTO, NFTA, TABLE_FLAG } from './constants.ts'
 import { BASE, CMP, compare, immediate, META, meta, payload, setMeta } from './expressions.ts';
 import { PRIORITY } from './priorities.ts';
 
-/** What packets are recognized by. */
+/** The marks by which packets are recognized. */
 export interface TracedBytes {
   readonly family: 'ipv4' | 'ipv6';
   readonly protocol: number;
@@ -15,7 +15,7 @@ export interface TracedBytes {
   readonly oneOf: readonly { readonly offset: number; readonly low: Uint8Array; readonly high: Uint8Array }[];
 }
 
-/** What ended a packet's way through nf_tables. */
+/** The end of a packet's way through nf_tables. */
 export interface PacketEnd {
   /** NFPROTO of the table. */
   readonly family: number;

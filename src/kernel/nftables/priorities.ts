@@ -5,7 +5,7 @@
 export const PRIORITY = {
   /** Before the chains of all other programs. */
   first: -500,
-  /** What `trace` marks, before raw and before defragmentation (-400). */
+  /** The mark of `trace`, before raw and before defragmentation (-400). */
   tracing: -450,
   /** Before connection tracking, so that dropped queries open no flows, and before the zones of the DNS fallback. */
   dnsLimit: -310,

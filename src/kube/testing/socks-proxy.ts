@@ -5,7 +5,7 @@ import { readExactly } from '../../lib/read-exactly.ts';
 /** A SOCKS 5 proxy on loopback (RFC 1928) that reaches one server, whatever it is asked for. */
 export interface SocksProxy {
   readonly port: number;
-  /** What clients asked for: "api.example:6443". */
+  /** The targets that clients asked for: "api.example:6443". */
   readonly asked: string[];
   close(): void;
 }

@@ -28,7 +28,7 @@ export function parseCall(bytes: Buffer): CniCall | null {
   }
 }
 
-/** What the plugin prints, and its status. */
+/** The output of the plugin, and its status. */
 export interface CniAnswer {
   readonly output: string;
   readonly status: number;

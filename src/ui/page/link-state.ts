@@ -1,4 +1,4 @@
-/** What the page shows, as the fragment of its address: a link to a view can be sent and stored. */
+/** The state of the page as the fragment of its address: a link to a view can be sent and stored. */
 export type View =
   | {
       readonly page: 'map';

@@ -18,7 +18,7 @@ export interface MapRow {
   readonly failed: number;
 }
 
-/** What a row leads to. */
+/** The target of a row. */
 export type RowTarget =
   | { readonly kind: 'namespace'; readonly name: string }
   | { readonly kind: 'service'; readonly name: string }

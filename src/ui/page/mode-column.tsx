@@ -12,7 +12,7 @@ export interface Largest {
 
 export const objectsOf = ({ counts }: ModeFacts): number => counts.reduce((sum, { count }) => sum + count, 0);
 
-/** What has happened to a mode in this page: how long its switch took, or why it was refused. */
+/** The result of a switch to a mode in this page: its duration, or why it was refused. */
 export interface Switched {
   readonly ms: number | null;
   readonly refusal: string | null;
@@ -31,7 +31,7 @@ export function ModeColumn({
   readonly facts: ModeFacts;
   readonly largest: Largest;
   readonly switched: Switched | null;
-  /** What `explain` says of the client's packet; only in the mode in use. */
+  /** The answer of `explain` for the client's packet; only in the mode in use. */
   readonly explanation: Explanation | null;
   readonly isBusy: boolean;
   readonly isSwitching: boolean;
@@ -151,7 +151,7 @@ function Section({ section }: { readonly section: ModeSection }) {
   );
 }
 
-/** What kube-proxy would write in the same mode, to be compared with the objects above. */
+/** The objects that kube-proxy would write in the same mode, for comparison with those above. */
 function KubeProxyRules({ sections }: { readonly sections: readonly ModeSection[] }) {
   const own = sections.filter(({ isShared }) => !isShared).reduce((sum, { count }) => sum + count, 0);
   if (own === 0) return null;

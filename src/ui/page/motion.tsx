@@ -27,7 +27,7 @@ export function Motion({
   width: number;
   /** The zoom of the map: pixels of the window for one of the map. */
   scale: number;
-  /** What the map shows. While another view is drawn, the dots wait: each frame has time for one of both. */
+  /** The view of the map. While another view is drawn, the dots wait: each frame has time for one of both. */
   view: unknown;
 }) {
   const canvas = useRef<HTMLCanvasElement>(null);

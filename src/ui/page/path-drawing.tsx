@@ -178,7 +178,7 @@ export function HopDetails({
   );
 }
 
-/** What a stop of the picture is, from its key: "node-1 | tables nf_tables rules". */
+/** The kind of a stop of the picture, from its key: "node-1 | tables nf_tables rules". */
 const labelOf = ({ stop }: Step): string => stop.replace(/^.* \| \w+ /, '');
 
 /** The node whose kernel has an object. Programs at the sockets of a pod are in the maps of its node. */

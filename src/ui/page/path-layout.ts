@@ -142,7 +142,7 @@ const isUplink = ({ kind, label }: Pick<Stop, 'kind' | 'label'>): boolean =>
 function stacked(box: Box, area: Area, titleHeight: number, width: number): PlacedStop[] {
   if (box.kind !== 'node') {
     const stops = inOrder(box, area, titleHeight, width);
-    // What is outside is at the wire, as uplinks are.
+    // Outside hosts are at the wire, as uplinks are.
     const shift = box.kind === 'other' ? area.height - STOP_GAP - bottomOf(stops) : 0;
     return stops.map((stop) => ({ ...stop, y: stop.y + shift }));
   }

@@ -96,7 +96,7 @@ test('a question to a name server has a picture of its own', () => {
   );
 });
 
-/** What translates in each mode, where, and how often the client's packet passes it. */
+/** The translator of each mode, its place, and how often the client's packet passes it. */
 const MECHANISMS: Readonly<Record<DrawnMode, readonly string[]>> = {
   nftables: ['node-1 | tables nf_tables rules'],
   ebpf: ['pod default/client | tables BPF program'],

@@ -1,4 +1,4 @@
-/** What the user has chosen for this page; kept for the browser tab. */
+/** The user's choices for this page; kept for the browser tab. */
 export interface Preferences {
   /** `system`: as the desktop is set. */
   readonly theme: 'system' | 'light' | 'dark';

@@ -17,7 +17,7 @@ interface Review {
 }
 const asked: Review['request'][] = [];
 
-/** What the webhook server answers, by path. */
+/** The answers of the webhook server, by path. */
 const ANSWERS: Readonly<Record<string, (review: Review) => object | null>> = {
   '/allow': () => ({ allowed: true, warnings: ['take care'] }),
   '/deny': () => ({ allowed: false, status: { message: 'not today', code: 403, reason: 'Forbidden' } }),
