@@ -99,28 +99,9 @@ const MAX_UNREAD_BYTES = 256 * 1024 * 1024;
 export function createApiServer(options: ApiServerOptions): ApiServer {
   const { clock, random, logger, mayDial = isProxyable } = options;
   const issuer = options.tokenIssuer ?? 'https://kubernetes.default.svc.cluster.local';
-  const store = new Store(options.dataFile, (reserve) => clock.after(RESERVE_AFTER_MS, reserve));
   const schema = createCustomSchemas(options.schema);
-  const addressKind = storedKind(IP_ADDRESSES);
-  const addresses = new ClusterAddresses({
-    store,
-    create: (object) => resources.create(addressKind, '', object),
-    remove: (name) => resources.delete(addressKind, '', name, {}),
-    random,
-  });
-  const allocator = new ServiceAllocator({
-    store,
-    addresses,
-    cidrs: options.serviceCidrs,
-    nodePorts: options.nodePorts,
-    random,
-  });
   const programs = createExpressionPrograms();
-  const resources: ResourceStore = new ResourceStore(store, allocator, clock, {
-    randomUuid: randomUUID,
-    complete: (object) => schema.complete(object),
-    expressionErrors: (kind, object) => expressionErrors(programs, kind, object),
-  });
+  const { store, addresses, resources } = openResources(options, schema, programs);
   const tokens = createTokenIssuer(
     options.tokenKey,
     issuer,
@@ -132,16 +113,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
   const closing = new AbortController();
   const [, major = '1', minor = '36'] = /^v([0-9]+)\.([0-9]+)/.exec(options.version) ?? [];
   const registry = createResourceRegistry(builtinResources(KINDS));
-  const parts: ServerParts = {
-    store,
-    resources,
-    registry,
-    schema,
-    tokens,
-    clock,
-    random,
-    logger,
-  };
+  const parts: ServerParts = { store, resources, registry, schema, tokens, clock, random, logger };
   const defaults = createSecurity(parts, {
     authorization: options.authorization ?? 'RBAC',
     mountTokens: options.mountTokens ?? false,
@@ -150,13 +122,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     mayDial,
   });
   const security = { ...defaults, ...options.security?.(parts, defaults) };
-  const resolveService = createServiceResolver(
-    {
-      get: (collection, key) => store.get(collection, key)?.object,
-      list: (collection, namespace) => store.list(collection, namespace).map(({ object }) => object),
-    },
-    random,
-  );
+  const resolveService = createServiceResolver(storedObjects(store), random);
   const conversionWebhooks = createWebhookClient(resolveService, mayDial);
   const frontProxy = createFrontProxy(new Date(clock.now()));
   const aggregator = createAggregator({
@@ -190,21 +156,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     clientAuthority: options.tls.clientCa,
     frontProxy,
   });
-  const background = (task: () => void) => {
-    clock.after(0, () => {
-      if (closing.signal.aborted) return;
-      try {
-        task();
-      } catch (error) {
-        logger.error({ err: error }, 'failed to repair the objects of cluster addresses');
-      }
-    });
-  };
-  const endAddresses = addresses.follow(background);
-  const endServiceCidr = store.listen(SERVICE_CIDRS, ({ last, after }) => {
-    if (after !== null || last.object.metadata.name !== DEFAULT_SERVICE_CIDR) return;
-    background(() => installBuiltins(resources, store, KINDS, options));
-  });
+  const endRepairs = repairAddresses(addresses, parts, options, closing.signal);
   const definitions = serveDefinitions({
     store,
     resources,
@@ -216,9 +168,15 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     logger,
   });
   defaults.start();
-  const endRegistration = registerOwnApis({ store, resources, registry, clock, logger });
-  const endExpiry = expireEvents({ store, clock, logger });
-  const endListExpiry = expireLists({ store, clock });
+  const ends = [
+    endRepairs,
+    expireEvents({ store, clock, logger }),
+    expireLists({ store, clock }),
+    () => definitions.close(),
+    () => conversionWebhooks.close(),
+    registerOwnApis({ store, resources, registry, clock, logger }),
+    () => aggregator.close(),
+  ];
   const servers: { close(): Promise<void> }[] = [];
   return {
     transport: internalTransport(handle),
@@ -236,19 +194,69 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     },
     async close() {
       closing.abort();
-      endAddresses();
-      endExpiry();
-      endListExpiry();
-      endServiceCidr();
-      definitions.close();
-      conversionWebhooks.close();
-      endRegistration();
-      aggregator.close();
+      for (const end of ends) end();
       await Promise.all(servers.map((server) => server.close()));
       nodes.close();
       defaults.close();
       store.close();
     },
+  };
+}
+
+/** Opens the store, with the allocation of the addresses and node ports of Services. */
+function openResources(
+  { dataFile, serviceCidrs, nodePorts, clock, random }: ApiServerOptions,
+  schema: ServerParts['schema'],
+  programs: ReturnType<typeof createExpressionPrograms>,
+) {
+  const store = new Store(dataFile, (reserve) => clock.after(RESERVE_AFTER_MS, reserve));
+  const addressKind = storedKind(IP_ADDRESSES);
+  const addresses = new ClusterAddresses({
+    store,
+    create: (object) => resources.create(addressKind, '', object),
+    remove: (name) => resources.delete(addressKind, '', name, {}),
+    random,
+  });
+  const allocator = new ServiceAllocator({ store, addresses, cidrs: serviceCidrs, nodePorts, random });
+  const resources: ResourceStore = new ResourceStore(store, allocator, clock, {
+    randomUuid: randomUUID,
+    complete: (object) => schema.complete(object),
+    expressionErrors: (kind, object) => expressionErrors(programs, kind, object),
+  });
+  return { store, addresses, resources };
+}
+
+/** Reads objects for the choice of a Service's endpoint. */
+const storedObjects = (store: Store): Parameters<typeof createServiceResolver>[0] => ({
+  get: (collection, key) => store.get(collection, key)?.object,
+  list: (collection, namespace) => store.list(collection, namespace).map(({ object }) => object),
+});
+
+/** Repairs the objects of cluster addresses, and the default ServiceCIDR, when they change. Returns its end. */
+function repairAddresses(
+  addresses: ClusterAddresses,
+  { store, resources, clock, logger }: ServerParts,
+  options: ApiServerOptions,
+  closing: AbortSignal,
+): () => void {
+  const background = (task: () => void) => {
+    clock.after(0, () => {
+      if (closing.aborted) return;
+      try {
+        task();
+      } catch (error) {
+        logger.error({ err: error }, 'failed to repair the objects of cluster addresses');
+      }
+    });
+  };
+  const endAddresses = addresses.follow(background);
+  const endServiceCidr = store.listen(SERVICE_CIDRS, ({ last, after }) => {
+    if (after !== null || last.object.metadata.name !== DEFAULT_SERVICE_CIDR) return;
+    background(() => installBuiltins(resources, store, KINDS, options));
+  });
+  return () => {
+    endAddresses();
+    endServiceCidr();
   };
 }
 

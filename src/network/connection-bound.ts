@@ -81,61 +81,16 @@ export interface ConnectionBoundOptions {
   readonly logger?: Logger | undefined;
 }
 
+type HeldPods = ReadonlyMap<string, HeldPod & { readonly mac: string }>;
+
 export function openConnectionBound(options: ConnectionBoundOptions): ConnectionBound {
-  const {
-    bridge,
-    ownerOf,
-    onHeld = () => {},
-    max: givenMax = null,
-    netns,
-    clock = systemClock,
-    logger = silentLogger,
-  } = options;
-  const tables = openTables(options);
+  const { max: givenMax = null, netns, clock = systemClock, logger = silentLogger } = options;
   const conntrack = new ConntrackConnection(netns);
-  let held = new Map<string, HeldPod & { readonly mac: string }>();
-  /** Packets that were counted by elements that no longer exist. */
-  const before = new Map<string, number>();
+  const table = createHeldTable(options);
   let closed = false;
   let failure: string | null = null;
   let cancel = () => {};
   let interval: number = CHECK_MS.few;
-  // Bounds of an agent that was killed.
-  for (const family of FAMILIES) tables.write(family, null);
-
-  const counted = (): Map<string, number> => {
-    const counts = new Map<string, number>();
-    for (const { pod, mac } of held.values()) {
-      const key = keyOf(bridge, mac);
-      for (const family of FAMILIES)
-        for (const element of tables.get(family)?.read(HELD) ?? [])
-          if (Buffer.compare(key, element.key) === 0)
-            counts.set(pod, (counts.get(pod) ?? 0) + element.packets);
-    }
-    return counts;
-  };
-
-  async function hold(next: typeof held): Promise<void> {
-    const gone = [...held.values()].filter(({ pod }) => !next.has(pod));
-    const fresh = [...next.values()].filter(({ pod }) => !held.has(pod));
-    if (gone.length > 0) {
-      const counts = counted();
-      for (const { pod } of gone) before.set(pod, (before.get(pod) ?? 0) + (counts.get(pod) ?? 0));
-    }
-    const wasEmpty = held.size === 0;
-    held = next;
-    for (const family of FAMILIES) {
-      if (next.size === 0) tables.write(family, null);
-      else if (wasEmpty) tables.write(family, renderHeld(family, bridge, [...next.values()]));
-      else {
-        for (const { pod } of gone) await tables.change(family, pod, null);
-        for (const one of fresh) await tables.change(family, one.pod, renderPod(bridge, one));
-      }
-    }
-    for (const family of FAMILIES)
-      for (const error of tables.get(family)?.refused.values() ?? []) throw error;
-    for (const one of fresh) onHeld(one);
-  }
 
   async function check(): Promise<void> {
     const max = givenMax ?? trackedLimit(netns);
@@ -144,29 +99,11 @@ export function openConnectionBound(options: ConnectionBoundOptions): Connection
     // With a large share of its own, a pod is held before the table is full.
     const first = Math.min(share ?? 0, max / DEFAULT_PART);
     interval = total > max / 2 ? CHECK_MS.half : total > first / 2 ? CHECK_MS.many : CHECK_MS.few;
-    if (share === null || total <= first) {
-      if (held.size > 0) await hold(new Map());
-      return;
-    }
-    const macs = new Map<string, string>();
-    const known = new Map<string, string | null>();
-    const podOf = (source: string): string | null => {
-      const owner = ownerOf(source);
-      if (owner) macs.set(owner.pod, owner.mac);
-      known.set(source, owner?.pod ?? null);
-      return owner?.pod ?? null;
-    };
-    const owners = sampleFlowSources(netns, sampleSize(total, first)).map((source) => {
-      const pod = known.get(source);
-      return pod === undefined ? podOf(source) : pod;
-    });
-    const counts = connectionsOf({ total, owners });
-    const allowed = Math.min(share, sharedLevel(counts, { max, total }, held.size > 0));
-    const numbers = podsToHold(counts, allowed, new Set(held.keys()));
-    const next = [...numbers].map(
-      ([pod, connections]) => [pod, { pod, connections, share: allowed, mac: macs.get(pod) ?? '' }] as const,
-    );
-    if (next.length > 0 || held.size > 0) await hold(new Map(next));
+    const next: HeldPods =
+      share === null || total <= first
+        ? new Map()
+        : choosePods(options, { max, total, share, first, before: table.held });
+    if (next.size > 0 || table.held.size > 0) await table.hold(next);
   }
 
   let running: Promise<void> = Promise.resolve();
@@ -189,19 +126,115 @@ export function openConnectionBound(options: ConnectionBoundOptions): Connection
   void repeat();
 
   return {
-    held: () => [...held.values()].map(({ pod, connections, share }) => ({ pod, connections, share })),
-    dropped() {
-      const counts = held.size === 0 ? new Map<string, number>() : counted();
-      const pods = new Set([...before.keys(), ...counts.keys()]);
-      return new Map([...pods].map((pod) => [pod, (before.get(pod) ?? 0) + (counts.get(pod) ?? 0)]));
-    },
+    held: () => [...table.held.values()].map(({ pod, connections, share }) => ({ pod, connections, share })),
+    dropped: table.dropped,
     check: checkNext,
     close() {
       closed = true;
       cancel();
-      for (const family of FAMILIES) tables.write(family, null);
-      tables.close();
+      table.close();
       conntrack.close();
+    },
+  };
+}
+
+/** Chooses the pods to hold by a sample of the tracked connections' sources. */
+function choosePods(
+  { ownerOf, netns }: Pick<ConnectionBoundOptions, 'ownerOf' | 'netns'>,
+  {
+    max,
+    total,
+    share,
+    first,
+    before,
+  }: {
+    readonly max: number;
+    readonly total: number;
+    readonly share: number;
+    readonly first: number;
+    readonly before: HeldPods;
+  },
+): HeldPods {
+  const macs = new Map<string, string>();
+  const known = new Map<string, string | null>();
+  const podOf = (source: string): string | null => {
+    const owner = ownerOf(source);
+    if (owner) macs.set(owner.pod, owner.mac);
+    known.set(source, owner?.pod ?? null);
+    return owner?.pod ?? null;
+  };
+  const owners = sampleFlowSources(netns, sampleSize(total, first)).map((source) => {
+    const pod = known.get(source);
+    return pod === undefined ? podOf(source) : pod;
+  });
+  const counts = connectionsOf({ total, owners });
+  const allowed = Math.min(share, sharedLevel(counts, { max, total }, before.size > 0));
+  const numbers = podsToHold(counts, allowed, new Set(before.keys()));
+  return new Map(
+    [...numbers].map(
+      ([pod, connections]) => [pod, { pod, connections, share: allowed, mac: macs.get(pod) ?? '' }] as const,
+    ),
+  );
+}
+
+/** The table that drops the new connections of held pods; there is none while no pod is held. */
+function createHeldTable(options: ConnectionBoundOptions) {
+  const { bridge, onHeld = () => {} } = options;
+  const tables = openTables(options);
+  let held: HeldPods = new Map();
+  /** Packets that were counted by elements that no longer exist. */
+  const before = new Map<string, number>();
+  const removeAll = () => {
+    for (const family of FAMILIES) tables.write(family, null);
+  };
+  // Bounds of an agent that was killed.
+  removeAll();
+
+  const counted = (): Map<string, number> => {
+    const counts = new Map<string, number>();
+    for (const { pod, mac } of held.values()) {
+      const key = keyOf(bridge, mac);
+      for (const family of FAMILIES)
+        for (const element of tables.get(family)?.read(HELD) ?? [])
+          if (Buffer.compare(key, element.key) === 0)
+            counts.set(pod, (counts.get(pod) ?? 0) + element.packets);
+    }
+    return counts;
+  };
+
+  return {
+    get held() {
+      return held;
+    },
+    async hold(next: HeldPods): Promise<void> {
+      const gone = [...held.values()].filter(({ pod }) => !next.has(pod));
+      const fresh = [...next.values()].filter(({ pod }) => !held.has(pod));
+      if (gone.length > 0) {
+        const counts = counted();
+        for (const { pod } of gone) before.set(pod, (before.get(pod) ?? 0) + (counts.get(pod) ?? 0));
+      }
+      const wasEmpty = held.size === 0;
+      held = next;
+      for (const family of FAMILIES) {
+        if (next.size === 0) tables.write(family, null);
+        else if (wasEmpty) tables.write(family, renderHeld(family, bridge, [...next.values()]));
+        else {
+          for (const { pod } of gone) await tables.change(family, pod, null);
+          for (const one of fresh) await tables.change(family, one.pod, renderPod(bridge, one));
+        }
+      }
+      for (const family of FAMILIES)
+        for (const error of tables.get(family)?.refused.values() ?? []) throw error;
+      for (const one of fresh) onHeld(one);
+    },
+    dropped(): Map<string, number> {
+      const counts = held.size === 0 ? new Map<string, number>() : counted();
+      const pods = new Set([...before.keys(), ...counts.keys()]);
+      return new Map([...pods].map((pod) => [pod, (before.get(pod) ?? 0) + (counts.get(pod) ?? 0)]));
+    },
+    close(): void {
+      removeAll();
+      tables.close();
     },
   };
 }
