@@ -11,7 +11,7 @@ import { type Clock, systemClock } from '../../lib/clock.ts';
 import { FairleadError, messageOf } from '../../lib/errors.ts';
 import { type Logger, silentLogger } from '../../lib/log.ts';
 import { createMutex } from '../../lib/semaphore.ts';
-import type { ServiceMap } from '../../service/model.ts';
+import type { Change, ServiceMap } from '../../service/model.ts';
 import { type Abilities, type FlowSource, NO_ABILITIES, type OwnConnections } from '../abilities.ts';
 import type { ApplyReport, Dataplane, DataplaneOptions } from '../dataplane.ts';
 import type { FlowEvent, OnFlowEvent } from '../flow-event.ts';
@@ -20,7 +20,7 @@ import { DeviceAttachments } from './device-programs.ts';
 import { configValue, type Settings } from './entries.ts';
 import { drainPins, expireFailures, expireReroutes } from './expiry.ts';
 import { outcomeOf, readFlowEvent } from './flow-events.ts';
-import { CapacityExceeded, ForwardingTable } from './forwarding-table.ts';
+import { ForwardingTable } from './forwarding-table.ts';
 import { MAPS } from './generated/layout.ts';
 import { cgroupHooks } from './hooks.ts';
 import { locateSteps } from './locate.ts';
@@ -208,18 +208,7 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         if (!node.loaded || change.node) return await sync(map);
         node.current = map;
         const started = performance.now();
-        try {
-          node.loaded.table.apply(change, map, sinkOf(node.loaded.maps));
-          reconfigure(node, node.loaded);
-        } catch (error) {
-          if (!(error instanceof CapacityExceeded)) {
-            node.logger.warn(
-              { error: messageOf(error) },
-              'failed to change the BPF maps: writing all of them',
-            );
-          }
-          await program(node, map);
-        }
+        if (!applyToMaps(node, node.loaded, change, map)) await program(node, map);
         const between = performance.now();
         const below = await fallback.apply(change, map);
         return report(node, below, performance.now() - between, between - started);
@@ -282,6 +271,18 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         await fallback.remove(options);
       }),
   };
+}
+
+/** Returns false if the maps have to be written again: they are too small, or a write failed. */
+function applyToMaps(node: EbpfNode, loaded: Loaded, change: Change, map: ServiceMap): boolean {
+  try {
+    if (loaded.table.apply(change, map, sinkOf(loaded.maps)) === 'full') return false;
+    reconfigure(node, loaded);
+    return true;
+  } catch (error) {
+    node.logger.warn({ error: messageOf(error) }, 'failed to change the BPF maps: writing all of them');
+    return false;
+  }
 }
 
 function settings(node: EbpfNode, table: ForwardingTable): Settings {
@@ -354,34 +355,41 @@ async function program(node: EbpfNode, map: ServiceMap): Promise<void> {
   const wanted = capacityFor(map);
   const isEnough = earlier !== null && isCapacity((a, b) => a >= b, earlier.capacity, wanted);
   for (let capacity = isEnough ? earlier.capacity : wanted; ; capacity = doubled(capacity)) {
-    try {
-      node.loaded = await install(node, map, capacity, earlier, node.cgroup);
-      return;
-    } catch (error) {
-      if (!(error instanceof CapacityExceeded)) throw error;
-    }
+    const loaded = await install(node, map, capacity, earlier, node.cgroup);
+    if (!loaded) continue;
+    node.loaded = loaded;
+    return;
   }
 }
 
+/** Returns null if the maps are too small. */
 async function install(
   node: EbpfNode,
   map: ServiceMap,
   capacity: Capacity,
   earlier: Pick<Loaded, 'maps' | 'capacity'> | null,
   group: string,
-): Promise<Loaded> {
+): Promise<Loaded | null> {
   const same = earlier !== null && isCapacity((a, b) => a === b, earlier.capacity, capacity);
   const maps = same ? earlier.maps : makeMaps(capacity, earlier?.maps ?? null);
   // The verifier takes a tenth of a second: programs that already use these maps are kept.
   const kept = same && node.loaded !== null ? node.loaded.programs : null;
   let programs = kept;
+  const discard = () => {
+    if (!same) closeMaps(maps, earlier?.maps ?? null);
+    if (programs && !kept) closePrograms(programs);
+  };
   try {
     programs ??= await loadPrograms(maps);
     const found = earlier ? readContents(earlier.maps) : EMPTY;
     const table = new ForwardingTable(capacity, node.clock, !same);
     // If maps are replaced, only the frontends' ids and the removed endpoints are adopted.
     const { frontends, removedBackends } = found;
-    table.fill(map, same ? found : { ...EMPTY, frontends, removedBackends }, sinkOf(maps));
+    const left = same ? found : { ...EMPTY, frontends, removedBackends };
+    if (table.fill(map, left, sinkOf(maps)) === 'full') {
+      discard();
+      return null;
+    }
     pinMaps(maps, node.pinPath);
     // Before the sockets' programs: a connection may have to be rerouted as soon as it is balanced.
     if (node.attachment) {
@@ -403,8 +411,7 @@ async function install(
     if (earlier && !same) closeMaps(earlier.maps, maps);
     return { maps, capacity, table, links, programs };
   } catch (error) {
-    if (!same) closeMaps(maps, earlier?.maps ?? null);
-    if (programs && !kept) closePrograms(programs);
+    discard();
     throw error;
   }
 }

@@ -54,6 +54,10 @@ const SLOT_PORT = ENDPOINT.port / 4;
 const SLOT_OWNER = ENDPOINT.owner / 4;
 const SLOT_BACKEND = ENDPOINT.backend / 4;
 
+/** Returns bytes as text that can be a key of a map. */
+export const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
+export const bytesOfText = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'latin1'));
+
 export const viewOf = ({ buffer, byteOffset, byteLength }: Uint8Array): DataView =>
   new DataView(buffer, byteOffset, byteLength);
 
@@ -154,17 +158,18 @@ export function readFrontend(value: Uint8Array): FrontendEntry {
   };
 }
 
-/** Writes struct endpoint (a slot) at word `at`, for the endpoint with this key (`writeKey`). */
+/** Writes struct endpoint (a slot) at word `at`, for the endpoint with the key (`writeKey`) at word `keyAt`. */
 export function writeSlot(
   out: Uint32Array,
   at: number,
-  key: Uint32Array,
+  keys: Uint32Array,
+  keyAt: number,
   owner: number,
   backend: number,
 ): void {
-  for (let i = 0; i < 4; i++) out[at + i] = key[i] ?? 0;
+  for (let i = 0; i < 4; i++) out[at + i] = keys[keyAt + i] ?? 0;
   // Without the protocol, which is the frontend's.
-  out[at + SLOT_PORT] = (key[KEY_PORT] ?? 0) & 0xffff;
+  out[at + SLOT_PORT] = (keys[keyAt + KEY_PORT] ?? 0) & 0xffff;
   out[at + SLOT_OWNER] = owner;
   out[at + SLOT_BACKEND] = backend;
 }

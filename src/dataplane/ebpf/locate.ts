@@ -6,7 +6,7 @@ import { ACTION } from './generated/layout.ts';
 
 /** Describes the actions of the programs for a socket that opens such a flow; empty if they leave it to nf_tables. */
 export function locateSteps(table: ForwardingTable, frontend: Frontend, packet: Packet): KernelStep[] {
-  const entry = table.entry(frontend.key);
+  const entry = table.get(frontend.key);
   if (!entry || packet.sourceClass === 'external') return [];
   const { protocol, family, address, port, affinitySeconds, options } = frontend;
   const { entry: route, placed } = packet.sourceClass === 'pod' ? entry.pod : entry.node;

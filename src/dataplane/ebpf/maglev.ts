@@ -5,13 +5,17 @@ const SIZES = [251, 1021, 4093, 16381] as const;
 /** Minimum number of entries per endpoint, for shares that differ by about 1 %. */
 const MIN_SHARE = 100;
 
+/** Returns the number of entries for so many endpoints. */
+export const maglevSize = (endpoints: number): number =>
+  SIZES.find((places) => places >= endpoints * MIN_SHARE) ?? 16381;
+
 /**
  * Computes a lookup table of consistent hashing (Eisenbud et al., "Maglev", NSDI 2016, section 3.4): endpoints take the
  * next free entry of their own permutation in turn. A change of one endpoint moves few entries of the others.
  */
 export function maglevTable(endpoints: readonly Endpoint[]): Endpoint[] {
   if (endpoints.length === 0) return [];
-  const size = SIZES.find((places) => places >= endpoints.length * MIN_SHARE) ?? 16381;
+  const size = maglevSize(endpoints.length);
   const walks = endpoints.map((endpoint) => {
     const name = endpointPlace(endpoint);
     return { at: hash(name, 0x811c9dc5) % size, step: (hash(name, 0x01000193) % (size - 1)) + 1 };

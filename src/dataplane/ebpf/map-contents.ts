@@ -1,4 +1,4 @@
-import { type FrontendEntry, readFrontend, readSlot, readSpared } from './entries.ts';
+import { type FrontendEntry, readFrontend, readSlot, readSpared, textOf } from './entries.ts';
 import { FRONTEND_KEY } from './generated/layout.ts';
 import type { Maps } from './maps.ts';
 import { type Run, SlotAllocator } from './slot-allocator.ts';
@@ -29,7 +29,7 @@ export function readContents({ frontends, endpoints, members, removed_backends }
   const backends: MapContents['backends'][number][] = [];
   for (const [key, value] of frontends.entries()) {
     const entry = readFrontend(value);
-    entries.set(Buffer.from(key).toString('latin1'), entry);
+    entries.set(textOf(key), entry);
     for (const { first, count } of [entry.pod, entry.node]) {
       if (count === 0 || runs.has(first)) continue;
       runs.set(first, { first, size: SlotAllocator.sizeOf(count) });

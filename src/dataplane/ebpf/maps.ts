@@ -3,7 +3,7 @@ import { BpfMap, createMap, isLike, type MapDefinition, mapInfo } from '../../ke
 import { openPin, pin, unpin } from '../../kernel/bpf/pin.ts';
 import { recordOf } from '../../lib/record-of.ts';
 import { MAPS } from './generated/layout.ts';
-import type { Sink } from './map-sink.ts';
+import type { Sink } from './map-writer.ts';
 import { mapPin } from './pins.ts';
 
 /** The maps of this mode; the other one belongs to `syn-timeout.ts`. */

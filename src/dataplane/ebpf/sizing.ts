@@ -1,7 +1,8 @@
 import type { ServiceMap } from '../../service/model.ts';
-import { mayForwardAtSocket } from '../mode-differences.ts';
+import { hasSameRun } from './allocation.ts';
+import { maglevSize } from './maglev.ts';
 import type { Capacity } from './maps.ts';
-import { hasMembers } from './plan.ts';
+import { hasMembers, planOf } from './plan.ts';
 import { SlotAllocator } from './slot-allocator.ts';
 
 /** Leaves small clusters room to grow before maps are replaced; takes a few megabytes of kernel memory. */
@@ -11,8 +12,6 @@ const MIN_CAPACITY: Capacity = {
   backends: 1 << 14,
   members: 1 << 14,
 };
-/** An estimate of a Maglev table's size. */
-const MAGLEV_SLOTS = 1 << 10;
 
 /**
  * Returns capacities for twice the size of a Service map, and one and a half times its endpoints, which
@@ -25,18 +24,16 @@ export function capacityFor(map: ServiceMap): Capacity {
   let members = 0;
   for (const frontend of map.frontends.values()) {
     // Few other frontends are left to nf_tables.
-    if (!mayForwardAtSocket(frontend)) continue;
+    const plan = planOf(frontend, null);
+    if (!plan) continue;
     frontends++;
-    const { pod, node } = frontend.routes;
-    const podPool = pod.action === 'forward' && !pod.masquerade ? pod.pool : null;
-    const nodePool = node.action === 'forward' ? node.pool : null;
-    for (const pool of podPool === nodePool ? [podPool] : [podPool, nodePool]) {
-      if (!pool) continue;
-      const { length } = pool.endpoints;
-      const used = length + (pool.spared?.length ?? 0);
+    for (const route of hasSameRun(plan.pod, plan.node) ? [plan.pod] : [plan.pod, plan.node]) {
+      const { length } = route.endpoints;
+      if (length === 0) continue;
+      const used = length + route.spared.length;
       backends += used;
       if (hasMembers(frontend)) members += used;
-      slots += frontend.options.balance === 'maglev' ? MAGLEV_SLOTS : SlotAllocator.sizeOf(length);
+      slots += SlotAllocator.sizeOf(frontend.options.balance === 'maglev' ? maglevSize(length) : length);
     }
   }
   return {

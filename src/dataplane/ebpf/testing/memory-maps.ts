@@ -1,6 +1,6 @@
 import { ENDPOINT_WORDS, formatMapped, keyText, type RouteEntry, readFrontend } from '../entries.ts';
 import { ENDPOINT, FRONTEND_KEY, MEMBER, MEMBERSHIP } from '../generated/layout.ts';
-import type { Sink } from '../map-sink.ts';
+import type { Sink } from '../map-writer.ts';
 import type { Maps } from '../maps.ts';
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('latin1');
