@@ -36,9 +36,10 @@ const STEP = object(
     object: orNull(TEXT),
     ruleOrKey: orNull(TEXT),
     text: TEXT,
+    to: list(object({ ip: TEXT, port: COUNT })),
     question: object({ name: TEXT, server: TEXT, result: TEXT }),
   },
-  ['question'],
+  ['to', 'question'],
 );
 
 const MODE_SECTION = object({ kind: TEXT, command: TEXT, count: COUNT, lines: list(TEXT), isShared: FLAG });

@@ -239,10 +239,11 @@ function hostPlace(finder: PlaceFinder, from: string): TracedPlace | null {
 export function translatorsOf(explanation: Explanation): Translators {
   const destination: Translator[] = [];
   const source: Translator[] = [];
-  for (const { subject, ruleOrKey, text } of explanation.steps) {
+  for (const step of explanation.steps) {
+    const { subject, ruleOrKey } = step;
     if (ruleOrKey === null) continue;
     if (subject === 'rule' && KERNEL_OBJECT.test(ruleOrKey))
-      destination.push({ object: ruleOrKey, to: onlyEndpoint(text, explanation) });
+      destination.push({ object: ruleOrKey, to: onlyEndpoint(step, explanation) });
     if (subject === 'source') {
       const what = ruleOrKey.endsWith(' mode') ? 'the proxy' : 'masquerading';
       source.push({ object: `${what} (${ruleOrKey})`, to: null });

@@ -1,5 +1,5 @@
 import type { NetnsRef } from '../kernel/netns.ts';
-import type { IPFamily } from '../lib/address.ts';
+import type { IPFamily, SocketAddress } from '../lib/address.ts';
 import type { Clock } from '../lib/clock.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
@@ -85,6 +85,8 @@ export interface KernelStep {
   /** As shown by the mode's own tool: "nft: table ip fairlead, map services, element 10.96.0.10 . tcp . 80". */
   readonly object: string;
   readonly effect: string;
+  /** The addresses to one of which this step may send the packet: endpoints, or the listener of a proxy. */
+  readonly to?: readonly SocketAddress[];
 }
 
 /**

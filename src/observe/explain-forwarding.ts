@@ -43,8 +43,9 @@ export function kernelSteps(
     ruleOrKey: frontend.key,
     text: `${kindText(frontend)} ${frontend.address ?? destination} port ${port}/${protocol} belongs to ${ownerOf(frontend)}${frontend.owner.portName ? `, port ${frontend.owner.portName}` : ''}`,
   };
-  const kernel = view.locate(node, frontend, packet).map(({ object, effect }): ExplainStep => {
-    return { subject: 'rule', object: ownerOf(frontend), ruleOrKey: object, text: effect };
+  const kernel = view.locate(node, frontend, packet).map(({ object, effect, to }): ExplainStep => {
+    const step = { subject: 'rule', object: ownerOf(frontend), ruleOrKey: object, text: effect } as const;
+    return to ? { ...step, to: to.map(({ ip, port }) => ({ ip, port })) } : step;
   });
   return [matched, ...kernel];
 }

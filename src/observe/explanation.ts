@@ -1,3 +1,4 @@
+import type { SocketAddress } from '../lib/address.ts';
 import type { Protocol, SourceClass } from '../service/model.ts';
 import type { FactRequest } from './fact-requests.ts';
 
@@ -15,6 +16,8 @@ export interface ExplainStep {
   /** The kernel rule or map key, or the field, that decides it. */
   readonly ruleOrKey: string | null;
   readonly text: string;
+  /** Of a rule: the addresses to one of which it may send the packet, an endpoint or a proxy's listener; absent: none. */
+  readonly to?: readonly SocketAddress[];
   /** The question to a name server that the step describes; absent: it describes none. */
   readonly question?: {
     /** The full name in the question. */

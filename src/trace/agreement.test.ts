@@ -55,6 +55,7 @@ const leg = (...hops: Hop[]): Leg => ({
   repeatsUs: [],
 });
 
+const step = { object: null, ruleOrKey: null, text: '' } as const;
 const first = [
   hop('pod default/client', 'out', '10.244.1.2:4000', '10.96.0.1:80'),
   hop('node-1', 'in', '10.244.1.2:4000', '10.96.0.1:80'),
@@ -106,14 +107,26 @@ describe('explain is compared with the packet', () => {
       name: "the last hop is a proxy's listener, which explain names",
       said: {
         verdict: 'dropped',
-        steps: ['redirected to 172.30.0.11:39611', 'one of 1'].map((text, i) => ({
-          ...{ subject: i === 0 ? 'rule' : 'endpoints', object: null, ruleOrKey: null },
-          text,
-        })),
+        steps: [
+          { ...step, subject: 'rule', to: [end('172.30.0.11:39611')] },
+          { ...step, subject: 'endpoints' },
+        ],
       },
       legs: [leg(...first, hop('node-1', 'in', '10.244.1.2:4000', '172.30.0.11:39611'))],
       answer: { kind: 'nothing', last: { place: 'node-1', device: 'fl0' } },
       wrong: { rule: null, endpoints: null },
+    },
+    {
+      name: 'the rule of another endpoint than the one that was chosen',
+      said: {
+        endpoints: [endpoint, { ...endpoint, address: '10.244.2.9' }],
+        steps: [
+          { ...step, subject: 'rule', to: [end('10.244.2.9:8080')] },
+          { ...step, subject: 'endpoints' },
+        ],
+      },
+      legs: [delivered],
+      wrong: { rule: null },
     },
     { name: 'some endpoints refuse', said: { verdict: 'partial' }, legs: [delivered] },
   ];

@@ -65,11 +65,12 @@ function compareLookup({ question }: ExplainStep, lookups: readonly TracedLookup
 }
 
 function compareStep(
-  { subject, object, text }: ExplainStep,
+  step: ExplainStep,
   explanation: Explanation,
   legs: readonly Leg[],
   isVerdictRight: boolean | null,
 ): Compared {
+  const { subject, object } = step;
   const there = legs.filter(({ way }) => way === 'there');
   const hops = there.flatMap((leg) => leg.hops);
   const byVerdict = isVerdictRight === null ? UNSEEN : isVerdictRight ? RIGHT : wrong('see the verdict');
@@ -88,7 +89,7 @@ function compareStep(
       if (explanation.endpoints.length === 0) return byVerdict;
       const reached = translatedEnd(explanation, legs);
       if (reached === null) return UNSEEN;
-      const only = onlyEndpoint(text, explanation);
+      const only = onlyEndpoint(step, explanation);
       if (only !== null && only !== reached) return UNSEEN;
       if (explanation.endpoints.some(({ address, port }) => endText({ ip: address, port }) === reached))
         return RIGHT;
@@ -112,22 +113,21 @@ function compareStep(
   }
 }
 
-/** Returns the endpoint that a text names ("10.244.1.2:80"), if it names exactly one. */
-export function onlyEndpoint(text: string, { endpoints }: Explanation): string | null {
-  const named = endpoints.map(({ address, port }) => endText({ ip: address, port }));
-  const words = new Set(text.split(/[\s,;]+/));
-  const found = named.filter((one) => words.has(one));
+/** Returns the endpoint to which a step sends the packet ("10.244.1.2:80"), if there is exactly one. */
+export function onlyEndpoint({ to = [] }: ExplainStep, { endpoints }: Explanation): string | null {
+  const ends = new Set(endpoints.map(({ address, port }) => endText({ ip: address, port })));
+  const found = to.map(endText).filter((one) => ends.has(one));
   return found.length === 1 ? (found[0] ?? null) : null;
 }
 
 /**
- * The destination after translation; null: the packet did not leave the client's own node with another destination. The
- * listener of a proxy, which explain names, is not where it is sent to.
+ * Returns the destination after translation; null: the packet did not leave the client's own node with another destination.
+ * The listener of a proxy, to which a step sends it, is not the destination.
  */
 function translatedEnd({ packet, endpoints, steps }: Explanation, legs: readonly Leg[]): string | null {
   const asked = packet && endText({ ip: packet.destination, port: packet.port });
   const ends = new Set(endpoints.map(({ address, port }) => endText({ ip: address, port })));
-  const named = new Set(steps.flatMap(({ text }) => text.split(/[\s,;]+/)));
+  const named = new Set(steps.flatMap(({ to = [] }) => to.map(endText)));
   const destinations = legs
     .filter(({ way }) => way === 'there')
     .flatMap(({ hops }) => hops.map(({ destination }) => endText(destination)));

@@ -29,6 +29,7 @@ export function locateSteps(table: ForwardingTable, frontend: Frontend, packet: 
     {
       object: `bpf: map fl_endpoints, slots ${route.first} to ${route.first + route.count - 1}`,
       effect: `one of ${endpoints.length} (${options.balance}): ${namedEndpoints(endpoints)}; nf_tables sees a flow to the endpoint itself`,
+      to: endpoints,
     },
   ];
 }

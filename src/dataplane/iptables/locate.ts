@@ -61,11 +61,13 @@ export function locateSteps(frontend: Frontend, packet: Packet, ruleset: Ruleset
   steps.push({
     object: chain('nat', target ?? ''),
     effect: `picks one of ${endpoints.length} endpoints of ${name}, each with probability 1/${endpoints.length}: ${namedEndpoints(endpoints)}${affinity}`,
+    to: endpoints,
   });
   for (const endpoint of affinitySeconds === null ? [] : endpoints) {
     steps.push({
       object: chain('nat', endpointChain(frontend.owner, endpoint)),
       effect: `the client is remembered, and the destination rewritten to ${hostPort(endpoint)}`,
+      to: [endpoint],
     });
   }
   const itself = endpoints.some(({ ip }) => ip === packet.source)

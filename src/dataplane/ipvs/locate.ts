@@ -49,11 +49,13 @@ export function locateSteps(
   const taken = plan.actions[packet.sourceClass];
   if (taken.action === 'reject' || taken.action === 'drop') return steps;
   if (taken.action === 'redirect') {
+    const alias = { ip: ALIAS[family], port: taken.port };
     steps.push({
       object: at(
         `chain redirect-from-${packet.sourceClass}, map ${redirectMap(keying, packet.sourceClass)}, element ${key}`,
       ),
-      effect: `redirected to ${hostPort({ ip: ALIAS[family], port: taken.port })}, the persistent virtual server${taken.masquerade ? ', and masqueraded' : ''}`,
+      effect: `redirected to ${hostPort(alias)}, the persistent virtual server${taken.masquerade ? ', and masqueraded' : ''}`,
+      to: [alias],
     });
   }
   const server = plan.servers.find(({ holder, server: { id } }) => {
@@ -66,6 +68,7 @@ export function locateSteps(
   steps.push({
     object: `ipvsadm: virtual server ${describeServer(id)}`,
     effect: `scheduler ${scheduler}${persistenceSeconds === null ? '' : `, persistent for ${persistenceSeconds} s`}: one of ${server.endpoints.length}: ${namedEndpoints(server.endpoints)}`,
+    to: server.endpoints,
   });
   return steps;
 }

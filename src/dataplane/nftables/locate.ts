@@ -51,6 +51,7 @@ export function locateSteps(
       `chain ${pickChain({ ...pick, masquerade: 'none', sticky: false })}, map ${endpointMap(pick)}, elements ${key} . 0 to ${endpoints.length - 1}`,
     ),
     effect: `one of ${endpoints.length} at random: ${namedEndpoints(endpoints)}`,
+    to: endpoints,
   });
   return steps;
 }

@@ -31,6 +31,7 @@ export function locateSteps(
   steps.push({
     object: at(`${chain}, map ${listenerMap(keying, source)}, element ${key}`),
     effect: `redirected to ${where}`,
+    to: [target],
   });
   const route = frontend.routes[source];
   if (route.action !== 'forward') return steps;
@@ -40,6 +41,7 @@ export function locateSteps(
   steps.push({
     object: `fairlead: listener ${protocol.toLowerCase()} ${where} of pool ${route.pool.id}, process ${process.pid}`,
     effect: `the proxy connects to one of ${endpoints.length} in turn, and to the next if it fails: ${namedEndpoints(endpoints)}${seconds === null ? '' : affinity}`,
+    to: endpoints,
   });
   return steps;
 }
