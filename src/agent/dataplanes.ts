@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
 import { findInterface } from '../dataplane/ipvs/service-interface.ts';
-import type { ProxyPolicies } from '../dataplane/userspace/pool-listeners.ts';
+import type { ProxyPolicies } from '../dataplane/userspace/pool-listener.ts';
 import type { Outcome } from '../failover/outcome.ts';
 import type { IpvsTimeouts } from '../kernel/ipvs/codec.ts';
 import type { IPFamily } from '../lib/address.ts';

@@ -1,5 +1,5 @@
 import { networkInterfaces } from 'node:os';
-import type { ProxyPolicies } from '../dataplane/userspace/pool-listeners.ts';
+import type { ProxyPolicies } from '../dataplane/userspace/pool-listener.ts';
 import { openAddressFlows } from '../kernel/conntrack/address-flows.ts';
 import { hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';

@@ -1,6 +1,6 @@
 import { readPacket } from '../../kernel/packet.ts';
 import { hostPort, type SocketAddress } from '../../lib/address.ts';
-import type { PoolListener } from './pool-listeners.ts';
+import type { PoolListener } from './pool-listener.ts';
 
 /** Connections whose denial was reported: clients repeat their first packet. */
 const MAX_REPORTED = 4096;

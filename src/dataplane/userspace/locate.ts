@@ -5,7 +5,7 @@ import type { KernelStep } from '../dataplane.ts';
 import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
 import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
 import { listenerMap, refusalMap, TABLE } from './layout.ts';
-import type { PoolListener } from './pool-listeners.ts';
+import type { PoolListener } from './pool-listener.ts';
 import type { ProgrammedFrontend } from './render.ts';
 
 /** Returns the set elements and the listener that a frontend's packet matches, in order. */

@@ -1,6 +1,6 @@
 import type { Outcome } from '../../failover/outcome.ts';
 import type { Epoll } from '../../kernel/epoll.ts';
-import type { IPFamily, SocketAddress } from '../../lib/address.ts';
+import { hostPort, type IPFamily, type SocketAddress } from '../../lib/address.ts';
 import type { Clock } from '../../lib/clock.ts';
 import type { Logger } from '../../lib/log.ts';
 import type { Endpoint } from '../../service/model.ts';
@@ -53,13 +53,29 @@ export interface PoolProxy {
   /** Reports whether a UDP client has sent a datagram lately that has no answer yet. */
   awaits(client: SocketAddress): boolean;
   /** Applies a change of the pool: ends UDP flows to endpoints that no longer serve. */
-  poolChanged(isServing: (endpoint: string) => boolean): void;
-  /** Ends the connections to this endpoint ("address:port"). Returns their number. */
-  end(endpoint: string): number;
+  poolChanged(isServing: EndpointTest): void;
+  /** Ends the connections to these endpoints. Returns their number. */
+  end(isGone: EndpointTest): number;
   /** Accepts the connections that have arrived, then no others. Established connections continue; UDP flows end. */
   closeListener(): Promise<void>;
   /** Ends all connections. */
   close(): void;
+}
+
+export type EndpointTest = (endpoint: Endpoint) => boolean;
+
+/**
+ * Returns a test whether an endpoint has one of these addresses. Connections share the objects of their endpoints: an address
+ * is formatted once for all connections to it.
+ */
+export function endpointsAt(addresses: readonly SocketAddress[]): EndpointTest {
+  const names = new Set(addresses.map(hostPort));
+  const known = new Map<Endpoint, boolean>();
+  return (endpoint) => {
+    const answer = known.get(endpoint) ?? names.has(hostPort(endpoint));
+    known.set(endpoint, answer);
+    return answer;
+  };
 }
 
 /** Returns the microseconds since a time of `performance.now()`. */

@@ -242,8 +242,8 @@ export function createTcpProxy(options: ProxyOptions): PoolProxy {
     // Draining endpoints end their connections themselves.
     awaits: () => false,
     poolChanged() {},
-    end(name) {
-      const found = [...connections].filter(({ endpoint }) => hostPort(endpoint) === name);
+    end(isGone) {
+      const found = [...connections].filter(({ endpoint }) => isGone(endpoint));
       for (const { relay } of found) relay.reset();
       return found.length;
     },

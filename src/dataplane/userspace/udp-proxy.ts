@@ -1,10 +1,9 @@
 import { createSocket, type Socket } from 'node:dgram';
-import { hostPort } from '../../lib/address.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { literalLookup } from '../../lib/literal-lookup.ts';
 import type { Endpoint } from '../../service/model.ts';
 import type { FlowEventKind } from '../flow-event.ts';
-import { microsSince, type PoolProxy, type ProxyOptions } from './pool-proxy.ts';
+import { type EndpointTest, microsSince, type PoolProxy, type ProxyOptions } from './pool-proxy.ts';
 import { createUdpSessions, type Session } from './udp-sessions.ts';
 
 const RECEIVE_BUFFER = 1 << 20;
@@ -132,10 +131,10 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     leave(session);
   }
 
-  function endWhere(matches: (endpoint: string) => boolean): number {
+  function endWhere(matches: EndpointTest): number {
     let count = 0;
     for (const [key, { endpoint }] of sessions.all()) {
-      if (endpoint === null || !matches(hostPort(endpoint))) continue;
+      if (endpoint === null || !matches(endpoint)) continue;
       sessions.end(key);
       count++;
     }
@@ -164,7 +163,7 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     poolChanged: (isServing) => {
       endWhere((endpoint) => !isServing(endpoint));
     },
-    end: (endpoint) => endWhere((other) => other === endpoint),
+    end: endWhere,
     closeListener: async () => close(),
     close,
   };

@@ -1,5 +1,5 @@
 import type { Outcome } from '../../failover/outcome.ts';
-import { hostPort, type IPFamily, type SocketAddress } from '../../lib/address.ts';
+import type { IPFamily, SocketAddress } from '../../lib/address.ts';
 import { pause, systemClock } from '../../lib/clock.ts';
 import { errorOf } from '../../lib/errors.ts';
 import { silentLogger } from '../../lib/log.ts';
@@ -30,8 +30,10 @@ import { CLUSTER_IPS, changeAddressSet } from '../rules/address-elements.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { admitting } from './connection-gate.ts';
 import { LISTENERS, TABLE } from './layout.ts';
+import { ListenerTable } from './listener-table.ts';
 import { locateSteps } from './locate.ts';
-import { createPoolListeners, type PoolListener, type ProxyPolicies } from './pool-listeners.ts';
+import { listenerOpener, type PoolListener, type ProxyPolicies } from './pool-listener.ts';
+import { endpointsAt } from './pool-proxy.ts';
 import {
   listenerOwner,
   type ProgrammedFrontend,
@@ -41,7 +43,6 @@ import {
   renderTable,
   type Target,
 } from './render.ts';
-import { createRetiredListeners } from './retired-listeners.ts';
 import { compareListeners } from './verify.ts';
 
 export interface UserspaceOptions extends DataplaneOptions {
@@ -81,20 +82,19 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, random = Math.random } = options;
   const tables = new Tables({ ...options, name: TABLE });
   const watchers = createFlowWatchers();
-  const listeners = createPoolListeners({
+  const open = listenerOpener({
     ...{ netns, clock, random, logger },
     policies: options.policies,
     onOutcome: options.onOutcome,
     onFlow: watchers.tell,
     isWatched: watchers.isWatched,
   });
+  const listeners = new ListenerTable({ open, clock, netns, logger });
   const decide = admitting((at) => listeners.at('TCP', at));
   const gate = options.policies ? openRuleQueue(tables.connection, { netns, logger, decide }) : null;
   const programmed = new Map<FrontendKey, Programmed>();
   const failures = new Map<FrontendKey, Error>();
-  const retired = createRetiredListeners({ clock, netns, logger });
   let succeeded = false;
-  let unused: PoolListener[] = [];
   let current: ServiceMap | null = null;
   let removed = false;
   const calls = createMutex();
@@ -115,7 +115,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       const state = families.includes(frontend.family) ? program(frontend) : null;
       if (state) programmed.set(frontend.key, state);
     }
-    unused = unused.concat(listeners.sweep().unused);
+    listeners.sweep();
     const encodeMs = performance.now() - started;
     const committed = await tables.replace((family) =>
       renderTable(family, map.node, {
@@ -125,7 +125,7 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         gate: gate?.statement ?? null,
       }),
     );
-    retireUnused();
+    listeners.retire(succeeded);
     return report(committed, encodeMs);
   }
 
@@ -146,7 +146,6 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       ofFamily.set(key, state?.group ?? null);
     }
     const swept = listeners.sweep();
-    unused = unused.concat(swept.unused);
     for (const listener of swept.unused) groups.get(listener.family)?.set(listenerOwner(listener), null);
     for (const listener of swept.opened) {
       groups.get(listener.family)?.set(listenerOwner(listener), renderListener(listener));
@@ -156,22 +155,11 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     }
     const encodeMs = performance.now() - started;
     const committed = await tables.change(groups);
-    retireUnused();
+    listeners.retire(succeeded);
     return report(committed, encodeMs);
   }
 
-  function retireUnused(): void {
-    retired.retire(unused, succeeded);
-    unused = [];
-  }
-
-  const connections = (): number =>
-    [...listeners, ...retired.all()].reduce((sum, { proxy }) => sum + proxy.active, 0);
-
-  /** Connection tracking is checked for UDP only. */
-  function isListener(at: SocketAddress): boolean {
-    return (listeners.at('UDP', at) ?? retired.at('UDP', at))?.proxy.listening ?? false;
-  }
+  const connections = (): number => [...listeners.all()].reduce((sum, { proxy }) => sum + proxy.active, 0);
 
   const report = (committed: CommitReport, encodeMs: number): ApplyReport =>
     withFailures(
@@ -204,16 +192,20 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     abilities: {
       ...NO_ABILITIES,
       connections: {
-        end: async (endpoints) => endConnections([...listeners, ...retired.all()], endpoints),
-        drain: async (signal) => {
-          const isDone = () => !retired.areLingering && connections() === 0;
+        async end(endpoints) {
+          const isGone = endpointsAt(endpoints);
+          return [...listeners.all()].reduce((sum, { proxy }) => sum + proxy.end(isGone), 0);
+        },
+        async drain(signal) {
+          const isDone = () => !listeners.areLingering && connections() === 0;
           while (!signal.aborted && !isDone()) await pause(clock, COUNT_MS, signal);
           const left = connections();
-          for (const { proxy } of retired.all()) proxy.close();
+          listeners.reset();
           return left;
         },
       },
-      listeners: { has: isListener },
+      // Connection tracking is checked for UDP only.
+      listeners: { has: (at) => listeners.at('UDP', at)?.proxy.listening ?? false },
       // Connection tracking sees only the listeners, not their endpoints.
       flows: { watch: watchers.watch, isComplete: true },
     },
@@ -221,12 +213,11 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     async close() {
       tables.unwatch();
       // Closing a listener resets the connections in its backlog.
-      if (succeeded) await retired.lingered();
+      if (succeeded) await listeners.lingered();
       // After `remove` another mode handles new connections; established ones continue until they end.
-      await retired.close({ keepsConnections: removed });
-      for (const { proxy } of [...listeners, ...unused]) proxy.close();
+      await listeners.close({ keepsConnections: removed });
       gate?.close();
-      await retired.forgotten();
+      await listeners.forgotten();
       tables.close();
     },
 
@@ -241,9 +232,9 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         removed = true;
         failures.clear();
         listeners.releaseAll();
-        unused = unused.concat(listeners.sweep().unused);
-        retireUnused();
-        await retired.forget(earlier);
+        listeners.sweep();
+        listeners.retire(succeeded);
+        await listeners.forget(earlier);
       }),
   };
 }
@@ -262,7 +253,7 @@ function earlierListeners(tables: Tables): Map<string, SocketAddress> {
 /** Acquires the listeners of a frontend. Returns null, and reports the failure, if that is not possible. */
 function programFrontend(
   frontend: Frontend,
-  listeners: ReturnType<typeof createPoolListeners>,
+  listeners: ListenerTable,
   fail: (error: unknown) => void,
 ): Programmed | null {
   const pools = new Set<string>();
@@ -305,12 +296,6 @@ function createFlowWatchers() {
       return { close: () => void watchers.delete(watcher) };
     },
   };
-}
-
-function endConnections(listeners: readonly PoolListener[], endpoints: readonly SocketAddress[]): number {
-  let ended = 0;
-  for (const { proxy } of listeners) for (const endpoint of endpoints) ended += proxy.end(hostPort(endpoint));
-  return ended;
 }
 
 const groupsOf = (programmed: ReadonlyMap<FrontendKey, Programmed>, family: IPFamily) =>

@@ -3,7 +3,8 @@ import type { NetnsRef } from '../../kernel/netns.ts';
 import { listSockets, TCP_STATE } from '../../kernel/sock-diag.ts';
 import { hostPort } from '../../lib/address.ts';
 import type { Drift } from '../dataplane.ts';
-import { type PoolListener, placeOf } from './pool-listeners.ts';
+import { placeOf } from './listener-table.ts';
+import type { PoolListener } from './pool-listener.ts';
 
 /** Compares the listeners with the namespace's sockets. */
 export function compareListeners(listeners: Iterable<PoolListener>, netns: NetnsRef | undefined): Drift[] {
