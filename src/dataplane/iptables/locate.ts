@@ -26,11 +26,10 @@ export function locateSteps(frontend: Frontend, packet: Packet, ruleset: Ruleset
       effect: `destination is this node: ${CHAIN.nodePorts}`,
     });
   }
-  const rules = dispatch?.rules ?? [];
   if (dispatch) {
     steps.push({
       object: chain('nat', dispatch.chains.at(-1) ?? ''),
-      effect: `found through ${dispatch.chains.join(' → ')}: ${rules.join('; ')}`,
+      effect: `found through ${dispatch.chains.join(' → ')}: ${dispatch.rules.join('; ')}`,
     });
   }
   if (route.action !== 'forward') {
@@ -41,25 +40,24 @@ export function locateSteps(frontend: Frontend, packet: Packet, ruleset: Ruleset
     });
     return steps;
   }
-  const chains = ruleset.chainsOf(frontend.owner);
-  let target = rules[0]?.match(/-j (\S+)$/)?.[1];
-  while (target?.startsWith('KUBE-FW-') || target?.startsWith('KUBE-EXT-')) {
-    const lines = chains.get(target) ?? [];
+  const { firewall, classes } = ruleset.chainsOf(frontend);
+  if (firewall !== null) {
     steps.push({
-      object: chain('nat', target),
-      effect: target.startsWith('KUBE-FW-')
-        ? 'accepts allowed sources; all others are dropped in filter KUBE-PROXY-FIREWALL'
-        : `${packet.sourceClass} traffic${route.masquerade ? ' is marked for masquerading and' : ''} is forwarded to the endpoints`,
+      object: chain('nat', firewall),
+      effect: 'accepts allowed sources; all others are dropped in filter KUBE-PROXY-FIREWALL',
     });
-    target = target.startsWith('KUBE-FW-')
-      ? lines[0]?.match(/-j (\S+)$/)?.[1]
-      : poolChain(frontend.owner, route.pool);
+  }
+  if (classes !== null) {
+    steps.push({
+      object: chain('nat', classes),
+      effect: `${packet.sourceClass} traffic${route.masquerade ? ' is marked for masquerading and' : ''} is forwarded to the endpoints`,
+    });
   }
   const { endpoints } = route.pool;
   const { affinitySeconds } = frontend;
   const affinity = affinitySeconds === null ? '' : `; session affinity for ${affinitySeconds} s`;
   steps.push({
-    object: chain('nat', target ?? ''),
+    object: chain('nat', poolChain(frontend.owner, route.pool)),
     effect: `picks one of ${endpoints.length} endpoints of ${name}, each with probability 1/${endpoints.length}: ${namedEndpoints(endpoints)}${affinity}`,
     to: endpoints,
   });

@@ -8,7 +8,12 @@ import { baseChains } from './base-chains.ts';
 import { CHAIN, TABLES, type Table, TREE_KEYS, TREES, type TreeKey } from './chain-names.ts';
 import { createDispatchTree, type DispatchTree, dispatchKey } from './dispatch-tree.ts';
 import { hostNetwork, jump, type Rule, rejectRules, rule, sameRules } from './rule.ts';
-import { type AffinitySet, type ServiceChains, serviceChains } from './service-chains.ts';
+import {
+  type AffinitySet,
+  type FrontendChains,
+  type ServiceChains,
+  serviceChains,
+} from './service-chains.ts';
 
 /** Changes to write: chains with all their rules, and chains to delete. */
 export interface RulesetChange {
@@ -41,8 +46,8 @@ export interface Ruleset {
   ownerOf(chain: string): string | null;
   /** Returns the dispatch chains that lead to a key, and its rules; null if it has none in this tree. */
   locate(tree: TreeKey, key: string): ReturnType<DispatchTree['locate']>;
-  /** Returns the chains of a service port. */
-  chainsOf(owner: PortRef): ReadonlyMap<string, readonly Rule[]>;
+  /** Returns the chains that a forwarded frontend's packets pass before the chain of a pool. */
+  chainsOf(frontend: Frontend): FrontendChains;
 }
 
 export interface RulesetOptions {
@@ -192,7 +197,8 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
       return out;
     },
     locate: (tree, key) => trees[tree].locate(key),
-    chainsOf: (owner) => owners.get(ownerKey(owner))?.rendered.chains ?? NOTHING.chains,
+    chainsOf: ({ owner, key }) =>
+      owners.get(ownerKey(owner))?.rendered.frontends.get(key) ?? { firewall: null, classes: null },
     ownerOf(chain) {
       for (const [key, { rendered }] of owners) if (rendered.chains.has(chain)) return key;
       return null;
@@ -200,7 +206,7 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
   };
 }
 
-const NOTHING: ServiceChains = { chains: new Map(), sets: new Map(), entries: [] };
+const NOTHING: ServiceChains = { chains: new Map(), sets: new Map(), entries: [], frontends: new Map() };
 
 /** Returns "namespace/name:port/TCP". */
 export const ownerKey = (owner: PortRef): string => `${portName(owner)}/${owner.protocol}`;

@@ -1,6 +1,15 @@
 import type { AddressSet } from '../../kernel/ipset.ts';
 import { hostPort, type IPFamily } from '../../lib/address.ts';
-import type { Endpoint, Frontend, NodeView, Pool, PortRef, Route, SourceClass } from '../../service/model.ts';
+import type {
+  Endpoint,
+  Frontend,
+  FrontendKey,
+  NodeView,
+  Pool,
+  PortRef,
+  Route,
+  SourceClass,
+} from '../../service/model.ts';
 import { poolsOf } from '../../service/pools.ts';
 import { portName } from '../rules/frontend-keys.ts';
 import { CHAIN, SET_PREFIX, serviceChain, type TreeKey } from './chain-names.ts';
@@ -26,6 +35,14 @@ export interface TreeEntry {
   readonly rules: readonly Rule[];
 }
 
+/** The chains of a service port that a frontend's packets may pass before the chain of a pool; null: there is none. */
+export interface FrontendChains {
+  /** Accepts allowed sources. */
+  readonly firewall: string | null;
+  /** Has rules for each source class. */
+  readonly classes: string | null;
+}
+
 /**
  * The clients with affinity to an endpoint. xt_recent, which kube-proxy uses, keeps only 100 clients of an
  * endpoint, and its limit is fixed when the module is loaded.
@@ -38,6 +55,7 @@ export interface ServiceChains {
   readonly chains: ReadonlyMap<string, readonly Rule[]>;
   readonly sets: ReadonlyMap<string, AffinitySet>;
   readonly entries: readonly TreeEntry[];
+  readonly frontends: ReadonlyMap<FrontendKey, FrontendChains>;
 }
 
 const KIND_WORDS: Readonly<Record<Frontend['kind'], string>> = {
@@ -62,6 +80,7 @@ export function serviceChains(
   const entries: TreeEntry[] = [];
   const pools = new Map<string, { pool: Pool; affinity: number | null; marks: Rule[] }>();
   const sets = new Map<string, AffinitySet>();
+  const passed = new Map<FrontendKey, FrontendChains>();
 
   for (const frontend of frontends) {
     for (const pool of poolsOf(frontend)) {
@@ -82,7 +101,7 @@ export function serviceChains(
     const [frontend] = frontends;
     if (frontend) renderPool(frontend.owner, name, pool, affinity, marks);
   }
-  return { chains, sets, entries };
+  return { chains, sets, entries, frontends: passed };
 
   /** Renders the rule that jumps to the frontend's chains; none if no source class is forwarded. */
   function enter(frontend: Frontend): Rule[] {
@@ -91,6 +110,8 @@ export function serviceChains(
     const [first] = forwards;
     if (!first) return [];
     let target: string;
+    let firewall: string | null = null;
+    let classes: string | null = null;
     const samePool = forwards.length === 3 && forwards.every((route) => route.pool === first.pool);
     const marks = kind === 'ClusterIP' && samePool ? masqueradeRules(frontend, pods) : null;
     if (marks) {
@@ -98,14 +119,17 @@ export function serviceChains(
       pools.get(target)?.marks.push(...marks);
     } else {
       const rules = classRules(frontend, pods);
-      target = ownChain('KUBE-EXT-', owner, rules);
+      classes = ownChain('KUBE-EXT-', owner, rules);
+      target = classes;
     }
     if (frontend.allowedSources) {
       const allowed = allowedNetworks(frontend).map((source) =>
         rule({ source, comment: commentFor(owner, KIND_WORDS[kind]) }, jump(target)),
       );
-      target = ownChain('KUBE-FW-', owner, allowed);
+      firewall = ownChain('KUBE-FW-', owner, allowed);
+      target = firewall;
     }
+    passed.set(frontend.key, { firewall, classes });
     return [rule(frontendMatch(frontend), jump(target))];
   }
 
