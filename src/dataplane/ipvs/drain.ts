@@ -35,23 +35,20 @@ export interface DrainOptions extends Owner {
 export function drain(options: DrainOptions): void {
   const { netns, clock, logger, drainMs } = options;
   const until = clock.now() + drainMs;
-  const poll = async (): Promise<boolean> => {
+  const poll = async (): Promise<void> => {
     try {
-      return await endIdle(options, clock.now() >= until);
+      if (await endIdle(options, clock.now() >= until)) return;
     } catch (error) {
       // The node's namespace was removed with all its contents.
-      if (netns !== undefined && hasCode(error, 'ENOENT')) return true;
+      if (netns !== undefined && hasCode(error, 'ENOENT')) return;
       logger.warn({ error: messageOf(error) }, 'failed to drain IPVS connections; trying again');
-      return false;
     }
+    pollLater();
   };
-  // Delayed: a reply to a datagram from one of the addresses may be in flight.
-  const timer = setInterval(() => {
-    void poll().then((done) => {
-      if (done) clearInterval(timer);
-    });
-  }, POLL_MS);
-  timer.unref();
+  // Delayed: a reply to a datagram from one of the addresses may be in flight. After one has ended: thousands of servers take
+  // longer than the interval.
+  const pollLater = () => void setTimeout(poll, POLL_MS).unref();
+  pollLater();
 }
 
 /** Continues the drain of an earlier process, if there is one. */
