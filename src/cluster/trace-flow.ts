@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { AgentState } from '../agent/agent-state.ts';
 import type { ListedObjects } from '../agent/explain-objects.ts';
 import { modeDiffers } from '../dataplane/mode-differences.ts';
-import { longestDialMs } from '../dataplane/userspace/tcp-proxy.ts';
+import { longestDialMs } from '../dataplane/userspace/tcp-dialler.ts';
 import type { FlowsEntry } from '../flows/flow-line.ts';
 import type { NetnsRef } from '../kernel/netns.ts';
 import { OWN_NETNS } from '../kernel/netns.ts';

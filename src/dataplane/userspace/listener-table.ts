@@ -6,6 +6,7 @@ import type { Logger } from '../../lib/log.ts';
 import type { Frontend, Pool } from '../../service/model.ts';
 import { deleteListenerFlows } from './listener-flows.ts';
 import type { ListenerNode, OpenListener, PoolListener } from './pool-listener.ts';
+import { endpointsAt } from './pool-proxy.ts';
 
 /**
  * Running time during which a listener without rules still accepts connections in flight, and relays answers to datagrams:
@@ -16,6 +17,8 @@ const LINGER_MS = 1300;
 const AWAITED_MS = 5000;
 /** How often their entries are looked for: a listing of connection tracking takes up to 10 ms. */
 const MOVE_MS = 100;
+/** How often `drain` counts the connections. */
+const COUNT_MS = 20;
 
 /** The states of a listener, in their order; a closed one is no longer in the table. */
 type ListenerState =
@@ -166,10 +169,25 @@ export class ListenerTable {
     await this.#lingered.promise;
   }
 
-  /** Resets the connections of listeners without rules. */
-  reset(): void {
+  /** The number of connections and UDP clients of all listeners. */
+  get active(): number {
+    return [...this.all()].reduce((sum, { proxy }) => sum + proxy.active, 0);
+  }
+
+  /** Ends the connections to these endpoints. Returns their number. */
+  end(endpoints: readonly SocketAddress[]): number {
+    const isGone = endpointsAt(endpoints);
+    return [...this.all()].reduce((sum, { proxy }) => sum + proxy.end(isGone), 0);
+  }
+
+  /** Waits until all connections have ended; when `signal` aborts, resets those that remain, and returns their number. */
+  async drain(signal: AbortSignal): Promise<number> {
+    const { clock } = this.#options;
+    while (!signal.aborted && (this.areLingering || this.active > 0)) await pause(clock, COUNT_MS, signal);
+    const left = this.active;
     for (const { state, listener } of this.#entries.values())
       if (state.kind === 'lingering' || state.kind === 'ending') listener.proxy.close();
+    return left;
   }
 
   /** `keepsConnections`: connections through listeners without rules continue until they end. */

@@ -10,7 +10,7 @@ import { SOL_SOCKET } from '../../kernel/socket-numbers.ts';
 import { manualClock } from '../../lib/clock.ts';
 import { eventually } from '../../lib/testing/eventually.ts';
 import type { ProxyFlowEvent } from './pool-proxy.ts';
-import { longestDialMs } from './tcp-proxy.ts';
+import { longestDialMs } from './tcp-dialler.ts';
 import { proxyLoopback } from './testing/loopback-proxy.ts';
 
 const CLIENTS = 20;

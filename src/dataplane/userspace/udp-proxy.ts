@@ -15,7 +15,7 @@ const ANSWER_MS = 2000;
  * sent from the listener's address, which connection tracking translates back to the Service's.
  */
 export function createUdpProxy(options: ProxyOptions): PoolProxy {
-  const { fd, family, balancer, open, clock, logger, admits, onFlow } = options;
+  const { fd, family, balancer, clock, logger, admits, onFlow } = options;
   const type = family === 'ipv4' ? 'udp4' : 'udp6';
   const sessions = createUdpSessions({ ...options, ended });
   let listening = true;
@@ -43,35 +43,21 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
 
   function tell(kind: FlowEventKind, { endpoint, client, begun, local }: Session): void {
     if (endpoint === null) return;
-    onFlow?.({
-      ...{ kind, endpoint, client: { ip: client.address, port: client.port }, proxy: local },
-      micros: microsSince(begun),
-    });
+    const { address: ip, port } = client;
+    onFlow?.({ kind, endpoint, client: { ip, port }, proxy: local, micros: microsSince(begun) });
   }
 
   /** Connects to the next endpoint and sends it the unanswered datagrams; without one, the client is dropped. */
   function tryNext(key: string, session: Session): void {
-    let { done, value: endpoint } = session.candidates.next();
-    let denied: Endpoint | null = null;
-    while (!done && endpoint && admits && !admits(session.client.address, endpoint)) {
-      denied ??= endpoint;
-      ({ done, value: endpoint } = session.candidates.next());
-    }
-    if (done || !endpoint) {
+    const { endpoint, denied } = nextEndpoint(session, admits);
+    if (!endpoint) {
       if (denied) tell('denied', { ...session, endpoint: denied });
       logger.debug({ client: session.client.address }, 'no endpoint accepts the datagram: it is lost');
       sessions.end(key);
       return;
     }
-    let socket: Socket;
-    try {
-      socket = createSocket({ type, lookup: literalLookup });
-      socket.bind({ fd: open(), exclusive: true });
-    } catch (error) {
-      logger.error(
-        { error: messageOf(error) },
-        'no socket for another client; raise the limit of open files',
-      );
+    const socket = openSocket(options, type);
+    if (!socket) {
       sessions.end(key);
       return;
     }
@@ -102,12 +88,6 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     });
   }
 
-  function send(socket: Socket, bytes: Buffer): void {
-    socket.send(bytes, (error) => {
-      if (error) socket.emit('error', error);
-    });
-  }
-
   /** Usually ICMP port unreachable. */
   function refused(key: string, session: Session, socket: Socket, endpoint: Endpoint): void {
     if (session.socket !== socket) return;
@@ -117,34 +97,18 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     tryNext(key, session);
   }
 
-  function leave(session: Session): void {
-    session.socket?.close();
-    session.socket = null;
-    session.connected = false;
-    session.local = null;
-    session.endpoint = null;
-    session.answered = false;
-  }
-
   function ended(session: Session): void {
     tell(session.answered ? 'closed' : 'given-up', session);
     leave(session);
   }
 
-  function endWhere(matches: EndpointTest): number {
-    let count = 0;
-    for (const [key, { endpoint }] of sessions.all()) {
-      if (endpoint === null || !matches(endpoint)) continue;
-      sessions.end(key);
-      count++;
-    }
-    return count;
-  }
+  const endWhere = (matches: EndpointTest): number =>
+    sessions.endWhere(({ endpoint }) => endpoint !== null && matches(endpoint));
 
   function close(): void {
     if (listening) listener.close();
     listening = false;
-    for (const [key] of [...sessions.all()]) sessions.end(key);
+    sessions.endWhere(() => true);
   }
 
   return {
@@ -167,6 +131,46 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
     closeListener: async () => close(),
     close,
   };
+}
+
+/** Returns the next endpoint that network policies allow, and the first one that they denied. */
+function nextEndpoint(
+  { candidates, client }: Session,
+  admits: ProxyOptions['admits'],
+): { readonly endpoint: Endpoint | null; readonly denied: Endpoint | null } {
+  let denied: Endpoint | null = null;
+  for (;;) {
+    const { done, value: endpoint } = candidates.next();
+    if (done || !endpoint) return { endpoint: null, denied };
+    if (!admits || admits(client.address, endpoint)) return { endpoint, denied };
+    denied ??= endpoint;
+  }
+}
+
+/** Opens a socket for an endpoint; null if the process has no free descriptors. */
+function openSocket({ open, logger }: ProxyOptions, type: 'udp4' | 'udp6'): Socket | null {
+  try {
+    return createSocket({ type, lookup: literalLookup }).bind({ fd: open(), exclusive: true });
+  } catch (error) {
+    logger.error({ error: messageOf(error) }, 'no socket for another client; raise the limit of open files');
+    return null;
+  }
+}
+
+function send(socket: Socket, bytes: Buffer): void {
+  socket.send(bytes, (error) => {
+    if (error) socket.emit('error', error);
+  });
+}
+
+/** Closes the socket to an endpoint. */
+function leave(session: Session): void {
+  session.socket?.close();
+  session.socket = null;
+  session.connected = false;
+  session.local = null;
+  session.endpoint = null;
+  session.answered = false;
 }
 
 const keyOf = (address: string, port: number) => `${address} ${port}`;

@@ -47,7 +47,6 @@ export interface Session {
 export interface UdpSessions {
   readonly size: number;
   get(key: string): Session | undefined;
-  all(): Iterable<[string, Session]>;
   /** Returns null if the client, or all clients of the process, hold too much elsewhere. */
   begin(key: string, client: RemoteInfo): Session | null;
   /** Keeps a datagram until it is answered. */
@@ -57,6 +56,8 @@ export interface UdpSessions {
   /** Forgets what has been sent if too much is kept for the client. */
   forgetAbove(session: Session): void;
   end(key: string): void;
+  /** Ends the sessions for which `matches` returns true. Returns their number. */
+  endWhere(matches: (session: Session) => boolean): number;
 }
 
 export interface UdpSessionsOptions extends Pick<ProxyOptions, 'balancer' | 'clock' | 'shares'> {
@@ -161,11 +162,15 @@ export function createUdpSessions({ balancer, clock, shares, ended }: UdpSession
       return sessions.size;
     },
     get: (key) => sessions.get(key),
-    all: () => sessions.entries(),
     begin,
     remember,
     forget,
     forgetAbove,
     end,
+    endWhere(matches) {
+      const found = [...sessions].filter(([, session]) => matches(session));
+      for (const [key] of found) end(key);
+      return found.length;
+    },
   };
 }

@@ -1,22 +1,12 @@
 import type { Outcome } from '../../failover/outcome.ts';
-import type { IPFamily, SocketAddress } from '../../lib/address.ts';
-import { pause, systemClock } from '../../lib/clock.ts';
-import { errorOf } from '../../lib/errors.ts';
+import type { SocketAddress } from '../../lib/address.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { silentLogger } from '../../lib/log.ts';
-import { recordOf } from '../../lib/record-of.ts';
 import { createMutex } from '../../lib/semaphore.ts';
 import { openRuleQueue } from '../../nft/rule-queue.ts';
-import type { ElementGroup } from '../../nft/spec.ts';
 import type { CommitReport } from '../../nft/table.ts';
 import { Tables } from '../../nft/tables.ts';
-import {
-  type Change,
-  type Frontend,
-  type FrontendKey,
-  type ServiceMap,
-  SOURCE_CLASSES,
-  type SourceClass,
-} from '../../service/model.ts';
+import type { Change, ServiceMap } from '../../service/model.ts';
 import {
   type Abilities,
   type FlowSource,
@@ -26,23 +16,14 @@ import {
 } from '../abilities.ts';
 import { type ApplyReport, type Dataplane, type DataplaneOptions, withFailures } from '../dataplane.ts';
 import type { OnFlowEvent } from '../flow-event.ts';
-import { CLUSTER_IPS, changeAddressSet } from '../rules/address-elements.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
 import { admitting } from './connection-gate.ts';
+import { FrontendTable } from './frontend-table.ts';
 import { LISTENERS, TABLE } from './layout.ts';
 import { ListenerTable } from './listener-table.ts';
 import { locateSteps } from './locate.ts';
 import { listenerOpener, type PoolListener, type ProxyPolicies } from './pool-listener.ts';
-import { endpointsAt } from './pool-proxy.ts';
-import {
-  listenerOwner,
-  type ProgrammedFrontend,
-  readListenerKey,
-  renderFrontend,
-  renderListener,
-  renderTable,
-  type Target,
-} from './render.ts';
+import { readListenerKey, renderTable } from './render.ts';
 import { compareListeners } from './verify.ts';
 
 export interface UserspaceOptions extends DataplaneOptions {
@@ -66,13 +47,6 @@ export interface UserspaceDataplane extends Dataplane {
   };
 }
 
-/** How often `drain` counts the connections. */
-const COUNT_MS = 20;
-/** A frontend in the tables. */
-interface Programmed extends ProgrammedFrontend {
-  readonly group: ElementGroup;
-}
-
 /**
  * Opens the userspace mode: a listener for each pool of endpoints, on a random port of the node's address, to which a
  * small nf_tables table redirects packets to the pool's frontends. The rules choose the listener, or none, by source
@@ -82,44 +56,30 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, random = Math.random } = options;
   const tables = new Tables({ ...options, name: TABLE });
   const watchers = createFlowWatchers();
-  const open = listenerOpener({
-    ...{ netns, clock, random, logger },
-    policies: options.policies,
-    onOutcome: options.onOutcome,
-    onFlow: watchers.tell,
-    isWatched: watchers.isWatched,
-  });
+  const { policies, onOutcome } = options;
+  const { tell: onFlow, isWatched } = watchers;
+  const open = listenerOpener({ netns, clock, random, logger, policies, onOutcome, onFlow, isWatched });
   const listeners = new ListenerTable({ open, clock, netns, logger });
   const decide = admitting((at) => listeners.at('TCP', at));
-  const gate = options.policies ? openRuleQueue(tables.connection, { netns, logger, decide }) : null;
-  const programmed = new Map<FrontendKey, Programmed>();
-  const failures = new Map<FrontendKey, Error>();
+  const gate = policies ? openRuleQueue(tables.connection, { netns, logger, decide }) : null;
+  const frontends = new FrontendTable(families, listeners);
   let succeeded = false;
   let current: ServiceMap | null = null;
   let removed = false;
   const calls = createMutex();
   const loopback = createLoopbackAccess(families, netns);
 
-  const program = (frontend: Frontend) =>
-    programFrontend(frontend, listeners, (error) => failures.set(frontend.key, errorOf(error)));
-
   async function sync(map: ServiceMap): Promise<ApplyReport> {
     const started = performance.now();
     const earlier = tables.areWritten ? new Map<string, SocketAddress>() : earlierListeners(tables);
     removed = false;
     current = map;
-    failures.clear();
-    programmed.clear();
     listeners.restart(map.node, earlier);
-    for (const frontend of map.frontends.values()) {
-      const state = families.includes(frontend.family) ? program(frontend) : null;
-      if (state) programmed.set(frontend.key, state);
-    }
-    listeners.sweep();
+    frontends.fill(map);
     const encodeMs = performance.now() - started;
     const committed = await tables.replace((family) =>
       renderTable(family, map.node, {
-        frontends: groupsOf(programmed, family),
+        frontends: frontends.groups(family),
         listeners,
         clusterIPs: map.clusterIPs.keys(),
         gate: gate?.statement ?? null,
@@ -133,40 +93,17 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
     if (change.node || !tables.areWritten) return await sync(map);
     current = map;
     const started = performance.now();
-    const groups = new Map(families.map((family) => [family, new Map<string, ElementGroup | null>()]));
-    for (const { key, before, after } of change.frontends) {
-      const ofFamily = groups.get((after ?? before)?.family ?? 'ipv4');
-      if (!ofFamily) continue;
-      failures.delete(key);
-      // Acquired before the previous one is released, so that unchanged listeners stay open.
-      const state = after && program(after);
-      for (const pool of programmed.get(key)?.pools ?? []) listeners.release(pool);
-      if (state) programmed.set(key, state);
-      else programmed.delete(key);
-      ofFamily.set(key, state?.group ?? null);
-    }
-    const swept = listeners.sweep();
-    for (const listener of swept.unused) groups.get(listener.family)?.set(listenerOwner(listener), null);
-    for (const listener of swept.opened) {
-      groups.get(listener.family)?.set(listenerOwner(listener), renderListener(listener));
-    }
-    for (const [family, ofFamily] of groups) {
-      changeAddressSet(ofFamily, CLUSTER_IPS, family, change.clusterIPs);
-    }
+    const groups = frontends.change(change);
     const encodeMs = performance.now() - started;
     const committed = await tables.change(groups);
     listeners.retire(succeeded);
     return report(committed, encodeMs);
   }
 
-  const connections = (): number => [...listeners.all()].reduce((sum, { proxy }) => sum + proxy.active, 0);
-
-  const report = (committed: CommitReport, encodeMs: number): ApplyReport =>
-    withFailures(
-      { ...committed, encodeMs: committed.encodeMs + encodeMs },
-      [...failures, ...tables.refused],
-      logger,
-    );
+  function report(committed: CommitReport, encodeMs: number): ApplyReport {
+    const all = { ...committed, encodeMs: committed.encodeMs + encodeMs };
+    return withFailures(all, [...frontends.failures, ...tables.refused], logger);
+  }
 
   return {
     mode: 'userspace',
@@ -181,28 +118,19 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
       }),
 
     locate(frontend, packet) {
-      const state = programmed.get(frontend.key);
+      const state = frontends.get(frontend.key);
       return state ? locateSteps(state, packet, (pool) => listeners.get(pool)) : [];
     },
 
     listeners: () => [...listeners].map(shown),
 
-    connections,
+    connections: () => listeners.active,
 
     abilities: {
       ...NO_ABILITIES,
       connections: {
-        async end(endpoints) {
-          const isGone = endpointsAt(endpoints);
-          return [...listeners.all()].reduce((sum, { proxy }) => sum + proxy.end(isGone), 0);
-        },
-        async drain(signal) {
-          const isDone = () => !listeners.areLingering && connections() === 0;
-          while (!signal.aborted && !isDone()) await pause(clock, COUNT_MS, signal);
-          const left = connections();
-          listeners.reset();
-          return left;
-        },
+        end: async (endpoints) => listeners.end(endpoints),
+        drain: (signal) => listeners.drain(signal),
       },
       // Connection tracking is checked for UDP only.
       listeners: { has: (at) => listeners.at('UDP', at)?.proxy.listening ?? false },
@@ -227,10 +155,9 @@ export function createUserspace(options: UserspaceOptions): UserspaceDataplane {
         const earlier = tables.areWritten ? [] : [...earlierListeners(tables).values()];
         loopback.remove({ succeeded });
         await tables.remove(() => gate?.idle() ?? Promise.resolve());
-        programmed.clear();
+        frontends.clear();
         current = null;
         removed = true;
-        failures.clear();
         listeners.releaseAll();
         listeners.sweep();
         listeners.retire(succeeded);
@@ -250,37 +177,6 @@ function earlierListeners(tables: Tables): Map<string, SocketAddress> {
   return earlier;
 }
 
-/** Acquires the listeners of a frontend. Returns null, and reports the failure, if that is not possible. */
-function programFrontend(
-  frontend: Frontend,
-  listeners: ListenerTable,
-  fail: (error: unknown) => void,
-): Programmed | null {
-  const pools = new Set<string>();
-  const target = (source: SourceClass): Target => {
-    const route = frontend.routes[source];
-    if (route.action !== 'forward') return route.action;
-    try {
-      const taken = pools.has(route.pool.id) ? listeners.get(route.pool.id) : undefined;
-      const { at } = taken ?? listeners.take(route.pool, frontend);
-      pools.add(route.pool.id);
-      return at;
-    } catch (error) {
-      fail(error);
-      return 'reject';
-    }
-  };
-  const targets = recordOf(SOURCE_CLASSES, target);
-  const state = { frontend, targets, pools: [...pools] };
-  try {
-    return { ...state, group: renderFrontend(state) };
-  } catch (error) {
-    fail(error);
-    for (const pool of pools) listeners.release(pool);
-    return null;
-  }
-}
-
 function createFlowWatchers() {
   const watchers = new Set<OnFlowEvent>();
   const tell: OnFlowEvent = (event) => {
@@ -297,10 +193,5 @@ function createFlowWatchers() {
     },
   };
 }
-
-const groupsOf = (programmed: ReadonlyMap<FrontendKey, Programmed>, family: IPFamily) =>
-  [...programmed].flatMap(([key, { frontend, group }]) =>
-    frontend.family === family ? [{ key, group }] : [],
-  );
 
 const shown = ({ pool, protocol, at, endpoints }: PoolListener) => ({ pool, protocol, at, endpoints });
