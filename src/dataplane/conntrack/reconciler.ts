@@ -12,7 +12,7 @@ import { type Logger, silentLogger } from '../../lib/log.ts';
 import { type Change, type ServiceMap, SOURCE_CLASSES } from '../../service/model.ts';
 import { endpointPlace, servingPlaces } from '../../service/pools.ts';
 import type { DataplaneOptions } from '../dataplane.ts';
-import { createServingIndex } from './serving-index.ts';
+import { createServingIndex, type ServingIndex } from './serving-index.ts';
 
 export interface ConntrackOptions extends Pick<DataplaneOptions, 'families' | 'netns' | 'logger' | 'clock'> {
   /** `OwnListeners.has` of the modes in use. Default: none has listeners. */
@@ -70,8 +70,42 @@ interface DuePass {
   readonly cancel: () => void;
 }
 
+/** Deletes the stale entries of all families, and reports each family. */
+async function deleteStale(
+  { families, netns, logger = silentLogger, isListener, onPass }: ConntrackOptions,
+  using: {
+    readonly connection: ConntrackConnection;
+    readonly reader: ConntrackConnection;
+    readonly index: ServingIndex;
+  },
+): Promise<void> {
+  const started = performance.now();
+  const unreplied = { mask: FLOW_STATUS.seenReply, value: 0 };
+  const listed = await using.reader.listAnyAsync(families, [
+    { protocol: PROTOCOL_NUMBER.UDP },
+    { protocol: PROTOCOL_NUMBER.TCP, status: unreplied },
+    { protocol: PROTOCOL_NUMBER.SCTP, status: unreplied },
+  ]);
+  let listing = performance.now() - started;
+  for (const family of families) {
+    const deleting = performance.now();
+    const isNodeAddress = nodeAddresses(family, netns);
+    const flows = listed.filter((flow) => flow.family === family);
+    const stale = flows.filter((flow) => {
+      const { source: ip, sourcePort: port } = flow.reply;
+      return using.index.isStale(flow, isNodeAddress) && !isListener?.({ ip, port });
+    });
+    const deleted = await using.connection.delete(stale);
+    if (deleted > 0) logger.debug({ family, deleted }, 'deleted stale connection tracking entries');
+    // The first family counts the listing of all.
+    const durationMs = listing + performance.now() - deleting;
+    listing = 0;
+    onPass?.({ family, examined: flows.length, deleted, durationMs });
+  }
+}
+
 export function createConntrackReconciler(options: ConntrackOptions): ConntrackReconciler {
-  const { families, netns, logger = silentLogger, clock = systemClock, isListener, onPass } = options;
+  const { families, netns, logger = silentLogger, clock = systemClock } = options;
   const connection = new ConntrackConnection(netns);
   // A pass lists on a thread, while connections may have to end.
   const reader = new ConntrackConnection(netns);
@@ -111,7 +145,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
   async function pass(again: boolean): Promise<void> {
     const covered = needed;
     try {
-      await deleteStale();
+      await deleteStale(options, { connection, reader, index });
       done = Math.max(done, covered);
       for (const { change, resolve } of passing) if (change <= done) resolve();
       passing = passing.filter(({ change }) => change > done);
@@ -126,32 +160,6 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
     if (due !== null) return;
     if (again) schedule(AGAIN_MS, false);
     else index.forgetGone();
-  }
-
-  async function deleteStale(): Promise<void> {
-    const started = performance.now();
-    const unreplied = { mask: FLOW_STATUS.seenReply, value: 0 };
-    const listed = await reader.listAnyAsync(families, [
-      { protocol: PROTOCOL_NUMBER.UDP },
-      { protocol: PROTOCOL_NUMBER.TCP, status: unreplied },
-      { protocol: PROTOCOL_NUMBER.SCTP, status: unreplied },
-    ]);
-    let listing = performance.now() - started;
-    for (const family of families) {
-      const deleting = performance.now();
-      const isNodeAddress = nodeAddresses(family, netns);
-      const flows = listed.filter((flow) => flow.family === family);
-      const stale = flows.filter((flow) => {
-        const { source: ip, sourcePort: port } = flow.reply;
-        return index.isStale(flow, isNodeAddress) && !isListener?.({ ip, port });
-      });
-      const deleted = await connection.delete(stale);
-      if (deleted > 0) logger.debug({ family, deleted }, 'deleted stale connection tracking entries');
-      // The first family counts the listing of all.
-      const durationMs = listing + performance.now() - deleting;
-      listing = 0;
-      onPass?.({ family, examined: flows.length, deleted, durationMs });
-    }
   }
 
   return {

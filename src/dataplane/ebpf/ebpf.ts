@@ -166,46 +166,14 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
   };
   const calls = createMutex();
 
-  async function sync(map: ServiceMap): Promise<ApplyReport> {
-    // Before any write: a machine that does not meet the requirements stays unchanged.
-    if (!node.loaded) {
-      if (options.obstacle) throw options.obstacle;
-      checkRequirements();
-      refuseOtherAgents(node.cgroup ?? defaultControlGroup(), node.pinPath);
-      if (node.attachment === undefined) {
-        node.attachment = deviceAttachment(node.netns);
-        if (node.attachment === null)
-          node.logger.warn(
-            { hint: ATTACHMENT_HINT },
-            'cannot attach programs to devices: pending connections are not rerouted',
-          );
-      }
-    }
-    node.current = map;
-    const started = performance.now();
-    const below = await fallback.sync(map);
-    const between = performance.now();
-    try {
-      await program(node, map);
-    } catch (error) {
-      if (error instanceof FairleadError) throw error;
-      throw new FairleadError(`failed to set up the eBPF programs: ${messageOf(error)}`, {
-        op: 'sync eBPF mode',
-        code: 'EIO',
-        cause: error,
-      });
-    }
-    return report(node, below, between - started, performance.now() - between);
-  }
-
   return {
     mode: 'ebpf',
     families,
-    sync: (map) => calls.run(() => sync(map)),
+    sync: (map) => calls.run(() => sync(node, fallback, options.obstacle, map)),
 
     apply: (change, map) =>
       calls.run(async () => {
-        if (!node.loaded || change.node) return await sync(map);
+        if (!node.loaded || change.node) return await sync(node, fallback, options.obstacle, map);
         node.current = map;
         const started = performance.now();
         if (!applyToMaps(node, node.loaded, change, map)) await program(node, map);
@@ -271,6 +239,44 @@ export function createEbpf(options: EbpfOptions): EbpfDataplane {
         await fallback.remove(options);
       }),
   };
+}
+
+/** Programs the fallback, then the maps and programs. */
+async function sync(
+  node: EbpfNode,
+  fallback: Dataplane,
+  obstacle: FairleadError | undefined,
+  map: ServiceMap,
+): Promise<ApplyReport> {
+  // Before any write: a machine that does not meet the requirements stays unchanged.
+  if (!node.loaded) {
+    if (obstacle) throw obstacle;
+    checkRequirements();
+    refuseOtherAgents(node.cgroup ?? defaultControlGroup(), node.pinPath);
+    if (node.attachment === undefined) {
+      node.attachment = deviceAttachment(node.netns);
+      if (node.attachment === null)
+        node.logger.warn(
+          { hint: ATTACHMENT_HINT },
+          'cannot attach programs to devices: pending connections are not rerouted',
+        );
+    }
+  }
+  node.current = map;
+  const started = performance.now();
+  const below = await fallback.sync(map);
+  const between = performance.now();
+  try {
+    await program(node, map);
+  } catch (error) {
+    if (error instanceof FairleadError) throw error;
+    throw new FairleadError(`failed to set up the eBPF programs: ${messageOf(error)}`, {
+      op: 'sync eBPF mode',
+      code: 'EIO',
+      cause: error,
+    });
+  }
+  return report(node, below, between - started, performance.now() - between);
 }
 
 /** Returns false if the maps have to be written again: they are too small, or a write failed. */

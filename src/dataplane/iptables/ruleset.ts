@@ -115,31 +115,6 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
     if (state.frontends.size === 0) owners.delete(key);
   }
 
-  /** Edits the trees whose keys are addresses alone. Other text is left out: its frontends are reported. */
-  function editAddresses(
-    { clusterIPs, hairpinAddresses }: Pick<Change, 'clusterIPs' | 'hairpinAddresses'>,
-    edits: Edits,
-  ): void {
-    const isOurs = (ip: string) => isOfFamily(ip, family) && !own.has(ip) && dispatchKey(ip) !== '';
-    for (const [tree, { added, removed }, rulesOf] of [
-      ['clusterIP', clusterIPs, rejectAddress],
-      ['hairpin', hairpinAddresses, hairpinRules],
-    ] as const) {
-      for (const ip of removed) if (isOurs(ip)) edits[tree].set(dispatchKey(ip), null);
-      for (const ip of added) if (isOurs(ip)) edits[tree].set(dispatchKey(ip), rulesOf(ip, family));
-    }
-  }
-
-  function updateTrees(edits: Edits, out: RulesetChange): void {
-    for (const tree of TREE_KEYS) {
-      if (edits[tree].size === 0) continue;
-      const { table } = TREES[tree];
-      const { written, deleted } = trees[tree].update(edits[tree]);
-      for (const [chain, rules] of written) out.written[table].set(chain, rules);
-      for (const chain of deleted) out.deleted[table].push(chain);
-    }
-  }
-
   function apply(change: Change): RulesetChange {
     const out: RulesetChange = {
       written: { nat: new Map(), filter: new Map() },
@@ -160,8 +135,8 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
       }
     }
     for (const key of dirty) refresh(key, out, edits);
-    editAddresses(change, edits);
-    updateTrees(edits, out);
+    editAddresses(change, edits, family, own);
+    updateTrees(trees, edits, out);
     if (change.healthChecks.length > 0) {
       const rules = base().filter.get(CHAIN.nodePorts);
       if (rules) out.written.filter.set(CHAIN.nodePorts, rules);
@@ -204,6 +179,33 @@ export function createRuleset(map: ServiceMap, family: IPFamily, options: Rulese
       return null;
     },
   };
+}
+
+/** Edits the trees whose keys are addresses alone. Other text is left out: its frontends are reported. */
+function editAddresses(
+  { clusterIPs, hairpinAddresses }: Pick<Change, 'clusterIPs' | 'hairpinAddresses'>,
+  edits: Edits,
+  family: IPFamily,
+  own: ReadonlySet<string>,
+): void {
+  const isOurs = (ip: string) => isOfFamily(ip, family) && !own.has(ip) && dispatchKey(ip) !== '';
+  for (const [tree, { added, removed }, rulesOf] of [
+    ['clusterIP', clusterIPs, rejectAddress],
+    ['hairpin', hairpinAddresses, hairpinRules],
+  ] as const) {
+    for (const ip of removed) if (isOurs(ip)) edits[tree].set(dispatchKey(ip), null);
+    for (const ip of added) if (isOurs(ip)) edits[tree].set(dispatchKey(ip), rulesOf(ip, family));
+  }
+}
+
+function updateTrees(trees: Readonly<Record<TreeKey, DispatchTree>>, edits: Edits, out: RulesetChange): void {
+  for (const tree of TREE_KEYS) {
+    if (edits[tree].size === 0) continue;
+    const { table } = TREES[tree];
+    const { written, deleted } = trees[tree].update(edits[tree]);
+    for (const [chain, rules] of written) out.written[table].set(chain, rules);
+    for (const chain of deleted) out.deleted[table].push(chain);
+  }
 }
 
 const NOTHING: ServiceChains = { chains: new Map(), sets: new Map(), entries: [], frontends: new Map() };
