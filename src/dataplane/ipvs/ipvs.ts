@@ -8,22 +8,27 @@ import { Tables } from '../../nft/tables.ts';
 import type { ServiceMap } from '../../service/model.ts';
 import { endpointPlace } from '../../service/pools.ts';
 import { NO_ABILITIES } from '../abilities.ts';
-import { type ApplyReport, withFailures } from '../dataplane.ts';
+import { type ApplyReport, type Drift, withFailures } from '../dataplane.ts';
 import { createLoopbackAccess } from '../rules/loopback-access.ts';
+import { applyChange, collectDrained } from './apply-change.ts';
+import { applyMap } from './apply-map.ts';
 import { DRAIN_MS, drain } from './drain.ts';
+import { createDrainPolls } from './drain-polls.ts';
 import { TABLE } from './layout.ts';
 import { locateSteps } from './locate.ts';
 import { DEFAULT_MASQUERADE_BIT, markScheme } from './marks.ts';
 import type { IpvsDataplane, IpvsOptions } from './options.ts';
 import { ownership } from './ownership.ts';
-import type { Programmed } from './programmed.ts';
-import { applyChange, applyMap, collectDrained } from './programming.ts';
+import type { Kernel, Programmed } from './programmed.ts';
 import { prepareDrain, removeAll } from './removal.ts';
 import { createSchedulerProbe } from './scheduler-probe.ts';
-import { compareAddresses, findInterface, readAddresses, watchAddresses } from './service-interface.ts';
-
-/** How often the connections to removed endpoints are checked. */
-const DRAIN_POLL_MS = 2000;
+import {
+  type AddressChange,
+  compareAddresses,
+  findInterface,
+  readAddresses,
+  watchAddresses,
+} from './service-interface.ts';
 
 /**
  * Opens the IPVS mode: virtual servers over generic netlink, an interface with the Services' addresses, and nf_tables
@@ -31,7 +36,6 @@ const DRAIN_POLL_MS = 2000;
  */
 export function createIpvs(options: IpvsOptions): IpvsDataplane {
   const { families, netns, logger = silentLogger, clock = systemClock, onForeignChange } = options;
-  const drainMs = options.drainMs ?? DRAIN_MS;
   const ipvs = new IpvsConnection(netns);
   const tables = new Tables({ ...options, name: TABLE });
   const probeMark = markScheme(DEFAULT_MASQUERADE_BIT).of(0x1fffff, false);
@@ -44,10 +48,17 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
     netns,
   );
   let watch: { close(): void } | null = null;
-  let cancelPoll: (() => void) | null = null;
   let closed = false;
   // Draining continues between calls.
   const calls = createMutex();
+  const polls = createDrainPolls(
+    { clock, logger },
+    () => !closed && (state?.servers.isDraining ?? false),
+    (isGone) =>
+      calls.run(async () => {
+        if (!closed && state) await collectDrained(kernel, state, isGone);
+      }),
+  );
 
   async function sync(map: ServiceMap): Promise<ApplyReport> {
     unwatch();
@@ -62,58 +73,20 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
   }
 
   function finish(report: Omit<ApplyReport, 'failed'>, { failed }: Programmed): ApplyReport {
-    pollLater();
+    polls.start();
     return withFailures(report, [...failed, ...tables.refused], logger);
-  }
-
-  function pollLater(): void {
-    if (closed || cancelPoll || !state?.servers.isDraining) return;
-    cancelPoll = clock.after(DRAIN_POLL_MS, () => {
-      cancelPoll = null;
-      void collect(() => false);
-    });
-  }
-
-  async function collect(isOver: (real: { address: string; port: number }) => boolean): Promise<void> {
-    try {
-      await calls.run(async () => {
-        if (closed || !state) return;
-        const before = clock.now() - drainMs;
-        await collectDrained(
-          kernel,
-          state,
-          (real) => isOver(real) || (real.drainingSince !== null && real.drainingSince <= before),
-        );
-      });
-    } catch (error) {
-      logger.warn({ error: messageOf(error) }, 'failed to remove drained servers; trying again');
-    }
-    pollLater();
   }
 
   function startWatching(): void {
     if (!onForeignChange || closed || watch) return;
     watch = watchAddresses((change) => {
-      if (!state) return;
-      const { device, bound, others, uses } = state;
-      if (change === null) return onForeignChange();
-      const { address, gone } = change;
-      if (change.device === device ? bound.has(address) === gone : !gone && bound.has(address)) {
-        onForeignChange();
-      } else if (change.device !== device && gone && others.has(address) && uses.has(address)) {
-        onForeignChange();
-      }
+      if (state && isForeign(state, change)) onForeignChange();
     }, netns);
   }
 
   function unwatch(): void {
     watch?.close();
     watch = null;
-  }
-
-  function stopPolling(): void {
-    cancelPoll?.();
-    cancelPoll = null;
   }
 
   return {
@@ -135,39 +108,22 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
     verify: () =>
       calls.run(async () => {
         if (!state) return [];
-        const device = findInterface(netns);
-        const { ours, others } = readAddresses(device, netns);
-        const { scheme, foreign } = state;
-        const isOwn = ownership({ families, scheme, foreign }, ours);
-        // A server that appeared on one of our addresses belongs to another program: only servers created by this process count.
-        const isOurs = (id: ServerId) => 'mark' in id && isOwn(id);
-        return [
-          ...state.servers.compare(ipvs.servers(), (id) => ipvs.realServers(id), isOurs),
-          ...compareAddresses(state.bound, ours, others),
-          ...(await tables.verify()),
-        ];
+        return [...compareWithKernel(kernel, state), ...(await tables.verify())];
       }),
 
-    locate(frontend, packet) {
-      const plan = state?.plans.get(frontend.key);
-      if (!plan || !state) return [];
-      const { hasPods = false } = state.layouts.get(frontend.family) ?? {};
-      const bound = frontend.address !== null && state.bound.has(frontend.address);
-      return locateSteps(plan, hasPods, frontend, packet, bound);
+    locate: (frontend, packet) => (state ? locateSteps(state, frontend, packet) : []),
+
+    async requireScheduler(name) {
+      const error = await calls.run(() => probe.check(name));
+      if (error) throw error;
     },
-
-    requireScheduler: (name) =>
-      calls.run(async () => {
-        const error = await probe.check(name);
-        if (error) throw error;
-      }),
 
     abilities: {
       ...NO_ABILITIES,
       connections: {
         async end(endpoints) {
           const gone = new Set(endpoints.map(endpointPlace));
-          await collect(({ address, port }) => gone.has(`${address} ${port}`));
+          await polls.collect(({ address, port }) => gone.has(`${address} ${port}`));
           return null;
         },
         drain: null,
@@ -176,7 +132,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
 
     async close() {
       closed = true;
-      stopPolling();
+      polls.stop();
       unwatch();
       await calls.run(async () => {
         loopback.close();
@@ -187,7 +143,7 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
 
     remove: ({ succeeded } = { succeeded: false }) =>
       calls.run(async () => {
-        stopPolling();
+        polls.stop();
         unwatch();
         const scheme = state?.scheme ?? markScheme(DEFAULT_MASQUERADE_BIT);
         const { plans = null, node = null, foreign = new Set<string>() } = state ?? {};
@@ -195,9 +151,29 @@ export function createIpvs(options: IpvsOptions): IpvsDataplane {
         const removal = { families, netns, ipvs, tables, scheme, foreign };
         if (succeeded) {
           await prepareDrain(removal, plans, node);
-          drain({ families, netns, scheme, foreign, clock, logger, drainMs });
+          drain({ families, netns, scheme, foreign, clock, logger, drainMs: options.drainMs ?? DRAIN_MS });
         } else await removeAll(removal);
         loopback.remove({ succeeded });
       }),
   };
+}
+
+/** Returns true if another program made a change of addresses that contradicts the state; null: changes were lost. */
+function isForeign({ device, bound, others, uses }: Programmed, change: AddressChange | null): boolean {
+  if (change === null) return true;
+  const { address, gone } = change;
+  if (change.device === device ? bound.has(address) === gone : !gone && bound.has(address)) return true;
+  return change.device !== device && gone && others.has(address) && uses.has(address);
+}
+
+function compareWithKernel({ families, netns, ipvs }: Kernel, state: Programmed): Drift[] {
+  const { ours, others } = readAddresses(findInterface(netns), netns);
+  const { scheme, foreign } = state;
+  const isOwn = ownership({ families, scheme, foreign }, ours);
+  // A server that appeared on one of our addresses belongs to another program: only servers created by this process count.
+  const isOurs = (id: ServerId) => 'mark' in id && isOwn(id);
+  return [
+    ...state.servers.compare(ipvs.servers(), (id) => ipvs.realServers(id), isOurs),
+    ...compareAddresses(state.bound, ours, others),
+  ];
 }

@@ -6,24 +6,26 @@ import type { KernelStep } from '../dataplane.ts';
 import { frontendKeyText, keyingOf } from '../rules/frontend-keys.ts';
 import { entryFor, frontendMap } from '../rules/pick-chains.ts';
 import { namedEndpoints, sourceRangeSteps } from '../rules/steps.ts';
-import { ALIAS, type FrontendPlan } from './frontend-plan.ts';
+import { ALIAS } from './frontend-plan.ts';
 import { markMap, redirectMap, TABLE } from './layout.ts';
+import type { Programmed } from './programmed.ts';
 import { entriesOf } from './render.ts';
 import { INTERFACE } from './service-interface.ts';
 
 /** Returns the kernel objects that a frontend's packet passes, in order. */
 export function locateSteps(
-  plan: FrontendPlan,
-  hasPods: boolean,
+  { plans, layouts, bound }: Pick<Programmed, 'plans' | 'layouts' | 'bound'>,
   frontend: Frontend,
   packet: Packet,
-  bound: boolean,
 ): KernelStep[] {
   const { family } = frontend;
+  const plan = plans.get(frontend.key);
+  if (!plan) return [];
+  const { hasPods = false } = layouts.get(family) ?? {};
   const at = (what: string) => `nft: table ${tableTitle(family, TABLE)}, ${what}`;
   const key = frontendKeyText(frontend);
   const steps: KernelStep[] = [];
-  if (frontend.address !== null && bound) {
+  if (frontend.address !== null && bound.has(frontend.address)) {
     steps.push({
       object: `ip: address ${frontend.address} of ${INTERFACE}`,
       effect: 'the node accepts the packet, and IPVS processes it',

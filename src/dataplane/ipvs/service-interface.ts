@@ -112,9 +112,16 @@ export function removeInterface(netns?: NetnsRef): void {
   if (link?.kind === 'dummy') deleteLink(socket, link.index);
 }
 
+/** An address that was added to a device of this node, or is gone. */
+export interface AddressChange {
+  readonly device: number;
+  readonly address: string;
+  readonly gone: boolean;
+}
+
 /** Calls back with each address that is added to or removed from a device of this node, and with null after lost events. */
 export function watchAddresses(
-  onChange: (change: { device: number; address: string; gone: boolean } | null) => void,
+  onChange: (change: AddressChange | null) => void,
   netns?: NetnsRef,
 ): { close(): void } {
   return watchNetwork(
