@@ -211,6 +211,22 @@ function patchOf(deployment: Deployment, set: ReplicaSet, revision: bigint | nul
   return { metadata: { resourceVersion: set.metadata?.resourceVersion, annotations }, spec };
 }
 
+/** Gathers a Deployment's ReplicaSets, with those that it may adopt, and the number of pods that each runs. */
+function viewOf({ replicaSets, pods }: ControllerContext['caches'], deployment: Deployment): DeploymentView {
+  const sets = new Set(replicaSets.controlledBy(deployment.metadata?.uid ?? ''));
+  for (const set of replicaSets.inNamespace(deployment.metadata?.namespace ?? '')) {
+    if (!controllerOf(set) && selects(deployment.spec?.selector, set.metadata?.labels)) sets.add(set);
+  }
+  const runningPods = new Map<string, number>();
+  for (const { metadata } of sets) {
+    const running = pods
+      .controlledBy(metadata?.uid ?? '')
+      .filter(({ status }) => status?.phase !== 'Succeeded' && status?.phase !== 'Failed');
+    runningPods.set(metadata?.uid ?? '', running.length);
+  }
+  return { deployment, sets: [...sets].filter((set) => !replicaSets.isDeleting(set)), runningPods };
+}
+
 /** Rolls Deployments out. */
 export function startDeployments(context: ControllerContext): void {
   const { caches, clock } = context;
@@ -219,20 +235,6 @@ export function startDeployments(context: ControllerContext): void {
   const recordEvent = (deployment: Deployment, reason: string, message: string) =>
     events.event(deployment, 'Normal', reason, message, RESOURCES.deployments);
 
-  const viewOf = (deployment: Deployment): DeploymentView => {
-    const sets = new Set(replicaSets.controlledBy(deployment.metadata?.uid ?? ''));
-    for (const set of replicaSets.inNamespace(deployment.metadata?.namespace ?? '')) {
-      if (!controllerOf(set) && selects(deployment.spec?.selector, set.metadata?.labels)) sets.add(set);
-    }
-    const runningPods = new Map<string, number>();
-    for (const { metadata } of sets) {
-      const running = pods
-        .controlledBy(metadata?.uid ?? '')
-        .filter(({ status }) => status?.phase !== 'Succeeded' && status?.phase !== 'Failed');
-      runningPods.set(metadata?.uid ?? '', running.length);
-    }
-    return { deployment, sets: [...sets].filter((set) => !replicaSets.isDeleting(set)), runningPods };
-  };
   const execute = async (deployment: Deployment, plan: DeploymentPlan): Promise<string | null> => {
     let created: string | null = null;
     await all([
@@ -298,11 +300,11 @@ export function startDeployments(context: ControllerContext): void {
     const { namespace, name } = splitKey(key);
     const deployment = deployments.get(namespace, name);
     if (!deployment) return;
-    const created = await execute(deployment, reconcileDeployment(viewOf(deployment)));
+    const created = await execute(deployment, reconcileDeployment(viewOf(caches, deployment)));
     const current = deployments.get(namespace, name);
     if (!current || current.metadata?.uid !== deployment.metadata?.uid) return;
     if (current.metadata?.deletionTimestamp !== undefined) return;
-    const { fresh, old } = reconcileDeployment(viewOf(current));
+    const { fresh, old } = reconcileDeployment(viewOf(caches, current));
     const view = { deployment: current, fresh, old, createdSet: created, now: clock.now() };
     const { status, checkAgainIn } = deploymentStatus(view);
     if (!same(status, current.status)) await deployments.updateStatus({ ...current, status });

@@ -191,6 +191,26 @@ function statusOf(view: StatefulSetView, pods: readonly Pod[]): NonNullable<Stat
   };
 }
 
+/** Returns a set's pods, with those that it may adopt; pods whose deletion the cache does not show yet are marked. */
+function podsOf({ caches: { pods }, clock }: ControllerContext, set: StatefulSet): Pod[] {
+  const orphans = pods
+    .inNamespace(set.metadata?.namespace ?? '')
+    .filter((pod) => !controllerOf(pod) && selects(set.spec?.selector, pod.metadata?.labels));
+  return [...pods.controlledBy(set.metadata?.uid ?? ''), ...orphans].map((pod) =>
+    pods.isDeleting(pod) && pod.metadata?.deletionTimestamp === undefined
+      ? { ...pod, metadata: { ...pod.metadata, deletionTimestamp: new Date(clock.now()).toISOString() } }
+      : pod,
+  );
+}
+
+const claimInDeletion = (name = ''): FairleadError =>
+  new FairleadError(`claim ${name} is being deleted`, {
+    op: 'create claim',
+    code: 'EBUSY',
+    object: name,
+    hint: 'it is created again when it is gone: kubectl describe pvc names what still uses it',
+  });
+
 /** Maintains StatefulSets: pods with stable names, in order. */
 export function startStatefulSets(context: ControllerContext): void {
   const { caches, clock } = context;
@@ -199,28 +219,10 @@ export function startStatefulSets(context: ControllerContext): void {
   const backoff = createFailureBackoff(clock);
   const placeOf = (set: StatefulSet, pod: Pod) => `${set.metadata?.uid} ${pod.metadata?.name}`;
 
-  const podsOf = (set: StatefulSet): Pod[] => {
-    const orphans = pods
-      .inNamespace(set.metadata?.namespace ?? '')
-      .filter((pod) => !controllerOf(pod) && selects(set.spec?.selector, pod.metadata?.labels));
-    return [...pods.controlledBy(set.metadata?.uid ?? ''), ...orphans].map((pod) =>
-      pods.isDeleting(pod) && pod.metadata?.deletionTimestamp === undefined
-        ? { ...pod, metadata: { ...pod.metadata, deletionTimestamp: new Date(clock.now()).toISOString() } }
-        : pod,
-    );
-  };
   const createClaims = async (set: StatefulSet, ordinal: number) => {
     for (const claim of claimsAt(set, ordinal)) {
       const existing = claims.get(claim.metadata?.namespace, claim.metadata?.name ?? '');
-      if (existing?.metadata?.deletionTimestamp !== undefined) {
-        const { name } = existing.metadata;
-        throw new FairleadError(`claim ${name} is being deleted`, {
-          op: 'create claim',
-          code: 'EBUSY',
-          object: name ?? '',
-          hint: 'it is created again when it is gone: kubectl describe pvc names what still uses it',
-        });
-      }
+      if (existing?.metadata?.deletionTimestamp !== undefined) throw claimInDeletion(existing.metadata.name);
       if (existing) continue;
       const owners = claimOwners(set, claim, undefined, false);
       const owned = owners ? { ...claim, metadata: { ...claim.metadata, ownerReferences: owners } } : claim;
@@ -243,7 +245,7 @@ export function startStatefulSets(context: ControllerContext): void {
     if (templates.length === 0 || set.metadata?.deletionTimestamp !== undefined) return;
     const start = set.spec?.ordinals?.start ?? 0;
     const end = start + (set.spec?.replicas ?? 1);
-    for (const pod of podsOf(set)) {
+    for (const pod of podsOf(context, set)) {
       const ordinal = ordinalOf(set.metadata?.name ?? '', pod);
       if (ordinal === null) continue;
       for (const { metadata } of templates) {
@@ -261,7 +263,7 @@ export function startStatefulSets(context: ControllerContext): void {
     const set = statefulSets.get(namespace, name);
     if (!set) return;
     const revisions = controllerRevisions.controlledBy(set.metadata?.uid ?? '');
-    const used = new Set(podsOf(set).map(revisionLabel));
+    const used = new Set(podsOf(context, set).map(revisionLabel));
     if (set.status?.currentRevision) used.add(set.status.currentRevision);
     const history = revisionHistory(set, RESOURCES.statefulSets, revisions, used);
     if (set.metadata?.deletionTimestamp === undefined) {
@@ -278,7 +280,7 @@ export function startStatefulSets(context: ControllerContext): void {
     const current = past ? { name: past.metadata?.name ?? '', template: templateOf(past) } : update;
     const viewOf = (object: StatefulSet): StatefulSetView => ({
       set: object,
-      pods: podsOf(object),
+      pods: podsOf(context, object),
       current,
       update,
       now: clock.now(),

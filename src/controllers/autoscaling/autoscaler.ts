@@ -29,6 +29,25 @@ interface PodMetricsList {
   }[];
 }
 
+/** Reads the usage of pods, by resource and pod. */
+async function usageOf({ client, signal }: ControllerContext, namespace: string, selector: string) {
+  const query = `labelSelector=${encodeURIComponent(selector)}`;
+  const path = `/apis/metrics.k8s.io/v1beta1/namespaces/${namespace}/pods?${query}`;
+  const list = (await client.request('GET', path, undefined, { signal })) as PodMetricsList;
+  const usage = new Map<string, Map<string, PodUsage>>();
+  for (const { metadata, timestamp, containers = [] } of list.items ?? []) {
+    for (const resource of ['cpu', 'memory']) {
+      const amounts = containers.map(
+        ({ name, usage }) => [name, parseQuantity(usage[resource] ?? '0')] as const,
+      );
+      const byPod = usage.get(resource) ?? new Map<string, PodUsage>();
+      byPod.set(metadata?.name ?? '', { at: Date.parse(timestamp ?? ''), containers: new Map(amounts) });
+      usage.set(resource, byPod);
+    }
+  }
+  return usage;
+}
+
 /** Scales workloads by the usage of their pods. */
 export function startAutoscalers(context: ControllerContext): void {
   const { caches, client, clock, signal } = context;
@@ -49,23 +68,6 @@ export function startAutoscalers(context: ControllerContext): void {
     }
     const root = group === '' ? `/api/${version}` : `/apis/${group}/${version}`;
     return `${root}/namespaces/${metadata?.namespace}/${found.plural}/${name}/scale`;
-  };
-  const usageOf = async (namespace: string, selector: string) => {
-    const query = `labelSelector=${encodeURIComponent(selector)}`;
-    const path = `/apis/metrics.k8s.io/v1beta1/namespaces/${namespace}/pods?${query}`;
-    const list = (await client.request('GET', path, undefined, { signal })) as PodMetricsList;
-    const usage = new Map<string, Map<string, PodUsage>>();
-    for (const { metadata, timestamp, containers = [] } of list.items ?? []) {
-      for (const resource of ['cpu', 'memory']) {
-        const amounts = containers.map(
-          ({ name, usage }) => [name, parseQuantity(usage[resource] ?? '0')] as const,
-        );
-        const byPod = usage.get(resource) ?? new Map<string, PodUsage>();
-        byPod.set(metadata?.name ?? '', { at: Date.parse(timestamp ?? ''), containers: new Map(amounts) });
-        usage.set(resource, byPod);
-      }
-    }
-    return usage;
   };
   const writeStatus = async (
     autoscaler: HorizontalPodAutoscaler,
@@ -112,7 +114,7 @@ export function startAutoscalers(context: ControllerContext): void {
     const selector = scale.status?.selector ?? '';
     const now = clock.now();
     const pods = await client.list<Pod>(RESOURCES.pods, { namespace, labelSelector: selector, signal });
-    const usage = await usageOf(namespace, selector).catch(errorOf);
+    const usage = await usageOf(context, namespace, selector).catch(errorOf);
     const current = scale.spec?.replicas ?? 0;
     const history = histories.get(uid) ?? NO_HISTORY;
     const plan = reconcileAutoscaler({ autoscaler, current, pods: pods.items, usage, history, now });

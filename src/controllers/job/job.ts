@@ -10,6 +10,15 @@ import { type JobPlan, type JobView, reconcileJob } from './reconcile.ts';
 
 const CONTROLLER = 'kubernetes.io/job-controller';
 
+const adopted = (pod: Pod, job: Job) => {
+  const { metadata } = adoption(pod, job, RESOURCES.jobs);
+  const finalizers = [...(pod.metadata?.finalizers ?? []), TRACKING];
+  return { metadata: isTracked(pod) ? metadata : { ...metadata, finalizers } };
+};
+const released = (pod: Pod, job: Job) => ({
+  metadata: { ...release(pod, job).metadata, ...withoutTracking(pod).metadata },
+});
+
 /** Runs Jobs to completion. */
 export function startJobs(context: ControllerContext): void {
   const { caches, clock, client } = context;
@@ -33,14 +42,6 @@ export function startJobs(context: ControllerContext): void {
       now: clock.now(),
     };
   };
-  const adopted = (pod: Pod, job: Job) => {
-    const { metadata } = adoption(pod, job, RESOURCES.jobs);
-    const finalizers = [...(pod.metadata?.finalizers ?? []), TRACKING];
-    return { metadata: isTracked(pod) ? metadata : { ...metadata, finalizers } };
-  };
-  const released = (pod: Pod, job: Job) => ({
-    metadata: { ...release(pod, job).metadata, ...withoutTracking(pod).metadata },
-  });
   const queue = controllerQueue(context, 'job', async (key) => {
     const { namespace, name } = splitKey(key);
     const job = jobs.get(namespace, name);
