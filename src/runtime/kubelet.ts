@@ -16,7 +16,7 @@ import { openDeviceAccess } from './device-access.ts';
 import { removeExecFolder } from './exec-files.ts';
 import { removeTree } from './files/file-tree.ts';
 import { type HostRoot, makeHostRoot } from './host-root.ts';
-import { createImageSource } from './images/image-source.ts';
+import { createImageSource, type ImageSource } from './images/image-source.ts';
 import { openImageStore } from './images/image-store.ts';
 import { nodeCapacity } from './node-capacity.ts';
 import { makeNodeLogs, removePodLogs } from './node-logs.ts';
@@ -39,6 +39,50 @@ export interface Kubelet {
   close(): Promise<void>;
 }
 
+function openImages({ images, builtinImages, clock, signal }: KubeletOptions, root: string): ImageSource {
+  let hostRoot: HostRoot | null = null;
+  return createImageSource({
+    store: openImageStore(images.folder, images.limits),
+    builtins: builtinImages,
+    hostRoot: () => {
+      hostRoot ??= makeHostRoot(join(root, 'host-root'));
+      return hostRoot;
+    },
+    plainHttp: images.plainHttp,
+    ...(images.pull ? { pull: images.pull } : {}),
+    clock,
+    signal,
+  });
+}
+
+/** Returns the pods, by their UIDs, whose folders an earlier agent left; removes other folders. */
+async function savedPods(stateDir: string, podsDir: string): Promise<Map<string, Pod>> {
+  const pods = new Map<string, Pod>();
+  for (const uid of readdirSync(podsDir)) {
+    const pod = readSavedPod(join(podsDir, uid));
+    if (pod) pods.set(uid, pod);
+    else {
+      removePodLogs(stateDir, uid);
+      unmountBelow(join(podsDir, uid));
+      await removeTree(join(podsDir, uid));
+    }
+  }
+  return pods;
+}
+
+const isOver = ({ status }: Pod): boolean => status?.phase === 'Succeeded' || status?.phase === 'Failed';
+
+/** Returns the pods of the server: those that have a folder. */
+function servedPods(workers: ReadonlyMap<string, PodWorker>, podsDir: string) {
+  const served = () => [...workers.values()].filter(({ uid }) => existsSync(join(podsDir, uid)));
+  return {
+    list: () => served().map((one) => one.served),
+    find: (namespace: string, name: string) =>
+      served().find(({ pod: { metadata } }) => metadata?.namespace === namespace && metadata.name === name)
+        ?.served,
+  };
+}
+
 /** Starts running this node's pods: adopts those of an earlier agent, ends those whose objects are gone. */
 export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const { client, nodeName, stateDir, logger, clock, random, signal } = options;
@@ -52,19 +96,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const events = createEventRecorder({ client, component: 'kubelet', host: nodeName, clock, logger, signal });
   const workers = new Map<string, PodWorker>();
   const statuses = statusWriter(options);
-  let hostRoot: HostRoot | null = null;
-  const images = createImageSource({
-    store: openImageStore(options.images.folder, options.images.limits),
-    builtins: options.builtinImages,
-    hostRoot: () => {
-      hostRoot ??= makeHostRoot(join(paths.root, 'host-root'));
-      return hostRoot;
-    },
-    plainHttp: options.images.plainHttp,
-    ...(options.images.pull ? { pull: options.images.pull } : {}),
-    clock,
-    signal,
-  });
+  const images = openImages(options, paths.root);
   images.onChange(() => {
     for (const worker of workers.values()) worker.retryImages();
   });
@@ -109,15 +141,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   makeNodeLogs(options.stateDir);
   if (!isNew) sweepSandboxes(podsDir);
   // Sandboxes of an earlier agent are adopted before the API server is asked: their containers may end at any time.
-  for (const uid of readdirSync(podsDir)) {
-    const pod = readSavedPod(join(podsDir, uid));
-    if (pod) workers.set(uid, new PodWorker(context, pod));
-    else {
-      removePodLogs(options.stateDir, uid);
-      unmountBelow(join(podsDir, uid));
-      await removeTree(join(podsDir, uid));
-    }
-  }
+  for (const [uid, pod] of await savedPods(stateDir, podsDir)) workers.set(uid, new PodWorker(context, pod));
   await options.network.collect(new Set(workers.keys()));
 
   const informer = startInformer({
@@ -137,9 +161,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
       worker.update(pod);
       return;
     }
-    const phase = pod.status?.phase;
-    const over = phase === 'Succeeded' || phase === 'Failed';
-    if (over && pod.metadata?.deletionTimestamp === undefined) return;
+    if (isOver(pod) && pod.metadata?.deletionTimestamp === undefined) return;
     const fresh = new PodWorker(context, pod);
     workers.set(uid, fresh);
     fresh.wake();
@@ -162,18 +184,7 @@ export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
     },
     clock,
   );
-  const served = {
-    list: () =>
-      [...workers.values()].filter(({ uid }) => existsSync(join(podsDir, uid))).map((one) => one.served),
-    find: (namespace: string, name: string) =>
-      [...workers.values()].find(
-        ({ pod, uid }) =>
-          pod.metadata?.namespace === namespace &&
-          pod.metadata?.name === name &&
-          existsSync(join(podsDir, uid)),
-      )?.served,
-  };
-  const server = await serveKubelet(options, served, groups?.root ?? null);
+  const server = await serveKubelet(options, servedPods(workers, podsDir), groups?.root ?? null);
   const ready = informer.synced.then(() => {
     const known = new Set(informer.list().map((pod) => pod.metadata?.uid));
     for (const [uid, worker] of workers) {

@@ -56,13 +56,46 @@ export interface FakeNode {
 
 const IMAGE = { name: 'app', id: 'app@sha256:1', stopSignal: 'SIGTERM', layers: [] } as unknown as Image;
 
+type Note = (action: string) => void;
+
+function fakeNetwork(world: World, note: Note) {
+  const addresses = new Map<string, string[]>();
+  return {
+    async attach({ uid }: { readonly uid: string }) {
+      note('attach network');
+      if (world.attachError) throw world.attachError;
+      addresses.set(uid, ['10.244.0.5']);
+      return { ips: ['10.244.0.5'] };
+    },
+    async detach(uid: string) {
+      if (addresses.delete(uid)) note('detach network');
+    },
+    addresses: (uid: string) => addresses.get(uid) ?? null,
+    collect: async () => [],
+  };
+}
+
+const fakeImages = (world: World, note: Note) => ({
+  present() {
+    if (world.image === 'invalid') throw new Error('invalid image name');
+    return world.image === 'present' ? IMAGE : null;
+  },
+  async pull() {
+    note('pull');
+    if (world.pullError) throw world.pullError;
+    return IMAGE;
+  },
+  onChange() {},
+  close() {},
+});
+
 export function fakeNode(): FakeNode {
   const clock = manualClock(START);
   const stateDir = mkdtempSync(join(tmpdir(), 'flt-runtime-'));
   mkdirSync(join(stateDir, 'pods'));
   makeNodeLogs(stateDir);
   const actions: string[] = [];
-  const note = (action: string) => actions.push(`${clock.now() - START} ${action}`);
+  const note: Note = (action) => void actions.push(`${clock.now() - START} ${action}`);
   const world: World = {
     ...{ obeysTerm: true, startError: null, attachError: null, image: 'present', pullError: null },
     execCode: 0,
@@ -124,26 +157,13 @@ export function fakeNode(): FakeNode {
     },
   };
 
-  const addresses = new Map<string, string[]>();
   const options = {
     nodeName: 'node-1',
     nodeAddresses: ['192.0.2.1'],
     stateDir,
     cgroupParent: '/test',
     maxPods: 10,
-    network: {
-      async attach({ uid }: { readonly uid: string }) {
-        note('attach network');
-        if (world.attachError) throw world.attachError;
-        addresses.set(uid, ['10.244.0.5']);
-        return { ips: ['10.244.0.5'] };
-      },
-      async detach(uid: string) {
-        if (addresses.delete(uid)) note('detach network');
-      },
-      addresses: (uid: string) => addresses.get(uid) ?? null,
-      collect: async () => [],
-    },
+    network: fakeNetwork(world, note),
     clusterDns: ['10.96.0.10'],
     clusterDomain: 'cluster.local',
     apiService: { host: '10.96.0.1', port: 443 },
@@ -165,19 +185,7 @@ export function fakeNode(): FakeNode {
       event: (_object: unknown, _type: string, reason: string) => note(`event ${reason}`),
       flush: async () => {},
     },
-    images: {
-      present() {
-        if (world.image === 'invalid') throw new Error('invalid image name');
-        return world.image === 'present' ? IMAGE : null;
-      },
-      async pull() {
-        note('pull');
-        if (world.pullError) throw world.pullError;
-        return IMAGE;
-      },
-      onChange() {},
-      close() {},
-    },
+    images: fakeImages(world, note),
     allocatable: { cpu: '2', memory: '1Gi', pods: '10' },
     resources: new NodeResources({ cpu: '2', memory: '1Gi', pods: '10' }),
     publish(_pod: Pod, status: NonNullable<Pod['status']>) {
