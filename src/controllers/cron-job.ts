@@ -119,7 +119,7 @@ function endOfJob(job: Job) {
   );
 }
 
-/** Returns the status that follows from the Jobs: those that ended or are gone are no longer active. */
+/** Returns the status that follows from the Jobs: Jobs that ended or are gone are no longer active. */
 function observedStatus(
   { cronJob, jobs }: CronJobView,
   events: CronJobEvent[],

@@ -10,7 +10,7 @@ interface ApiResourceList {
   }[];
 }
 
-/** A kind that the server serves, with what it can do. */
+/** A kind that the server serves, with its verbs. */
 export interface ServedKind extends Resource<KubeObject> {
   readonly verbs: readonly string[];
 }

@@ -42,7 +42,7 @@ interface Tracked {
   readonly resource: Resource;
 }
 
-/** What the steps of a collection share. */
+/** The state that the steps of a collection share. */
 interface Collection {
   readonly client: Client;
   readonly signal: AbortSignal;

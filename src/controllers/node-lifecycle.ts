@@ -95,7 +95,7 @@ export function evictionTime(pod: Pod, taints: readonly Taint[], now: number): n
   return earliest;
 }
 
-/** What the steps of the controller share. */
+/** The state that the steps of the controller share. */
 interface Lifecycle extends ControllerContext {
   readonly pods: Caches['pods'];
   readonly events: EventRecorder;

@@ -51,7 +51,7 @@ interface Scheduling extends Omit<ControllerContext, 'caches'>, Caches {
   readonly placed: Map<string, Map<string, Pod>>;
 }
 
-/** Assigns pods to nodes as soon as they appear; those that fit nowhere wait for a change of nodes or pods. */
+/** Assigns pods to nodes as soon as they appear; pods that fit nowhere wait for a change of nodes or pods. */
 export function startScheduler(context: ControllerContext): void {
   const { nodes, persistentVolumes, persistentVolumeClaims, storageClasses, pods } = context.caches;
   const work: Scheduling = {

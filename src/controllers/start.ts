@@ -42,7 +42,7 @@ export interface StartOptions {
   /** Ends all controllers. */
   readonly signal: AbortSignal;
   readonly options: ControllerOptions;
-  /** What to run. Default: everything. */
+  /** The controllers to run. Default: all. */
   readonly parts?: ControllerParts;
 }
 

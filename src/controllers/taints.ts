@@ -23,7 +23,7 @@ export function untolerated(
   );
 }
 
-/** Returns the taints that a node should have: its own, and those that follow from its state. */
+/** Returns the taints that a node should have: its own, and the taints that follow from its state. */
 export function nodeTaints(node: Node): Taint[] {
   const derived = [NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT];
   const own = (node.spec?.taints ?? []).filter(

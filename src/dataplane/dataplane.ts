@@ -45,7 +45,7 @@ export interface Drift {
   readonly kind: 'missing' | 'unexpected' | 'different';
 }
 
-/** Compares what should exist with what was found, by key. `nameOf` names the object; `isSame` compares values of one key. */
+/** Compares the wanted objects with those found, by key. `nameOf` names the object; `isSame` compares values of one key. */
 export function driftsBetween<K, W, F>(
   wanted: ReadonlyMap<K, W>,
   found: ReadonlyMap<K, F>,

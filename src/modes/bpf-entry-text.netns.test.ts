@@ -45,7 +45,7 @@ describe('the text of BPF map entries', () => {
     if (group) await removeTestGroup(group);
   });
 
-  test('has what the kernel has of a connection', async () => {
+  test('has the entries of a connection in the kernel', async () => {
     const frontends = scene.service(28, LOCAL, 'plain', { affinitySeconds: 100 });
     await scene.sync(frontends);
     const pin = (map: string) => join(pinDirectory(pinPath), `map-${map}`);

@@ -55,7 +55,7 @@ function block(facts: ModeFacts, whole: boolean): string[] {
   ];
 }
 
-/** Renders what kube-proxy would write in the same mode, beside what this one writes. */
+/** Renders kube-proxy's objects in the same mode, beside this program's. */
 function kubeProxyLines(sections: readonly ModeSection[], whole: boolean): string[] {
   const own = sections.filter(({ isShared }) => !isShared);
   if (own.length === 0) return [];

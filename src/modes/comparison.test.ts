@@ -80,7 +80,7 @@ describe('the text', () => {
   }
 });
 
-describe('what a first packet meets', () => {
+describe('the lookups of a first packet', () => {
   const ROWS: readonly {
     what: string;
     map: ServiceMap;

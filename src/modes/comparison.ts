@@ -46,7 +46,7 @@ export interface ModeFacts {
   readonly notes: readonly string[];
   /** What kube-proxy would write in its mode of this name, for comparison; empty: not rendered; absent: an older agent. */
   readonly kubeProxy?: readonly ModeSection[];
-  /** Objects of all Services in which the kernel differs from what is rendered; null: not compared, the mode is not in use. */
+  /** Objects of all Services in which the kernel differs from the rendered ones; null: not compared, the mode is not in use. */
   readonly drifts: readonly string[] | null;
 }
 

@@ -142,7 +142,7 @@ function routeWords({ action, endpoints }: RoutePlan, { options }: Frontend): st
   return actionWords(action, count);
 }
 
-/** Describes what the programs do for a class of sockets. */
+/** Describes the action of the programs for a class of sockets. */
 export const actionWords = (action: number, slots: number): string =>
   ACTIONS[action] ?? (slots === 1 ? '1 slot' : `${slots} slots`);
 

@@ -167,7 +167,7 @@ const matchOf = ({ address, protocol, port, owner, kind }: Frontend): Match => (
   port,
 });
 
-/** Renders the rule that refuses what no endpoint may get: all of it, or what the policy Local keeps from other nodes. */
+/** Renders the rule that refuses packets that no endpoint may get: all, or those that the policy Local keeps from other nodes. */
 function refusal({ owner, kind, address, family }: Frontend, match: Match, hasEndpoints: boolean): Line {
   const chain = kind === 'ClusterIP' ? CHAINS.services : CHAINS.external;
   const unreachable = `-j REJECT --reject-with ${family === 'ipv4' ? 'icmp' : 'icmp6'}-port-unreachable`;
@@ -219,7 +219,7 @@ function firewallRules(
 const chainOf = (owner: PortRef, endpoint: Endpoint): string =>
   serviceChain('KUBE-SEP-', owner, hostPort(endpoint));
 
-/** Renders the rules that choose an endpoint: the one that a client had before, or one by chance. */
+/** Renders the rules that choose an endpoint: the client's earlier endpoint, or any by chance. */
 function balanceRules(
   owner: PortRef,
   chain: string,

@@ -5,10 +5,10 @@ import type { Logger } from '../lib/log.ts';
 import type { ControlGroups } from './control-groups.ts';
 import { KubeletError } from './kubelet-error.ts';
 
-/** With it, root makes nodes of any device: those of the machine's disks, too. */
+/** With it, root makes nodes of any device: of the machine's disks, too. */
 const MAKES_DEVICES = 'CAP_MKNOD';
 
-/** Those of a container's /dev, terminals, and tunnels, which belong to a network namespace: as other runtimes allow. */
+/** Devices of a container's /dev, terminals, and tunnels, which belong to a network namespace: as other runtimes allow. */
 const ALLOWED: readonly CharacterDevice[] = [
   ...[3, 5, 7, 8, 9].map((minor) => ({ major: 1, minor })),
   ...[0, 2].map((minor) => ({ major: 5, minor })),

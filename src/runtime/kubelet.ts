@@ -72,7 +72,7 @@ async function savedPods(stateDir: string, podsDir: string): Promise<Map<string,
 
 const isOver = ({ status }: Pod): boolean => status?.phase === 'Succeeded' || status?.phase === 'Failed';
 
-/** Returns the pods of the server: those that have a folder. */
+/** Returns the pods that the server shows, which are the pods with a folder. */
 function servedPods(workers: ReadonlyMap<string, PodWorker>, podsDir: string) {
   const served = () => [...workers.values()].filter(({ uid }) => existsSync(join(podsDir, uid)));
   return {
@@ -83,7 +83,7 @@ function servedPods(workers: ReadonlyMap<string, PodWorker>, podsDir: string) {
   };
 }
 
-/** Starts running this node's pods: adopts those of an earlier agent, ends those whose objects are gone. */
+/** Starts running this node's pods: adopts the pods of an earlier agent, and ends pods whose objects are gone. */
 export async function startKubelet(options: KubeletOptions): Promise<Kubelet> {
   const { client, nodeName, stateDir, logger, clock, random, signal } = options;
   const podsDir = join(stateDir, 'pods');

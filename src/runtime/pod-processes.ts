@@ -27,7 +27,7 @@ import {
   type Sandbox,
 } from './sandbox.ts';
 
-/** The processes of pods and what the kernel keeps for them; workers and containers reach them only through this. */
+/** The processes of pods and their state in the kernel; workers and containers reach them only through this. */
 export interface PodProcesses {
   /** Returns the sandbox in a pod's folder, if its pause process is still running. */
   adoptSandbox(folder: string): Sandbox | null;

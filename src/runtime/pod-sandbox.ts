@@ -76,7 +76,7 @@ export class PodSandbox {
       this.#ips = (await network.attach(attached, { pid: this.pausePid ?? 0 })).ips;
     } catch (error) {
       if (!this.isRunning) throw this.lose() ?? error;
-      // One that is ending has lost its namespaces, but is still a process.
+      // A pause process that is ending has lost its namespaces, but is still a process.
       throw this.#context.processes.sandboxFailure(this.#folder) ?? error;
     }
   }

@@ -17,7 +17,7 @@ export interface PodSources {
 /** The parts of volumes that are read from the objects that a pod names, and from its own. */
 export type ObjectSources = Omit<VolumeSources, 'image' | 'onMachine' | 'token'>;
 
-/** What a pod can learn about its node. */
+/** The properties of its node that a pod can learn. */
 export interface NodeFacts {
   readonly podIps: readonly string[];
   readonly hostIps: readonly string[];

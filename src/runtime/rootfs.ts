@@ -114,7 +114,7 @@ function makeParents({ path, layers }: LayerTree, mountPoint: string, upper: str
   }
 }
 
-/** Returns the folder of what a container wrote below `Image.trees`. */
+/** Returns the folder of the files that a container wrote below `Image.trees`. */
 export const treesFolder = (folder: string): string => join(folder, 'trees');
 
 /** Mounts layers at `target` below a private writable one, which is in `folder`. */

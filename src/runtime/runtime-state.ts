@@ -34,7 +34,7 @@ export async function removeRuntimeState(stateDir: string, cgroupParent: string)
   for (const part of ['pods', 'runtime']) rmSync(join(stateDir, part), { recursive: true, force: true });
 }
 
-/** Unmounts everything below a folder, so that its removal deletes no file of what was mounted there. */
+/** Unmounts everything below a folder, so that its removal deletes no file of another file system. */
 export function unmountBelow(folder: string): void {
   for (const target of mountsBelow(folder)) libc().umount2(target, MNT_DETACH);
 }

@@ -21,7 +21,7 @@ export interface Sandbox {
 const FILE = 'sandbox.json';
 /** GROUP_RANGE_MAX of the kernel's net/ipv4/ping.c, rounded down to what containerd sets. */
 const MAX_GROUP = 2_147_483_647;
-/** What the pause process writes to its standard error. */
+/** The text that the pause process writes to its standard error. */
 const ERRORS = 'pause.log';
 const MAX_ERROR_BYTES = 1024;
 /** The environment variable of pause processes with the folder of their pod. */

@@ -2,7 +2,7 @@ import type { Pod } from '../kube/types.ts';
 import { afterRunning, type Clock, pause } from '../lib/clock.ts';
 
 /**
- * What is known about the traffic of Services to a pod:
+ * The knowledge about the traffic of Services to a pod:
  * - `new`: it gets new connections, until its Services' controller takes it out of the EndpointSlices
  * - `kept`: it gets new connections, by a slice that a user or another controller wrote, and which may not change
  * - `programming`: no slice lists it as ready, but nodes still forward by earlier ones

@@ -117,7 +117,7 @@ describe('explain is compared with the packet', () => {
       wrong: { rule: null, endpoints: null },
     },
     {
-      name: 'the rule of another endpoint than the one that was chosen',
+      name: 'the rule of another endpoint than the chosen one',
       said: {
         endpoints: [endpoint, { ...endpoint, address: '10.244.2.9' }],
         steps: [
@@ -150,7 +150,7 @@ describe('explain is compared with the packet', () => {
   });
 });
 
-/** A question whose resolver was told `said`, and what came back when it was asked once more. */
+/** A question whose resolver was told `said`, and the answer when it was asked once more. */
 const lookup = (said: string, answer: Answer, legs: readonly Leg[] = []): TracedLookup => ({
   ...{ name: 'web.default.svc', type: 'A', server: '10.96.0.10', said },
   trace: {

@@ -8,7 +8,7 @@ export interface ComparedStep {
   readonly step: ExplainStep;
   /** Null: the packet does not show it. */
   readonly isRight: boolean | null;
-  /** What was seen instead; null: it is right, or the packet does not show it. */
+  /** The observation instead; null: the step is right, or the packet does not show it. */
   readonly seen: string | null;
 }
 
@@ -18,7 +18,7 @@ export interface Agreement {
   readonly isVerdictRight: boolean | null;
 }
 
-/** Verdicts of explain that agree with what came back. */
+/** Verdicts of explain that agree with an answer. */
 const AGREEING: Readonly<Record<Answer['kind'], readonly ExplainVerdict[]>> = {
   answered: ['delivered', 'partial'],
   refused: ['rejected', 'partial'],

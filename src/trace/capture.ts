@@ -15,7 +15,7 @@ export interface CapturedFrame {
   readonly frame: TappedFrame;
   /** Null: not IP, or unreadable. */
   readonly packet: Packet | null;
-  /** What was translated since the previous device; null: nothing. */
+  /** The translation since the previous device; null: there was none. */
   readonly note: string | null;
 }
 
@@ -150,7 +150,7 @@ export function deviceBlock(
   return interfaceDescription(`${place.name} ${device.name}`, `${device.text} in ${place.name}`, snapBytes);
 }
 
-/** Renders a frame, with what was translated as its comment. */
+/** Renders a frame, with its translation as the comment. */
 export function frameBlock({ number, frame, note }: CapturedFrame): Uint8Array {
   const { timeNs, data, length, direction } = frame;
   return enhancedPacket({ device: number, timeNs, data, length, direction, comment: note });

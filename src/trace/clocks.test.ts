@@ -6,7 +6,7 @@ import { inOrder, type ObservedPlace, type Sighting } from './sighting.ts';
 import { observedPlace, sighting } from './testing/sightings.ts';
 import { clockText } from './trace-text.ts';
 
-/** Three machines; n1 is the client's. The clocks of the others are wrong by what each row says. */
+/** Three machines; n1 is the client's. The clocks of the others are wrong by the time in each row. */
 
 const client = observedPlace('pod default/client', ['eth0'], 'pod');
 const n1 = observedPlace('n1', ['veth*', 'eth0']);
@@ -95,7 +95,7 @@ describe('clocks of several machines', () => {
     readonly packets: readonly Sighting[];
     /** How far clocks are ahead, in microseconds. */
     readonly ahead: Readonly<Record<string, number>>;
-    /** What was taken from the times of each, and by what. */
+    /** The microseconds taken from the times of each, and by which packets. */
     readonly notes: readonly (readonly [
       machine: string,
       by: ClockNote['by'],
@@ -201,7 +201,7 @@ describe('clocks of several machines', () => {
   }
 });
 
-test('what was done is said in words', () => {
+test('corrections are described in words', () => {
   const text = (shiftUs: number, errorUs: number | null, by: ClockNote['by']) =>
     clockText({ machine: 'n2', reference: 'n1', shiftUs, errorUs, by });
   const rows: readonly (readonly [said: string, words: RegExp])[] = [

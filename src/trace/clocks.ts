@@ -17,17 +17,17 @@ export interface PlaceClocks {
   readonly bounds: ReadonlyMap<string, ClockBounds>;
 }
 
-/** What was done about the clock of a machine. */
+/** The correction of the clock of a machine. */
 export interface ClockNote {
   readonly machine: string;
   /** The machine to whose clock its times were brought. */
   readonly reference: string;
-  /** What was taken from its times, in microseconds; 0: nothing, because the packets do not contradict it. */
+  /** The microseconds taken from its times; 0: none, because the packets do not contradict it. */
   readonly shiftUs: number;
   /** The greatest error of the shift, in microseconds; null: unknown. */
   readonly errorUs: number | null;
   /**
-   * What it was computed from: packets that passed in both directions; only in one, so that the duration of their way is
+   * The evidence: packets that passed in both directions; only in one, so that the duration of their way is
    * not known; or the round trips of requests.
    */
   readonly by: 'both-ways' | 'one-way' | 'requests';
@@ -51,7 +51,7 @@ export function alignClocks(sightings: readonly Sighting[], clocks: PlaceClocks)
   const limits = passagesOf(sightings, clocks);
   const offsets = new Map([[reference, 0n]]);
   const notes: ClockNote[] = [];
-  // Those that exchanged packets with a machine whose clock is known come first.
+  // Machines that exchanged packets with one whose clock is known come first.
   const waiting = [...machines].filter((machine) => machine !== reference);
   while (waiting.length > 0) {
     const next = Math.max(

@@ -7,7 +7,7 @@ export interface MovedCounter {
   readonly place: string;
   readonly name: string;
   readonly by: number;
-  /** What it counts. */
+  /** The packets that it counts. */
   readonly text: string;
 }
 

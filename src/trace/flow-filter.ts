@@ -8,7 +8,7 @@ import {
 import { TCP_FLAG } from '../kernel/packet.ts';
 import type { FilterInstruction } from '../kernel/socket-filter.ts';
 
-/** What the kernel lets through to a trace: little of the other traffic, and never too little of its own. */
+/** The frames that the kernel passes to a trace: few of the other traffic, and never too few of its own. */
 export type FlowFilter =
   /** Segments with a sequence number, or an acknowledgment, less than `window` bytes after `sequence`. */
   | {

@@ -306,7 +306,7 @@ describe('hops', () => {
   });
 });
 
-describe('what came back', () => {
+describe('the answer', () => {
   const reset = [
     sighting(server, 'out eth0', 60, back(ANSWERED, 'RST')),
     sighting(client, 'in eth0', 99, back(RESTORED, 'RST')),

@@ -22,7 +22,7 @@ export interface FlowSighting extends Sighting {
   readonly kind: PacketKind;
 }
 
-/** What a sighting is in a flow. */
+/** The role of a sighting in a flow. */
 export type FlowPart = Pick<FlowSighting, 'way' | 'kind'>;
 
 /** Selects the sightings of one flow. `sightings`: in order of time. */
@@ -34,7 +34,7 @@ export function sightingsOf(sightings: readonly Sighting[], key: FlowKey): FlowS
   });
 }
 
-/** Returns a function that tells what a sighting is in a flow, null: nothing. It is called in order of time at each place. */
+/** Returns a function that tells the role of a sighting in a flow, null: none. It is called in order of time at each place. */
 export function createFlowSelector(key: FlowKey): (sighting: Sighting) => FlowPart | null {
   return key.protocol === 'TCP' ? connectionSelector(key.sequence) : datagramSelector(key.nonce);
 }

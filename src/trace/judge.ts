@@ -18,7 +18,7 @@ export interface TracedProxy {
   readonly connections: () => readonly ProxyConnection[];
 }
 
-/** What is known of a flow beside its packets. */
+/** The knowledge of a flow beside its packets. */
 export interface FlowOptions {
   readonly origin: { readonly place: string };
   readonly destination: End;
@@ -27,15 +27,15 @@ export interface FlowOptions {
   readonly proxy: TracedProxy | null;
 }
 
-/** What the sightings of a flow show. */
+/** The result of the sightings of a flow. */
 export interface Judged {
   readonly own: FlowSighting[];
   /** Null: no proxy. */
   readonly relayed: FlowSighting[] | null;
   readonly answer: Answer | null;
-  /** False: the proxy has accepted the connection, and has not told yet what it did for it. */
+  /** False: the proxy has accepted the connection, and has not reported a connection to an endpoint yet. */
   readonly isComplete: boolean;
-  /** What was done about the clocks of other machines. */
+  /** The corrections of the clocks of other machines. */
   readonly clocks: readonly ClockNote[];
 }
 
@@ -45,7 +45,7 @@ export interface JudgeOptions extends Pick<FlowOptions, 'proxy' | 'origin'> {
   readonly clocks: PlaceClocks | null;
 }
 
-/** Judges the sightings of several flows by what they show of one. `socket`: what the client's socket reported. */
+/** Judges the sightings of several flows as parts of one. `socket`: the report of the client's socket. */
 export function judge(
   { proxy, origin, clocks }: JudgeOptions,
   sightings: readonly Sighting[],
@@ -54,7 +54,7 @@ export function judge(
 ): Judged {
   const { sightings: aligned, notes } = clocks ? alignClocks(sightings, clocks) : { sightings, notes: [] };
   const ordered = inOrder(aligned);
-  /** What was done about the clocks of the machines that the flow passed. */
+  /** The corrections of the clocks of the machines that the flow passed. */
   const notesOf = (flow: readonly Sighting[]) => {
     const passed = new Set(flow.map(({ place }) => clocks?.of(place)));
     return notes.filter(({ machine }) => passed.has(machine));

@@ -11,7 +11,7 @@ const PACKETS: Readonly<Record<Leg['kind'], string>> = {
 };
 
 /**
- * Says what a leg carries and to whom: "SYN to the server". Through a proxy the client's connection ends there, and the proxy's
+ * Returns the contents and the receiver of a leg: "SYN to the server". Through a proxy the client's connection ends there, and the proxy's
  * own connection leads on to the server. `names`: instead of the usual words for a kind of packet.
  */
 export function legTitle(

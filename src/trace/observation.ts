@@ -34,10 +34,10 @@ export interface DnsQuestion {
   readonly type: 'A' | 'AAAA';
 }
 
-/** What the observers of a trace's places see, from before its packet is sent. */
+/** The observations at a trace's places, from before its packet is sent. */
 export interface Observation {
   readonly sightings: readonly Sighting[];
-  /** What the client's socket has reported until now. */
+  /** The reports of the client's socket until now. */
   readonly result: SocketResult;
   /** Null: one clock stamps all packets. */
   readonly clocks: PlaceClocks | null;
@@ -67,7 +67,7 @@ export const datagramText = (id: string): string => `trace-${id}`;
 const questionBytes = (id: string, { name, type }: DnsQuestion): Uint8Array =>
   encodeQuestion(Number.parseInt(id.slice(-4), 16), name, TYPE[type]);
 
-/** Returns what a datagram to a port carries: the question, one for a name that contains its text, or the text. */
+/** Returns the payload of a datagram to a port: the question, a question for a name that contains its text, or the text. */
 export function datagramPayload(packet: Extract<TracedPacket, { protocol: 'UDP' }>, to: number): Uint8Array {
   if (packet.question) return questionBytes(packet.id, packet.question);
   const text = datagramText(packet.id);

@@ -1,6 +1,6 @@
 import type { FlowSighting } from './flow.ts';
 
-/** What came back to the client. */
+/** The answer to the client. */
 export type Answer =
   | { readonly kind: 'answered' }
   /** `by`: the place where the reset or ICMP error was first seen; null: the socket refused it before any packet. */
@@ -9,7 +9,7 @@ export type Answer =
   /** `last`: the last place and device where the request was seen; null: it was not seen at all. */
   | { readonly kind: 'nothing'; readonly last: { readonly place: string; readonly device: string } | null };
 
-/** What the client's socket reported. */
+/** The reports of the client's socket. */
 export type SocketResult = 'open' | 'connected' | { readonly error: string };
 
 const SOCKET_REFUSALS: ReadonlySet<string> = new Set(['ECONNREFUSED', 'EPERM', 'EACCES', 'ECONNRESET']);

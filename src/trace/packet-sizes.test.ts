@@ -16,7 +16,7 @@ const CLIENT = place('pod client', 'pod');
 const SERVER = place('pod web', 'pod');
 const N1 = place('n1', 'node');
 const N2 = place('n2', 'node');
-/** What a packet to the server passes; on the way back, in the reverse order. */
+/** The devices that a packet to the server passes; on the way back, in the reverse order. */
 const PATH = [
   [CLIENT, 'out'],
   [N1, 'in'],

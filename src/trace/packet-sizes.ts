@@ -17,7 +17,7 @@ export interface PacketSize {
   readonly passes: number;
   /** Where a larger one was seen last; null: it did not leave its sender, or all arrive. */
   readonly last: PassedDevice | null;
-  /** What a packet that arrives passes next; null: all arrive. */
+  /** The next device of packets that arrive; null: all arrive. */
   readonly next: PassedDevice | null;
   /** The place that told the sender with an ICMP error, so that TCP sends smaller ones; null: none. */
   readonly toldBy: string | null;

@@ -17,7 +17,7 @@ export interface ProbeOrigin {
 /** One connection or datagram, prepared: its identifying fields are known before it is sent. */
 export interface Probe {
   send(address: string, port: number): void;
-  /** What the socket has reported until now. */
+  /** The reports of the socket until now. */
   readonly result: SocketResult;
   close(): void;
 }
@@ -55,7 +55,7 @@ export function prepareTcpProbe(origin: ProbeOrigin, family: IPFamily, sequence:
   };
 }
 
-/** Prepares a datagram. `payload`: what it carries to a port. */
+/** Prepares a datagram. `payload`: its contents by port. */
 export function prepareUdpProbe(
   origin: ProbeOrigin,
   family: IPFamily,

@@ -5,7 +5,7 @@ import { DENIED } from '../policy/policy-chain-names.ts';
 import { POLICY_TABLE } from '../policy/render.ts';
 import { type Counters, policyCounter, readCounterLines, readCounterPairs } from './counters.ts';
 
-/** Reads the kernel's counters of a network namespace, and those of the network policies' rules there. */
+/** Reads the kernel's counters of a network namespace, and the counters of the network policies' rules there. */
 export function readCounters(netns: NetnsRef): Counters {
   const [snmp, netstat, snmp6] = inNetns(netns, () =>
     ['snmp', 'netstat', 'snmp6'].map((name) => readOptionalFile(`/proc/thread-self/net/${name}`) ?? ''),

@@ -17,7 +17,7 @@ export interface RecorderOptions {
   readonly filter: FlowFilter;
   /** UDP port of VXLAN; null: none. */
   readonly tunnelPort: number | null;
-  /** Selects what is kept of the frames that pass the filter; default: all. */
+  /** Selects the frames to keep among those that pass the filter; default: all. */
   readonly keeps?: (sighting: Sighting) => boolean;
 }
 

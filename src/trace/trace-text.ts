@@ -166,7 +166,7 @@ function verdictLines(
   return lines;
 }
 
-/** Describes what was done about the clock of a machine. */
+/** Describes the correction of the clock of a machine. */
 export function clockText({ reference, shiftUs, errorUs, by }: ClockNote): string {
   const shift = `its times are shown ${timeText(Math.abs(shiftUs))} ${shiftUs > 0 ? 'earlier' : 'later'}`;
   switch (by) {
@@ -189,7 +189,7 @@ export function clockText({ reference, shiftUs, errorUs, by }: ClockNote): strin
   }
 }
 
-/** Describes what came back to the client. `silence`: what the lack of an answer means, if it is known. */
+/** Describes the answer to the client. `silence`: the meaning of the lack of an answer, if it is known. */
 function answerText(answer: Answer, silence: OutcomeWord | null): string {
   switch (answer.kind) {
     case 'answered':

@@ -14,7 +14,7 @@ export interface TraceOptions extends FlowOptions {
   readonly protocol: 'TCP' | 'UDP';
   /** The endpoints that the packet may be sent to. */
   readonly endpoints: readonly End[];
-  /** What the datagram is; absent: a short text. */
+  /** The kind of datagram; absent: a short text. */
   readonly question?: DnsQuestion;
   /** Random, from 1 to MAX_SEQUENCE. */
   readonly sequence: number;
@@ -129,7 +129,7 @@ function ownCounters(
 const MIN_PATIENCE_MS = 150;
 const MAX_PATIENCE_MS = 2000;
 
-/** Measures the largest packets of the client's connection, and of the one that a proxy opened for it. */
+/** Measures the largest packets of the client's connection, and of the connection that a proxy opened for it. */
 async function sizesOf(
   options: TraceOptions,
   observation: Observation,

@@ -10,7 +10,7 @@ const MAX_REMEMBERED = 20_000;
  */
 export function createTranslationNotes() {
   const seen = new Map<string, string>();
-  /** Returns what was translated since the previous sighting of the packet; null: nothing, or it is the first sighting. */
+  /** Returns the translation since the previous sighting of the packet; null: none, or it is the first sighting. */
   return (packet: Packet): string | null => {
     const { tcp, ports } = packet;
     if (!tcp || !ports) return null;

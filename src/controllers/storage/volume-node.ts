@@ -5,7 +5,7 @@ import { nodeTaints } from '../taints.ts';
 import { SELECTED_NODE } from './claims.ts';
 
 /**
- * Returns the node of a claim's volume: the one that the scheduler has selected, or any ready one for a claim that does not
+ * Returns the node of a claim's volume: the scheduler's choice, or any ready one for a claim that does not
  * wait for a pod. Undefined: the selected node no longer exists, and the scheduler is asked for another. If no node is
  * ready, calls `fail` with the reason and throws FairleadError.
  */

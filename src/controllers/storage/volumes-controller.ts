@@ -30,7 +30,7 @@ const PROVISIONER_ANNOTATIONS = [
   'volume.kubernetes.io/storage-provisioner',
 ];
 
-/** What the steps of the controller need. */
+/** The state that the steps of the controller share. */
 interface VolumeWork {
   readonly context: ControllerContext;
   /** Undefined: this process provisions no volumes. */

@@ -122,7 +122,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
   function schedule(ms: number, again: boolean): void {
     if (closed) return;
-    // One that is due is for this change, too.
+    // A pass that is due is for this change, too.
     const next = { at: clock.now() + ms, again: again || due?.again === true };
     if (due !== null && due.at <= next.at) {
       due = { ...due, again: next.again };
@@ -220,7 +220,7 @@ export function createConntrackReconciler(options: ConntrackOptions): ConntrackR
 
 const nameOf = ({ source, sourcePort }: Flow['reply']): string => `${source} ${sourcePort}`;
 
-/** Returns after how many milliseconds to look for what a change can leave stale; null: nothing. */
+/** Returns the milliseconds after which to look for entries that a change can leave stale; null: it leaves none. */
 function delayOf({ before, after }: Change['frontends'][number]): number | null {
   // Its clients have waited for it; Services are often made one after the other.
   if (!before) return GATHER_MS.new;

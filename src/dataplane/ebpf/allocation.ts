@@ -41,7 +41,7 @@ export class Allocation {
     this.#numbers = new BackendNumbers(capacity.backends, isFresh);
   }
 
-  /** Adopts what an earlier process allocated: its runs stay untouched, and its numbers are assigned again, until `settle`. */
+  /** Adopts an earlier process's runs, which stay untouched, and its numbers, which are assigned again, until `settle`. */
   adopt(found: MapContents): void {
     this.#adoptedRuns = found.runs.filter((run) => this.#slots.reserve(run));
     this.#numbers.adopt(found.backends);
@@ -65,7 +65,7 @@ export class Allocation {
   }
 
   /**
-   * Allocates what a frontend needs beyond the frontend before it, which keeps what it has until `release`. Returns null if
+   * Allocates the numbers that a frontend needs beyond those of the frontend before it, which keeps its own until `release`. Returns null if
    * the maps are too small. Throws FairleadError EINVAL, and allocates nothing, for an invalid address.
    */
   place(frontend: Frontend, plan: FrontendPlan, before: PlacedFrontend | null): PlacedFrontend | null {
@@ -81,7 +81,7 @@ export class Allocation {
     return { frontend, id, pod: placedRoute(plan.pod, pod), node: placedRoute(plan.node, node) };
   }
 
-  /** Releases what a frontend has and the one in its place does not; sockets may be connected to its endpoints. */
+  /** Releases the runs of a frontend that `after` does not have; sockets may be connected to their endpoints. */
   release(before: PlacedFrontend, after: PlacedFrontend | null): void {
     const kept = runsOf(after);
     for (const placed of runsOf(before)) {

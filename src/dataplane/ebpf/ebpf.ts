@@ -116,7 +116,7 @@ interface Loaded {
   readonly programs: Programs;
 }
 
-/** The settings of the mode on a node, and what it has there. */
+/** The settings of the mode on a node, and its open parts. */
 interface EbpfNode {
   readonly netns: NetnsRef | undefined;
   readonly logger: Logger;

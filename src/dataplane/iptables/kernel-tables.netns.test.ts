@@ -29,7 +29,7 @@ const SEEDS: Readonly<Record<IPFamily, readonly number[]>> =
 const ROUNDS = 25;
 const EDITS = 4;
 
-/** What other programs have in the tables: chains, matches and targets that this mode does not know, counters. */
+/** Contents of other programs in the tables: chains, matches and targets that this mode does not know, counters. */
 const FOREIGN = `*nat
 :PREROUTING ACCEPT [11:222]
 :INPUT ACCEPT [0:0]

@@ -16,7 +16,7 @@ export interface OwnSets {
   open(): boolean;
   names(): string[];
   create(sets: readonly AffinitySet[]): void;
-  /** Removes sets. Returns those that rules still use. */
+  /** Removes sets. Returns the sets that rules still use. */
   destroy(names: readonly string[]): Promise<ApplyReport['failed']>;
   close(): void;
 }

@@ -15,7 +15,7 @@ export interface TableAccess {
   readonly tools: ReadonlyMap<IPFamily, Tool>;
   /** Returns the tables of a family; only while `changing` works, or after it. */
   tablesOf(tool: Tool): Tables;
-  /** Divides what is written, if one transaction could not have it. */
+  /** Divides a change that is too large for one transaction. */
   divided(input: TableInput, isLive: (chain: string) => boolean): TableInput[];
   /** Finds out the variant, and takes changes during the work as this program's own. */
   changing<T>(work: () => Promise<T>): Promise<T>;

@@ -5,7 +5,7 @@ import type { IPFamily } from '../../lib/address.ts';
 import type { MarkScheme } from './marks.ts';
 import { serverKey, serverOrder } from './server-table.ts';
 
-/** Distinguishes this mode's virtual servers from those of other programs. */
+/** Distinguishes this mode's virtual servers from other programs'. */
 export interface Owner {
   readonly families: readonly IPFamily[];
   readonly netns: NetnsRef | undefined;

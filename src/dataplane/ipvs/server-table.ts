@@ -186,7 +186,7 @@ export class ServerTable {
     if (scheduler.skipsDraining) {
       for (const { ip, port } of spared) {
         const real = left?.get(realKey({ address: ip, port }));
-        // One that was never a real server has no flows.
+        // An endpoint that was never a real server has no flows.
         if (!real) continue;
         left?.delete(realKey(real));
         real.drainingSince = null;

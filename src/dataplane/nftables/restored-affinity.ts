@@ -100,7 +100,7 @@ const keyText = (frontend: Frontend): string => textOf(() => frontendKey(fronten
 const endpointText = ({ ip, port }: Endpoint, family: IPFamily): string =>
   textOf(() => addressAndPort(ip, port, family));
 
-/** Returns the text of encoded words; of an invalid address one that equals no other text. */
+/** Returns the text of encoded words; for an invalid address, a text that equals no other. */
 function textOf(encode: () => Uint32Array): string {
   try {
     const words = encode();

@@ -21,7 +21,7 @@ export class EndpointWords {
   #chunk = new Uint32Array(0);
   #at = 0;
 
-  /** `whole`: for all pools of a table, not those of a change. */
+  /** `whole`: for all pools of a table, not only a change's. */
   constructor(family: IPFamily, { whole }: { readonly whole: boolean }) {
     this.#family = family;
     this.#width = addressWords(family) + 1;

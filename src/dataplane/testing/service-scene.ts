@@ -9,7 +9,7 @@ export const FAMILIES: readonly IPFamily[] = ['ipv4', 'ipv6'];
 export const PROTOCOLS = ['TCP', 'UDP'] as const;
 export const POLICIES = ['plain', 'external-local', 'internal-local'] as const;
 export const KINDS = ['ClusterIP', 'NodePort', 'LoadBalancer'] as const;
-/** The places with servers, and those of them on the node itself. */
+/** The places with servers, and the places on the node itself. */
 export const ALL: readonly Place[] = ['pod1', 'pod2', 'far'];
 export const LOCAL: readonly Place[] = ['pod1', 'pod2'];
 /** The port of the servers. */

@@ -32,7 +32,7 @@ describe('connections that network policies deny', () => {
       for (const place of places)
         forbidden.add(`${scene.topology.address(client, family)} ${scene.topology.address(place, family)}`);
   };
-  /** What a client sees that only connects. */
+  /** The result for a client that only connects. */
   const connect = async (from: Place, kind: 'ClusterIP' | 'NodePort', family: 'ipv4' | 'ipv6', n: number) => {
     const [address, port] = destination(kind, family, n);
     return (await scene.ask(from, 'TCP', address, port, SILENCE_MS)).split(' ')[0];

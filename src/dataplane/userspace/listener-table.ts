@@ -47,9 +47,9 @@ export interface ListenerTableOptions {
 export class ListenerTable {
   readonly #options: ListenerTableOptions;
   readonly #entries = new Map<PoolListener, Entry>();
-  /** Serving ones, by pool. */
+  /** Serving entries, by pool. */
   readonly #serving = new Map<string, Entry>();
-  /** Those that accept connections or datagrams. */
+  /** Entries that accept connections or datagrams, by their address. */
   readonly #places = new Map<string, Entry>();
   /** Pools whose listeners may have no users left. */
   readonly #released = new Set<string>();

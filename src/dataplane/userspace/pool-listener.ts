@@ -120,7 +120,7 @@ export function listenerOpener(options: ListenerOptions): OpenListener {
   };
 }
 
-/** What the proxy of a listener asks and tells; `service`: of any frontend of the pool, to identify the Service. */
+/** Returns the callbacks of a listener's proxy. `service`: the address of any frontend of the pool, to identify the Service. */
 function reports(
   { policies, onOutcome, onFlow, isWatched }: ListenerOptions,
   protocol: 'TCP' | 'UDP',

@@ -13,7 +13,7 @@ import {
   type Report,
 } from './tcp-dialler.ts';
 
-/** The descriptors of a connection: those of the client and of the endpoint. */
+/** The descriptors of a connection: the client's and the endpoint's. */
 const DESCRIPTORS = 2;
 
 /**

@@ -133,7 +133,7 @@ export function createUdpProxy(options: ProxyOptions): PoolProxy {
   };
 }
 
-/** Returns the next endpoint that network policies allow, and the first one that they denied. */
+/** Returns the next endpoint that network policies allow, and the first endpoint that they denied. */
 function nextEndpoint(
   { candidates, client }: Session,
   admits: ProxyOptions['admits'],

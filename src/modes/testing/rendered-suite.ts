@@ -41,7 +41,7 @@ export interface OpenedMode {
   readonly listenerOf?: (dataplane: Dataplane) => Listening;
 }
 
-/** Tests that what a mode is said to write is what its own tools list after it has written it. */
+/** Tests that the objects that a mode is said to write are listed by its own tools after it has written them. */
 export function testRendered({ mode, open, listenerOf }: OpenedMode): void {
   let group = '';
   before(() => {

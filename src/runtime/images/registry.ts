@@ -207,7 +207,7 @@ function parseToken(text: string): string | null {
   }
 }
 
-/** Reads a response; one that is longer or slower than allowed is refused. */
+/** Reads a response. Refuses a response that is longer or slower than allowed. */
 async function readDocument(
   response: IncomingMessage,
   { maxBytes, ms, name }: { readonly maxBytes: number; readonly ms: number; readonly name: string },
@@ -223,7 +223,7 @@ async function readDocument(
   return Buffer.concat(chunks);
 }
 
-/** Says what a registry's status means. */
+/** Returns the meaning of a registry's status. */
 function refusalOf(status: number, registry: string, reason: string): string {
   switch (status) {
     case 401:

@@ -437,7 +437,7 @@ test('a SPDY client that sends pings and reads nothing is no longer read', async
 });
 
 test('SPDY header blocks', async (t) => {
-  await t.test('what is encoded is decoded, block after block', async () => {
+  await t.test('encoded blocks are decoded, one after the other', async () => {
     const encode = createHeaderEncoder();
     const decoder = new HeaderDecoder();
     for (const headers of [

@@ -34,7 +34,7 @@ export interface World {
   execCode: number;
 }
 
-/** A node without processes, network and API server: it records what a kubelet does with them. */
+/** A node without processes, network and API server: it records a kubelet's actions. */
 export interface FakeNode {
   readonly clock: ManualClock;
   readonly world: World;
