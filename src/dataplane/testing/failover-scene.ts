@@ -85,6 +85,77 @@ const MAX_BURST = 20;
 /** The connections that a load keeps open at a time: on a slow machine, more of them would only make it slower. */
 const MAX_OPEN = 100;
 
+/** Opens connections from places in turn, so many a second, until it is stopped. */
+function openLoad(from: readonly Place[], perSecond: number, connectFrom: (place: Place) => Promise<Answer>) {
+  const answers: Promise<Answer>[] = [];
+  let open = 0;
+  let begin = performance.now();
+  const timer = setInterval(() => {
+    const due = () => ((performance.now() - begin) * perSecond) / 1000;
+    // Opens the connections that are due, even if the timer is late, but not those of a long interruption: so many at
+    // once would overload the machine.
+    const missed = Math.max(0, due() - answers.length - MAX_BURST);
+    begin += (missed * 1000) / perSecond;
+    while (open < MAX_OPEN && answers.length < due()) {
+      const place = from[answers.length % from.length] as Place;
+      open++;
+      answers.push(
+        connectFrom(place).finally(() => {
+          open--;
+        }),
+      );
+    }
+  }, 5);
+  const stop = async () => {
+    clearInterval(timer);
+    return await Promise.all(answers);
+  };
+  return {
+    stop,
+    async stopAfter(ms: number) {
+      await pause(systemClock, ms);
+      return await stop();
+    },
+  };
+}
+
+/** Returns the EndpointSlice of a family. */
+const sliceOf = (topology: Topology, places: readonly Place[], family: IPFamily) => ({
+  metadata: {
+    namespace: 'shop',
+    name: `web-${family}`,
+    labels: { 'kubernetes.io/service-name': 'web' },
+  },
+  addressType: FAMILY_NAMES[family],
+  ports: [{ name: 'http', protocol: 'TCP', port: TARGET }],
+  endpoints: places.map(
+    (place): SliceEndpoint => ({
+      addresses: [topology.address(place, family)],
+      nodeName: place === 'far' ? 'node-2' : NODE.name,
+      conditions: { ready: true, serving: true, terminating: false },
+    }),
+  ),
+});
+
+type ServiceOptions = Parameters<FailoverScene['setService']>[0];
+const serviceOf = ({ annotations = {}, affinity = false }: ServiceOptions): ServiceObject => ({
+  metadata: { namespace: 'shop', name: 'web', annotations },
+  spec: {
+    type: 'NodePort',
+    clusterIP: CLUSTER_IP.ipv4,
+    clusterIPs: [CLUSTER_IP.ipv4, CLUSTER_IP.ipv6],
+    ports: [{ name: 'http', protocol: 'TCP', port: PORT, nodePort: NODE_PORT }],
+    ...(affinity ? { sessionAffinity: 'ClientIP' } : {}),
+  },
+});
+
+/** Serves a listening socket: answers each connection with a text, and ends it. */
+const serveName = (text: string, fd: number) =>
+  createServer((socket) => {
+    socket.on('error', () => {});
+    socket.end(text);
+  }).listen({ fd });
+
 export async function createFailoverScene(
   topology: Topology,
   dataplane: Dataplane,
@@ -104,8 +175,7 @@ export async function createFailoverScene(
     const first = map === null;
     map = commit.map;
     const report = first ? await dataplane.sync(map) : await dataplane.apply(commit.change, map);
-    const [failed] = report.failed;
-    if (failed) throw failed.error;
+    for (const { error } of report.failed) throw error;
     failover?.follow(commit.change);
   };
   const settled = () => {
@@ -133,54 +203,24 @@ export async function createFailoverScene(
       })
     : null;
 
-  const slice = (family: IPFamily) => ({
-    metadata: {
-      namespace: 'shop',
-      name: `web-${family}`,
-      labels: { 'kubernetes.io/service-name': 'web' },
-    },
-    addressType: FAMILY_NAMES[family],
-    ports: [{ name: 'http', protocol: 'TCP', port: TARGET }],
-    endpoints: places.map(
-      (place): SliceEndpoint => ({
-        addresses: [topology.address(place, family)],
-        nodeName: place === 'far' ? 'node-2' : NODE.name,
-        conditions: { ready: true, serving: true, terminating: false },
-      }),
-    ),
-  });
-
   const scene: FailoverScene = {
     setEndpoints(next) {
       places = next;
-      for (const family of FAMILIES) table.setSlice(slice(family));
+      for (const family of FAMILIES) table.setSlice(sliceOf(topology, places, family));
       return settled();
     },
-    setService({ annotations = {}, affinity = false }) {
-      const service: ServiceObject = {
-        metadata: { namespace: 'shop', name: 'web', annotations },
-        spec: {
-          type: 'NodePort',
-          clusterIP: CLUSTER_IP.ipv4,
-          clusterIPs: [CLUSTER_IP.ipv4, CLUSTER_IP.ipv6],
-          ports: [{ name: 'http', protocol: 'TCP', port: PORT, nodePort: NODE_PORT }],
-          ...(affinity ? { sessionAffinity: 'ClientIP' } : {}),
-        },
-      };
-      table.setService(service);
+    setService(options) {
+      table.setService(serviceOf(options));
       return settled();
     },
     async open(place) {
-      const closers: (() => void)[] = [];
-      for (const wildcard of ['0.0.0.0', '::']) {
-        const server = createServer((socket) => {
-          socket.on('error', () => {});
-          socket.end(place);
-        });
-        server.listen({ fd: listenTcpIn(topology.namespace(place), wildcard, TARGET) });
-        closers.push(() => server.close());
-      }
-      listeners.set(place, closers);
+      const servers = ['0.0.0.0', '::'].map((wildcard) =>
+        serveName(place, listenTcpIn(topology.namespace(place), wildcard, TARGET)),
+      );
+      listeners.set(
+        place,
+        servers.map((server) => () => server.close()),
+      );
     },
     shut(place) {
       for (const close of listeners.get(place) ?? []) close();
@@ -199,38 +239,8 @@ export async function createFailoverScene(
       }
     },
     connect: (from, address, port) => connect(topology.namespace(from), address, port, patienceMs),
-    load(from, address, port, perSecond) {
-      const answers: Promise<Answer>[] = [];
-      let open = 0;
-      let begin = performance.now();
-      const timer = setInterval(() => {
-        const due = () => ((performance.now() - begin) * perSecond) / 1000;
-        // Opens the connections that are due, even if the timer is late, but not those of a long interruption: so many at
-        // once would overload the machine.
-        const missed = Math.max(0, due() - answers.length - MAX_BURST);
-        begin += (missed * 1000) / perSecond;
-        while (open < MAX_OPEN && answers.length < due()) {
-          const place = from[answers.length % from.length] as Place;
-          open++;
-          answers.push(
-            scene.connect(place, address, port).finally(() => {
-              open--;
-            }),
-          );
-        }
-      }, 5);
-      const stop = async () => {
-        clearInterval(timer);
-        return await Promise.all(answers);
-      };
-      return {
-        stop,
-        async stopAfter(ms) {
-          await pause(systemClock, ms);
-          return await stop();
-        },
-      };
-    },
+    load: (from, address, port, perSecond) =>
+      openLoad(from, perSecond, (place) => scene.connect(place, address, port)),
     verdicts,
     failover,
     get unanswered() {

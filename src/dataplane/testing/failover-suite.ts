@@ -27,7 +27,7 @@ const LOSE_FIRST_SYN = `
 
 /**
  * Tests failover in a mode with packets. `families`: the families for tests that do not depend on the
- * family.
+ * family. A list of tests, which share a topology: its length is theirs.
  */
 export function testFailover(
   mode: string,

@@ -83,9 +83,9 @@ export function createWalk(
   packet: Packet,
   { isLocal, inInterface }: { isLocal(state: State): boolean; readonly inInterface: string | null },
 ): (chain: string, state: State) => Step[] {
-  const source = bytesOf(packet.source);
-  const destination = bytesOf(packet.destination);
   const v4 = familyOf(packet.destination) === 'ipv4';
+  const [source, destination] = [bytesOf(packet.source), bytesOf(packet.destination)];
+  const scene: Scene = { table, packet, source, destination, v4, isLocal, inInterface };
   return run;
 
   function run(chain: string, state: State): Step[] {
@@ -119,29 +119,18 @@ export function createWalk(
       const expression = rule[i];
       if (!expression) break;
       const { name, attributes } = expression;
-      const number = (type: number) => readBe32(attributes.get(type) ?? new Uint8Array(4));
-      const value = (type: number) =>
-        readAttributes(attributes.get(type) ?? new Uint8Array(0)).get(1) ?? new Uint8Array(0);
-      const put = (type: number, bytes: Uint8Array) => {
-        const offset = offsetOf(number(type));
-        registers.fill(0, offset, offset + Math.ceil(bytes.length / 4) * 4);
-        registers.set(bytes, offset);
-      };
-      const get = (type: number, length: number) => {
-        const offset = offsetOf(number(type));
-        return registers.subarray(offset, offset + length);
-      };
+      const { number, value, put, get } = operands(attributes, registers);
       switch (name) {
         case 'payload':
-          put(1, header(number(2), number(3), number(4), now));
+          put(1, header(scene, number(2), number(3), number(4), now));
           continue;
         case 'meta':
           if (attributes.has(3))
             now = { ...now, mark: new DataView(get(3, 4).slice().buffer).getUint32(0, true) };
-          else put(1, metaOf(number(2), now));
+          else put(1, metaOf(scene, number(2), now));
           continue;
         case 'ct':
-          put(1, conntrack(number(2), now));
+          put(1, conntrack(scene, number(2), now));
           continue;
         case 'fib':
           put(1, word(isLocal(now) ? RTN_LOCAL : RTN_UNICAST));
@@ -165,10 +154,10 @@ export function createWalk(
         case 'lookup': {
           const set = readText(attributes.get(1) ?? new Uint8Array(1));
           const offset = offsetOf(number(2));
-          const found = find(set, registers.subarray(offset));
+          const found = find(scene, set, registers.subarray(offset));
           if ((found === null) !== ((number(5) & 1) !== 0)) return [{ state: now, end: null }];
           if (!found || !attributes.has(3)) continue;
-          if (found.verdict !== null) return follow(verdictOf(found.verdict), now);
+          if (found.verdict !== null) return follow(run, verdictOf(found.verdict), now);
           put(3, found.data ?? new Uint8Array(0));
           continue;
         }
@@ -182,7 +171,7 @@ export function createWalk(
           }).flat();
         }
         case 'immediate':
-          return follow(verdictOf(shownVerdict(attributes.get(2))), now);
+          return follow(run, verdictOf(shownVerdict(attributes.get(2))), now);
         case 'nat': {
           const address = get(3, v4 ? 4 : 16).slice();
           const port = get(5, 2);
@@ -205,93 +194,125 @@ export function createWalk(
     }
     return [{ state: now, end: null }];
   }
+}
 
-  function follow(verdict: Verdict, state: State): Step[] {
-    switch (verdict.code) {
-      case 'accept':
-      case 'drop':
-      case 'return':
-        return [{ state, end: verdict.code }];
-      case 'jump':
-        return run(verdict.chain, state);
-      case 'goto':
-        // After a goto the rest of the calling chain is skipped, as if the chain had returned.
-        return run(verdict.chain, state).map((step) =>
-          step.end === null ? { ...step, end: 'return' } : step,
-        );
-    }
+/** Follows a verdict. `run`: walks through a chain. */
+function follow(run: (chain: string, state: State) => Step[], verdict: Verdict, state: State): Step[] {
+  switch (verdict.code) {
+    case 'accept':
+    case 'drop':
+    case 'return':
+      return [{ state, end: verdict.code }];
+    case 'jump':
+      return run(verdict.chain, state);
+    case 'goto':
+      // After a goto the rest of the calling chain is skipped, as if the chain had returned.
+      return run(verdict.chain, state).map((step) => (step.end === null ? { ...step, end: 'return' } : step));
   }
+}
 
-  function header(base: number, offset: number, length: number, state: State): Uint8Array {
-    const at = v4 ? { source: 12, destination: 16 } : { source: 8, destination: 24 };
-    if (base === 1 && offset === at.source) return source.slice(0, length);
-    if (base === 1 && offset === at.destination)
-      return (state.target?.address ?? destination).slice(0, length);
-    if (base === 2 && offset === 2) {
-      const port = state.target?.port ?? packet.port;
-      return Uint8Array.of(port >> 8, port & 255);
-    }
-    throw new Error(`the interpreter does not know offset ${offset} of base ${base}`);
-  }
+/** Returns functions that read the attributes of an expression, and the registers that they name. */
+function operands(attributes: ShownExpression['attributes'], registers: Uint8Array) {
+  const number = (type: number) => readBe32(attributes.get(type) ?? new Uint8Array(4));
+  const value = (type: number) =>
+    readAttributes(attributes.get(type) ?? new Uint8Array(0)).get(1) ?? new Uint8Array(0);
+  const put = (type: number, bytes: Uint8Array) => {
+    const offset = offsetOf(number(type));
+    registers.fill(0, offset, offset + Math.ceil(bytes.length / 4) * 4);
+    registers.set(bytes, offset);
+  };
+  const get = (type: number, length: number) => {
+    const offset = offsetOf(number(type));
+    return registers.subarray(offset, offset + length);
+  };
+  return { number, value, put, get };
+}
 
-  function metaOf(key: number, state: State): Uint8Array {
-    switch (key) {
-      case 3:
-        return word(state.mark);
-      case 6:
-        return deviceName(inInterface ?? '');
-      case 7:
-        return deviceName(isLocal(state) ? 'lo' : 'elsewhere');
-      case 16:
-        return Uint8Array.of(PROTOCOL_NUMBER[packet.protocol]);
-      default:
-        throw new Error(`the interpreter does not know meta key ${key}`);
-    }
-  }
+/** The properties of a packet that expressions read. */
+interface Scene {
+  readonly table: KernelTable;
+  readonly packet: Packet;
+  readonly source: Uint8Array;
+  readonly destination: Uint8Array;
+  readonly v4: boolean;
+  readonly isLocal: (state: State) => boolean;
+  readonly inInterface: string | null;
+}
 
-  /** Reads the original direction, except for the status. */
-  function conntrack(key: number, state: State): Uint8Array {
-    switch (key) {
-      case 0:
-        return word(CT_NEW);
-      case 2:
-        return word(state.target === null ? 0 : IPS_DST_NAT);
-      case 12:
-        return Uint8Array.of(packet.port >> 8, packet.port & 255);
-      case 19:
-      case 21:
-        return source;
-      case 20:
-      case 22:
-        return destination;
-      default:
-        throw new Error(`the interpreter does not know conntrack key ${key}`);
-    }
+function header(
+  { packet, source, destination, v4 }: Scene,
+  base: number,
+  offset: number,
+  length: number,
+  state: State,
+): Uint8Array {
+  const at = v4 ? { source: 12, destination: 16 } : { source: 8, destination: 24 };
+  if (base === 1 && offset === at.source) return source.slice(0, length);
+  if (base === 1 && offset === at.destination) return (state.target?.address ?? destination).slice(0, length);
+  if (base === 2 && offset === 2) {
+    const port = state.target?.port ?? packet.port;
+    return Uint8Array.of(port >> 8, port & 255);
   }
+  throw new Error(`the interpreter does not know offset ${offset} of base ${base}`);
+}
 
-  function find(set: string, key: Uint8Array): DumpedElement | null {
-    const elements = table.sets.get(set);
-    if (!elements) throw new Error(`there is no set ${set}`);
-    const first = elements.values().next().value;
-    if (!first) return null;
-    const { length } = first.key;
-    const wanted = key.subarray(0, length);
-    if (set === 'allowed-sources') {
-      const head = length - (v4 ? 4 : 16);
-      for (const element of elements.values()) {
-        const end = element.keyEnd ?? element.key;
-        if (Buffer.compare(wanted.subarray(0, head), element.key.subarray(0, head)) !== 0) continue;
-        if (Buffer.compare(wanted, element.key) >= 0 && Buffer.compare(wanted, end) <= 0) return element;
-      }
-      return null;
-    }
-    if (!set.endsWith('-networks')) return elements.get(hexOf(wanted)) ?? null;
-    const below = [...elements.values()].filter((element) => Buffer.compare(element.key, wanted) <= 0);
-    const last = below
-      .sort((a, b) => Buffer.compare(a.key, b.key) || Number(b.intervalEnd) - Number(a.intervalEnd))
-      .at(-1);
-    return last && !last.intervalEnd ? last : null;
+function metaOf({ packet, isLocal, inInterface }: Scene, key: number, state: State): Uint8Array {
+  switch (key) {
+    case 3:
+      return word(state.mark);
+    case 6:
+      return deviceName(inInterface ?? '');
+    case 7:
+      return deviceName(isLocal(state) ? 'lo' : 'elsewhere');
+    case 16:
+      return Uint8Array.of(PROTOCOL_NUMBER[packet.protocol]);
+    default:
+      throw new Error(`the interpreter does not know meta key ${key}`);
   }
+}
+
+/** Reads the original direction, except for the status. */
+function conntrack({ packet, source, destination }: Scene, key: number, state: State): Uint8Array {
+  switch (key) {
+    case 0:
+      return word(CT_NEW);
+    case 2:
+      return word(state.target === null ? 0 : IPS_DST_NAT);
+    case 12:
+      return Uint8Array.of(packet.port >> 8, packet.port & 255);
+    case 19:
+    case 21:
+      return source;
+    case 20:
+    case 22:
+      return destination;
+    default:
+      throw new Error(`the interpreter does not know conntrack key ${key}`);
+  }
+}
+
+function find({ table, v4 }: Scene, set: string, key: Uint8Array): DumpedElement | null {
+  const elements = table.sets.get(set);
+  if (!elements) throw new Error(`there is no set ${set}`);
+  const first = elements.values().next().value;
+  if (!first) return null;
+  const { length } = first.key;
+  const wanted = key.subarray(0, length);
+  if (set === 'allowed-sources') {
+    const head = length - (v4 ? 4 : 16);
+    for (const element of elements.values()) {
+      const end = element.keyEnd ?? element.key;
+      if (Buffer.compare(wanted.subarray(0, head), element.key.subarray(0, head)) !== 0) continue;
+      if (Buffer.compare(wanted, element.key) >= 0 && Buffer.compare(wanted, end) <= 0) return element;
+    }
+    return null;
+  }
+  if (!set.endsWith('-networks')) return elements.get(hexOf(wanted)) ?? null;
+  const below = [...elements.values()].filter((element) => Buffer.compare(element.key, wanted) <= 0);
+  const last = below
+    .sort((a, b) => Buffer.compare(a.key, b.key) || Number(b.intervalEnd) - Number(a.intervalEnd))
+    .at(-1);
+  return last && !last.intervalEnd ? last : null;
 }
 
 function outcome({ odds, target, masquerade }: State, action: Outcome['action']): Outcome {

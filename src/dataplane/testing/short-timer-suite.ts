@@ -47,7 +47,7 @@ interface Attempt {
 /**
  * Tests failover of clients whose SYNs are retransmitted early, with packets. A connection to an endpoint itself, which
  * has the kernel's timer, is the clock. `keepsEndpoint`: the mode leads the SYNs of a connection to the same endpoint until
- * it is ejected.
+ * it is ejected. A list of tests, which share a topology: its length is theirs.
  */
 export function testShortTimers(
   mode: string,

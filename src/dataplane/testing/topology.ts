@@ -52,63 +52,73 @@ const REPEAT_MS = 1000;
 /** Maximum time of an answer on a busy machine. */
 export const PATIENCE_MS = 10_000;
 
+/** Runs commands of ip(8) in the namespace of a place. */
+type Ip = (place: Place, ...lines: string[]) => void;
+type NamespaceOf = (place: Place) => string;
+
+function makePod(ip: Ip, namespace: NamespaceOf, place: 'pod1' | 'pod2' | 'pod3', gatewayLink: string): void {
+  const { ipv4, ipv6 } = ADDRESSES[place];
+  ip('node', `link add ${gatewayLink} type veth peer name eth0 netns ${namespace(place)}`);
+  ip(
+    'node',
+    `link set ${gatewayLink} up`,
+    `addr add ${GATEWAY.ipv4}/32 dev ${gatewayLink}`,
+    `addr add ${GATEWAY.ipv6}/128 dev ${gatewayLink} nodad`,
+    `route add ${ipv4}/32 dev ${gatewayLink}`,
+    `route add ${ipv6}/128 dev ${gatewayLink}`,
+  );
+  ip(
+    place,
+    'link set eth0 up',
+    `addr add ${ipv4}/32 dev eth0`,
+    `addr add ${ipv6}/128 dev eth0 nodad`,
+    `route add ${GATEWAY.ipv4}/32 dev eth0`,
+    `route add ${GATEWAY.ipv6}/128 dev eth0`,
+    `route add default via ${GATEWAY.ipv4} src ${ipv4}`,
+    `route add default via ${GATEWAY.ipv6} src ${ipv6}`,
+  );
+}
+
+/** Makes a link between the node and a neighbour on 192.0.2.0/24: the node is 192.0.2.10 on each. */
+function makeNeighbour(
+  ip: Ip,
+  namespace: NamespaceOf,
+  place: 'far' | 'outside',
+  link: string,
+  last: number,
+): void {
+  ip('node', `link add ${link} type veth peer name eth0 netns ${namespace(place)}`);
+  ip(
+    'node',
+    `link set ${link} up`,
+    `addr add ${ADDRESSES.node.ipv4}/32 dev ${link}`,
+    `addr add ${ADDRESSES.node.ipv6}/128 dev ${link} nodad`,
+    `route add 192.0.2.${last}/32 dev ${link} src ${ADDRESSES.node.ipv4}`,
+    `route add fd00:2::${last}/128 dev ${link} src ${ADDRESSES.node.ipv6}`,
+  );
+  ip(
+    place,
+    'link set eth0 up',
+    `addr add 192.0.2.${last}/32 dev eth0`,
+    `addr add fd00:2::${last}/128 dev eth0 nodad`,
+    // The remote pod has an address in addition to that of its node, and must answer from it.
+    ...(place === 'far'
+      ? [`addr add ${ADDRESSES.far.ipv4}/32 dev lo`, `addr add ${ADDRESSES.far.ipv6}/128 dev lo nodad`]
+      : []),
+    `route add ${ADDRESSES.node.ipv4}/32 dev eth0 src ${ADDRESSES[place].ipv4}`,
+    `route add ${ADDRESSES.node.ipv6}/128 dev eth0 src ${ADDRESSES[place].ipv6}`,
+    `route add default via ${ADDRESSES.node.ipv4} src ${ADDRESSES[place].ipv4}`,
+    `route add default via ${ADDRESSES.node.ipv6} src ${ADDRESSES[place].ipv6}`,
+  );
+}
+
 export function createTopology(): Topology {
   const id = randomBytes(3).toString('hex');
   const namespace = (place: Place) => `flt-${id}-${place}`;
   const closers: (() => void)[] = [];
   const places = Object.keys(ADDRESSES) as Place[];
-  const ip = (place: Place, ...lines: string[]) =>
-    execFileSync('ip', ['-n', namespace(place), '-batch', '-'], { input: `${lines.join('\n')}\n` });
-
-  function pod(place: 'pod1' | 'pod2' | 'pod3', gatewayLink: string): void {
-    const { ipv4, ipv6 } = ADDRESSES[place];
-    ip('node', `link add ${gatewayLink} type veth peer name eth0 netns ${namespace(place)}`);
-    ip(
-      'node',
-      `link set ${gatewayLink} up`,
-      `addr add ${GATEWAY.ipv4}/32 dev ${gatewayLink}`,
-      `addr add ${GATEWAY.ipv6}/128 dev ${gatewayLink} nodad`,
-      `route add ${ipv4}/32 dev ${gatewayLink}`,
-      `route add ${ipv6}/128 dev ${gatewayLink}`,
-    );
-    ip(
-      place,
-      'link set eth0 up',
-      `addr add ${ipv4}/32 dev eth0`,
-      `addr add ${ipv6}/128 dev eth0 nodad`,
-      `route add ${GATEWAY.ipv4}/32 dev eth0`,
-      `route add ${GATEWAY.ipv6}/128 dev eth0`,
-      `route add default via ${GATEWAY.ipv4} src ${ipv4}`,
-      `route add default via ${GATEWAY.ipv6} src ${ipv6}`,
-    );
-  }
-
-  /** Makes a link between the node and a neighbour on 192.0.2.0/24: the node is 192.0.2.10 on each. */
-  function neighbour(place: 'far' | 'outside', link: string, last: number): void {
-    ip('node', `link add ${link} type veth peer name eth0 netns ${namespace(place)}`);
-    ip(
-      'node',
-      `link set ${link} up`,
-      `addr add ${ADDRESSES.node.ipv4}/32 dev ${link}`,
-      `addr add ${ADDRESSES.node.ipv6}/128 dev ${link} nodad`,
-      `route add 192.0.2.${last}/32 dev ${link} src ${ADDRESSES.node.ipv4}`,
-      `route add fd00:2::${last}/128 dev ${link} src ${ADDRESSES.node.ipv6}`,
-    );
-    ip(
-      place,
-      'link set eth0 up',
-      `addr add 192.0.2.${last}/32 dev eth0`,
-      `addr add fd00:2::${last}/128 dev eth0 nodad`,
-      // The remote pod has an address in addition to that of its node, and must answer from it.
-      ...(place === 'far'
-        ? [`addr add ${ADDRESSES.far.ipv4}/32 dev lo`, `addr add ${ADDRESSES.far.ipv6}/128 dev lo nodad`]
-        : []),
-      `route add ${ADDRESSES.node.ipv4}/32 dev eth0 src ${ADDRESSES[place].ipv4}`,
-      `route add ${ADDRESSES.node.ipv6}/128 dev eth0 src ${ADDRESSES[place].ipv6}`,
-      `route add default via ${ADDRESSES.node.ipv4} src ${ADDRESSES[place].ipv4}`,
-      `route add default via ${ADDRESSES.node.ipv6} src ${ADDRESSES[place].ipv6}`,
-    );
-  }
+  const ip: Ip = (place, ...lines) =>
+    void execFileSync('ip', ['-n', namespace(place), '-batch', '-'], { input: `${lines.join('\n')}\n` });
 
   const close = () => {
     for (const run of closers.splice(0)) run();
@@ -139,11 +149,11 @@ export function createTopology(): Topology {
       },
       namespace('node'),
     );
-    pod('pod1', 'v1');
-    pod('pod2', 'v2');
-    pod('pod3', 'v3');
-    neighbour('outside', 'eth0', 20);
-    neighbour('far', 'eth1', 30);
+    makePod(ip, namespace, 'pod1', 'v1');
+    makePod(ip, namespace, 'pod2', 'v2');
+    makePod(ip, namespace, 'pod3', 'v3');
+    makeNeighbour(ip, namespace, 'outside', 'eth0', 20);
+    makeNeighbour(ip, namespace, 'far', 'eth1', 30);
     const { far } = ADDRESSES;
     ip(
       'node',

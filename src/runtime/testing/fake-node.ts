@@ -89,6 +89,7 @@ const fakeImages = (world: World, note: Note) => ({
   close() {},
 });
 
+/** Its length is that of the interfaces of a node that it has. */
 export function fakeNode(): FakeNode {
   const clock = manualClock(START);
   const stateDir = mkdtempSync(join(tmpdir(), 'flt-runtime-'));
