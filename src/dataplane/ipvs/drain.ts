@@ -1,4 +1,3 @@
-import type { ServerId, ShownRealServer } from '../../kernel/ipvs/codec.ts';
 import { IpvsConnection } from '../../kernel/ipvs/connection.ts';
 import type { NetnsRef } from '../../kernel/netns.ts';
 import type { IPFamily } from '../../lib/address.ts';
@@ -6,9 +5,8 @@ import type { Clock } from '../../lib/clock.ts';
 import { hasCode, messageOf } from '../../lib/errors.ts';
 import type { Logger } from '../../lib/log.ts';
 import { Tables } from '../../nft/tables.ts';
-import { readConnected } from './connections.ts';
 import { DRAIN_TABLE } from './drain-table.ts';
-import { ALIAS } from './frontend-plan.ts';
+import { hasOpenConnections, readConnected } from './idle.ts';
 import { restoreSettings } from './kernel-settings.ts';
 import { DEFAULT_MASQUERADE_BIT, markScheme } from './marks.ts';
 import { type Owner, ownServers } from './ownership.ts';
@@ -83,7 +81,7 @@ async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
     const batch = ipvs.batch();
     for (const { id } of own.slice(at, at + SERVERS_AT_ONCE)) {
       const reals = ipvs.realServers(id);
-      const idle = all ? reals : reals.filter((real) => isIdle(id, real, connected));
+      const idle = all ? reals : reals.filter((real) => !hasOpenConnections(id, real, connected));
       if (idle.length === reals.length) {
         batch.deleteServer(id);
         continue;
@@ -108,17 +106,6 @@ async function endIdle(options: DrainOptions, all: boolean): Promise<boolean> {
   removeInterface(netns);
   await tables.remove();
   return true;
-}
-
-/**
- * Returns true if no open connection uses the real server. `connected`: of `readConnected`, which may miss one while others
- * end, since the kernel continues a list by position; its count of connections of clients of the alias is too high.
- */
-function isIdle(id: ServerId, real: ShownRealServer, connected: ReadonlySet<string>): boolean {
-  const { address, port, activeConnections } = real;
-  if (!('address' in id)) return activeConnections === 0 && !connected.has(`${address} ${port}`);
-  if (connected.has(`${id.address} ${id.port} ${address} ${port}`)) return false;
-  return activeConnections === 0 || id.address === ALIAS[id.family];
 }
 
 /** Opens the tables that mark a drain, on a separate connection. */

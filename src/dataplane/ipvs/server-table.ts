@@ -12,6 +12,7 @@ import { FairleadError } from '../../lib/errors.ts';
 import type { FrontendKey } from '../../service/model.ts';
 import { type Drift, driftsBetween } from '../dataplane.ts';
 import type { PlannedServer } from './frontend-plan.ts';
+import { hasConnections } from './idle.ts';
 
 interface RealState {
   readonly address: string;
@@ -236,7 +237,7 @@ export class ServerTable {
       state.reals = state.reals.filter((real) => {
         if (real.drainingSince === null) return true;
         const now = shown.get(realKey(real));
-        if (now && now.activeConnections + now.inactiveConnections > 0 && !isOver(real)) return true;
+        if (now && hasConnections(now) && !isOver(real)) return true;
         if (now) {
           remove.of(state.owner).deleteRealServer(id, real);
         }
