@@ -78,21 +78,24 @@ export function measureConnections<K extends string>(
   });
 }
 
-/** Measures milliseconds of one byte and its echo over an open connection, of each pair. */
+/** Measures milliseconds of one byte and its echo over an open connection, of each pair; `inRow` of them at each turn. */
 export async function measureRoundTrips<K extends string>(
   count: number,
   pairs: Readonly<Record<K, Pair>>,
+  inRow = 1,
 ): Promise<Record<K, number[]>> {
   const names = Object.keys(pairs) as K[];
   const sockets = await Promise.all(names.map(async (name) => (await connect(pairs[name])).socket));
   const open = Object.fromEntries(names.map((name, i) => [name, sockets[i]])) as Record<K, Socket>;
   try {
     return await inTurns(count, open, async (socket) => {
-      const echoed = once(socket, 'data');
       const started = performance.now();
-      socket.write('x');
-      await echoed;
-      return performance.now() - started;
+      for (let i = 0; i < inRow; i++) {
+        const echoed = once(socket, 'data');
+        socket.write('x');
+        await echoed;
+      }
+      return (performance.now() - started) / inRow;
     });
   } finally {
     for (const socket of sockets) socket.destroy();

@@ -2,7 +2,7 @@ import { DATA_TYPE } from '../kernel/nftables/constants.ts';
 import { PRIORITY } from '../kernel/nftables/priorities.ts';
 import { macBytes } from '../kernel/rtnetlink/links.ts';
 import { type Cidr, familyOf, type IPFamily } from '../lib/address.ts';
-import { wordsOf, wordsOfAddress } from '../nft/encoding.ts';
+import { bytesOf, wordsOf, wordsOfAddress } from '../nft/encoding.ts';
 import { mergedRanges } from '../nft/ranges.ts';
 import {
   accept,
@@ -60,8 +60,12 @@ const LINK_LOCAL = Uint8Array.of(0xfe, 0x80);
 const LINK_LOCAL_MASK = Uint8Array.of(0xff, 0xc0);
 const IPV6_GROUP = Uint8Array.of(0xff);
 /** 224.0.0.0/4 and 240.0.0.0/4, of which 255.255.255.255 is one: three bits. */
-const IPV4_GROUPS = Uint8Array.of(0xe0);
+const IPV4_GROUPS = Uint8Array.of(0xe0, 0, 0, 0);
+/** ff00::/8 and fe80::/10 are parts of it. */
+const IPV6_SPECIAL = Uint8Array.of(0xfe, 0, 0, 0);
 const ICMP = 1;
+const TCP = 6;
+const UDP = 17;
 const ICMPV6 = 58;
 /** RFC 792; redirects (5) are an error, too: pods do not route. */
 const ICMP_ERRORS = [3, 4, 5, 11, 12];
@@ -90,7 +94,7 @@ const ofPod = (family: IPFamily, mac: Field, address: Field): Statement =>
  */
 export function renderGuard(gatewayMac: string, ports: Iterable<GuardedPort>): TableSpec {
   const groups = new Map<string, ElementGroup>();
-  for (const port of ports) groups.set(port.port, renderPort(port));
+  for (const port of ports) groups.set(port.port, renderPort(gatewayMac, port));
   const gateway = macBytes(gatewayMac);
   const toGateway = is('ether.daddr', gateway);
   const isForged: Rule = [goto(DROPPED.forged)];
@@ -235,8 +239,8 @@ const SETS: readonly SetSpec[] = [
   { name: FORGERS, key: [interfaceName], counted: true },
 ];
 
-/** Renders the elements and the chain of a pod's port. */
-export function renderPort({ port, pod, mac, ips, extra }: GuardedPort): ElementGroup {
+/** Renders the elements and the chain of a pod's port. `gatewayMac`: the bridge's. */
+export function renderPort(gatewayMac: string, { port, pod, mac, ips, extra }: GuardedPort): ElementGroup {
   const head = [...wordsOf(deviceName(port)), ...wordsOf(paddedMac(mac))];
   const own = (family: IPFamily, address: string): Elements =>
     elements(OWN[family], Uint32Array.from([...head, ...wordsOfAddress(address, family)]));
@@ -250,7 +254,35 @@ export function renderPort({ port, pod, mac, ips, extra }: GuardedPort): Element
     elements(FORGERS, Uint32Array.from(wordsOf(deviceName(port))), { comment: pod.slice(0, 120) }),
   ]);
   const base = { type: 'filter', hook: 'ingress', priority: PRIORITY.first, device: port } as const;
-  return { ...rendered, chains: [{ name: `port-${port}`, base, rules: [[goto('frames')]] }] };
+  const rules = [...ips.flatMap((address) => renderUsual(gatewayMac, mac, address)), [goto('frames')]];
+  return { ...rendered, chains: [{ name: `port-${port}`, base, rules }] };
+}
+
+/**
+ * Renders the rules that accept what pods send most, TCP and UDP from an own address to the gateway's MAC: comparisons with
+ * constants, most of which the kernel executes without a call. All that they accept, `frames` would accept.
+ */
+function renderUsual(gatewayMac: string, mac: string, address: string): Rule[] {
+  const family = familyOf(address) ?? 'ipv4';
+  const header = Uint8Array.of(...macBytes(gatewayMac), ...macBytes(mac), ...ETHERTYPE[family]);
+  const source = bytesOf(wordsOfAddress(address, family));
+  if (family === 'ipv4')
+    return [
+      [
+        is('ether.header', header),
+        is('ip.saddr', source),
+        isNot('ip.daddr', IPV4_GROUPS, IPV4_GROUPS),
+        isNot('ip.protocol', ICMP),
+        accept,
+      ],
+    ];
+  return [TCP, UDP].map((protocol) => [
+    is('ip6.nexthdr', protocol),
+    is('ether.header', header),
+    is('ip6.saddr', source),
+    isNot('ip6.daddr.start', IPV6_SPECIAL, IPV6_SPECIAL),
+    accept,
+  ]);
 }
 
 /** In a concatenation a field has a multiple of four bytes. */

@@ -93,7 +93,7 @@ export function openSourceGuard({
     async protect(port, isNew) {
       // The chain of an earlier device of this name has lost its device.
       if (isNew) await tables.change('netdev', port.port, null);
-      await tables.change('netdev', port.port, renderPort(port));
+      await tables.change('netdev', port.port, renderPort(gatewayMac, port));
       const refused = table()?.refused.get(port.port);
       if (refused) throw refused;
     },

@@ -262,6 +262,7 @@ function formatField(type: DataType, bytes: Uint8Array): string {
       return String(((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0));
     case DATA_TYPE.etherAddress:
       return formatMac(bytes);
+    case DATA_TYPE.etherHeader:
     case DATA_TYPE.etherType:
       return `0x${hexOf(bytes)}`;
     case DATA_TYPE.byte:

@@ -37,7 +37,7 @@ import {
 } from '../kernel/nftables/expressions.ts';
 import type { IPFamily } from '../lib/address.ts';
 
-const { ipv4Address, ipv6Address, etherAddress, etherType } = DATA_TYPE;
+const { ipv4Address, ipv6Address, etherAddress, etherHeader, etherType } = DATA_TYPE;
 const { protocol, port, mark, interfaceName, number, byte } = DATA_TYPE;
 
 interface FieldSource {
@@ -57,12 +57,15 @@ const field = (type: DataType, text: string, load: (to: number) => Expression): 
 export const FIELDS = {
   'ether.daddr': field(etherAddress, 'ether daddr', (to) => payload(BASE.link, 0, 6, to)),
   'ether.saddr': field(etherAddress, 'ether saddr', (to) => payload(BASE.link, 6, 6, to)),
+  // Both MACs and the type in one load.
+  'ether.header': field(etherHeader, '@ll,0,112', (to) => payload(BASE.link, 0, 14, to)),
   // Of a frame with a VLAN tag, the tag's.
   'ether.type': field(etherType, 'ether type', (to) => payload(BASE.link, 12, 2, to)),
   // Hardware and protocol type and the lengths of their addresses.
   'arp.format': field(etherAddress, '@nh,0,48', (to) => payload(BASE.network, 0, 6, to)),
   'arp.saddr.ether': field(etherAddress, 'arp saddr ether', (to) => payload(BASE.network, 8, 6, to)),
   'arp.saddr.ip': field(ipv4Address, 'arp saddr ip', (to) => payload(BASE.network, 14, 4, to)),
+  'ip.protocol': field(protocol, 'ip protocol', (to) => payload(BASE.network, 9, 1, to)),
   'ip6.nexthdr': field(protocol, 'ip6 nexthdr', (to) => payload(BASE.network, 6, 1, to)),
   'icmp.type': field(byte, 'icmp type', (to) => payload(BASE.transport, 0, 1, to)),
   // The destination of the packet that an ICMP error is about.
@@ -79,6 +82,7 @@ export const FIELDS = {
   'ip.daddr': field(ipv4Address, 'ip daddr', (to) => payload(BASE.network, 16, 4, to)),
   'ip6.saddr': field(ipv6Address, 'ip6 saddr', (to) => payload(BASE.network, 8, 16, to)),
   'ip6.daddr': field(ipv6Address, 'ip6 daddr', (to) => payload(BASE.network, 24, 16, to)),
+  'ip6.daddr.start': field(ipv4Address, '@nh,192,32', (to) => payload(BASE.network, 24, 4, to)),
   // The header's first two bytes; DSCP_MASK selects the code point.
   'ip.dscp': field(port, 'ip dscp', (to) => payload(BASE.network, 0, 2, to)),
   'ip6.dscp': field(port, 'ip6 dscp', (to) => payload(BASE.network, 0, 2, to)),

@@ -152,6 +152,8 @@ export const DATA_TYPE = {
   ipv4Address: { id: 7, length: 4 },
   ipv6Address: { id: 8, length: 16 },
   etherAddress: { id: 9, length: 6 },
+  /** Only for comparisons. */
+  etherHeader: { id: 9, length: 14 },
   etherType: { id: 10, length: 2 },
   protocol: { id: 12, length: 1 },
   port: { id: 13, length: 2 },
