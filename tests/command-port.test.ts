@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { request } from 'node:https';
-import { type AddressInfo, createServer, connect as tcpConnect } from 'node:net';
+import { type AddressInfo, createServer, type Socket, connect as tcpConnect } from 'node:net';
 import { after, before, describe, test } from 'node:test';
 import { connect as tlsConnect } from 'node:tls';
 import { createCommandAuthorization } from '../src/agent/command-authorization.ts';
@@ -76,7 +76,11 @@ function ask(
   { port }: Pick<Port, 'port'>,
   method: string,
   path: string,
-  { token, body }: { readonly token?: string; readonly body?: string } = {},
+  {
+    token,
+    body,
+    localAddress,
+  }: { readonly token?: string; readonly body?: string; readonly localAddress?: string } = {},
 ): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
     const headers = token === undefined ? {} : { [TOKEN_HEADER]: token };
@@ -89,6 +93,7 @@ function ask(
         headers,
         agent: false,
         rejectUnauthorized: false,
+        ...(localAddress === undefined ? {} : { localAddress }),
       },
       (response) => {
         let text = '';
@@ -315,4 +320,50 @@ test('no request stops the port', async () => {
   await sendHostileRequests(() => tcpConnect({ port: port.port, host: '127.0.0.1' }), { words, rounds: 50 });
   const { status } = await ask(port, 'GET', 'state', { token: await tokenOf('fairlead-viewer') });
   assert.equal(status, 200);
+});
+
+test('clients with silent connections leave room for others, and end none that has shown a token', async () => {
+  const own = await openPort();
+  const token = await tokenOf('fairlead-viewer');
+  const silent = new Set<Socket>();
+  const dial = (localAddress: string) => {
+    const socket = tcpConnect({ port: own.port, host: '127.0.0.1', localAddress });
+    silent.add(socket);
+    socket.on('error', () => {});
+    socket.on('close', () => silent.delete(socket));
+  };
+  try {
+    for (let i = 0; i < 100; i++) dial('127.0.0.2');
+    await eventually(() => silent.size === 16);
+    for (let client = 10; client < 20; client++) for (let i = 0; i < 16; i++) dial(`127.0.0.${client}`);
+    await eventually(() => silent.size === 64);
+    const { status } = await ask(own, 'GET', 'state', { token, localAddress: '127.0.0.3' });
+    assert.equal(status, 200);
+  } finally {
+    for (const socket of silent) socket.destroy();
+    own.close();
+  }
+});
+
+test('a client that connects without end is refused, and others are answered', async () => {
+  const own = await openPort();
+  const token = await tokenOf('fairlead-viewer');
+  const connects = (localAddress: string) =>
+    new Promise<boolean>((resolve) => {
+      const raw = tcpConnect({ port: own.port, host: '127.0.0.1', localAddress });
+      const socket = tlsConnect({ socket: raw, rejectUnauthorized: false });
+      socket.once('secureConnect', () => {
+        resolve(true);
+        socket.destroy();
+      });
+      socket.once('error', () => resolve(false));
+    });
+  try {
+    const accepted = await Promise.all(Array.from({ length: 400 }, () => connects('127.0.0.2')));
+    assert.ok(accepted.includes(false));
+    const { status } = await ask(own, 'GET', 'state', { token, localAddress: '127.0.0.3' });
+    assert.equal(status, 200);
+  } finally {
+    own.close();
+  }
 });

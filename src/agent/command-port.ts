@@ -1,6 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
+import { type ClientConnections, createClientConnections } from '../lib/client-connections.ts';
 import type { Clock } from '../lib/clock.ts';
+import { DEFAULT_CONNECTION_LIMITS } from '../lib/connection-table.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { createAuthority } from '../lib/pki.ts';
@@ -36,7 +38,10 @@ export interface CommandPortOptions {
 
 const RETRY_MS = 5000;
 /** Limits of a port that anybody on the nodes' network can reach. */
-const MAX_CONNECTIONS = 64;
+const MAX_CONNECTIONS = 128;
+const LIMITS = { ...DEFAULT_CONNECTION_LIMITS, maxUnknownPerSource: 16, maxUnknown: 64 };
+/** A handshake takes about a millisecond of the process that forwards and answers DNS; API servers connect for each command. */
+const RATE = { perSecond: 50, burst: 200 };
 const MAX_HEADER_BYTES = 32 << 10;
 const MAX_BODY_BYTES = 4 << 20;
 const HANDSHAKE_MS = 5000;
@@ -65,6 +70,7 @@ export function startCommandPort(options: CommandPortOptions): { close(): void }
   let server: Server | null = null;
   let cancelRetry = () => {};
   const running = { requests: 0, streams: 0 };
+  const connections = createClientConnections({ limits: LIMITS, rate: RATE, clock });
   const open = () => {
     server = createServer({
       ...certificate,
@@ -77,7 +83,10 @@ export function startCommandPort(options: CommandPortOptions): { close(): void }
       connectionsCheckingInterval: 1000,
     });
     server.maxConnections = MAX_CONNECTIONS;
-    server.on('request', (request, response) => serve(options, running, request, response));
+    connections.watch(server);
+    server.on('request', (request, response) =>
+      serve({ ...options, connections }, running, request, response),
+    );
     // Anybody may send such bytes: they are neither logged nor answered.
     server.on('tlsClientError', (_error, socket) => socket.destroy());
     server.on('clientError', (_error, socket) => socket.destroy());
@@ -99,13 +108,17 @@ export function startCommandPort(options: CommandPortOptions): { close(): void }
   };
 }
 
+interface ServeOptions extends CommandPortOptions {
+  readonly connections: ClientConnections;
+}
+
 interface Running {
   requests: number;
   streams: number;
 }
 
 function serve(
-  options: CommandPortOptions,
+  options: ServeOptions,
   running: Running,
   request: IncomingMessage,
   response: ServerResponse,
@@ -127,12 +140,12 @@ function serve(
 }
 
 async function answer(
-  options: CommandPortOptions,
+  options: ServeOptions,
   running: Running,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  const { authorization, handlers, logger } = options;
+  const { authorization, handlers, connections, logger } = options;
   const [path = '', query = ''] = (request.url ?? '').split('?', 2);
   const operation = PATHS.get(path);
   const { method, verb } = operation ? COMMAND_OPERATIONS[operation] : {};
@@ -140,6 +153,7 @@ async function answer(
     return respond(response, 404, { message: `no such operation: ${request.method} ${path}` });
   const token = request.headers[TOKEN_HEADER];
   const user = await authorization.authorize(Array.isArray(token) ? token[0] : token, verb, path);
+  connections.know(request.socket);
   if (operation === 'flows' || operation === 'capture' || operation === 'trace') {
     if (running.streams >= MAX_STREAMS)
       throw new CommandRefused(429, `${MAX_STREAMS} commands read from this node`);

@@ -69,7 +69,7 @@ export function createConnectionTable(limits: ConnectionLimits): ConnectionTable
   };
   return {
     open(address, now, end) {
-      const source = sourceOf(address);
+      const source = clientNetwork(address);
       const own = bySource.get(source) ?? new Set();
       if (own.size >= limits.maxUnknownPerSource) evictOldest(own);
       if (unknown.size >= limits.maxUnknown) evictOldest(unknown);
@@ -104,7 +104,7 @@ export function createConnectionTable(limits: ConnectionLimits): ConnectionTable
 }
 
 /** Returns the network that one client may own: an IPv4 address, or the first 64 bits of an IPv6 address. */
-function sourceOf(address: string): string {
+export function clientNetwork(address: string): string {
   if (!address.includes(':')) return address;
   const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
   if (mapped !== undefined) return mapped;

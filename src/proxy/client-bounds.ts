@@ -1,4 +1,5 @@
 import type { Server, Socket } from 'node:net';
+import { clientNetwork } from '../lib/connection-table.ts';
 import { type Rate, refill, type TokenBucket } from '../lib/token-bucket.ts';
 
 /** The open connections of a server, and the rate of a client's new ones; further ones are closed at once. */
@@ -44,7 +45,7 @@ export function boundClients(
     return true;
   };
   server.on('connection', (socket: Socket) => {
-    const client = find(socket.remoteAddress ?? '');
+    const client = find(clientNetwork(socket.remoteAddress ?? ''));
     if (open >= connections || client.open >= perClient || !take(client)) {
       socket.resetAndDestroy();
       return;

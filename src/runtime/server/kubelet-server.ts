@@ -3,12 +3,13 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import { createServer } from 'node:https';
 import type { Duplex } from 'node:stream';
 import { listenTcpIn } from '../../kernel/netns.ts';
+import { type ClientConnections, createClientConnections } from '../../lib/client-connections.ts';
+import { DEFAULT_CONNECTION_LIMITS } from '../../lib/connection-table.ts';
 import { messageOf } from '../../lib/errors.ts';
 import { zpage } from '../../lib/zpages.ts';
 import type { ServerTls } from '../options.ts';
 import { cadvisorMetrics } from './cadvisor-metrics.ts';
-import { createClientAuthorization } from './client-authorization.ts';
-import { createClientConnections } from './client-connections.ts';
+import { type ClientAuthorization, createClientAuthorization } from './client-authorization.ts';
 import { serveConnect } from './connect-tunnel.ts';
 import { findLogContent, renderFolder } from './log-files.ts';
 import { parseLogQuery, sendLog } from './log-request.ts';
@@ -118,6 +119,13 @@ async function sendZpage(
 /** The timeout of a request with its body; responses and upgraded connections may last longer. */
 const REQUEST_MS = 30_000;
 const HANDSHAKE_MS = 10_000;
+/**
+ * Any pod reaches the port: silent connections of one filled the memory of the process that runs all pods. One without
+ * credentials takes about 60 KiB: all of them a small part of what the process may have.
+ */
+const LIMITS = { ...DEFAULT_CONNECTION_LIMITS, maxUnknownPerSource: 50, maxUnknown: 500 };
+/** Handshakes of one client take a part of a processor at most; the API server reuses few connections. */
+const RATE = { perSecond: 100, burst: 300 };
 /** As http.DefaultMaxHeaderBytes in Go: the path of an exec contains the whole command. */
 const MAX_HEADER_BYTES = 1 << 20;
 const TEXT_TYPE = 'text/plain; charset=utf-8';
@@ -139,12 +147,13 @@ export async function serveKubelet(
 ): Promise<{ close(): Promise<void> }> {
   const { port } = options.server;
   let tls: ServerTls = options.server;
-  const connections = createClientConnections(options.clock);
+  const connections = createClientConnections({ limits: LIMITS, rate: RATE, clock: options.clock });
   const context = {
     options,
     pods,
     usage: createUsageReader(groupRoot, options.clock),
-    authorization: connections.recording(
+    authorization: recording(
+      connections,
       createClientAuthorization(options.client, options.nodeName, options.clock),
     ),
   };
@@ -155,6 +164,9 @@ export async function serveKubelet(
       listeners.request,
     );
     connections.watch(server);
+    server.on('secureConnection', (socket) => {
+      if (socket.authorized) connections.know(socket);
+    });
     server.requestTimeout = REQUEST_MS;
     server.on('upgrade', listeners.upgrade);
     server.on('connect', serveConnect);
@@ -177,6 +189,18 @@ export async function serveKubelet(
     },
   };
 }
+
+/** Returns an authorization which records that clients have shown credentials. */
+const recording = (
+  connections: ClientConnections,
+  { authorize }: ClientAuthorization,
+): ClientAuthorization => ({
+  authorize(request, isUpgrade) {
+    const decision = authorize(request, isUpgrade);
+    if (decision === null) connections.know(request.socket);
+    return decision?.then(() => connections.know(request.socket)) ?? null;
+  },
+});
 
 const tlsSettings = ({ cert, key, clientCa }: ServerTls) => ({
   ...(cert === '' ? {} : { cert, key }),
