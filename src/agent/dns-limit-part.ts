@@ -13,6 +13,9 @@ const perClientOf = ({ perSecond, burst }: ShareLimits) => ({
   burst: burst * 2,
 });
 
+/** A program that opens a connection for each query takes a tenth of the server's time at most. */
+const CONNECTIONS = { perSecond: 1000, burst: 500 };
+
 /**
  * Limits the queries of each client in the kernel. Returns a function that sets the addresses of the name servers. The rules
  * stay when the agent ends. `share`: that of the server's process.
@@ -29,7 +32,7 @@ export function startDnsLimit(
   let isRefused = false;
   new Counter({
     name: 'fairlead_dns_limited_packets_total',
-    help: 'Queries over UDP that the kernel dropped because their client sent too many.',
+    help: 'Queries over UDP, and new connections, that the kernel dropped because their client sent too many.',
     registers: [registry],
     collect() {
       if (isRefused) return;
@@ -40,7 +43,13 @@ export function startDnsLimit(
   return (servers) => {
     if (isRefused) return;
     try {
-      limit.write({ servers, port, perClient: perClientOf(share), maxClients: share.maxSources });
+      limit.write({
+        servers,
+        port,
+        perClient: perClientOf(share),
+        connectionsPerClient: CONNECTIONS,
+        maxClients: share.maxSources,
+      });
     } catch (error) {
       isRefused = true;
       logger.warn(

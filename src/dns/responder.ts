@@ -10,6 +10,8 @@ import type { Resolution } from './resolver.ts';
 export const MAX_QUERY_BYTES = 4096;
 /** The maximum UDP answer: passes all common paths unfragmented, and bounds amplification. */
 export const MAX_UDP_BYTES = 1232;
+/** Twenty records that are read, too. Others are shorter. */
+const BYTES_OF_A_QUERY = 256;
 /** Of an upstream's answer: reading and keeping them takes as long as answering a query from the zone. */
 const RECORDS_OF_A_QUERY = 20;
 /** RFC 1035: the maximum for a client without EDNS. */
@@ -26,7 +28,7 @@ export interface ResponderOptions {
 
 /**
  * Returns the bytes of the response to a request; null: it must not be answered. Never throws or rejects. `charge` is told how many
- * more queries the answer counts for.
+ * more queries the request and its answer count for.
  */
 export type Responder = (
   bytes: Uint8Array,
@@ -68,6 +70,7 @@ export function createResponder(options: ResponderOptions): Responder {
   }
 
   return (bytes, transport, family, charge) => {
+    if (bytes.length >= BYTES_OF_A_QUERY) charge?.(Math.floor(bytes.length / BYTES_OF_A_QUERY));
     const header = decodeHeader(bytes);
     // Never answer a response: two servers could loop forever.
     if (!header || header.response) return null;

@@ -3,6 +3,7 @@ import { sourceKey } from '../kernel/datagram-server.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import { createFairTurns, type FairTurns } from './fair-turns.ts';
 import { MAX_QUERY_BYTES, MAX_UDP_BYTES, type Responder } from './responder.ts';
 import type { SourceShare } from './source-share.ts';
 
@@ -44,6 +45,8 @@ export interface TcpListener {
 
 /** The pause of a connection whose client has used up its share. */
 const SHARE_PAUSE_MS = 100;
+/** For the queries of all connections, in one turn of the event loop: what has arrived on them takes a second or more. */
+const TURN_MS = 2;
 
 /**
  * Answers queries over TCP. `share`: bounds each client, whose connections wait if it has used it up; null: unbounded. Rejects
@@ -59,6 +62,7 @@ export async function listenTcp(
   /** With a function that closes the connection after the answers to its queries. */
   const open = new Map<Socket, () => void>();
   const perClient = new Map<string, number>();
+  const turns = createFairTurns(TURN_MS);
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     const client = socket.remoteAddress ?? '';
     const count = (perClient.get(client) ?? 0) + 1;
@@ -69,7 +73,7 @@ export async function listenTcp(
       socket.destroy();
       return;
     }
-    open.set(socket, serve(socket, respond, binding.family, limits, own, logger));
+    open.set(socket, serve(socket, respond, binding.family, limits, own, turns, logger));
     perClient.set(client, count);
     socket.once('close', () => {
       open.delete(socket);
@@ -137,6 +141,7 @@ function serve(
   family: IPFamily,
   limits: TcpLimits,
   share: ClientShare | null,
+  turns: FairTurns,
   logger: Logger,
 ): () => void {
   let pending: Buffer = Buffer.alloc(0);
@@ -181,28 +186,44 @@ function serve(
     return false;
   }
 
-  function drain(): void {
-    while (hasMessage(pending) && !isTooLong(pending) && !busy() && !socket.destroyed && takesShare()) {
-      const end = pending.readUInt16BE(0) + 2;
-      const message = pending.subarray(2, end);
-      pending = pending.subarray(end);
-      const response = respond(message, 'tcp', family, share?.charge);
-      if (response instanceof Promise) {
-        underWay++;
-        share?.wait(1);
-        response.then(answered);
-      } else if (response) {
-        write(response);
-      } else {
-        // Not a query: the client does not use DNS.
-        socket.destroy();
-      }
+  const canAnswer = () => hasMessage(pending) && !isTooLong(pending) && !busy() && !socket.destroyed;
+
+  function answerOne(): void {
+    if (!takesShare()) return;
+    const end = pending.readUInt16BE(0) + 2;
+    const message = pending.subarray(2, end);
+    pending = pending.subarray(end);
+    const response = respond(message, 'tcp', family, share?.charge);
+    if (response instanceof Promise) {
+      underWay++;
+      share?.wait(1);
+      response.then(answered);
+    } else if (response) {
+      write(response);
+    } else {
+      // Not a query: the client does not use DNS.
+      socket.destroy();
     }
+  }
+
+  const step = () => {
+    if (canAnswer()) answerOne();
+    settle();
+    return canAnswer();
+  };
+
+  function drain(): void {
+    if (canAnswer()) turns.run(step);
+    settle();
+  }
+
+  /** Does what follows from the queries that are left. */
+  function settle(): void {
     if (isTooLong(pending) && !socket.destroyed) {
       share?.charge(Math.floor(pending.length / MAX_UDP_BYTES));
       socket.destroy();
     }
-    if (busy()) socket.pause();
+    if (busy() || hasMessage(pending)) socket.pause();
     else if (socket.isPaused()) socket.resume();
     watchPartial();
     endWhenDone();

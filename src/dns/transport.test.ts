@@ -334,6 +334,19 @@ describe('TCP', () => {
     );
   });
 
+  test('a large query counts as many', () =>
+    withServer(
+      async (server) => {
+        // Additional records of 11 bytes, the shortest there are.
+        const large = Buffer.concat([queryBytes(`${WEB} A`), Buffer.alloc(11 * 180)]);
+        large.writeUInt16BE(180, 10);
+        for (let i = 0; i < 4; i++) assert.ok(await exchangeUdp(server, large));
+        await assert.rejects(ask(server, 'udp', `${WEB} A`));
+      },
+      {},
+      { share: { perSecond: 0.001, burst: 30 } },
+    ));
+
   test('connections without DNS are closed', () =>
     withServer(async (server) => {
       const socket = connect(server.port, server.address);

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket as TcpSocket } from 'node:net';
 import { afterEach, beforeEach, test } from 'node:test';
 import { pause, systemClock } from '../lib/clock.ts';
 import { type DnsLimit, openDnsLimit, readLimitedClients, removeDnsLimit } from './dns-limit.ts';
@@ -54,7 +55,7 @@ for (const [family, server, client] of [
 ] as const) {
   test(`${family}: a client's queries above its rate do not reach the socket, and are counted`, async () => {
     const { port, count } = await serve(server);
-    limit.write({ servers: [server], port, perClient: SLOW, maxClients: 16 });
+    limit.write({ servers: [server], port, perClient: SLOW, connectionsPerClient: SLOW, maxClients: 16 });
     await send(client, server, port);
     await eventually(() => count(client) + limit.dropped() >= QUERIES);
     assert.equal(count(client) + limit.dropped(), QUERIES);
@@ -69,7 +70,13 @@ for (const [family, server, client] of [
 test('each client has a rate of its own; other ports and addresses have none', async () => {
   const { port, count } = await serve('127.0.0.1');
   const other = await serve('127.0.0.1');
-  limit.write({ servers: ['127.0.0.1'], port, perClient: { perSecond: 1, burst: QUERIES }, maxClients: 16 });
+  limit.write({
+    servers: ['127.0.0.1'],
+    port,
+    perClient: { perSecond: 1, burst: QUERIES },
+    connectionsPerClient: SLOW,
+    maxClients: 16,
+  });
   await send('127.0.0.5', '127.0.0.1', port);
   await send('127.0.0.5', '127.0.0.1', port);
   await send('127.0.0.6', '127.0.0.1', port);
@@ -82,7 +89,7 @@ test('each client has a rate of its own; other ports and addresses have none', a
 
 test('when as many clients are remembered as may be, the kernel drops nothing of further ones', async () => {
   const { port, count } = await serve('127.0.0.1');
-  limit.write({ servers: ['127.0.0.1'], port, perClient: SLOW, maxClients: 2 });
+  limit.write({ servers: ['127.0.0.1'], port, perClient: SLOW, connectionsPerClient: SLOW, maxClients: 2 });
   for (const client of ['127.0.0.5', '127.0.0.6', '127.0.0.7']) await send(client, '127.0.0.1', port);
   await eventually(() => count('127.0.0.7') >= QUERIES);
   assert.equal(count('127.0.0.7'), QUERIES);
@@ -91,7 +98,7 @@ test('when as many clients are remembered as may be, the kernel drops nothing of
 
 test('the count goes on when the addresses change', async () => {
   const { port, count } = await serve('127.0.0.1');
-  const limits = { port, perClient: SLOW, maxClients: 16 };
+  const limits = { port, perClient: SLOW, connectionsPerClient: SLOW, maxClients: 16 };
   limit.write({ ...limits, servers: ['127.0.0.1'] });
   await send('127.0.0.5', '127.0.0.1', port);
   await eventually(() => count('127.0.0.5') + limit.dropped() >= QUERIES);
@@ -99,4 +106,39 @@ test('the count goes on when the addresses change', async () => {
   assert.ok(before > 0);
   limit.write({ ...limits, servers: ['127.0.0.1', '127.0.0.2'] });
   assert.equal(limit.dropped(), before);
+});
+
+test('a client that connects without end is not accepted beyond its rate, and others are', async () => {
+  const accepted = new Map<string, number>();
+  const server = createServer((socket) => {
+    const from = socket.remoteAddress ?? '';
+    accepted.set(from, (accepted.get(from) ?? 0) + 1);
+    socket.on('error', () => {}).resume();
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  limit.write({
+    servers: ['127.0.0.1'],
+    port,
+    perClient: SLOW,
+    connectionsPerClient: SLOW,
+    maxClients: 16,
+  });
+  const sockets: TcpSocket[] = [];
+  const dial = (localAddress: string) => {
+    const socket = connect({ host: '127.0.0.1', port, localAddress }).on('error', () => {});
+    sockets.push(socket);
+    return socket;
+  };
+  try {
+    for (let i = 0; i < QUERIES; i++) dial('127.0.0.5');
+    await eventually(() => (accepted.get('127.0.0.5') ?? 0) + limit.dropped() >= QUERIES);
+    await once(dial('127.0.0.6'), 'connect');
+    const count = accepted.get('127.0.0.5') ?? 0;
+    assert.ok(count >= BURST && count < QUERIES / 2, `${count} accepted`);
+    assert.ok(limit.dropped() > 0);
+  } finally {
+    for (const socket of sockets) socket.destroy();
+    server.close();
+  }
 });

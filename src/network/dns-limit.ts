@@ -16,19 +16,22 @@ import { elements, group, type TableSpec } from '../nft/spec.ts';
 /** The table of each family (`ip` and `ip6`). */
 const DNS_LIMIT_TABLE = 'fairlead-dns-limit';
 
-/** The name servers of a node, and the queries that one client may send them over UDP. */
+/** The name servers of a node, and the queries and connections of one client. */
 export interface DnsLimits {
   /** Addresses of both families. */
   readonly servers: readonly string[];
   readonly port: number;
   readonly perClient: PacketRate;
+  /** New connections over TCP of one client. */
+  readonly connectionsPerClient: PacketRate;
   /** Clients that are remembered; the kernel does not limit further ones. */
   readonly maxClients: number;
 }
 
 /**
  * Drops the queries of a client that sends too many before they reach the name server's socket: the process would spend as
- * much time on reading them as on a few answers, and a full socket drops the queries of all clients.
+ * much time on reading them as on a few answers, and a full socket drops the queries of all clients. The same for connections: the
+ * process accepts all that wait at once, also those that their client has reset.
  */
 export interface DnsLimit {
   /** Programs the limit. Throws NftRefusal if the kernel has no expression `limit`. */
@@ -47,6 +50,9 @@ export interface DnsLimitOptions {
 }
 
 const FAMILIES = ['ipv4', 'ipv6'] as const;
+/** RFC 9293. */
+const SYN = Uint8Array.of(0x02);
+const SYN_ACK = Uint8Array.of(0x12);
 const DROPPING_CHAIN = 'over-limit';
 const LIMITED = 'limited';
 const SERVERS = 'servers';
@@ -120,7 +126,7 @@ const openTables = (options: DnsLimitOptions): KeptTables =>
 /** Renders one family's table; null: the family has no name server. */
 export function renderDnsLimit(
   family: IPFamily,
-  { servers, port, perClient, maxClients }: DnsLimits,
+  { servers, port, perClient, connectionsPerClient, maxClients }: DnsLimits,
 ): TableSpec | null {
   const own = servers.filter((one) => familyOf(one) === family);
   if (own.length === 0) return null;
@@ -132,6 +138,7 @@ export function renderDnsLimit(
     sets: [
       { name: SERVERS, key: typesOf(destination) },
       { name: 'clients', key: typesOf(source), dynamic: true, size: maxClients },
+      { name: 'connecting', key: typesOf(source), dynamic: true, size: maxClients },
       { name: LIMITED, key: typesOf(source), dynamic: true, size: maxClients },
     ],
     chains: [
@@ -146,6 +153,14 @@ export function renderDnsLimit(
             is('th.dport', be16Port(port)),
             inSet(SERVERS, destination),
             overRate('clients', [source], perClient, TIMEOUT_MS),
+            goto(DROPPING_CHAIN),
+          ],
+          [
+            is('meta.l4proto', PROTOCOL_NUMBER.TCP),
+            is('th.dport', be16Port(port)),
+            is('tcp.flags', SYN, SYN_ACK),
+            inSet(SERVERS, destination),
+            overRate('connecting', [source], connectionsPerClient, TIMEOUT_MS),
             goto(DROPPING_CHAIN),
           ],
         ],

@@ -92,6 +92,7 @@ test('the limit of DNS clients equals golden/dns-limit.nft', (t) => {
     servers: ['10.96.0.10', '10.244.1.1', 'fd00:10:96::a'],
     port: 53,
     perClient: { perSecond: 8000, burst: 2000 },
+    connectionsPerClient: { perSecond: 1000, burst: 500 },
     maxClients: 4096,
   };
   const spec = renderDnsLimit('ipv4', limits);

@@ -90,6 +90,7 @@ export const FIELDS = {
   'ip6.hoplimit': field(byte, 'ip6 hoplimit', (to) => payload(BASE.network, 7, 1, to)),
   'th.sport': field(port, 'th sport', (to) => payload(BASE.transport, 0, 2, to)),
   'th.dport': field(port, 'th dport', (to) => payload(BASE.transport, 2, 2, to)),
+  'tcp.flags': field(byte, 'tcp flags', (to) => payload(BASE.transport, 13, 1, to)),
   'meta.l4proto': field(protocol, 'meta l4proto', (to) => meta(META.protocol, to)),
   'meta.mark': field(mark, 'meta mark', (to) => meta(META.mark, to)),
   'meta.iifname': field(interfaceName, 'iifname', (to) => meta(META.inInterface, to)),
