@@ -2,7 +2,16 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once as event } from 'node:events';
-import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, Socket } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -11,6 +20,8 @@ import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { CORE } from '../src/apiserver/testing/api.ts';
 import type { Supervision } from '../src/cluster/supervision.ts';
+import { detachProgram, openProgram, programsAt } from '../src/kernel/bpf/program.ts';
+import { controlGroupRoot } from '../src/kernel/control-group.ts';
 import { createNetns, listenTcpIn, openTcpIn, removeNetns } from '../src/kernel/netns.ts';
 import { signalProcess } from '../src/kernel/process-identity.ts';
 import { hasCode } from '../src/lib/errors.ts';
@@ -186,6 +197,33 @@ describe('settings of the image', () => {
     for (const name of ['image-device', 'made-device']) await done(name);
     assert.match(String(await node.logs('image-device')), /^cat: .*Operation not permitted\n$/);
     assert.match(String(await node.logs('made-device')), /^allowed\ncat: .*Operation not permitted\n$/);
+  });
+
+  test('containers of an earlier version are kept from devices when they are adopted, once', async () => {
+    await node.createPod('earlier', once('devices:1', { command: ['/bin/sleep', 'infinity'] }));
+    const { metadata } = await node.untilRunning('earlier');
+    const pod = join(controlGroupRoot() ?? '', node.cgroupParent, `pod${metadata.uid}`);
+    const [group = ''] = readdirSync(pod, { withFileTypes: true })
+      .filter((one) => one.isDirectory())
+      .map(({ name }) => join(pod, name));
+    const fd = openSync(group, 'r');
+    try {
+      for (const id of programsAt(fd, 'device', false)) {
+        const program = openProgram(id) ?? assert.fail();
+        detachProgram(program, fd, 'device');
+        closeSync(program);
+      }
+      const opens = async () => (await node.kubectl('exec', 'earlier', '--', '/bin/cat', '/srv/disk')).stderr;
+      assert.match(await opens(), /No such device or address/, 'as in earlier versions');
+      for (let start = 0; start < 2; start++) {
+        await node.killAgent();
+        await node.startAgent();
+        assert.match(await opens(), /Operation not permitted/);
+        assert.equal(programsAt(fd, 'device', false).length, 1);
+      }
+    } finally {
+      closeSync(fd);
+    }
   });
 
   test('files that a container writes are not shared with others', async () => {

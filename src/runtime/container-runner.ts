@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { timestamp } from '../kube/timestamp.ts';
 import type { Container } from '../kube/types.ts';
-import { describeError, messageOf } from '../lib/errors.ts';
+import { describeError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Launch } from './container-config.ts';
 import { ContainerFolder } from './container-folder.ts';
 import { ContainerHealth } from './container-health.ts';
@@ -253,7 +253,20 @@ export class ContainerRunner {
     );
     this.#health.adopt(before);
     this.#notice();
-    if (this.isRunning) this.#probe();
+    if (!this.isRunning) return;
+    this.#confine(id);
+    this.#probe();
+  }
+
+  #confine(id: string): void {
+    const { processes, options, pod } = this.#context;
+    try {
+      processes.confine(id, this.#spec, pod().metadata?.uid ?? '');
+    } catch (error) {
+      // Its group is gone: so are its processes.
+      if (hasCode(error, 'ENOENT')) return;
+      options.logger.error({ err: error, container: id }, `opens the machine's devices: ${messageOf(error)}`);
+    }
   }
 
   async #start(launch: Launch): Promise<void> {

@@ -19,7 +19,7 @@ const ALLOWED: readonly CharacterDevice[] = [
 
 /** Keeps containers from the machine's devices. */
 export interface DeviceAccess {
-  /** Confines the processes of a container, which have not started. Throws the kernel's error. */
+  /** Confines the processes of a container, once. Throws the kernel's error. */
   confine(cgroupsPath: string): void;
 }
 

@@ -17,7 +17,7 @@ import {
 import type { PodProcessesOptions } from './pod-processes-options.ts';
 import { type Image, removeRootfs } from './rootfs.ts';
 import { monitorEnded, monitorOf } from './run-monitor.ts';
-import { type RunPlaces, runGroup, type StartedRun, startRun } from './run-start.ts';
+import { isConfined, type RunPlaces, runGroup, type StartedRun, startRun } from './run-start.ts';
 import {
   adoptSandbox,
   createSandbox,
@@ -47,6 +47,11 @@ export interface PodProcesses {
     places: RunPlaces,
     created: (run: StartedRun) => void,
   ): Promise<StartedRun>;
+  /**
+   * Keeps a run that an earlier agent started from the machine's devices: earlier versions did not. What it has opened stays open.
+   * Throws the kernel's error.
+   */
+  confine(id: string, container: Container, podUid: string): void;
   /** Returns the exit code of a run; null while it runs. */
   exitCode(id: string): number | null;
   /** Reports whether the process that records a run's exit code is there. */
@@ -61,7 +66,7 @@ export interface PodProcesses {
 
 /** Returns the processes of a node, run by its OCI runtime. */
 export function podProcesses(context: PodProcessesOptions): PodProcesses {
-  const { options, paths, groups } = context;
+  const { options, paths, groups, devices } = context;
   return {
     adoptSandbox,
     createSandbox: (folder, pod) =>
@@ -74,6 +79,9 @@ export function podProcesses(context: PodProcessesOptions): PodProcesses {
     isRunning,
     signal: signalProcess,
     start: (launch, image, places, created) => startRun(context, launch, image, places, created),
+    confine(id, container, podUid) {
+      if (groups && isConfined(container)) devices?.confine(runGroup(options.cgroupParent, podUid, id));
+    },
     exitCode: (id) => readExitCode(paths, id),
     isMonitored: ({ bundle }) => monitorOf(bundle) !== null,
     exec: (run, command, timeoutMs) => execInContainer(paths, run, command, timeoutMs),

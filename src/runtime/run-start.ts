@@ -2,6 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ProcessIdentity } from '../kernel/process-identity.ts';
 import { timestamp } from '../kube/timestamp.ts';
+import type { Container } from '../kube/types.ts';
 import { containerConfig, type Launch } from './container-config.ts';
 import type { ProcessUser } from './image-user.ts';
 import { startContainer } from './oci-runtime.ts';
@@ -26,6 +27,9 @@ export interface StartedRun {
 /** Returns the control group of a run, below the root of the hierarchy. */
 export const runGroup = (cgroupParent: string, podUid: string, id: string): string =>
   `${cgroupParent}/pod${podUid}/${id}`;
+
+/** Reports whether a container is kept from the machine's devices. */
+export const isConfined = (container: Container): boolean => container.securityContext?.privileged !== true;
 
 /**
  * Describes a run of a container to the OCI runtime and starts it, limited by the semaphore. `created` is called when
@@ -59,8 +63,7 @@ export async function startRun(
     };
     const process = await starts.run(() =>
       startContainer(paths, { id, bundle, log, ...streams }, (one) => {
-        if (cgroupsPath !== null && container.securityContext?.privileged !== true)
-          devices?.confine(cgroupsPath);
+        if (cgroupsPath !== null && isConfined(container)) devices?.confine(cgroupsPath);
         created({ process: one, startedAt, user });
       }),
     );

@@ -1,5 +1,6 @@
 import { closeSync, constants, openSync } from 'node:fs';
-import { attachProgram, loadProgram } from './program.ts';
+import { libc } from '../libc.ts';
+import { attachProgram, loadProgram, openProgram, programInfo, programsAt } from './program.ts';
 
 /** A character device that processes may use, by its numbers. */
 export interface CharacterDevice {
@@ -10,7 +11,10 @@ export interface CharacterDevice {
 
 /** A loaded program that decides which devices the processes of control groups may use. It stays as long as this process. */
 export interface DeviceFilter {
-  /** Attaches it to a control group and those below, until the group is removed. Throws the kernel's error. */
+  /**
+   * Attaches it to a control group and those below, until the group is removed, unless an earlier process has. Throws the kernel's
+   * error.
+   */
   attach(group: string): void;
 }
 
@@ -25,16 +29,29 @@ export function loadDeviceFilter(allowed: readonly CharacterDevice[]): DeviceFil
     instructions: encode(filterOf(allowed)),
     license: 'Apache-2.0',
   });
+  const { tag } = programInfo(program.fd);
   return {
     attach(group) {
       const fd = openSync(group, constants.O_DIRECTORY | constants.O_RDONLY);
       try {
-        attachProgram(program.fd, fd, 'device');
+        if (!programsAt(fd, 'device', false).some((id) => tagOf(id) === tag))
+          attachProgram(program.fd, fd, 'device');
       } finally {
         closeSync(fd);
       }
     },
   };
+}
+
+/** Returns the digest of a program's instructions; null: it is gone. */
+function tagOf(id: number): string | null {
+  const fd = openProgram(id);
+  if (fd === null) return null;
+  try {
+    return programInfo(fd).tag;
+  } finally {
+    libc().close(fd);
+  }
 }
 
 /** An instruction; `to`: the end of the program that it jumps to. */

@@ -143,6 +143,7 @@ export function fakeNode(): FakeNode {
       created(started);
       return started;
     },
+    confine() {},
     exitCode: (id) => runOf(id)?.exitCode ?? null,
     isMonitored: () => hasMonitors,
     exec: async (_run, [command]) => {
