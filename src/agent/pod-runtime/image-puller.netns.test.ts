@@ -108,7 +108,19 @@ describe('a pull by a process in another network', () => {
     assert.ok(seen.length > 0);
     assert.ok(seen.every((text) => !text.includes(SECRET)));
   });
-  test('three at once, which end with the node', async () => {
+  test('one registry leaves room for another', async () => {
+    const [host, other] = [await silentRegistry(), await silentRegistry()];
+    const pull = puller(PROGRAM);
+    const all = Array.from({ length: 5 }, (_, i) => pull(`${host}/app:${i}`, null, notHere));
+    const settled = Promise.allSettled([...all, pull(`${other}/app:1`, null, notHere)]);
+    await eventually(
+      () => pulling().length,
+      (count) => count === 4,
+    );
+    ending.abort();
+    await settled;
+  });
+  test('three of a registry at once, which end with the node', async () => {
     const host = await silentRegistry();
     const pull = puller(PROGRAM);
     const all = Array.from({ length: 5 }, (_, i) => pull(`${host}/app:${i}`, null, notHere));

@@ -6,8 +6,8 @@ import type { ProxyVariables } from '../../kube/proxy-environment.ts';
 import { withAuthorities } from '../../kube/public-authorities.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { messageOf } from '../../lib/errors.ts';
+import { createKeyedSemaphore } from '../../lib/keyed-semaphore.ts';
 import type { Logger } from '../../lib/log.ts';
-import { createSemaphore } from '../../lib/semaphore.ts';
 import type { LayerLimits } from '../../runtime/images/layer-limits.ts';
 import { parseReference } from '../../runtime/images/reference.ts';
 import type { RegistryCredentials } from '../../runtime/images/registry.ts';
@@ -49,10 +49,12 @@ export interface ImagePullerOptions {
   readonly signal: AbortSignal;
 }
 
-/** Pulls of a node that run at once; others wait in order. */
-const PARALLEL = 3;
+/** Pulls of a node that run at once, in all and from one registry; others wait in order. */
+const PARALLEL = { limit: 4, perKey: 3 };
 /** The whole of one pull, unpacking included: what was received is kept for the next. */
 const MAX_MS = 30 * 60_000;
+/** The same while a pull from another registry waits for its place: longer than unpacking may take. */
+const MAX_AWAITED_MS = 20 * 60_000;
 /** Its memory: a thread of it unpacks (see file-thread.ts). */
 const MAX_MEMORY = 768 * 1024 * 1024;
 const LOOK_MS = 1000;
@@ -64,15 +66,17 @@ const MAX_ANSWER_BYTES = 64 * 1024;
  * node itself.
  */
 export function createImagePuller(options: ImagePullerOptions): PullElsewhere {
-  const turns = createSemaphore(PARALLEL);
+  const turns = createKeyedSemaphore(PARALLEL);
   return async (name, credentials, here) => {
     const { pulls, signal } = options;
     const settings = readPullSettings(pulls.settings);
-    if (isOfCluster(parseReference(name).registry, settings.networks)) return await here();
+    const { registry } = parseReference(name);
+    if (isOfCluster(registry, settings.networks)) return await here();
     if (pulls.network === null) return await hereOrAsUser(name, here);
-    return await turns.run(async () => {
+    return await turns.run(registry, async () => {
       signal.throwIfAborted();
-      await pullInMachine(name, credentials, settings, options);
+      const isAwaited = () => turns.isAwaited(registry);
+      await pullInMachine(name, credentials, settings, { ...options, isAwaited });
     });
   };
 }
@@ -94,7 +98,7 @@ async function pullInMachine(
   name: string,
   credentials: RegistryCredentials | null,
   { proxies, mirrors, authorities }: PullSettings,
-  options: ImagePullerOptions,
+  options: ImagePullerOptions & { readonly isAwaited: () => boolean },
 ): Promise<void> {
   const { program, folder, limits, plainHttp, signal } = options;
   // Opened again: the thread enters the namespace and returns.
@@ -136,7 +140,7 @@ async function pullInMachine(
 /** Ends a pull that takes too long, or too much memory, which the kernel bounds where it can. */
 function watch(
   child: ChildProcess,
-  { clock, cgroupParent, logger }: ImagePullerOptions,
+  { clock, cgroupParent, logger, isAwaited }: ImagePullerOptions & { readonly isAwaited: () => boolean },
   kill: (why: string) => void,
 ): () => void {
   const { pid } = child;
@@ -151,6 +155,8 @@ function watch(
     cancel = clock.after(LOOK_MS, look);
     left -= LOOK_MS;
     if (left <= 0) kill(`it took more than ${MAX_MS / 60_000} minutes`);
+    if (left <= MAX_MS - MAX_AWAITED_MS && isAwaited())
+      kill(`it took more than ${MAX_AWAITED_MS / 60_000} minutes while pulls from other registries waited`);
     if (ownMemory(pid) > MAX_MEMORY) kill(`it used more than ${MAX_MEMORY >> 20} MiB of memory`);
   };
   let cancel = clock.after(LOOK_MS, look);

@@ -2,13 +2,16 @@ import assert from 'node:assert/strict';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { parseReference } from './reference.ts';
-import { openRegistry } from './registry.ts';
+import { openRegistry, type Registry } from './registry.ts';
 import { endpointsOf, guardOf } from './registry-endpoint.ts';
 import { openResponse } from './registry-request.ts';
 
 let close = () => {};
 afterEach(() => close());
+
+const LEAST_BYTES = 1000;
 
 type Answer = (response: ServerResponse, path: string, base: string) => void;
 
@@ -23,8 +26,19 @@ async function repository(answer: Answer, ms: number) {
     server.close();
   };
   const { port } = server.address() as AddressInfo;
-  const patience = { answerMs: ms, documentMs: ms, idleMs: ms };
+  const patience = { answerMs: ms, documentMs: ms, idleMs: ms, leastBytes: LEAST_BYTES };
   return openRegistry(parseReference(`127.0.0.1:${port}/hostile:1`), { patience });
+}
+
+/** Reads a blob; returns its bytes. `pauseMs`: after each part. */
+async function read(registry: Registry, pauseMs = 0): Promise<number> {
+  const { body } = await registry.blob(`sha256:${'a'.repeat(64)}`, 0);
+  let bytes = 0;
+  for await (const chunk of body) {
+    bytes += chunk.length;
+    await setTimeout(pauseMs);
+  }
+  return bytes;
 }
 
 /** Sends zeros as long as they are read. */
@@ -86,13 +100,17 @@ describe('a pull ends when the registry sends', () => {
       await assert.rejects(registry.manifest('1'), { message });
     });
   }
-  test('a blob that stops', async () => {
-    const registry = await repository((response) => response.writeHead(200).write('x'), 1000);
-    const { body } = await registry.blob(`sha256:${'a'.repeat(64)}`, 0);
-    const read = async () => {
-      for await (const chunk of body) assert.ok(chunk);
-    };
-    await assert.rejects(read(), /no answer within 1 s/);
+  for (const [what, answer] of [
+    ['a blob that stops', (response) => response.writeHead(200).write('x')],
+    ['a blob of one byte after the other', drip],
+  ] as const satisfies readonly (readonly [string, Answer])[])
+    test(what, async () => {
+      const registry = await repository(answer, 1000);
+      await assert.rejects(read(registry), /less than 1000 bytes within 1 s/);
+    });
+  test('nothing: time in which a blob is not read does not count', async () => {
+    const registry = await repository((response) => response.end(Buffer.alloc(10 * LEAST_BYTES)), 200);
+    assert.equal(await read(registry, 300), 10 * LEAST_BYTES);
   });
 });
 
