@@ -43,6 +43,10 @@ case ${1:-} in
     setup_debian "${pods[@]}" curl=curl dig=bind9-dnsutils /usr/lib/cni/portmap=containernetworking-plugins
     # The page of `fairlead ui` is tested in a real browser.
     (setup_debian chromium=chromium) || say "the tests of the page are skipped"
+    # What clusters of an ordinary user need for external networks, and for users of more than one id.
+    (setup_debian slirp4netns=slirp4netns pasta=passt) || say "tests of the egress of an ordinary user are skipped"
+    (setup_debian newuidmap=uidmap) || say "the test of an ordinary user with many ids is skipped"
+    (setup_debian haproxy=haproxy h2load=nghttp2-client) || say "the tests of gateways are skipped"
     set_up_capture
     setup_bundle >&2
     # Built here, since packet tests reach no module proxy; two minutes of processor. Without --full, one kubectl has the
