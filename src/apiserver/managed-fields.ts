@@ -46,9 +46,23 @@ export function setManagedFields(object: ApiObject, entries: readonly ManagedFie
     shortenMembers(entry.fieldsV1);
     entry.fieldsV1 = orderedFields(entry.fieldsV1);
   }
+  kept.sort(inUpstreamsOrder);
   // An empty list would be read as omitted by the client.
   const written = kept.length > 0 ? kept : [{}];
   object.metadata.managedFields = written as unknown as NonNullable<ApiObject['metadata']['managedFields']>;
+}
+
+/** Compares entries as structured-merge-diff orders them: those of applies first, then by time. */
+function inUpstreamsOrder(a: ManagedFields, b: ManagedFields): number {
+  for (const [one, other] of [
+    [a.operation, b.operation],
+    [a.time ?? '', b.time ?? ''],
+    [a.manager, b.manager],
+    [a.apiVersion, b.apiVersion],
+    [a.subresource ?? '', b.subresource ?? ''],
+  ] as const)
+    if (one !== other) return one < other ? -1 : 1;
+  return 0;
 }
 
 /**

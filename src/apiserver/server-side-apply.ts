@@ -35,6 +35,8 @@ export interface ApplyOptions {
   readonly empty: object;
   /** Status has a separate subresource. */
   readonly hasStatus: boolean;
+  /** The kind is defined by a CustomResourceDefinition. */
+  readonly isCustom?: boolean;
   /** Brings a merged object into the form in which it is stored: an applied null is owned, but it is an absent field. */
   normalise(object: ApiObject): void;
 }
@@ -68,17 +70,17 @@ export function applyServerSide(
     entry.operation === 'Apply' &&
     (entry.subresource ?? '') === manager.subresource;
   const others = entries.filter((entry) => !isOurs(entry));
-  const conflicts = findConflicts(own, others, config, current, schema);
+  const start: JsonObject = current
+    ? (structuredClone(current) as JsonObject)
+    : { apiVersion: applied.apiVersion, kind: applied.kind, metadata: {} };
+  const object = mergeApplied(start, config, schema) as ApiObject;
+  const conflicts = findConflicts(own, others, { config, merged: object as JsonObject, current }, schema);
   const serious = conflicts.filter(({ entry }) => !isTakenOver(entry, manager, current));
   if (serious.length > 0 && !options.force) throw conflictError(serious);
   const editors = new Map(others.map((entry) => [entry, editFieldSet(entry.fieldsV1)]));
   for (const { entry, path } of conflicts) editors.get(entry)?.remove(path);
 
-  const start: JsonObject = current
-    ? (structuredClone(current) as JsonObject)
-    : { apiVersion: applied.apiVersion, kind: applied.kind, metadata: {} };
   const previous = entries.find(isOurs);
-  const object = mergeApplied(start, config, schema) as ApiObject;
   if (previous) {
     // An item precedes its fields, so that its key fields still identify it.
     const stale = members(previous.fieldsV1).filter(
@@ -109,10 +111,17 @@ export function applyServerSide(
   return object;
 }
 
-/** Selects the relevant part of the applied object: the status only in its subresource, and then nothing else. */
+/**
+ * Selects the relevant part of the applied object: the status only in its subresource, and then nothing else. Of custom
+ * objects, upstream leaves out only what it knows beside the status: other fields are owned, though not stored.
+ */
 function configOf(applied: ApiObject, options: ApplyOptions): JsonObject {
   const { managedFields: _given, ...metadata } = applied.metadata;
   const config = { ...applied, metadata } as unknown as JsonObject;
+  if (options.manager.subresource === 'status' && options.isCustom) {
+    const { apiVersion: _version, kind: _kind, metadata: _metadata, spec: _spec, ...others } = config;
+    return others;
+  }
   if (options.manager.subresource === 'status') {
     return config['status'] === undefined ? {} : { status: config['status'] };
   }
@@ -126,14 +135,16 @@ function beforeFirstApply(
   schema: FieldSchema | null,
   options: ApplyOptions,
 ): ManagedFields {
-  const { apiVersion, now } = options.manager;
+  const { apiVersion, now, subresource } = options.manager;
+  const { spec: _spec, ...others } = current as JsonObject;
+  const known = subresource === 'status' && options.isCustom ? others : (current as JsonObject);
   return {
     manager: 'before-first-apply',
     operation: 'Update',
     apiVersion,
     time: timestamp(now.getTime()),
     fieldsType: 'FieldsV1',
-    fieldsV1: fieldsSince(options.empty as JsonObject, current as JsonObject, schema),
+    fieldsV1: fieldsSince(options.empty as JsonObject, known, schema),
   };
 }
 
@@ -146,18 +157,18 @@ function fieldsSince(before: JsonObject, after: JsonObject, schema: FieldSchema 
   return set;
 }
 
+/** An apply that gives maps and lists whose members are merged changes only what differs after the merge. */
 function findConflicts(
   own: FieldSet,
   others: readonly ManagedFields[],
-  config: JsonObject,
-  current: ApiObject | null,
+  { config, merged, current }: { config: JsonObject; merged: JsonObject; current: ApiObject | null },
   schema: FieldSchema | null,
 ): FieldConflict[] {
   // List items may be shared; their fields may not.
   const paths = members(own).filter((path) => path.at(-1)?.startsWith('f:'));
   const read = createValueReader(schema);
   const value = (path: string[]) => read(current as JsonObject | null, path);
-  const differing = paths.filter((path) => !equal(read(config, path), value(path)));
+  const differing = paths.filter((path) => !equal(read(merged, path), value(path)));
   // Maps may be shared, too, but for their members; null is one without any.
   const isMap = (found: Json | undefined) => found === null || isObject(found);
   const isShared = (set: FieldSet, path: string[]) =>
@@ -190,7 +201,7 @@ function conflictError(conflicts: readonly FieldConflict[]): StatusError {
   const texts = [...byManager].map(([message, list]) =>
     list.length === 1
       ? `${message}: ${list[0]?.field}`
-      : `${message}:\n${list.map((cause) => `- ${cause.field}`).join('\n')}`,
+      : `${message.replace('conflict', 'conflicts')}:\n${list.map((cause) => `- ${cause.field}`).join('\n')}`,
   );
   const count = `${causes.length} ${causes.length === 1 ? 'conflict' : 'conflicts'}`;
   return new StatusError(409, 'Conflict', `Apply failed with ${count}: ${texts.join('\n')}`, { causes });
@@ -240,8 +251,10 @@ export function mergeApplied(current: Json | undefined, applied: Json, schema: F
     for (const [field, value] of Object.entries(applied)) {
       if (value === undefined) continue;
       const member = schema?.field(field) ?? null;
-      const merged = value === null ? null : mergeApplied(ownMember(result, field), value, member);
-      setOwnMember(result, field, merged);
+      const before = ownMember(result, field);
+      // A map or list whose members are merged counts null as none of them.
+      if (value === null && hasMembers(before, member)) continue;
+      setOwnMember(result, field, value === null ? null : mergeApplied(before, value, member));
     }
     return result;
   }
@@ -253,6 +266,9 @@ export function mergeApplied(current: Json | undefined, applied: Json, schema: F
     keys === 'set' ? other : mergeApplied(item, other, schema?.items ?? null);
   return mergeLists(current, applied, identity, both);
 }
+
+const hasMembers = (value: Json | undefined, schema: FieldSchema | null): boolean =>
+  (isObject(value) && !schema?.atomic) || (Array.isArray(value) && listMerge(schema) !== null);
 
 /**
  * Merges two lists: items in both have the order of `applied`, the others keep their position between them
