@@ -407,7 +407,7 @@ const ROWS: readonly Row[] = [
         [entries(map), entries(spec), entries(free)],
         [[[name, 'x']], [[name, 3]], [[name, {}]]],
       );
-      const { free: none } = await ok(api, 'PUT', `${WIDGETS}/one`, widget({ spec: {}, free: {} }));
+      const { free: none } = await replace(api, { spec: {}, free: {} });
       assert.deepEqual(entries(none), []);
     },
   },
@@ -453,7 +453,7 @@ const ROWS: readonly Row[] = [
       await ok(api, 'PATCH', `${WIDGETS}/one/scale`, { spec: { replicas: 5 } }, MERGE);
       const { spec } = await ok(api, 'GET', `${WIDGETS}/one`);
       assert.deepEqual(entries(spec), [[name, { polluted: 5 }]]);
-      await ok(api, 'PUT', `${WIDGETS}/one`, widget({ spec: {} }));
+      await replace(api, { spec: {} });
       const body = {
         apiVersion: 'autoscaling/v1',
         kind: 'Scale',
@@ -472,6 +472,12 @@ const widget = (more: object) => ({
   metadata: { name: 'one' },
   ...more,
 });
+
+/** Replaces the widget by one with these fields. Updates of custom objects need a version. */
+async function replace(api: TestApi, more: object) {
+  const { metadata } = await ok(api, 'GET', `${WIDGETS}/one`);
+  return ok(api, 'PUT', `${WIDGETS}/one`, { ...widget(more), metadata });
+}
 
 type Form = 'Validating' | 'Mutating';
 const policiesOf = (form: Form) =>

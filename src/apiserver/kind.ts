@@ -83,6 +83,10 @@ export interface Kind {
   readonly printer?: Printer;
   /** Validates the object, in addition to the table of validators. */
   readonly validate?: (object: ApiObject, before: ApiObject | null) => FieldError[];
+  /** Validates what a write of the status subresource makes of an object. */
+  readonly validateStatus?: (object: ApiObject, before: ApiObject) => FieldError[];
+  /** Brings a valid object into the form in which it is stored, after its managers' fields are known. */
+  readonly settle?: (object: ApiObject) => void;
   /** PUT of an absent object creates it. */
   readonly createOnUpdate?: boolean;
   /** Converts objects between versions, if a pure function cannot. */

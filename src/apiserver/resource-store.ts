@@ -155,6 +155,7 @@ export class ResourceStore {
     if (kind.collection === 'services') checkAbsent();
     const allocation = kind.collection === 'services' ? this.#services.allocate(object, null, options) : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
+    kind.settle?.(object);
     if (isCleared(object)) delete object.metadata.managedFields;
     const release = () => allocation?.release();
     return {
@@ -230,6 +231,7 @@ export class ResourceStore {
         : null;
     if (allocation && allocation.errors.length > 0) throw invalidObject(kind, name, allocation.errors);
     options.record?.(current, object);
+    kind.settle?.(object);
     if (isCleared(object)) delete object.metadata.managedFields;
     const release = () => allocation?.release();
     return {

@@ -15,9 +15,15 @@ export interface SchemaService {
   openapiDocument(path: string): Promise<OpenapiDocument | null> | OpenapiDocument | null;
   /**
    * Returns the errors of a strict decoder: `unknown field "spec.foo"`, `duplicate field "spec.bar"`; removes unknown
-   * fields from the object.
+   * fields from the object, and nulls: of custom objects those that their schema does not admit, unless `keepsNulls`.
    */
-  prune(apiVersion: string, kind: string, object: object, json: string | null): string[];
+  prune(
+    apiVersion: string,
+    kind: string,
+    object: object,
+    json: string | null,
+    keepsNulls?: boolean,
+  ): string[];
   /** Converts an object to the form in which its Go type is serialized, with its defaults (SetDefaults of 1.36). */
   complete(object: object): void;
   /**

@@ -1,6 +1,6 @@
 import type { WebhookClient } from '../admission/webhooks/webhook-client.ts';
 import { type Converter, defineKind, type Kind } from '../kind.ts';
-import type { ApiObject } from '../object.ts';
+import type { ApiObject, JsonObject } from '../object.ts';
 import type { FieldError } from '../status-error.ts';
 import { compareVersions } from '../version-order.ts';
 import { createWebhookConverter } from './conversion-webhook.ts';
@@ -14,8 +14,9 @@ import {
   hasDefaults,
   pruneValue,
   type StructuralSchema,
+  withRequiredHeads,
 } from './structural-schema.ts';
-import { validateValue } from './validate-value.ts';
+import { validateStatusValue, validateValue } from './validate-value.ts';
 
 /** A version of a definition as a kind, with the operations of its schema. */
 export interface CustomKind {
@@ -24,6 +25,8 @@ export interface CustomKind {
   readonly schema: StructuralSchema;
   /** Removes the fields that the schema does not have; returns their paths. */
   prune(object: object): string[];
+  /** Removes nulls where the schema has none. */
+  dropNulls(object: object): void;
   /** Sets defaults. */
   complete(object: object): void;
 }
@@ -65,12 +68,10 @@ function customKind(
   const spec = specOf(definition);
   const names = statusOf(definition).acceptedNames ?? spec.names;
   const schema = version.schema?.openAPIV3Schema ?? ANYTHING;
+  const whole = withRequiredHeads(schema);
   const hasStatus = version.subresources?.status !== undefined;
   const prune = (object: object) => pruneValue(schema, object);
-  const complete = (object: object) => {
-    dropNulls(schema, object);
-    applyDefaults(schema, object);
-  };
+  const complete = (object: object) => applyDefaults(schema, object);
   const of = storage?.kind;
   const storageComplete = storage?.complete;
   const kind = defineKind(`${spec.group}/${version.name}`, names.kind, names.plural, {
@@ -80,6 +81,7 @@ function customKind(
     categories: names.categories ?? [],
     namespaced: spec.scope === 'Namespaced',
     status: hasStatus,
+    statusKeeps: ['labels', 'annotations', 'finalizers', 'ownerReferences'],
     scale: false,
     // All fields except metadata and status count as the desired state.
     generationFields: Object.keys(schema.properties ?? { spec: {} }).filter(
@@ -94,13 +96,17 @@ function customKind(
     printer: createColumnPrinter(version.additionalPrinterColumns),
     ...(version.deprecated ? { deprecation: version.deprecationWarning ?? deprecation(spec, version) } : {}),
     isCustom: true,
+    needsVersion: true,
     anyFinalizers: true,
     ...(converter ? { converter } : {}),
     validate: (object: ApiObject, before: ApiObject | null): FieldError[] =>
-      validateValue(schema, object, {
+      validateValue(whole, object, {
         evaluateRule,
         ...(before ? { old: before } : {}),
       }),
+    validateStatus: (object: ApiObject, before: ApiObject): FieldError[] =>
+      validateStatusValue(schema, object as JsonObject, { evaluateRule, old: before }),
+    settle: (object: ApiObject) => dropNulls(schema, object),
     // Objects that were stored before their schema had its defaults show them when read.
     ...(!of && hasDefaults(schema)
       ? {
@@ -117,12 +123,14 @@ function customKind(
             of,
             toStorage(object: ApiObject) {
               const stored = { ...object, apiVersion: `${of.group}/${of.version}` };
+              storage?.dropNulls(stored);
               storageComplete?.(stored);
               return stored;
             },
             fromStorage(object: ApiObject) {
               const shown = structuredClone(object);
               prune(shown);
+              dropNulls(schema, shown);
               complete(shown);
               return shown;
             },
@@ -130,7 +138,7 @@ function customKind(
         }
       : {}),
   });
-  return { kind, version, schema, prune, complete };
+  return { kind, version, schema, prune, dropNulls: (object) => dropNulls(schema, object), complete };
 }
 
 /** Builds the warning of a deprecated version without its own text: it names the best version to use instead. */

@@ -147,7 +147,7 @@ const refused: readonly [schema: StructuralSchema, value: object, error: string 
       ),
     ),
     { spec: { a: '', b: '' } },
-    'spec: Invalid value: {"a":"","b":""}: spec in body must validate one and only one schema (oneOf). Found 2 valid alternatives',
+    '<nil>: Invalid value: "": "spec" must validate one and only one schema (oneOf). Found 2 valid alternatives',
   ],
 ];
 for (const [schema, value, error] of refused) {

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
+import { ownMember } from '../../lib/own-member.ts';
 import { apiVersionOf } from '../kind.ts';
 import { isObject } from '../object.ts';
 import type { FieldSchema } from '../schema/patch-schema.ts';
@@ -59,18 +60,21 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
       return { ...index, paths };
     },
     openapiDocument: async (path) => (await base.openapiDocument(path)) ?? document(path),
-    prune(apiVersion, kind, object, json) {
+    prune(apiVersion, kind, object, json, keepsNulls = false) {
       const custom = find(apiVersion, kind);
       if (!custom) return base.prune(apiVersion, kind, object, json);
       const resources = [{ path: '', object }, ...embeddedResources(custom.schema, object)];
       const problems = resources.flatMap((resource) => {
         const { metadata } = resource.object as { metadata?: unknown };
+        if (metadata === null) Object.assign(resource.object, { metadata: {} });
         // Every kind's metadata has the fields of ConfigMap's.
         const found = isObject(metadata) ? base.prune('v1', 'ConfigMap', { metadata }, null) : [];
         const prefix = resource.path === '' ? '' : `${resource.path}.`;
         return found.map((text) => text.replace('unknown field "', `unknown field "${prefix}`));
       });
-      return [...problems, ...custom.prune(object).map((path) => `unknown field "${path}"`)];
+      const unknown = custom.prune(object).map((path) => `unknown field "${path}"`);
+      if (!keepsNulls) custom.dropNulls(object);
+      return [...problems, ...unknown];
     },
     complete(object) {
       const { apiVersion = '', kind = '' } = object as { apiVersion?: string; kind?: string };
@@ -79,8 +83,10 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
       else base.complete(object);
     },
     empty: (apiVersion, kind) => base.empty(apiVersion, kind),
-    typeError: (apiVersion, kind, object) =>
-      find(apiVersion, kind) ? null : base.typeError(apiVersion, kind, object),
+    typeError(apiVersion, kind, object) {
+      const custom = find(apiVersion, kind);
+      return custom ? headError(custom, object) : base.typeError(apiVersion, kind, object);
+    },
     patchSchema(apiVersion, kind) {
       const custom = find(apiVersion, kind);
       if (!custom) return base.patchSchema(apiVersion, kind);
@@ -97,6 +103,17 @@ export function createCustomSchemas(base: SchemaService): CustomSchemas {
     decodeProtobuf: (bytes) => base.decodeProtobuf(bytes),
     decodeYaml: base.decodeYaml,
   };
+}
+
+/** Returns why the head of an embedded resource cannot be decoded; null if it can. */
+function headError({ schema }: CustomKind, object: object): string | null {
+  for (const { path, object: resource } of embeddedResources(schema, object))
+    for (const field of ['apiVersion', 'kind']) {
+      const value = ownMember(resource, field);
+      if (value !== undefined && typeof value !== 'string')
+        return `${path}.${field}: Invalid value: ${JSON.stringify(value)}: must be a string`;
+    }
+  return null;
 }
 
 function serialised(content: object): OpenapiDocument {

@@ -182,6 +182,66 @@ test('only the status subresource writes the status', async () => {
   assert.equal(written.body.metadata.generation, 1);
 });
 
+test('a written status must fit its schema, and a write of it changes no metadata', async () => {
+  const { body } = await request('GET', `${WIDGETS}/plain`);
+  const write = (status: object) =>
+    request('PUT', `${WIDGETS}/plain/status`, {
+      ...body,
+      metadata: { ...body.metadata, labels: { a: 'b' } },
+      status,
+    });
+  const refused = await write({ phase: 3 });
+  assert.equal(refused.status, 422);
+  assert.match(
+    refused.body.message,
+    /status\.phase: Invalid value: "integer": phase in body must be of type string/,
+  );
+  const written = await write({ phase: 'Down' });
+  assert.equal(written.status, 200, written.body.message);
+  assert.equal(written.body.metadata.labels, undefined);
+});
+
+test('an update needs the version that it replaces', async () => {
+  const { status, body } = await request('PUT', `${WIDGETS}/plain`, widget('plain', { size: 1 }));
+  assert.equal(status, 422);
+  assert.match(body.message, /metadata\.resourceVersion: .* must be specified for an update/);
+});
+
+test('null of a field that is not nullable counts as absent, but in an apply', async () => {
+  const spec = { size: 1, replicas: null, color: null, steps: null };
+  const made = await request('POST', WIDGETS, widget('nulls', spec));
+  assert.equal(made.status, 201, made.body.message);
+  assert.deepEqual(made.body.spec, { size: 1, color: 'red' });
+  const apply = { 'content-type': 'application/apply-patch+yaml' };
+  const applied = await request(
+    'PATCH',
+    `${WIDGETS}/applied-nulls?fieldManager=a`,
+    widget('applied-nulls', spec),
+    apply,
+  );
+  assert.equal(applied.status, 422);
+  assert.match(applied.body.message, /spec\.replicas in body must be of type integer: "null"/);
+  await request('DELETE', `${WIDGETS}/nulls`);
+});
+
+test("an applied empty map or null keeps other managers' members, without a conflict", async () => {
+  await request('POST', `${WIDGETS}?fieldManager=z`, widget('shared', { size: 1 }));
+  const apply = { 'content-type': 'application/apply-patch+yaml' };
+  for (const spec of [{}, null]) {
+    const { status, body } = await request(
+      'PATCH',
+      `${WIDGETS}/shared?fieldManager=m`,
+      { ...widget('shared', {}), spec },
+      apply,
+    );
+    assert.equal(status, 200, body.message);
+    assert.equal(body.spec.size, 1);
+    // Applies first.
+    assert.equal(body.metadata.managedFields[0].manager, 'm');
+  }
+  await request('DELETE', `${WIDGETS}/shared`);
+});
+
 test('scale reads and writes the paths of the definition', async () => {
   const merge = { 'content-type': 'application/merge-patch+json' };
   await request('PATCH', `${WIDGETS}/plain`, { spec: { replicas: 1 } }, merge);

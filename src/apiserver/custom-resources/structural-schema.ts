@@ -134,54 +134,100 @@ export function embeddedResources(
   return [...own, ...below];
 }
 
+/** Reports whether a value is null where its schema has none, so that it counts as absent. */
+const isNoValue = (schema: StructuralSchema, value: unknown): boolean =>
+  value === null && schema.nullable !== true;
+
 /**
- * Sets the defaults of absent members; null counts as absent for a member that is not nullable and has a default.
- * Source: apiextensions-apiserver/pkg/apiserver/schema/defaulting.
+ * Sets the defaults of absent members; null counts as absent for a member, an item or a value of a map that is not nullable
+ * and has a default. Source: apiextensions-apiserver/pkg/apiserver/schema/defaulting.
  */
 export function applyDefaults(schema: StructuralSchema, value: unknown, isResource = true): void {
   if (Array.isArray(value)) {
     const { items } = schema;
-    if (items) for (const item of value) applyDefaults(items, item, false);
+    if (!items) return;
+    for (const [index, item] of value.entries()) {
+      if (isNoValue(items, item) && items.default !== undefined)
+        value[index] = structuredClone(items.default);
+      applyDefaults(items, value[index], false);
+    }
     return;
   }
   if (!isObject(value)) return;
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
     if (isResource && (TYPE_META as readonly string[]).includes(name)) continue;
     const given = ownMember(value, name);
-    const absent = given === undefined || (given === null && member.nullable !== true);
-    if (absent && member.default !== undefined) {
+    if ((given === undefined || isNoValue(member, given)) && member.default !== undefined)
       setOwnMember(value, name, structuredClone(member.default) as JsonObject[string]);
-    }
-    const own = ownMember(value, name);
-    if (own !== undefined && own !== null) applyDefaults(member, own, false);
+    applyDefaults(member, ownMember(value, name), false);
   }
-  if (typeof schema.additionalProperties === 'object') {
-    for (const [name, member] of Object.entries(value)) {
-      if (schema.properties && Object.hasOwn(schema.properties, name)) continue;
-      applyDefaults(schema.additionalProperties, member, false);
-    }
+  const { additionalProperties: values } = schema;
+  if (typeof values !== 'object') return;
+  for (const [name, member] of Object.entries(value)) {
+    if (schema.properties && Object.hasOwn(schema.properties, name)) continue;
+    if (isNoValue(values, member) && values.default !== undefined)
+      setOwnMember(value, name, structuredClone(values.default) as JsonObject[string]);
+    applyDefaults(values, ownMember(value, name), false);
   }
 }
 
 /** Reports whether a schema contains a default. */
-export function hasDefaults(schema: StructuralSchema): boolean {
-  const { items, properties = {}, additionalProperties } = schema;
-  const below = [...Object.values(properties), ...(items ? [items] : [])];
-  if (typeof additionalProperties === 'object') below.push(additionalProperties);
-  return below.some((one) => one.default !== undefined || hasDefaults(one));
+export const hasDefaults = (schema: StructuralSchema): boolean =>
+  below(schema).some((one) => one.default !== undefined || hasDefaults(one));
+
+/** Reports whether a schema contains a rule. */
+export const hasRules = (schema: StructuralSchema): boolean =>
+  (schema['x-kubernetes-validations'] ?? []).length > 0 || below(schema).some(hasRules);
+
+const hasResources = (schema: StructuralSchema): boolean =>
+  schema['x-kubernetes-embedded-resource'] === true || below(schema).some(hasResources);
+
+/** Returns the schemas of members, items and values of maps. */
+function below({ items, properties, additionalProperties }: StructuralSchema): StructuralSchema[] {
+  return [
+    ...Object.values(properties ?? {}),
+    ...(items ? [items] : []),
+    ...(typeof additionalProperties === 'object' ? [additionalProperties] : []),
+  ];
 }
 
-/** Removes nulls from members that are not nullable, as upstream does before validation. */
-export function dropNulls(schema: StructuralSchema, value: unknown): void {
+/** Returns a schema that requires the apiVersion and kind of embedded resources; itself if it has none. */
+export function withRequiredHeads(schema: StructuralSchema): StructuralSchema {
+  if (!hasResources(schema)) return schema;
+  const { items, properties, additionalProperties, required = [] } = schema;
+  const isResource = schema['x-kubernetes-embedded-resource'] === true;
+  return {
+    ...schema,
+    ...(isResource ? { required: [...new Set([...required, 'apiVersion', 'kind'])] } : {}),
+    ...(items ? { items: withRequiredHeads(items) } : {}),
+    ...(properties
+      ? {
+          properties: Object.fromEntries(
+            Object.entries(properties).map(([name, one]) => [name, withRequiredHeads(one)]),
+          ),
+        }
+      : {}),
+    ...(typeof additionalProperties === 'object'
+      ? { additionalProperties: withRequiredHeads(additionalProperties) }
+      : {}),
+  };
+}
+
+/**
+ * Removes nulls of members, and of values of maps, that are neither nullable nor have a default, as upstream does when it
+ * decodes an object. Items of lists keep theirs.
+ */
+export function dropNulls(schema: StructuralSchema, value: unknown, isResource = true): void {
   if (Array.isArray(value)) {
-    if (schema.items) for (const item of value) dropNulls(schema.items, item);
+    if (schema.items) for (const item of value) dropNulls(schema.items, item, false);
     return;
   }
   if (!isObject(value)) return;
   for (const [name, member] of Object.entries(value)) {
+    if (isResource && (TYPE_META as readonly string[]).includes(name)) continue;
     const known = memberSchema(schema, name);
     if (!known) continue;
-    if (member === null && known.nullable !== true && known.default !== undefined) delete value[name];
-    else dropNulls(known, member);
+    if (isNoValue(known, member) && known.default === undefined) delete value[name];
+    else dropNulls(known, member, false);
   }
 }

@@ -1,11 +1,11 @@
 import { ownMember } from '../../lib/own-member.ts';
-import { equal, isObject } from '../object.ts';
+import { equal, isObject, type JsonObject } from '../object.ts';
 import { re2 } from '../re2.ts';
 import type { FieldError } from '../status-error.ts';
-import { duplicate, notSupported, required, tooMany } from '../status-error.ts';
+import { duplicate, invalid, notSupported, required, tooMany } from '../status-error.ts';
 import { isFormat } from './formats.ts';
 import { type EvaluateRule, oldItem, ruleErrors } from './object-rules.ts';
-import { memberPath, memberSchema, type StructuralSchema, TYPE_META } from './structural-schema.ts';
+import { hasRules, memberPath, memberSchema, type StructuralSchema, TYPE_META } from './structural-schema.ts';
 
 export interface ValidateOptions {
   readonly evaluateRule?: EvaluateRule;
@@ -25,16 +25,57 @@ export function validateValue(
 ): FieldError[] {
   const errors: FieldError[] = [];
   check(schema, value, options.old, '', true, errors);
-  if (errors.length === 0) {
-    checkLists(schema, value, '', errors);
-    // As upstream: lists that are invalid already do not prevent other changes.
-    if (errors.length > 0 && hasInvalidLists(schema, options.old)) errors.length = 0;
-    const { evaluateRule, old } = options;
-    if (evaluateRule) {
-      errors.push(...ruleErrors(schema, value, old, evaluateRule));
-    }
-  }
-  return errors;
+  return [...errors, ...listAndRuleErrors(schema, value, options, errors)];
+}
+
+/** Validates the status of an object; as upstream, the rules of the whole object apply. */
+export function validateStatusValue(
+  schema: StructuralSchema,
+  object: JsonObject,
+  options: ValidateOptions,
+): FieldError[] {
+  const own = schema.properties?.['status'];
+  const found: FieldError[] = [];
+  const { old } = options;
+  if (own && object['status'] !== undefined)
+    check(own, object['status'], isObject(old) ? old['status'] : undefined, '', false, found);
+  const errors = found.map((error) => ({
+    ...error,
+    field: error.field === '<nil>' ? 'status' : `status.${error.field}`,
+  }));
+  return [...errors, ...listAndRuleErrors(schema, object, options, errors)];
+}
+
+/** What keeps rules from being evaluated: a value that may not have their type, or may be too large. */
+const BLOCKING = [
+  'FieldValueNotSupported',
+  'FieldValueRequired',
+  'FieldValueTooLong',
+  'FieldValueTooMany',
+  'FieldValueTypeInvalid',
+];
+const RULES_NOT_CHECKED: FieldError = {
+  field: '<nil>',
+  reason: 'FieldValueInvalid',
+  message:
+    'Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation',
+};
+
+/** Returns what lists with keys and rules find, after `errors` of the schema. */
+function listAndRuleErrors(
+  schema: StructuralSchema,
+  value: unknown,
+  { evaluateRule, old }: ValidateOptions,
+  errors: readonly FieldError[],
+): FieldError[] {
+  const found: FieldError[] = [];
+  checkLists(schema, value, '', found);
+  // As upstream: lists that are invalid already do not prevent other changes.
+  if (found.length > 0 && hasInvalidLists(schema, old)) found.length = 0;
+  if (!evaluateRule) return found;
+  if (![...errors, ...found].some(({ reason }) => BLOCKING.includes(reason)))
+    return [...found, ...ruleErrors(schema, value, old, evaluateRule)];
+  return hasRules(schema) ? [...found, RULES_NOT_CHECKED] : found;
 }
 
 const inBody = (path: string, value: unknown, what: string): FieldError => ({
@@ -106,9 +147,10 @@ function checkNew(
       reason: 'FieldValueTypeInvalid',
       message: `Invalid value: ${JSON.stringify(typeOf(value))}: ${path} in body must be of type ${wanted}: ${JSON.stringify(typeOf(value))}`,
     });
-    return;
   }
+  // As upstream, a value of another type is checked by what applies to its own.
   checkConstraints(schema, value, path, errors);
+  if (value === null) return;
   checkCombinations(schema, value, path, errors);
   if (Array.isArray(value)) {
     const { items } = schema;
@@ -151,7 +193,7 @@ function checkConstraints(
       if (ownMember(value, name) === undefined) errors.push(required(path === '' ? name : `${path}.${name}`));
     }
     if (schema.minProperties !== undefined && count < schema.minProperties) {
-      errors.push(inBody(path, value, `should have at least ${schema.minProperties} properties`));
+      errors.push(inBody(path, count, `should have at least ${schema.minProperties} properties`));
     }
     if (schema.maxProperties !== undefined && count > schema.maxProperties) {
       errors.push(tooMany(path, count, schema.maxProperties));
@@ -225,25 +267,42 @@ function checkCombinations(
   path: string,
   errors: FieldError[],
 ): void {
-  const matchesSchema = (one: StructuralSchema): boolean => {
+  const problems = (one: StructuralSchema): FieldError[] => {
     const found: FieldError[] = [];
     check(one, value, undefined, path, false, found);
-    return found.length === 0;
+    return found;
   };
-  for (const one of schema.allOf ?? []) check(one, value, undefined, path, false, errors);
-  if (schema.anyOf && !schema.anyOf.some(matchesSchema)) {
-    errors.push(inBody(path, value, 'must validate at least one schema (anyOf)'));
+  if (schema.anyOf && schema.anyOf.length > 0) {
+    const found = schema.anyOf.map(problems);
+    // Upstream adds what the alternative finds that fits best: of those that fit alike, the first.
+    if (found.every(({ length }) => length > 0))
+      errors.push(mismatch(path, 'must validate at least one schema (anyOf)'), ...(found[0] ?? []));
   }
-  if (schema.oneOf) {
-    const count = schema.oneOf.filter(matchesSchema).length;
-    if (count !== 1) {
-      const found = count === 0 ? 'Found none valid' : `Found ${count} valid alternatives`;
-      errors.push(inBody(path, value, `must validate one and only one schema (oneOf). ${found}`));
-    }
+  if (schema.oneOf && schema.oneOf.length > 0) {
+    const found = schema.oneOf.map(problems);
+    const count = found.filter(({ length }) => length === 0).length;
+    const words = 'must validate one and only one schema (oneOf).';
+    if (count === 0) errors.push(mismatch(path, `${words} Found none valid`), ...(found[0] ?? []));
+    else if (count > 1) errors.push(mismatch(path, `${words} Found ${count} valid alternatives`));
   }
-  if (schema.not && matchesSchema(schema.not))
-    errors.push(inBody(path, value, 'must not validate the schema (not)'));
+  if (schema.allOf && schema.allOf.length > 0) {
+    const found = schema.allOf.map(problems);
+    errors.push(...found.flat());
+    const count = found.filter(({ length }) => length === 0).length;
+    const words = 'must validate all the schemas (allOf)';
+    if (count === 0) errors.push(mismatch(path, `${words}. None validated`));
+    else if (count < found.length) errors.push(mismatch(path, words));
+  }
+  if (schema.not && problems(schema.not).length === 0)
+    errors.push(mismatch(path, 'must not validate the schema (not)'));
 }
+
+/** Builds the error of a combination of schemas: upstream names the path in the message only. */
+const mismatch = (path: string, what: string): FieldError => ({
+  field: '<nil>',
+  reason: 'FieldValueInvalid',
+  message: `Invalid value: "": ${JSON.stringify(path)} ${what}`,
+});
 
 /** Items of sets and keys of map-like lists must be unique. */
 function checkLists(schema: StructuralSchema, value: unknown, path: string, errors: FieldError[]): void {
@@ -252,7 +311,9 @@ function checkLists(schema: StructuralSchema, value: unknown, path: string, erro
     const type = schema['x-kubernetes-list-type'];
     const seen = new Set<string>();
     value.forEach((item, index) => {
-      if (type === 'set' || type === 'map') {
+      if (type === 'map' && item !== null && !isObject(item))
+        errors.push(invalid(`${path}[${index}]`, item, 'must be an object for an array of list-type map'));
+      else if (type === 'set' || type === 'map') {
         const identity =
           type === 'map' && isObject(item)
             ? Object.fromEntries(

@@ -94,7 +94,7 @@ const VALIDATORS: Readonly<Record<string, StatusValidator>> = {
 
 /** Validates a changed status. */
 export function validateStatus(kind: Kind, object: ApiObject, before: ApiObject): FieldError[] {
-  return VALIDATORS[kind.collection]?.(object, before) ?? [];
+  return (kind.validateStatus ?? VALIDATORS[kind.collection])?.(object, before) ?? [];
 }
 
 /** Returns what the answer to a write of a status warns of. */

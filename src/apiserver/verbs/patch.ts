@@ -6,7 +6,7 @@ import { contentType, readBody } from '../requests/body.ts';
 import type { FieldSchema } from '../schema/patch-schema.ts';
 import { applyServerSide } from '../server-side-apply.ts';
 import type { ApiServices, ResourceContext, ResourceHandler } from '../services.ts';
-import { invalid, invalidObject, StatusError } from '../status-error.ts';
+import { invalid, invalidObject, notFound, StatusError } from '../status-error.ts';
 import type { Part } from '../store-requests.ts';
 import { applyStrategicPatch } from '../strategic-patch.ts';
 import { checkBody, checkName, headProblem } from '../write-rules.ts';
@@ -38,6 +38,8 @@ async function apply(services: ApiServices, context: ResourceContext, part: Part
   const form = negotiateObject(services, context);
   const options = readRequestOptions(context.query, 'PatchOptions', true);
   const body = await readBody(context, services.schema);
+  const exists = services.store.get(storageKind(kind).collection, `${namespace}/${name}`) !== undefined;
+  if (!exists && part !== 'main') throw notFound(kind, name);
   checkAppliedFields(services, kind, body, context, options.fieldValidation);
   const applied = checkBody(kind, namespace, body.object);
   const schema = services.schema.patchSchema(apiVersionOf(kind), kind.kind);
@@ -45,11 +47,12 @@ async function apply(services: ApiServices, context: ResourceContext, part: Part
     manager: fieldManager(services, kind, context, options),
     force: options.force,
     hasStatus: kind.status,
+    isCustom: kind.isCustom === true,
     empty: services.schema.empty(apiVersionOf(kind), kind.kind),
-    normalise: (object: ApiObject) => void services.schema.prune(apiVersionOf(kind), kind.kind, object, null),
+    normalise: (object: ApiObject) =>
+      void services.schema.prune(apiVersionOf(kind), kind.kind, object, null, true),
   };
-  const exists = services.store.get(storageKind(kind).collection, `${namespace}/${name}`) !== undefined;
-  if (!exists && part === 'main') {
+  if (!exists) {
     checkName(applied, name);
     const object = applyServerSide(null, applied, schema, settings);
     const created = await createObject(services, context, object, options, { dryRun: options.dryRun });
