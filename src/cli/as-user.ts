@@ -7,7 +7,7 @@ import {
   recordHolder,
   shareNamespaces,
 } from '../cluster/rootless/holder.ts';
-import { makeNamespaces } from '../cluster/rootless/make-namespaces.ts';
+import { insideWords, makeNamespaces } from '../cluster/rootless/make-namespaces.ts';
 import {
   keepPassedListeners,
   type PassedListener,
@@ -88,9 +88,8 @@ export async function enterNamespaces(run: UserRun): Promise<void> {
     [ARRIVAL]: JSON.stringify(arrival),
   };
   const words = [
-    ...['nsenter', '--user', '--preserve-credentials', '--mount', '--ipc', '--uts', '--cgroup'],
-    ...(network === 'clusters' ? ['--net'] : []),
-    ...['--target', String(holder), '--', process.execPath, ...process.execArgv, ...process.argv.slice(1)],
+    ...['nsenter', ...insideWords(holder, network === 'clusters')],
+    ...['--', process.execPath, ...process.execArgv, ...process.argv.slice(1)],
   ];
   // In every version of Node.js that this program supports (22.15).
   process.execve?.(nsenter(), words, environment as Record<string, string>);

@@ -1,4 +1,4 @@
-import { kernelRelease, machineReport } from '../cluster/machine-report.ts';
+import { FACTS_INSIDE, kernelRelease, machineReport, reportInside } from '../cluster/machine-report.ts';
 import { defineCommand } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import { FORMAT_OPTIONS, renderFacts } from './output-format.ts';
@@ -14,6 +14,10 @@ export const command = defineCommand({
   options: FORMAT_OPTIONS,
   examples: ['doctor', 'doctor -o json'],
   async run({ options }, output) {
+    if (process.env[FACTS_INSIDE] === '1') {
+      output.out(JSON.stringify(reportInside()));
+      return 0;
+    }
     const facts = { kernel: kernelRelease(), node: process.version, facts: await machineReport() };
     const rows = [['CAPABILITY', 'HERE'], ...facts.facts.map(({ what, state }) => [what, state])];
     const reasons = facts.facts.flatMap(({ what, why, fix }) =>
@@ -24,7 +28,7 @@ export const command = defineCommand({
       renderFacts(facts, options) ??
         `${text}${formatTable(rows, output.columns)}\n${wrapLines(reasons.join(''), output.columns)}`,
     );
-    // The programs and the kernel features that every cluster needs come first.
-    return facts.facts.slice(0, 4).some(({ state }) => state === 'no') ? 1 : 0;
+    // The programs, the kernel features and the folder that every cluster needs come first.
+    return facts.facts.slice(0, 5).some(({ state }) => state === 'no') ? 1 : 0;
   },
 });

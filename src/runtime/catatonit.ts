@@ -21,9 +21,20 @@ export async function requireCatatonit(): Promise<void> {
       cause: error,
     });
   }
-  throw new FairleadError('catatonit is too old to be the pause process of pods: it lacks the option -P', {
-    op: 'check programs',
-    code: 'ENOSYS',
-    hint: fix,
-  });
+  const version = await installedVersion();
+  throw new FairleadError(
+    `catatonit${version} is too old to be the pause process of pods: it lacks the option -P`,
+    {
+      op: 'check programs',
+      code: 'ENOSYS',
+      hint: fix,
+    },
+  );
+}
+
+/** Returns the version with a space before it, or nothing: "tini version 0.1.5_catatonit" is Debian 11's answer. */
+async function installedVersion(): Promise<string> {
+  const { stdout } = await runCommand('catatonit', ['--version'], { timeoutMs: HELP_TIMEOUT_MS });
+  const [found] = /\b\d{1,4}(\.\d{1,4}){1,2}/.exec(stdout) ?? [];
+  return found === undefined ? '' : ` ${found}`;
 }

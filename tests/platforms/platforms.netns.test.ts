@@ -88,8 +88,8 @@ const ROWS: readonly Row[] = [
   {
     name: 'an old catatonit is found at once',
     jail: ['--root', 'disk'],
-    script: `printf '#!/bin/sh\necho "usage: catatonit [-ghLV] [--] <progname>"\nexit 1\n' > /run/catatonit && chmod +x /run/catatonit && mount --bind /run/catatonit /usr/bin/catatonit && ${UP}`,
-    expect: [/catatonit is too old .*-P\n {2}try: install catatonit 0.1.7/],
+    script: `printf '#!/bin/sh\n[ "$1" != --version ] || { echo "tini version 0.1.5_catatonit"; exit; }\necho "usage: catatonit [-ghLV] [--] <progname>"\nexit 1\n' > /run/catatonit && chmod +x /run/catatonit && mount --bind /run/catatonit /usr/bin/catatonit && ${UP}`,
+    expect: [/catatonit 0\.1\.5 is too old .*-P\n {2}try: install catatonit 0.1.7/],
     refuse: [/control plane/],
   },
   {
@@ -165,6 +165,28 @@ const ROWS: readonly Row[] = [
     ],
   },
   {
+    name: 'doctor of an ordinary user tries modes, limits and images inside namespaces, of which nothing remains',
+    jail: ['--root', 'disk', '--user', '1000'],
+    script:
+      'export HOME=/tmp/home; mkdir $HOME; ./fairlead doctor; echo "status $?"; find $HOME /tmp/fairlead-* | wc -l; pgrep -cx catatonit',
+    expect: [
+      /^clusters of ordinary users +yes$/m,
+      /^images and pods in \/tmp\/home\S+ +yes$/m,
+      /^mode nftables +yes$/m,
+      /^mode iptables +yes$/m,
+      /^mode ebpf +no$/m,
+      /^CPU and memory limits +no$/m,
+      /^--egress +(yes|no)$/m,
+      /^status 0\n[\s\S]*^1\n0$/m,
+    ],
+  },
+  {
+    name: 'doctor of an ordinary user who may make no user namespaces',
+    jail: ['--root', 'disk'],
+    script: `echo 0 > /run/zero && mount --bind /run/zero /proc/sys/user/max_user_namespaces; ${AS_USER} ./fairlead doctor; echo "status $?"`,
+    expect: [/^clusters of ordinary users +no$/m, /max_user_namespaces/, /^status 1$/m],
+  },
+  {
     name: 'doctor in a container without rights',
     jail: ['--rights', 'docker'],
     script: './fairlead doctor; echo "status $?"',
@@ -178,6 +200,37 @@ describe('the first command', { concurrency: false }, () => {
       const text = await inJail(jail, script);
       for (const wanted of expect) assert.match(text, wanted);
       for (const unwanted of refuse) assert.doesNotMatch(text, unwanted);
+    });
+  }
+});
+
+/** Machines on which doctor finds that something is not possible. */
+const LACKING: readonly (readonly [what: string, jail: readonly string[], home: string])[] = [
+  ['root without control groups', ['--root', 'disk', '--cgroups', 'none'], '/root'],
+  ['a container without rights', ['--rights', 'docker'], '/root'],
+  ['an ordinary user', ['--root', 'disk', '--user', '1000'], '/tmp'],
+];
+
+describe('doctor and up try the same', { concurrency: false }, () => {
+  const plain = (text: string) => text.replace(/\s+/g, ' ');
+  for (const [what, jail, home] of LACKING) {
+    test(`${what}: up refuses what doctor says is not possible, and gives its reason and fix`, async () => {
+      const report = await inJail(jail, `export HOME=${home}; ./fairlead doctor -o json 2>/dev/null`);
+      const { facts } = JSON.parse(report) as {
+        facts: readonly { what: string; state: string; why: string; fix: string | null }[];
+      };
+      const refused = facts.flatMap((fact) => {
+        const [, mode] = /^mode (\w+)$/.exec(fact.what) ?? [];
+        const options = mode ? `--mode ${mode}` : fact.what === 'local clusters' ? '' : null;
+        const given = fact.what === '--egress' && home === '/tmp' ? '--egress' : options;
+        return fact.state === 'no' && given !== null ? [{ ...fact, given }] : [];
+      });
+      assert.ok(refused.length > 0, report);
+      for (const { given, why, fix } of refused) {
+        const answer = plain(await inJail(jail, `export HOME=${home}; ./fairlead up --detach ${given}`));
+        assert.ok(answer.includes(plain(why)), `up ${given}: ${answer}\ndoctor: ${why}`);
+        if (fix !== null) assert.ok(answer.includes(plain(fix)), `up ${given}: ${answer}\ndoctor: ${fix}`);
+      }
     });
   }
 });

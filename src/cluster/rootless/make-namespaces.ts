@@ -33,9 +33,10 @@ exec catatonit -P </dev/null >/dev/null 2>&1
  * the user is root, and mount, network, IPC, UTS and control group namespaces that belong to it. The machine's process namespace is
  * shared: PIDs mean the same inside and outside, and commands enter without a process between them and the user's shell.
  *
- * Throws FairleadError with the setting of the machine that forbids it, if one is known.
+ * Throws FairleadError with the setting of the machine that forbids it, if one is known. `folder`: where it needs a folder to
+ * mount on.
  */
-export async function makeNamespaces(): Promise<number> {
+export async function makeNamespaces(folder = runtimeFolder()): Promise<number> {
   const known = userNamespaceProblem();
   if (known) throw impossible(known.message, known.hint);
   // A process that only creates the user namespace: its ids must be mapped before a program in it can be root.
@@ -43,7 +44,7 @@ export async function makeNamespaces(): Promise<number> {
   try {
     await firstLine(first, 'make a user namespace', () => first.stdin.write('made\n'));
     mapIds(first.pid ?? 0);
-    const run = join(runtimeFolder(), 'run');
+    const run = join(folder, 'run');
     mkdirSync(run, { recursive: true, mode: 0o700 });
     const holder = spawn(
       'nsenter',
@@ -64,6 +65,13 @@ export async function makeNamespaces(): Promise<number> {
     first.kill('SIGKILL');
   }
 }
+
+/** The words with which nsenter(1) enters the namespaces that a process keeps open. `network`: also that of clusters. */
+export const insideWords = (holder: number, network = true): readonly string[] => [
+  ...['--user', '--preserve-credentials', '--mount', '--ipc', '--uts', '--cgroup'],
+  ...(network ? ['--net'] : []),
+  ...['--target', String(holder)],
+];
 
 /** Waits for a line of a child's output. Throws FairleadError with its error output if it ends before. */
 async function firstLine(child: ChildProcess, op: string, onStart: () => void = () => {}): Promise<void> {

@@ -3,16 +3,24 @@ import { FairleadError } from '../../lib/errors.ts';
 import { hasIpvs } from './ipvs-support.ts';
 import { wayOutObstacle } from './way-out.ts';
 
+const MODE_NAMES: Readonly<Partial<Record<Mode, string>>> = { ebpf: 'eBPF mode', ipvs: 'IPVS mode' };
+
+/** Returns why an ordinary user cannot run a proxy mode that root could, and the fix; null: nothing is known to prevent it. */
+export function userModeObstacle(mode: Mode): { readonly reason: string; readonly fix: string } | null {
+  if (mode === 'ebpf')
+    return { reason: 'the kernel loads BPF programs for root only', fix: 'choose another mode' };
+  if (mode === 'ipvs' && !hasIpvs())
+    return {
+      reason: 'its kernel module is not loaded',
+      fix: 'sudo modprobe ip_vs; or choose another mode',
+    };
+  return null;
+}
+
 /** Throws FairleadError for a proxy mode that an ordinary user cannot run. */
 export function refuseMode(mode: Mode): void {
-  if (mode === 'ebpf')
-    throw refusal('eBPF mode', 'the kernel loads BPF programs for root only', 'choose another mode');
-  if (mode === 'ipvs' && !hasIpvs())
-    throw refusal(
-      'IPVS mode',
-      'its kernel module is not loaded',
-      'sudo modprobe ip_vs; or choose another mode',
-    );
+  const obstacle = userModeObstacle(mode);
+  if (obstacle !== null) throw refusal(MODE_NAMES[mode] ?? mode, obstacle.reason, obstacle.fix);
 }
 
 /** Throws FairleadError for the options of `up` that an ordinary user's cluster cannot have. */
