@@ -10,7 +10,9 @@ import { attachSynTimeout } from './syn-timeout.ts';
 
 // Run on each kernel that docs/support.md names: the verifiers differ in what they know of a register.
 
-const [major = 0, minor = 0] = release().split('.').map((part) => Number.parseInt(part, 10));
+const [major = 0, minor = 0] = release()
+  .split('.')
+  .map((part) => Number.parseInt(part, 10));
 const isTooOld = major < 5 || (major === 5 && minor < 18);
 
 test(`Linux ${release()} has what the mode requires, or is refused with the version that does`, () => {
