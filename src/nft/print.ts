@@ -161,6 +161,8 @@ function printStatement(statement: Statement): string {
       return `meta mark set ${printKey(statement.key)} map @${statement.map}`;
     case 'update':
       return `update @${statement.map} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s : ${printKey(statement.data)} }`;
+    case 'remember':
+      return `update @${statement.set} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s }`;
     case 'over-rate': {
       const { perSecond, burst } = statement.rate;
       return `update @${statement.set} { ${printKey(statement.key)} timeout ${statement.timeoutMs / 1000}s limit rate over ${perSecond}/second burst ${burst} packets }`;

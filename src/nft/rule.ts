@@ -32,6 +32,7 @@ import {
   socketTransparent,
   sourceType,
   updateMap,
+  updateSet,
   verdict as verdictExpression,
   verdictMap,
 } from '../kernel/nftables/expressions.ts';
@@ -89,6 +90,14 @@ export const FIELDS = {
   'ip.ttl': field(byte, 'ip ttl', (to) => payload(BASE.network, 8, 1, to)),
   'ip6.hoplimit': field(byte, 'ip6 hoplimit', (to) => payload(BASE.network, 7, 1, to)),
   'th.sport': field(port, 'th sport', (to) => payload(BASE.transport, 0, 2, to)),
+  'udp.length': field(port, 'udp length', (to) => payload(BASE.transport, 4, 2, to)),
+  // The payload of the datagrams by which a process adds elements to sets (`remember`), behind the header of UDP.
+  'note.token': field(ipv6Address, '@th,64,128', (to) => payload(BASE.transport, 8, 16, to)),
+  'note.number': field(number, '@th,192,32', (to) => payload(BASE.transport, 24, 4, to)),
+  'note.ip.saddr': field(ipv4Address, '@th,224,32', (to) => payload(BASE.transport, 28, 4, to)),
+  'note.ip.daddr': field(ipv4Address, '@th,256,32', (to) => payload(BASE.transport, 32, 4, to)),
+  'note.ip6.saddr': field(ipv6Address, '@th,224,128', (to) => payload(BASE.transport, 28, 16, to)),
+  'note.ip6.daddr': field(ipv6Address, '@th,352,128', (to) => payload(BASE.transport, 44, 16, to)),
   'th.dport': field(port, 'th dport', (to) => payload(BASE.transport, 2, 2, to)),
   'tcp.flags': field(byte, 'tcp flags', (to) => payload(BASE.transport, 13, 1, to)),
   'meta.l4proto': field(protocol, 'meta l4proto', (to) => meta(META.protocol, to)),
@@ -148,6 +157,13 @@ export type Statement =
       readonly map: string;
       readonly key: readonly Field[];
       readonly data: readonly Field[];
+      readonly timeoutMs: number;
+    }
+  /** Adds the key to a dynamic set, or refreshes its timeout. The rule ends if the set is full. */
+  | {
+      readonly kind: 'remember';
+      readonly set: string;
+      readonly key: readonly Field[];
       readonly timeoutMs: number;
     }
   /**
@@ -241,6 +257,13 @@ export const overRate = (
   rate: PacketRate,
   timeoutMs: number,
 ): Statement => ({ kind: 'over-rate', set, key, rate, timeoutMs });
+/** Adds the key to a dynamic set, or refreshes its timeout. */
+export const remember = (set: string, key: readonly Field[], timeoutMs: number): Statement => ({
+  kind: 'remember',
+  set,
+  key,
+  timeoutMs,
+});
 /** Counts the packets of a key in a dynamic set; elements expire after `timeoutMs` without packets. */
 export const countKey = (set: string, key: readonly Field[], timeoutMs: number): Statement => ({
   kind: 'count-key',
@@ -397,6 +420,8 @@ function compileStatement(statement: Statement, tableFamily: TableFamily): Expre
         updateMap(statement.map, 0, data, statement.timeoutMs),
       ];
     }
+    case 'remember':
+      return [...load(statement.key), updateSet(statement.set, 0, statement.timeoutMs)];
     case 'over-rate':
       return [...load(statement.key), exceedsRate(statement.set, 0, statement.rate, statement.timeoutMs)];
     case 'count-key':

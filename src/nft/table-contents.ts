@@ -76,6 +76,7 @@ export class TableContents {
   /** By set, until `write`. */
   readonly #unwritten = new Map<string, Gathered>();
   #deferred: Span[] = [];
+  #fill: (set: string) => readonly Element[] = () => [];
   #bytes = 1 << 16;
   #count = 0;
 
@@ -154,9 +155,14 @@ export class TableContents {
 
   /**
    * Writes the changes of these owners' groups; null: removes the owner. Throws SetFull; the contents must
-   * then be replaced.
+   * then be replaced. `fill`: returns the first elements of a new dynamic set.
    */
-  change(batch: NftBatch, groups: ReadonlyMap<string, ElementGroup | null>): void {
+  change(
+    batch: NftBatch,
+    groups: ReadonlyMap<string, ElementGroup | null>,
+    fill: (set: string) => readonly Element[] = () => [],
+  ): void {
+    this.#fill = fill;
     const removed: Span[] = [];
     const added: Span[] = [];
     // One array for the addresses of all owners: an array for each would cost more than writing the element.
@@ -337,6 +343,7 @@ export class TableContents {
       const state = this.#stateOf(set, 0);
       this.#sets.set(set.name, state);
       addSet(batch, table, state);
+      if (set.dynamic) for (const element of this.#fill(set.name)) batch.addElement(table, set.name, element);
     }
     const fresh = fragment.chains.filter(({ name }) => !this.#chains.has(name));
     for (const chain of fresh) {

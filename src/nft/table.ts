@@ -44,6 +44,8 @@ export interface TableOptions<F extends TableFamily = IPFamily> {
    * Default: none.
    */
   readonly restore?: ((set: string, elements: readonly DumpedElement[]) => readonly Element[]) | undefined;
+  /** Returns the initial elements of a dynamic set that is added to a written table, or of all in a new one. Default: none. */
+  readonly fill?: ((set: string) => readonly Element[]) | undefined;
 }
 
 /** The cost of a write. */
@@ -171,7 +173,7 @@ export class Table<F extends TableFamily = IPFamily> {
       const batch = connection.batch(this.#protocol);
       try {
         contents.removeDeferred(batch);
-        contents.change(batch, groups);
+        contents.change(batch, groups, this.#options.fill);
         for (const owner of groups.keys()) this.#refused.delete(owner);
         const encoded = performance.now();
         await connection.commit(batch);
@@ -218,6 +220,30 @@ export class Table<F extends TableFamily = IPFamily> {
         if (!hasCode(error, 'ENOENT')) throw error;
       }
     }
+  }
+
+  /** Works like `forget`, but behind other writes of the table, and without blocking. */
+  discard(set: string, keys: readonly ArrayLike<number>[]): Promise<void> {
+    return this.#lock.run(async () => {
+      const { connection } = this.#options;
+      if (!this.#contents?.sets.has(set) || keys.length === 0) return;
+      const all = connection.batch(this.#protocol);
+      for (const key of keys) all.destroyElement(this.name, set, { key });
+      try {
+        await connection.commit(all);
+        return;
+      } catch (error) {
+        // Kernels before 6.3 do not know the message.
+        if (!hasCode(error, 'EINVAL', 'EOPNOTSUPP')) throw error;
+      }
+      for (const key of keys) {
+        const one = connection.batch(this.#protocol);
+        one.deleteElement(this.name, set, { key });
+        await connection.commit(one).catch((error: unknown) => {
+          if (!hasCode(error, 'ENOENT')) throw error;
+        });
+      }
+    });
   }
 
   /** Reads the table back and compares it with the written contents; after `remove`, expects no table. */
@@ -301,7 +327,7 @@ export class Table<F extends TableFamily = IPFamily> {
       const generation = connection.generation();
       const isThere = this.exists();
       const contents = this.#load(spec, refused);
-      const restored = isThere ? this.#restored(contents) : [];
+      const restored = isThere ? this.#restored(contents) : this.#filled(contents);
       const read = performance.now();
       // The last attempt is made without the check: other programs may change their rules continuously.
       const batch = connection.batch(this.#protocol, {
@@ -349,6 +375,14 @@ export class Table<F extends TableFamily = IPFamily> {
     return [...sets.values()]
       .filter(({ spec }) => spec.dynamic)
       .map(({ spec: { name } }) => ({ set: name, elements: restore(name, this.read(name)) }));
+  }
+
+  #filled({ sets }: TableContents): Restored[] {
+    const { fill } = this.#options;
+    if (!fill) return [];
+    return [...sets.values()]
+      .filter(({ spec }) => spec.dynamic)
+      .map(({ spec: { name } }) => ({ set: name, elements: fill(name) }));
   }
 
   #cleanLater(): void {

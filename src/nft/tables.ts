@@ -26,7 +26,10 @@ export interface TablesOptions<F extends TableFamily = IPFamily> {
    */
   readonly onForeignChange?: (() => void) | undefined;
   /** As in `TableOptions`. */
-  readonly restore?: (set: string, elements: readonly DumpedElement[], family: F) => readonly Element[];
+  readonly restore?:
+    | ((set: string, elements: readonly DumpedElement[], family: F) => readonly Element[])
+    | undefined;
+  readonly fill?: ((set: string, family: F) => readonly Element[]) | undefined;
 }
 
 /** The tables with the same name in several families, on one connection. */
@@ -38,7 +41,7 @@ export class Tables<F extends TableFamily = IPFamily> {
 
   constructor(options: TablesOptions<F>) {
     const { families, name, netns, owned = true, clock = systemClock, logger = silentLogger } = options;
-    const { restore, onForeignChange } = options;
+    const { restore, fill, onForeignChange } = options;
     this.#options = options;
     this.connection = new NftConnection(netns);
     this.#tables = new Map(
@@ -53,6 +56,7 @@ export class Tables<F extends TableFamily = IPFamily> {
           logger,
           onDifference: onForeignChange,
           restore: restore && ((set, elements) => restore(set, elements, family)),
+          fill: fill && ((set) => fill(set, family)),
         }),
       ]),
     );

@@ -306,6 +306,17 @@ export const updateMap =
       b.be64(NFTA.dynset.timeout, timeoutMs);
     });
 
+/** Adds an element, or refreshes its timeout; ends the rule if the set is full. */
+export const updateSet =
+  (set: string, key: number, timeoutMs: number): Expression =>
+  (b) =>
+    b.expression('dynset', () => {
+      b.text(NFTA.dynset.set, set);
+      b.be32(NFTA.dynset.operation, DYNSET_UPDATE);
+      b.be32(NFTA.dynset.key, register(key));
+      b.be64(NFTA.dynset.timeout, timeoutMs);
+    });
+
 /** Counts the packets of this key in the element of the set, which it adds or refreshes; ends the rule if the set is full. */
 export const countPackets =
   (set: string, key: number, timeoutMs: number): Expression =>
