@@ -82,7 +82,7 @@ describe('policies of the whole cluster', () => {
       'domain names',
       {
         subject: { namespaces: red },
-        egress: [{ action: 'Accept', to: [{ domainNames: ['a.example'] } as object] }],
+        egress: [{ action: 'Deny', to: [{ domainNames: ['a.example'] } as object] }],
       },
       [/spec\.egress\[0\]\.to\[0\]\.domainNames is not supported/],
     ],
@@ -102,7 +102,7 @@ describe('conditions of policies of the whole cluster', () => {
   const accepted: ClusterPolicyObject['spec'] & object = { tier: 'Admin', priority: 1, subject };
   const refused = {
     ...accepted,
-    egress: [{ action: 'Accept', to: [{ domainNames: ['a.example'] } as object] }],
+    egress: [{ action: 'Deny', to: [{ domainNames: ['a.example'] } as object] }],
   };
   const NOW = Date.parse('2025-01-01T00:00:10Z');
   const condition = (status: string, observedGeneration: number) => ({

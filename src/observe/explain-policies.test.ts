@@ -44,6 +44,10 @@ describe('network policies', () => {
       /isolates pod shop\/client-1 for egress/,
     ],
   ];
+  const named = (names: string): NetworkPolicy => ({
+    metadata: { ...silent.metadata, annotations: { 'fairlead.dev/egress-names': names } },
+    spec: { podSelector: {}, policyTypes: ['Egress'] },
+  });
   const cluster = (tier: 'Admin' | 'Baseline', action: string) => ({
     kind: 'ClusterNetworkPolicy' as const,
     object: {
@@ -108,6 +112,31 @@ describe('network policies', () => {
         assert.match(text, pattern);
         text = text.slice(text.search(pattern));
       }
+    });
+  }
+  for (const [what, isLearned, verdict, says] of [
+    [
+      'the rule with names is named, with the name and the time',
+      true,
+      'rejected',
+      /NetworkPolicy shop\/silent allows egress from shop\/client-1 on port 443\/TCP: the cluster's DNS gave the pod 198\.51\.100\.7 for api\.example\.com, and it may connect until \d\d:\d\d:\d\d[^]*egress-names/,
+    ],
+    [
+      'an address that the pod did not ask for is denied with that cause',
+      false,
+      'dropped',
+      /the name was not asked for through the cluster's DNS, or its time has ended[^]*\(\*\.example\.org, api\.example\.com\)/,
+    ],
+  ] as const) {
+    test(what, () => {
+      const learned = { name: 'api.example.com', until: Date.now() + 30_000 };
+      const table = createPolicyTable('node-1', () => (isLearned ? learned : null));
+      for (const one of PODS) table.setPod(one);
+      table.setPolicy(named('api.example.com:443, *.example.org:443, other.example:80'));
+      const explanation = ask(view({ policies: () => table }), 'shop/client-1', '198.51.100.7:443');
+      assert.match(renderExplanation(explanation), says);
+      // The scene has no route to it.
+      assert.equal(explanation.verdict, verdict);
     });
   }
   const fromOutside: [what: string, from: string, network: string, verdict: string, says: RegExp][] = [

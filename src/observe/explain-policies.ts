@@ -1,5 +1,11 @@
-import { allows, type EndVerdict, type PolicyPacket } from '../policy/allows.ts';
-import { type PolicyMap, policyText, type Tier } from '../policy/model.ts';
+import { allows, type EndVerdict, isolating, matchesPort, type PolicyPacket } from '../policy/allows.ts';
+import {
+  type LearnedAddress,
+  type PolicyMap,
+  type PolicyRule,
+  policyText,
+  type Tier,
+} from '../policy/model.ts';
 import type { Packet, ServiceMap } from '../service/model.ts';
 import type { ExplainView, Origin } from './explain-view.ts';
 import type { Cause, ExplainStep } from './explanation.ts';
@@ -85,11 +91,13 @@ function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: Polic
     case 'rule': {
       const peer = reason.peer === null ? '' : `.${direction === 'egress' ? 'to' : 'from'}[${reason.peer}]`;
       const policy = policyText(reason.policy);
+      const { learned, field } = reason;
+      const name = learned ? `: ${learnedText(learned, packet.destination)}` : '';
       return {
         subject,
         object: policy,
-        ruleOrKey: `spec.${direction}[${reason.rule}]${peer}`,
-        text: `${policy}${tierText(reason.tier)} ${isAllowed ? 'allows' : 'denies'} ${what} on port ${packet.port}/${packet.protocol}`,
+        ruleOrKey: field ?? `spec.${direction}[${reason.rule}]${peer}`,
+        text: `${policy}${tierText(reason.tier)} ${isAllowed ? 'allows' : 'denies'} ${what} on port ${packet.port}/${packet.protocol}${name}`,
       };
     }
     case 'no-rule':
@@ -102,9 +110,53 @@ function stepOf({ direction, pod, isAllowed, reason }: EndVerdict, packet: Polic
   }
 }
 
+/** Returns "the cluster's DNS gave the pod 198.51.100.7 for api.example.com, and it may connect until 12:30:05". */
+function learnedText({ name, until }: LearnedAddress, address: string): string {
+  const time = new Date(until).toTimeString().slice(0, 8);
+  const which = name === '' ? 'a name (before the agent was started)' : name;
+  return `the cluster's DNS gave the pod ${address} for ${which}, and it may connect until ${time}`;
+}
+
+/**
+ * Returns the names that rules of policies would allow on the packet's port, if the pod got its address for one of them; empty:
+ * there are none, or names do not allow such an address.
+ */
+function namesFor(policies: PolicyMap, packet: PolicyPacket): readonly string[] {
+  const pod = policies.podAt(packet.source);
+  if (!pod || policies.podAt(packet.destination) || policies.nodeAt(packet.destination)) return [];
+  const isForPort = ({ ports }: PolicyRule) => ports?.some((port) => matchesPort(port, packet, null)) ?? true;
+  const rules = isolating(policies, pod, 'egress').flatMap(({ egress }) => egress ?? []);
+  const patterns = rules
+    .filter(isForPort)
+    .flatMap(({ peers }) =>
+      (peers ?? []).flatMap((peer) => (peer.kind === 'names' ? peer.group.patterns : [])),
+    );
+  return [...new Set(patterns)];
+}
+
+const MAX_NAMES = 3;
+
+/** Adds to the cause why an address is denied that the pod may reach names. */
+function namesCause(policies: PolicyMap, packet: PolicyPacket, denied: Cause): Cause {
+  const names = namesFor(policies, packet);
+  if (names.length === 0) return denied;
+  const shown = `${names.slice(0, MAX_NAMES).join(', ')}${names.length > MAX_NAMES ? ', …' : ''}`;
+  const fix = `let the pod ask its node's name server for a name that its policies allow (${shown}), and connect to the answer before its time ends; to allow the address itself, ${denied.fix}`;
+  return {
+    ...denied,
+    text: `${denied.text}; its policies allow names, but the name was not asked for through the cluster's DNS, or its time has ended`,
+    fix,
+  };
+}
+
 const tierText = (tier: Tier): string => (tier === 'NetworkPolicy' ? '' : ` (tier ${tier})`);
 
-function causeOf(policies: PolicyMap, { direction, pod, reason }: EndVerdict, packet: PolicyPacket): Cause {
+function causeOf(policies: PolicyMap, end: EndVerdict, packet: PolicyPacket): Cause {
+  const cause = denialOf(policies, end, packet);
+  return end.direction === 'egress' ? namesCause(policies, packet, cause) : cause;
+}
+
+function denialOf(policies: PolicyMap, { direction, pod, reason }: EndVerdict, packet: PolicyPacket): Cause {
   const other = direction === 'egress' ? packet.destination : (packet.seenFrom ?? packet.source);
   const field = direction === 'egress' ? 'to' : 'from';
   const port = `port ${packet.port}/${packet.protocol}`;

@@ -27,6 +27,7 @@ export function smallestChange(
 ): string {
   const pod = packet.fromNode === undefined || direction === 'egress' ? map.podAt(other) : null;
   const destination = map.podAt(packet.destination);
+  const subject = direction === 'egress' ? map.podAt(packet.source) : destination;
   const rules = policies.flatMap((policy) =>
     (policy[direction] ?? []).map((rule, index) => ({
       rule,
@@ -41,7 +42,7 @@ export function smallestChange(
   }
   const port = `{protocol: ${packet.protocol}, port: ${packet.port}}`;
   for (const { rule, where, hasPort } of rules) {
-    const hasPeer = rule.peers?.some((peer) => matchesPeer(map, peer, pod, other)) ?? true;
+    const hasPeer = rule.peers?.some((peer) => matchesPeer(map, peer, pod, other, subject)) ?? true;
     if (hasPeer && !hasPort) return `add a port to ${where}: ${port}`;
   }
   const [policy] = policies;

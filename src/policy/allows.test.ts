@@ -122,8 +122,14 @@ test('a verdict names the tier and the rule of a policy of the whole cluster', (
 describe('a rule that is not understood fails closed', () => {
   const rows: [what: string, rule: object, unsupported: string[], isAllowed: boolean][] = [
     [
-      'accepting domain names accepts nothing, and a later rule decides',
-      { action: 'Accept', to: [{ domainNames: ['example.com'] }] },
+      'accepting malformed domain names accepts nothing, and a later rule decides',
+      { action: 'Accept', to: [{ domainNames: ['example.com', 'localhost'] }] },
+      ['spec.egress[0].to[0].domainNames'],
+      false,
+    ],
+    [
+      'passing domain names denies everything',
+      { action: 'Pass', to: [{ domainNames: ['example.com'] }] },
       ['spec.egress[0].to[0].domainNames'],
       false,
     ],
@@ -159,6 +165,53 @@ describe('a rule that is not understood fails closed', () => {
       assert.equal(allows(table, packet('x/a → x/b:80/TCP', 0)).isAllowed, isAllowed);
     });
   }
+});
+
+describe('names in a rule', () => {
+  const names = { name: 'api.example.com', until: 1 };
+  const subject = { namespaces: {} };
+  const accepted = {
+    action: 'Accept',
+    to: [{ domainNames: ['API.Example.com', '*.example.org.'] }],
+    protocols: [{ tcp: { destinationPort: { number: 443 } } }],
+  };
+  const spec = { tier: 'Admin', priority: 1, subject, egress: [accepted, { action: 'Deny', to: [{ networks: ['0.0.0.0/0'] }] }] };
+  const { policy: read, unsupported } = readClusterPolicy('ClusterNetworkPolicy', { metadata: { name: 'p' }, spec });
+  /** Pod x/a got this address for a name of the rule. */
+  const table = createPolicyTable('node-1', (key, { patterns }, address) =>
+    key === 'x/a' && patterns.join() === '*.example.org,api.example.com' && address === '198.51.100.7' ? names : null,
+  );
+  fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies: [] });
+  table.setClusterPolicy(read);
+  const sent = (from: string, destination: string, port: number) =>
+    allows(table, { source: sourceOf(from), destination, port, protocol: 'TCP' });
+  const sourceOf = (key: string) => PODS.find((one) => one.key === key)?.ips[0] ?? '';
+
+  test('accepts what the pod got, at the ports of the rule, and names the name', () => {
+    assert.deepEqual(unsupported, []);
+    assert.equal(table.usesNames, true);
+    const { egress, isAllowed } = sent('x/a', '198.51.100.7', 443);
+    assert.equal(isAllowed, true);
+    assert.deepEqual(egress.reason, {
+      kind: 'rule',
+      policy: 'ClusterNetworkPolicy/p',
+      tier: 'Admin',
+      rule: 0,
+      peer: 0,
+      learned: names,
+    });
+  });
+  for (const [what, from, address, port] of [
+    ['another address', 'x/a', '198.51.100.8', 443],
+    ['another port', 'x/a', '198.51.100.7', 80],
+    ['another pod', 'x/b', '198.51.100.7', 443],
+  ] as const) {
+    test(`does not accept ${what}`, () => assert.equal(sent(from, address, port).isAllowed, false));
+  }
+  test('are counted while a policy has them', () => {
+    table.deletePolicy(read.key);
+    assert.equal(table.usesNames, false);
+  });
 });
 
 describe('an unanswered connection that policies may deny is ignored for its endpoint', () => {

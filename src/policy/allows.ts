@@ -3,6 +3,7 @@ import { canonicalAddress } from '../lib/address.ts';
 import { blockContains } from './address-block.ts';
 import type {
   Direction,
+  LearnedAddress,
   PodGroup,
   Policy,
   PolicyMap,
@@ -43,6 +44,10 @@ export type PolicyReason =
       readonly tier: Tier;
       readonly rule: number;
       readonly peer: number | null;
+      /** See `PolicyRule.field`. */
+      readonly field?: string;
+      /** The peer is a list of names: the one by which the pod got the address. */
+      readonly learned?: LearnedAddress;
     }
   /** The NetworkPolicies that isolate the pod; none of their rules allows the packet. */
   | { readonly kind: 'no-rule'; readonly policies: readonly string[] };
@@ -92,6 +97,7 @@ function decideEnd(map: PolicyMap, packet: PolicyPacket, direction: Direction): 
   if (direction === 'ingress' && packet.fromNode === pod.node) return verdict(true, { kind: 'own-node' });
   const policies = isolating(map, pod, direction);
   const end = {
+    pod,
     packet,
     destination,
     other: direction === 'egress' ? destination : source,
@@ -102,7 +108,13 @@ function decideEnd(map: PolicyMap, packet: PolicyPacket, direction: Direction): 
     const found = firstMatch(map, ofTier, direction, end);
     if (found && found.action !== 'Pass') {
       const { policy, rule, peer } = found;
-      return verdict(found.action === 'Accept', { kind: 'rule', policy: policy.key, tier, rule, peer });
+      const { field, peers } = policy[direction]?.[rule] ?? {};
+      const learned = learnedBy(map, peers?.[peer ?? -1], pod, end.address);
+      return verdict(found.action === 'Accept', {
+        ...{ kind: 'rule', policy: policy.key, tier, rule, peer },
+        ...(field === undefined ? {} : { field }),
+        ...(learned ? { learned } : {}),
+      });
     }
     if (tier === 'NetworkPolicy' && ofTier.length > 0)
       return verdict(false, { kind: 'no-rule', policies: ofTier.map(({ key }) => key) });
@@ -112,6 +124,8 @@ function decideEnd(map: PolicyMap, packet: PolicyPacket, direction: Direction): 
 
 /** The other end of a packet, as the rules of one end's policies see it. */
 interface OtherEnd {
+  /** The pod whose policies decide. */
+  readonly pod: PolicyPod;
   readonly packet: PolicyPacket;
   readonly destination: PolicyPod | null;
   readonly other: PolicyPod | null;
@@ -129,12 +143,12 @@ function firstMatch(
   map: PolicyMap,
   policies: readonly Policy[],
   direction: Direction,
-  { packet, destination, other, address }: OtherEnd,
+  { pod, packet, destination, other, address }: OtherEnd,
 ): Match | null {
   for (const policy of policies) {
     for (const [index, rule] of (policy[direction] ?? []).entries()) {
       if (rule.ports && !rule.ports.some((port) => matchesPort(port, packet, destination))) continue;
-      const peer = rule.peers?.findIndex((one) => matchesPeer(map, one, other, address)) ?? null;
+      const peer = rule.peers?.findIndex((one) => matchesPeer(map, one, other, address, pod)) ?? null;
       if (peer !== -1) return { policy, action: rule.action, rule: index, peer };
     }
   }
@@ -160,16 +174,33 @@ function nodeAt(map: PolicyMap, address: string): PolicyPod | null {
   return canonical === null ? null : map.nodeAt(canonical);
 }
 
-/** Reports whether a peer of a rule selects a pod, or an address; `pod`: the pod with the address. */
+/**
+ * Reports whether a peer of a rule selects a pod, or an address; `pod`: the pod with the address; `subject`: the pod whose policy
+ * has the rule.
+ */
 export function matchesPeer(
   map: PolicyMap,
   peer: PolicyPeer,
   pod: PolicyPod | null,
   address: string,
+  subject: PolicyPod | null,
 ): boolean {
+  if (peer.kind === 'names') return learnedBy(map, peer, subject, address) !== null;
   if (peer.kind === 'block') return blockContains(peer.block, address);
   const member = peer.group.namespaces === '' ? nodeAt(map, address) : pod;
   return member !== null && inGroup(peer.group, member, map.namespaceLabels(member.namespace));
+}
+
+/** Returns by which name of a peer a pod got an address; null: by none. */
+function learnedBy(
+  map: PolicyMap,
+  peer: PolicyPeer | undefined,
+  pod: PolicyPod | null,
+  address: string,
+): LearnedAddress | null {
+  if (peer?.kind !== 'names' || !pod) return null;
+  const canonical = canonicalAddress(address);
+  return canonical === null ? null : map.learned(pod.key, peer.group, canonical);
 }
 
 /**

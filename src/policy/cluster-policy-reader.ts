@@ -1,5 +1,6 @@
 import type { KubeObject, LabelSelector } from '../kube/types.ts';
 import { readAddressBlock } from './address-block.ts';
+import { hashOf } from './json-hash.ts';
 import type {
   PodGroup,
   Policy,
@@ -9,7 +10,8 @@ import type {
   PolicyRule,
   Protocol,
 } from './model.ts';
-import { hashOf, podGroup } from './policy-reader.ts';
+import { nameGroup, readNamePattern } from './name-group.ts';
+import { podGroup } from './policy-reader.ts';
 
 /**
  * The kinds of policies of the whole cluster, in policy.networking.k8s.io, and the versions of each that are read: of those that
@@ -33,6 +35,7 @@ interface Subject {
 interface ApiPeer extends Subject {
   nodes?: LabelSelector;
   networks?: string[];
+  domainNames?: string[];
 }
 interface ProtocolPorts {
   destinationPort?: { number?: number; range?: { start?: number; end?: number } };
@@ -131,9 +134,10 @@ function readGroup({ namespaces, pods }: Subject): PodGroup | null {
 
 function readRule(rule: ApiRule, field: string, unsupported: string[]): PolicyRule {
   const missed: string[] = [];
+  const action = actionOf(rule.action);
   const peersField = rule.to ? 'to' : 'from';
   const peers = (rule.to ?? rule.from ?? []).flatMap((peer, index): PolicyPeer[] => {
-    const read = readPeer(peer);
+    const read = readPeer(peer, peersField === 'to' && action === 'Accept');
     if (read) return read;
     missed.push(`${field}.${peersField}[${index}].${Object.keys(peer)[0] ?? ''}`.replace(/\.$/, ''));
     return [];
@@ -146,7 +150,6 @@ function readRule(rule: ApiRule, field: string, unsupported: string[]): PolicyRu
     missed.push(`${field}.${portsField}[${index}]`);
     return [];
   });
-  const action = actionOf(rule.action);
   if (!action) missed.push(`${field}.action`);
   unsupported.push(...missed);
   if (missed.length > 0 && action !== 'Accept') return { action: 'Deny', peers: null, ports: null };
@@ -159,10 +162,15 @@ function actionOf(text: string | undefined): PolicyAction | null {
   return text === 'Accept' || text === 'Deny' || text === 'Pass' ? text : null;
 }
 
-function readPeer(peer: ApiPeer): PolicyPeer[] | null {
+/** `mayName`: names are supported only by rules for egress that accept (NPEP-133). */
+function readPeer(peer: ApiPeer, mayName: boolean): PolicyPeer[] | null {
   const group = readGroup(peer);
   if (group) return [{ kind: 'pods', group }];
   if (peer.nodes) return [{ kind: 'pods', group: podGroup(peer.nodes, '') }];
+  if (peer.domainNames && mayName) {
+    const patterns = peer.domainNames.map(readNamePattern);
+    return patterns.every((one) => one !== null) ? [{ kind: 'names', group: nameGroup(patterns) }] : null;
+  }
   if (!peer.networks) return null;
   const blocks = peer.networks.map((cidr) => readAddressBlock(cidr, []));
   return blocks.every((block) => block !== null) ? blocks.map((block) => ({ kind: 'block', block })) : null;

@@ -8,6 +8,7 @@ import type { ElementGroup } from '../nft/spec.ts';
 import type { Table } from '../nft/table.ts';
 import { Tables } from '../nft/tables.ts';
 import { DIRECTIONS, type Direction, type PolicyChange } from './model.ts';
+import type { NameEnforcement } from './name-enforcement.ts';
 import { canDeny, DENIED, deniedChain, UNMATCHED } from './policy-chain-names.ts';
 import type { PolicyTable } from './policy-table.ts';
 import {
@@ -68,6 +69,8 @@ export interface EnforcementOptions {
   readonly netns?: NetnsRef;
   /** See `PolicyRenderOptions.proxies`. */
   readonly proxies?: () => readonly string[] | null;
+  /** Keeps the sets of names; absent: rules with names match nothing. */
+  readonly names?: NameEnforcement;
   readonly onProgrammed?: (done: PolicyProgramming) => void;
   readonly onFailure?: (error: unknown) => void;
   /** Called with refusals that are new, or have a new reason. */
@@ -113,13 +116,15 @@ export interface Enforcement {
 }
 
 export function startEnforcement(options: EnforcementOptions): Enforcement {
-  const { policies, clock, logger, netns, proxies, onProgrammed, onFailure, onRefused } = options;
+  const { policies, clock, logger, netns, proxies, names, onProgrammed, onFailure, onRefused } = options;
   const tables = new Tables({
     families: FAMILIES,
     name: POLICY_TABLE,
     netns,
     clock,
     logger,
+    restore: names && ((set, elements, family) => names.restore(set, elements, family)),
+    fill: names && ((set, family) => names.fill(set, family)),
     onForeignChange: () => {
       logger.warn({}, 'another program changed the rules of the network policies; rewriting them');
       rewrite();
@@ -144,7 +149,10 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   });
 
   function renderAll(): ReadonlyMap<IPFamily, PolicyRendering> {
-    return new Map(FAMILIES.map((family) => [family, createPolicyRendering(policies, { family, proxies })]));
+    const options = { proxies, noteSecret: names?.secret };
+    return new Map(
+      FAMILIES.map((family) => [family, createPolicyRendering(policies, { family, ...options })]),
+    );
   }
 
   function ask(): void {
@@ -164,6 +172,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     haveProxiesChanged = false;
     const change = policies.commit();
     let operations = 0;
+    names?.podsChanged(whole ? policies.all().pods : change.pods);
     if (whole) renderings = renderAll();
     const failures: unknown[] = [];
     for (const table of tables) {
@@ -174,6 +183,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
         failures.push(error);
       }
     }
+    await removeNames();
     reportRefusals();
     if (failures.length > 0) {
       changedAt ??= started;
@@ -185,6 +195,23 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
   }
 
   let refused: readonly PolicyRefusal[] = [];
+
+  /** Removes the names' addresses of pods that are gone, or no longer have such rules: their own address may become another pod's. */
+  async function removeNames(): Promise<void> {
+    for (const [family, sets] of names?.programmed() ?? []) {
+      for (const [set, keys] of sets) {
+        try {
+          await tables.get(family)?.discard(set, keys);
+        } catch (error) {
+          logger.warn(
+            { err: error, set },
+            `cannot remove the addresses of names of a pod: ${messageOf(error)}`,
+          );
+          loop.rewrite();
+        }
+      }
+    }
+  }
 
   /** Reports new refusals. */
   function reportRefusals(): void {
@@ -227,7 +254,8 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
     const spec = rendering.table();
     if (!spec) return 0;
     countAll(table);
-    const { operations } = await table.replace(spec);
+    const replace = () => table.replace(spec);
+    const { operations } = await (names?.replacing(replace) ?? replace());
     countAll(table);
     chainsWritten.set(table, table.chains.size);
     return operations;
@@ -352,6 +380,7 @@ export function startEnforcement(options: EnforcementOptions): Enforcement {
       isClosed = true;
       await loop.close();
       tables.close();
+      names?.close();
     },
   };
 }

@@ -1,6 +1,7 @@
 import type { LabelSelector } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { AddressRange } from '../nft/ranges.ts';
+import type { NameGroup } from './name-group.ts';
 
 export type Protocol = 'TCP' | 'UDP' | 'SCTP';
 export type Direction = 'ingress' | 'egress';
@@ -44,7 +45,16 @@ export interface AddressBlock {
 
 export type PolicyPeer =
   | { readonly kind: 'pods'; readonly group: PodGroup }
-  | { readonly kind: 'block'; readonly block: AddressBlock };
+  | { readonly kind: 'block'; readonly block: AddressBlock }
+  /** Only in rules for egress that accept: addresses that the node's DNS server gave the pod for one of the names. */
+  | { readonly kind: 'names'; readonly group: NameGroup };
+
+/** An address that the node's DNS server gave a pod for a name. */
+export interface LearnedAddress {
+  readonly name: string;
+  /** Until when new flows to it are allowed, in milliseconds since 1970. */
+  readonly until: number;
+}
 
 export type PolicyPort =
   | { readonly kind: 'range'; readonly protocol: Protocol; readonly first: number; readonly last: number }
@@ -71,6 +81,8 @@ export interface PolicyRule {
   readonly peers: readonly PolicyPeer[] | null;
   /** Null: any port of any protocol. */
   readonly ports: readonly PolicyPort[] | null;
+  /** The field that it is read from, if that is not its place in the policy's list of rules. */
+  readonly field?: string;
 }
 
 export interface Policy {
@@ -120,6 +132,8 @@ export interface PolicyMap {
   clusterPolicies(): readonly Policy[];
   /** Returns the labels of a namespace; null: the namespace is not known. */
   namespaceLabels(namespace: string): Readonly<Record<string, string>> | null;
+  /** Returns what the DNS server of the pod's node gave the pod with this address (canonical) for a name of the group; null: nothing. */
+  learned(pod: string, group: NameGroup, address: string): LearnedAddress | null;
 }
 
 /** Changes since the last commit: keys of pods and policies, which may have been deleted. */

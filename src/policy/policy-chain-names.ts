@@ -26,6 +26,15 @@ export const UNMATCHED: Readonly<Record<Direction, string>> = {
 /** Pairs of each isolated pod's address with itself. */
 export const ITSELF = 'itself';
 
+const NAME_SET = 'names-';
+
+/** The set of the addresses that pods got for a group of names. */
+export const nameSetOf = (group: string): string => `${NAME_SET}${group}`;
+
+/** Returns the id of the group of such a set; null: another set. */
+export const groupOfNameSet = (set: string): string | null =>
+  set.startsWith(NAME_SET) ? set.slice(NAME_SET.length) : null;
+
 export const label = ({ key }: Policy) => key.slice(0, MAX_LABEL);
 
 /** `explain` and `nft list` show this name. */

@@ -2,9 +2,11 @@ import { CHECKED_DSCP } from '../kernel/dscp.ts';
 import type { IPFamily } from '../lib/address.ts';
 import { accept, addressFields, goto, hasDscp, inSet, jump, type Rule } from '../nft/rule.ts';
 import type { ChainSpec, Fragment, SetSpec } from '../nft/spec.ts';
+import { hashOf } from './json-hash.ts';
 import { DIRECTIONS, type Direction, type Policy, type Tier } from './model.ts';
+import type { NoteChains } from './name-notes.ts';
 import { canDeny, chainOf, deniedChain, ITSELF, PROXIES, ruleName } from './policy-chain-names.ts';
-import { hashOf } from './policy-reader.ts';
+import { namesOf } from './policy-references.ts';
 import { acceptAt, type PolicyRules } from './policy-rules.ts';
 
 /** The chains and sets that pods and policies need. Fragments with the same name are the same object. */
@@ -14,14 +16,23 @@ export interface PolicyChains {
   set(set: SetSpec): Fragment;
   /** The chains and sets of a policy; a policy of the whole cluster has its rules in the chains of its pods. */
   policy(policy: Policy): Fragment;
+  /** What the names in a policy's rules need, before its chains. */
+  names(policy: Policy): readonly Fragment[];
   /** Returns the chain of pods to which these policies apply, in the order of evaluation. */
   isolation(direction: Direction, policies: readonly Policy[]): { name: string; needs: Fragment[] };
   /** Drops all fragments. */
   reset(): void;
 }
 
-/** `isProxied`: proxies on the nodes check the policies for packets to Services. */
-export function createPolicyChains(family: IPFamily, rules: PolicyRules, isProxied: boolean): PolicyChains {
+/**
+ * `isProxied`: proxies on the nodes check the policies for packets to Services. `notes`: the chains by which addresses are added to
+ * the sets of names; null: nothing adds any.
+ */
+export function createPolicyChains(
+  family: IPFamily,
+  rules: PolicyRules,
+  { isProxied, notes }: { readonly isProxied: boolean; readonly notes: NoteChains | null },
+): PolicyChains {
   const { groupSet, deniedSet, countAndDrop, rulesOf, setsOf } = rules;
   const { source, destination } = addressFields(family);
   const fragments = new Map<string, Fragment>();
@@ -62,6 +73,8 @@ export function createPolicyChains(family: IPFamily, rules: PolicyRules, isProxi
       });
       return { chains, sets };
     });
+
+  const names = (policy: Policy): Fragment[] => namesOf(policy).flatMap(({ id }) => notes?.of(id) ?? []);
 
   /**
    * Returns the chain of pods to which these policies apply, in the order of evaluation. NetworkPolicies are chains of
@@ -109,13 +122,14 @@ export function createPolicyChains(family: IPFamily, rules: PolicyRules, isProxi
       chains: chains(),
       sets: own.length > 0 ? [unmatched] : [],
     }));
-    return { name, needs: [...list.map(policyFragment), chain] };
+    return { name, needs: [...list.flatMap(names), ...list.map(policyFragment), chain] };
   };
 
   return {
     group: groupFragment,
     set: setFragment,
     policy: policyFragment,
+    names,
     isolation,
     reset() {
       fragments.clear();

@@ -1,7 +1,8 @@
-import { hash } from 'node:crypto';
 import type { LabelSelector, NetworkPolicy } from '../kube/types.ts';
 import { keyOf } from '../kube/types.ts';
 import { readAddressBlock } from './address-block.ts';
+import { EGRESS_NAMES, readEgressNames } from './egress-names.ts';
+import { hashOf } from './json-hash.ts';
 import type { PodGroup, Policy, PolicyPeer, PolicyPort, PolicyRule, Protocol } from './model.ts';
 
 interface ApiPeer {
@@ -19,7 +20,8 @@ const MAX_PORT = 65535;
 
 /**
  * Reads a networking.k8s.io/v1 NetworkPolicy. A malformed peer or port allows no traffic. Without
- * policyTypes a policy isolates for ingress, and for egress if it has egress rules.
+ * policyTypes a policy isolates for ingress, and for egress if it has egress rules. The names of the annotation are rules
+ * behind its others; they do not isolate.
  */
 export function readPolicy(object: NetworkPolicy): Policy {
   const { namespace = '', name = '' } = object.metadata ?? {};
@@ -30,16 +32,23 @@ export function readPolicy(object: NetworkPolicy): Policy {
     peers: peers && peers.length > 0 ? peers.flatMap((peer) => readPeer(peer, namespace)) : null,
     ports: ports && ports.length > 0 ? ports.flatMap(readPort) : null,
   });
+  const names = object.metadata?.annotations?.[EGRESS_NAMES];
   const content = {
     kind: 'NetworkPolicy',
     tier: 'NetworkPolicy',
     priority: 0,
     subject: podGroup(podSelector, namespace),
     ingress: types.includes('Ingress') ? ingress.map(({ from, ports }) => rule(from, ports)) : null,
-    egress: types.includes('Egress') ? egress.map(({ to, ports }) => rule(to, ports)) : null,
+    egress: types.includes('Egress')
+      ? [
+          ...egress.map(({ to, ports }) => rule(to, ports)),
+          ...(names === undefined ? [] : readEgressNames(names).rules),
+        ]
+      : null,
   } as const;
   const key = keyOf(object);
   const source = [key, podSelector, content.ingress && ingress, content.egress && egress];
+  if (content.egress && names !== undefined) source.push(names);
   return { key, namespace, name, ...content, hash: hashOf(source) };
 }
 
@@ -72,18 +81,3 @@ const range = (protocol: Protocol, first: number, last: number): PolicyPort => (
   first,
   last,
 });
-
-/** Returns a short hash of a value of JSON, independent of the order of an object's fields. */
-export function hashOf(value: unknown): string {
-  return hash('sha256', canonical(value), 'hex').slice(0, 12);
-}
-
-/** Writes JSON with sorted fields; several times faster than JSON.stringify with a function that sorts them. */
-function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map((one) => canonical(one ?? null)).join(',')}]`;
-  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
-  const fields = Object.entries(value)
-    .filter(([, field]) => field !== undefined)
-    .sort(([a], [b]) => (a < b ? -1 : 1));
-  return `{${fields.map(([name, field]) => `${JSON.stringify(name)}:${canonical(field)}`).join(',')}}`;
-}

@@ -14,13 +14,16 @@ import {
 } from '../nft/rule.ts';
 import type { SetSpec } from '../nft/spec.ts';
 import type { Direction, Policy, PolicyPeer, PolicyPort, PolicyRule } from './model.ts';
-import { DENIED, deniedChain, ruleName, UNMATCHED } from './policy-chain-names.ts';
+import { MAX_ADDRESSES_OF_NODE } from './name-limits.ts';
+import { DENIED, deniedChain, nameSetOf, ruleName, UNMATCHED } from './policy-chain-names.ts';
 import { portKey } from './policy-references.ts';
 import { blocksOf, needsRangeSet, portBytes, ranges } from './rule-ports.ts';
 
 /** The rules of policies in one family, and the sets that they match. */
 export interface PolicyRules {
   groupSet(id: string): SetSpec;
+  /** Returns the set of a group of names: pairs of a pod's address and an address that it got. */
+  nameSet(id: string): SetSpec;
   portSet(port: string): SetSpec;
   blockSet(rule: string): SetSpec;
   rangeSet(rule: string): SetSpec;
@@ -38,6 +41,12 @@ export function createPolicyRules(family: IPFamily): PolicyRules {
   const { source, destination } = addressFields(family);
   const key: readonly Field[] = [destination, 'meta.l4proto', 'th.dport'];
   const groupSet = (id: string): SetSpec => ({ name: `pods-${id}`, key: typesOf(source) });
+  const nameSet = (id: string): SetSpec => ({
+    name: nameSetOf(id),
+    key: typesOf(source, destination),
+    dynamic: true,
+    size: MAX_ADDRESSES_OF_NODE,
+  });
   const portSet = (port: string): SetSpec => ({ name: `port-${port}`, key: typesOf(...key) });
   const blockSet = (rule: string): SetSpec => ({
     name: `${rule}-blocks`,
@@ -77,7 +86,13 @@ export function createPolicyRules(family: IPFamily): PolicyRules {
 
   function setsOf({ peers, ports }: PolicyRule, name: string): SetSpec[] {
     return [
-      ...(peers ?? []).flatMap((peer) => (peer.kind === 'pods' ? [groupSet(peer.group.id)] : [])),
+      ...(peers ?? []).flatMap((peer) =>
+        peer.kind === 'pods'
+          ? [groupSet(peer.group.id)]
+          : peer.kind === 'names'
+            ? [nameSet(peer.group.id)]
+            : [],
+      ),
       ...(blocksOf(peers).length > 0 ? [blockSet(name)] : []),
       ...(ports && needsRangeSet(ports) ? [rangeSet(name)] : []),
       ...(ports ?? []).flatMap((port) =>
@@ -90,7 +105,9 @@ export function createPolicyRules(family: IPFamily): PolicyRules {
   function peerMatches(peers: readonly PolicyPeer[], direction: Direction, name: string): Statement[][] {
     const field = direction === 'ingress' ? source : destination;
     const ids = new Set(peers.flatMap((peer) => (peer.kind === 'pods' ? [peer.group.id] : [])));
+    const names = new Set(peers.flatMap((peer) => (peer.kind === 'names' ? [peer.group.id] : [])));
     return [
+      ...[...names].map((id) => [inSet(nameSet(id).name, source, destination)]),
       ...[...ids].map((id) => [inSet(groupSet(id).name, field)]),
       ...(blocksOf(peers).length > 0 ? [[inSet(blockSet(name).name, field)]] : []),
     ];
@@ -111,7 +128,7 @@ export function createPolicyRules(family: IPFamily): PolicyRules {
     ];
   }
 
-  return { groupSet, portSet, blockSet, rangeSet, deniedSet, countAndDrop, rulesOf, setsOf };
+  return { groupSet, nameSet, portSet, blockSet, rangeSet, deniedSet, countAndDrop, rulesOf, setsOf };
 }
 
 /** A packet that a pod's own policies accept on its way out still has to pass those of its receiver. */

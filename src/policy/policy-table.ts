@@ -19,7 +19,7 @@ import { createPodIndex } from './pod-index.ts';
 import { createPodObjects } from './pod-objects.ts';
 import { createPolicyList } from './policy-list.ts';
 import { readPolicy } from './policy-reader.ts';
-import { mentions, portKey } from './policy-references.ts';
+import { mentions, namesOf, portKey } from './policy-references.ts';
 import { createPortNames } from './port-names.ts';
 import { type ChangeableEntry, createTableChanges } from './table-changes.ts';
 
@@ -51,6 +51,8 @@ export interface PolicyTable extends PolicyMap {
   commit(): PolicyChange;
   readonly hasChanges: boolean;
   readonly policyCount: number;
+  /** Whether a policy has a rule with names. */
+  readonly usesNames: boolean;
   /** Returns the policy if it isolates a pod of this node. */
   activePolicy(key: string): Policy | null;
   /** Returns every key of a pod or policy that may have to be programmed. */
@@ -71,7 +73,8 @@ interface PodEntry extends ChangeableEntry {
   changedIn: number;
 }
 
-export function createPolicyTable(node: string): PolicyTable {
+/** `learned`: see PolicyMap; default: no pod has got addresses. */
+export function createPolicyTable(node: string, learned: PolicyMap['learned'] = () => null): PolicyTable {
   const policies = createPolicyList();
   const namespaces = new Map<string, Readonly<Record<string, string>>>();
   const pods = new Map<string, PodEntry>();
@@ -85,6 +88,7 @@ export function createPolicyTable(node: string): PolicyTable {
   const groups = createGroupMembers(allPods, namespaceLabels, changes.entry);
   const isolation = createIsolation<PodEntry>({ changed: changes.entry, activated: policyActivated });
   const objects = createPodObjects(node, putPod);
+  let withNames = 0;
   const portNames = createPortNames((port) => {
     for (const entry of pods.values()) {
       if (entry.pod.ports.some(({ name, protocol }) => portKey(name, protocol) === port))
@@ -173,6 +177,11 @@ export function createPolicyTable(node: string): PolicyTable {
   function putPolicy(key: string, next: Policy | null): void {
     const before = policies.get(key);
     if (before?.hash === next?.hash) return;
+    for (const [one, change] of [
+      [next, 1],
+      [before, -1],
+    ] as const)
+      if (one && namesOf(one).length > 0) withNames += change;
     const wasActive = isolation.isActive(key);
     if (next && before && wasActive) {
       // The peers of both versions are kept until the new version is complete.
@@ -217,6 +226,7 @@ export function createPolicyTable(node: string): PolicyTable {
     policiesIn: policies.in,
     clusterPolicies: policies.ofCluster,
     namespaceLabels: labelsOf,
+    learned,
     setPolicy: (object) => putPolicy(keyOf(object), readPolicy(object)),
     setClusterPolicy: (policy) => putPolicy(policy.key, policy),
     deletePolicy: (key) => putPolicy(key, null),
@@ -234,6 +244,9 @@ export function createPolicyTable(node: string): PolicyTable {
     },
     get policyCount() {
       return policies.size;
+    },
+    get usesNames() {
+      return withNames > 0;
     },
     activePolicy: (key) => (isolation.isActive(key) ? (policies.get(key) ?? null) : null),
     all: () => ({ pods: new Set(pods.keys()), policies: new Set(isolation.active()) }),

@@ -26,6 +26,7 @@ import {
 } from '../nft/spec.ts';
 import { blockRanges } from './address-block.ts';
 import { DIRECTIONS } from './model.ts';
+import { createNoteChains } from './name-notes.ts';
 import { canDeny, DENIED, ITSELF, MAP_OF, PROXIES, ruleName, UNMATCHED } from './policy-chain-names.ts';
 import { createPolicyChains } from './policy-chains.ts';
 import { portKey } from './policy-references.ts';
@@ -50,6 +51,8 @@ export interface PolicyRenderOptions {
    * expect this to change.
    */
   readonly proxies?: (() => readonly string[] | null) | undefined;
+  /** What notes about addresses of names contain (name-notes.ts); absent: nothing adds any. */
+  readonly noteSecret?: string | undefined;
 }
 
 /**
@@ -76,13 +79,14 @@ export const PROXIES_OWNER = 'proxies';
 
 export function createPolicyRendering(
   policies: PolicyTable,
-  { family, proxies = () => null }: PolicyRenderOptions,
+  { family, proxies = () => null, noteSecret }: PolicyRenderOptions,
 ): PolicyRendering {
   const { source, destination } = addressFields(family);
   const isProxied = proxies() !== null;
   const rules = createPolicyRules(family);
   const { portSet, blockSet, rangeSet, deniedSet } = rules;
-  const chains = createPolicyChains(family, rules, isProxied);
+  const notes = noteSecret === undefined ? null : createNoteChains(family, noteSecret);
+  const chains = createPolicyChains(family, rules, { isProxied, notes });
 
   const rendering: PolicyRendering = {
     table() {
@@ -166,7 +170,7 @@ export function createPolicyRendering(
           ];
         }),
       );
-      return group(list, [chains.policy(policy)]);
+      return group(list, [...chains.names(policy), chains.policy(policy)]);
     },
     proxies() {
       const own = [...new Set(proxies())].filter((address) => familyOf(address) === family);

@@ -107,6 +107,7 @@ function packetBetween(
 
 function peerText(peer: PolicyPeer): string {
   if (peer.kind === 'block') return peer.block.text;
+  if (peer.kind === 'names') return peer.group.patterns.join(', ');
   const { pods, namespaces } = peer.group;
   const selected = selectorText(pods);
   if (namespaces === '') return selected === '' ? 'all nodes' : `nodes with ${selected}`;
