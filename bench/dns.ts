@@ -142,10 +142,10 @@ function measureMalformed(count: number): void {
     logger: { ...silentLogger, error: (_, message) => assert.fail(message) },
   });
   const packets = malformedPackets(1);
-  for (let i = 0; i < 50_000; i++) respond(packets(), 'udp', 'ipv4');
+  for (let i = 0; i < 50_000; i++) respond(packets(), 'udp', 'ipv4', 0);
   const start = heap();
   const started = performance.now();
-  for (let i = 0; i < count; i++) respond(packets(), 'udp', 'ipv4');
+  for (let i = 0; i < count; i++) respond(packets(), 'udp', 'ipv4', 0);
   const took = (performance.now() - started) / 1000;
   const grown = (heap() - start) / 2 ** 20;
   console.log(

@@ -171,7 +171,7 @@ test('malformed packets never throw, answers are well-formed, and no memory leak
     const decoded = decodeMessage(packet);
     if (decoded) encodeMessage({ ...decoded, header: decoded, question: decoded.questions[0] ?? null }, 1232);
     if (i % 4 === 3 && packet.length > 2) packet[2] = (packet[2] ?? 0) & 0x7f;
-    const answer = respond(packet, i % 2 ? 'udp' : 'tcp', 'ipv4');
+    const answer = respond(packet, i % 2 ? 'udp' : 'tcp', 'ipv4', 0);
     assert.ok(!(answer instanceof Promise));
     if (answer) assert.ok(decodeMessage(answer), `answer to ${packet.toString('hex')}`);
   }

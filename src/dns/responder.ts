@@ -1,5 +1,6 @@
 import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import type { AnswerHold } from './answer-hold.ts';
 import { decodeHeader, decodeQuery } from './decode.ts';
 import { encodeMessage, MAX_MESSAGE_BYTES } from './encode.ts';
 import { type Answer, emptyAnswer, type Header, type Query, type Question, RCODE } from './message.ts';
@@ -24,21 +25,24 @@ export interface ResponderOptions {
   readonly domain: string;
   readonly metrics: DnsMetrics | null;
   readonly logger: Logger;
+  /** Absent: no answer waits for anything. */
+  readonly hold?: AnswerHold | undefined;
 }
 
 /**
  * Returns the bytes of the response to a request; null: it must not be answered. Never throws or rejects. `charge` is told how many
- * more queries the request and its answer count for.
+ * more queries the request and its answer count for. `source`: the client, see `sourceKey`.
  */
 export type Responder = (
   bytes: Uint8Array,
   transport: Transport,
   family: 'ipv4' | 'ipv6',
+  source: string | number,
   charge?: (queries: number) => void,
 ) => Buffer | null | Promise<Buffer | null>;
 
 export function createResponder(options: ResponderOptions): Responder {
-  const { resolve, offersRecursion, domain, metrics, logger } = options;
+  const { resolve, offersRecursion, domain, metrics, logger, hold } = options;
 
   function encode(query: Query, answer: Answer, transport: Transport): Buffer {
     const udpLimit = Math.min(MAX_UDP_BYTES, Math.max(MIN_UDP_BYTES, query.edns?.udpSize ?? 0));
@@ -69,7 +73,7 @@ export function createResponder(options: ResponderOptions): Responder {
     return { answer: emptyAnswer(RCODE.SERVFAIL), plugin: '' };
   }
 
-  return (bytes, transport, family, charge) => {
+  return (bytes, transport, family, source, charge) => {
     if (bytes.length >= BYTES_OF_A_QUERY) charge?.(Math.floor(bytes.length / BYTES_OF_A_QUERY));
     const header = decodeHeader(bytes);
     // Never answer a response: two servers could loop forever.
@@ -97,17 +101,27 @@ export function createResponder(options: ResponderOptions): Responder {
       });
       return response;
     };
+    const finishHeld = (resolution: Resolution, isFresh: boolean): Buffer | null | Promise<Buffer | null> => {
+      const client = hold?.clientOf(source);
+      if (!client) return finish(resolution, isFresh);
+      const leave = (answer: Answer | null) =>
+        answer === null ? null : finish({ ...resolution, answer }, isFresh);
+      const held = client.beforeAnswer(query.question, resolution.answer, charge ?? free);
+      return held instanceof Promise ? held.then(leave) : leave(held);
+    };
     try {
       const resolution = resolve(query);
-      if (!(resolution instanceof Promise)) return finish(resolution, false);
+      if (!(resolution instanceof Promise)) return finishHeld(resolution, false);
       return resolution
-        .then((found) => finish(found, true))
+        .then((found) => finishHeld(found, true))
         .catch((error: unknown) => finish(broke(error, query), false));
     } catch (error) {
       return finish(broke(error, query), false);
     }
   };
 }
+
+const free = () => {};
 
 function refusal(header: Header, rcode: number, question: Question | null): Buffer {
   return encodeMessage({

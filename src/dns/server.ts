@@ -2,6 +2,7 @@ import { sourceAddress } from '../kernel/datagram-server.ts';
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import { FairleadError, hasCode, messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
+import type { AnswerHold } from './answer-hold.ts';
 import type { Forwarder } from './forwarder.ts';
 import type { DnsMetrics } from './metrics.ts';
 import { createResolver } from './resolver.ts';
@@ -37,6 +38,8 @@ export interface DnsServerOptions {
   readonly share?: Partial<ShareLimits>;
   /** Returns the name of the pod with an address, for a log line; null: unknown. */
   readonly podName?: (address: string) => string | null;
+  /** Absent: no answer waits for anything. */
+  readonly hold?: AnswerHold | undefined;
   /** Called with the client of each dropped query. */
   readonly onDropped?: (address: string) => void;
   /** Closes the server. */
@@ -71,6 +74,7 @@ export async function startDnsServer(options: DnsServerOptions): Promise<DnsServ
     domain: zone.domain,
     metrics: options.metrics ?? null,
     logger,
+    hold: options.hold,
   });
   const share = createShare(options);
   const opened: Opened[] = [];

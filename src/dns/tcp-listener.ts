@@ -119,11 +119,14 @@ interface ClientShare {
   charge(queries: number): void;
 }
 
+/** Returns the source of a client, without the zone of a link-local address; '' for one that has gone. */
+const sourceOf = (client: string): string | number =>
+  client === '' ? '' : sourceKey(client.replace(/%.*$/, ''));
+
 /** Null for a client that has gone. */
 function shareOf(share: SourceShare, client: string): ClientShare | null {
   if (client === '') return null;
-  // Without the zone of a link-local address.
-  const source = sourceKey(client.replace(/%.*$/, ''));
+  const source = sourceOf(client);
   return {
     take: () => share.take(source),
     wait: (change) => share.wait(source, change),
@@ -144,6 +147,7 @@ function serve(
   turns: FairTurns,
   logger: Logger,
 ): () => void {
+  const source = sourceOf(socket.remoteAddress ?? '');
   let pending: Buffer = Buffer.alloc(0);
   let underWay = 0;
   let ended = false;
@@ -193,7 +197,7 @@ function serve(
     const end = pending.readUInt16BE(0) + 2;
     const message = pending.subarray(2, end);
     pending = pending.subarray(end);
-    const response = respond(message, 'tcp', family, share?.charge);
+    const response = respond(message, 'tcp', family, source, share?.charge);
     if (response instanceof Promise) {
       underWay++;
       share?.wait(1);

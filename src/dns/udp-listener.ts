@@ -36,7 +36,7 @@ export function listenUdp(
     admit: share ? (source) => share.admit(source) : undefined,
     answer: (bytes, source) => {
       const charge = share ? (queries: number) => share.charge(source, queries) : undefined;
-      const answer = respond(bytes, 'udp', binding.family, charge);
+      const answer = respond(bytes, 'udp', binding.family, source, charge);
       if (!share || !(answer instanceof Promise)) return answer;
       share.wait(source, 1);
       return answer.finally(() => share.wait(source, -1));
