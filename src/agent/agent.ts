@@ -351,7 +351,14 @@ const start = async (agent: StartingAgent) => {
       });
     const others = lateGateways ? Promise.resolve(false) : startFallback(gateways);
     parts.push(others);
-    const sources = { services, slices, gateways, lateGateways, limited: agent.limited };
+    const sources = {
+      services,
+      slices,
+      gateways,
+      lateGateways,
+      limited: agent.limited,
+      hold: policies?.hold ?? null,
+    };
     parts.push(startDns(agent.context, dns, { ...sources, others, programmed: programmed.promise }));
     lateGateways?.then(startFallback).catch((error: unknown) => {
       if (!agent.context.signal.aborted)

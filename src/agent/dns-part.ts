@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { AnswerHold } from '../dns/answer-hold.ts';
 import { createForwarder, type Forwarder } from '../dns/forwarder.ts';
 import type { LimitedClients } from '../dns/limited-clients.ts';
 import { createDnsMetrics } from '../dns/metrics.ts';
@@ -47,6 +48,8 @@ export interface DnsSources {
   readonly programmed: Promise<unknown>;
   /** Clients whose queries this process drops are noted here. */
   readonly limited: LimitedClients;
+  /** Holds answers until network policies allow what they lead to; null: none are enforced. */
+  readonly hold: AnswerHold | null;
 }
 
 /** Records the addresses added to the loopback device, so that `cleanup` can remove them. */
@@ -121,7 +124,7 @@ export function prepareAnswers(
 export async function startDns(
   context: AgentContext,
   dns: DnsConfiguration,
-  { services, slices, gateways, lateGateways, others, programmed, limited }: DnsSources,
+  { services, slices, gateways, lateGateways, others, programmed, limited, hold }: DnsSources,
 ): Promise<DnsServer> {
   const { configuration, logger, signal, clock } = context;
   const passed = takePassedSockets();
@@ -145,6 +148,7 @@ export async function startDns(
     ...answers,
     podName: (address: string) => podOfEndpoint(slices, address),
     onDropped: limited.note,
+    hold: hold ?? undefined,
   };
   await Promise.race([known, pause(clock, SILENCE_MS, signal)]);
   // Queries wait in sockets that the agent before this one has left open.

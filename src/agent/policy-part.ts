@@ -1,5 +1,6 @@
 import { networkInterfaces } from 'node:os';
 import type { ProxyPolicies } from '../dataplane/userspace/pool-listener.ts';
+import type { AnswerHold } from '../dns/answer-hold.ts';
 import { openAddressFlows } from '../kernel/conntrack/address-flows.ts';
 import { hasReason } from '../kube/client.ts';
 import type { Informer } from '../kube/informer.ts';
@@ -12,6 +13,7 @@ import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
 import { createAddressOwners } from '../policy/address-owners.ts';
 import { allows, type PolicyVerdict } from '../policy/allows.ts';
 import { readClusterPolicy } from '../policy/cluster-policy-reader.ts';
+import { EGRESS_NAMES } from '../policy/egress-names.ts';
 import {
   type Enforcement,
   type PolicyRefusal,
@@ -19,6 +21,7 @@ import {
   startEnforcement,
 } from '../policy/enforcement.ts';
 import { followClusterPolicies } from '../policy/follow-cluster-policies.ts';
+import type { LearnedNames } from '../policy/learned-names.ts';
 import type { Policy } from '../policy/model.ts';
 import { trimPod } from '../policy/pod-reader.ts';
 import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
@@ -26,6 +29,7 @@ import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
 import type { AgentContext } from './agent-context.ts';
 import { createPodArrivals, type PodArrivals } from './pod-arrivals.ts';
 import { createPolicyMetrics } from './policy-metrics.ts';
+import { createNodeNames, startPolicyNames } from './policy-names.ts';
 
 /** How long the start waits for the answer whether policies may be read. */
 const ANSWER_MS = 5000;
@@ -37,6 +41,10 @@ const DNS_POD = { namespace: 'kube-system', name: 'kube-dns', labels: { 'k8s-app
 /** Enforces the NetworkPolicies for a node's pods. */
 export interface PolicyPart extends ProxyPolicies {
   readonly table: PolicyTable;
+  /** Holds answers of the node's DNS server until the kernel allows what they lead to. */
+  readonly hold: AnswerHold;
+  /** What pods got for names. */
+  readonly learned: LearnedNames;
   /** Wraps the pod network: pods start when their policies are in the kernel. */
   guard(network: PodNetwork): PodNetwork;
   /** Resolves when the kernel has the policies that are known at the time of the call. */
@@ -67,7 +75,10 @@ export function startPolicies(
 ): PolicyPart {
   const { configuration, logger: parent, clock, registry } = context;
   const logger = parent.child({ part: 'policy' });
-  const table = createPolicyTable(configuration.nodeName);
+  const learned = createNodeNames(context, nodes, () => table);
+  const table = createPolicyTable(configuration.nodeName, (pod, group, address) =>
+    learned.find(pod, group.id, address),
+  );
   const metrics = createPolicyMetrics(registry, table, () => enforcement);
   let enforcement: Enforcement | null = null;
   let proxies: readonly string[] | null = null;
@@ -106,6 +117,13 @@ export function startPolicies(
     },
   });
 
+  const podObjects: { current: Pick<Informer<Pod>, 'get'> | null } = { current: null };
+  const { hold, names } = startPolicyNames(context, {
+    ...{ table, learned },
+    programmed: async () => await enforcement?.programmed(),
+    podObject: (key) => podObjects.current?.get(key) ?? null,
+  });
+
   let areNodesFollowed = false;
   const clusterPolicies = followClusterPolicies(
     { ...context, logger },
@@ -139,7 +157,7 @@ export function startPolicies(
   /** Pods and namespaces of the whole cluster are watched as soon as a policy exists. */
   function followObjects(): Promise<unknown> {
     if (nameServers.length > 0) table.setPod(dnsPod(nameServers));
-    return followPodsAndNamespaces(context, { table, set, arrivals, former });
+    return followPodsAndNamespaces(context, { table, set, arrivals, former, podObjects });
   }
 
   const attachedPods = () => attachments.pods();
@@ -163,6 +181,7 @@ export function startPolicies(
       policies: table,
       clock,
       logger,
+      names,
       proxies: () => proxies,
       onProgrammed: metrics.programmed,
       onFailure: metrics.failed,
@@ -199,6 +218,8 @@ export function startPolicies(
   const attachments = createAttachments({ table, arrivals, changed });
   return {
     table,
+    hold,
+    learned,
     async programmed() {
       await started;
       await objects;
@@ -358,9 +379,11 @@ function followPodsAndNamespaces(
     readonly set: (change: () => void, pod?: Pod) => void;
     readonly arrivals: PodArrivals;
     readonly former: { podGone(pod: Pod): void };
+    /** Receives the followed pods. */
+    readonly podObjects: { current: Pick<Informer<Pod>, 'get'> | null };
   },
 ): Promise<unknown> {
-  const { table, set, arrivals, former } = followers;
+  const { table, set, arrivals, former, podObjects } = followers;
   const namespaces = context.follow(RESOURCES.namespaces, {
     cacheAs: 'namespaces',
     transform: ({ metadata }) => {
@@ -377,6 +400,7 @@ function followPodsAndNamespaces(
     onDelete: (one) => set(() => table.deleteNamespace(keyOf(one))),
   });
   const pods = context.follow(RESOURCES.pods, { transform: trimPod, cacheAs: 'policy-pods' });
+  podObjects.current = pods;
   pods.handle({
     onAdd: (pod) => set(() => table.setPod(pod), pod),
     onUpdate: (pod) => set(() => table.setPod(pod), pod),
@@ -471,7 +495,9 @@ function refuseExposed(enforcement: Enforcement | null, pod: NetworkPod): void {
 }
 
 function trimPolicy({ metadata, spec, ...rest }: NetworkPolicy): NetworkPolicy {
-  const { managedFields, annotations, ...kept } = metadata ?? {};
+  const { managedFields, annotations, ...others } = metadata ?? {};
+  const names = annotations?.[EGRESS_NAMES];
+  const kept = { ...others, ...(names === undefined ? {} : { annotations: { [EGRESS_NAMES]: names } }) };
   return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
 }
 
