@@ -3,6 +3,7 @@ import type { ProxyPolicies } from '../dataplane/userspace/pool-listener.ts';
 import type { AnswerHold } from '../dns/answer-hold.ts';
 import { openAddressFlows } from '../kernel/conntrack/address-flows.ts';
 import { hasReason } from '../kube/client.ts';
+import { EGRESS_NAMES, egressNamesProblems } from '../kube/egress-names.ts';
 import type { Informer } from '../kube/informer.ts';
 import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import type { SocketAddress } from '../lib/address.ts';
@@ -13,7 +14,6 @@ import type { NetworkPod, PodNetwork } from '../network/pod-network.ts';
 import { createAddressOwners } from '../policy/address-owners.ts';
 import { allows, type PolicyVerdict } from '../policy/allows.ts';
 import { readClusterPolicy } from '../policy/cluster-policy-reader.ts';
-import { EGRESS_NAMES } from '../policy/egress-names.ts';
 import {
   type Enforcement,
   type PolicyRefusal,
@@ -105,6 +105,7 @@ export function startPolicies(
   });
   const setPolicy = (policy: NetworkPolicy) => {
     table.setPolicy(policy);
+    warnOfNames(logger, policy);
     objects ??= followObjects();
     changed();
   };
@@ -499,6 +500,14 @@ function trimPolicy({ metadata, spec, ...rest }: NetworkPolicy): NetworkPolicy {
   const names = annotations?.[EGRESS_NAMES];
   const kept = { ...others, ...(names === undefined ? {} : { annotations: { [EGRESS_NAMES]: names } }) };
   return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
+}
+
+/** Whoever writes the policy is told by the API server of a local cluster; on other clusters, by the agent's log. */
+function warnOfNames(logger: Logger, policy: NetworkPolicy): void {
+  const problems = egressNamesProblems(policy);
+  if (problems.length === 0) return;
+  const key = keyOf(policy);
+  logger.warn({ policy: key }, `NetworkPolicy ${key}, annotation ${EGRESS_NAMES}: ${problems.join('; ')}`);
 }
 
 function warnUnsupported(logger: Logger, { kind, name }: Policy, fields: readonly string[]): void {

@@ -59,6 +59,17 @@ const rows: readonly [what: string, spec: NetworkPolicy['spec'], pods: Pod[], ex
     [/spec\.egress\[1\]\.ports\[0\]: no pod has a TCP port named https/],
   ],
 ];
+test('a name of the annotation that allows nothing: a hint', () => {
+  const annotations = { 'fairlead.dev/egress-names': 'localhost' };
+  const object = {
+    metadata: { name: 'p', namespace: 'default', annotations },
+    spec: { ...WEB, egress: [{}] },
+  };
+  const [hint, ...others] = policyHints(object, [web('a')]);
+  assert.equal(hint?.reason, 'NameIgnored');
+  assert.match(hint.message, /"localhost" is not a name/);
+  assert.deepEqual(others, []);
+});
 for (const [what, spec, pods, expected] of rows) {
   test(`${what}: ${expected.length === 0 ? 'no hint' : 'a hint'}`, () => {
     const messages = policyHints(policy(spec), pods).map(({ message }) => message);

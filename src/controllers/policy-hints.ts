@@ -1,3 +1,4 @@
+import { EGRESS_NAMES, egressNamesProblems } from '../kube/egress-names.ts';
 import { startInformer } from '../kube/informer.ts';
 import { selects as matches } from '../kube/selector.ts';
 import { keyOf, type Namespace, type NetworkPolicy, type Pod, RESOURCES } from '../kube/types.ts';
@@ -18,7 +19,7 @@ import { isFinished } from './pods.ts';
 const GRACE_MS = 30_000;
 
 export interface PolicyHint {
-  readonly reason: 'SelectsNoPods' | 'NoSuchPort' | 'UnsupportedField';
+  readonly reason: 'SelectsNoPods' | 'NoSuchPort' | 'UnsupportedField' | 'NameIgnored';
   readonly message: string;
 }
 
@@ -46,7 +47,13 @@ export function policyHints(policy: NetworkPolicy, pods: readonly Pod[]): Policy
   const egress = (policy.spec?.egress ?? []).flatMap(({ ports = [] }, i) =>
     unknownPorts(ports, `spec.egress[${i}]`, running, 'no pod'),
   );
-  return [...ingress, ...egress];
+  const names = egressNamesProblems(policy).map(
+    (problem): PolicyHint => ({
+      reason: 'NameIgnored',
+      message: `metadata.annotations[${EGRESS_NAMES}]: ${problem}`,
+    }),
+  );
+  return [...ingress, ...egress, ...names];
 }
 
 function unknownPorts(

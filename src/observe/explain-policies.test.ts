@@ -119,13 +119,13 @@ describe('network policies', () => {
       'the rule with names is named, with the name and the time',
       true,
       'rejected',
-      /NetworkPolicy shop\/silent allows egress from shop\/client-1 on port 443\/TCP: the cluster's DNS gave the pod 198\.51\.100\.7 for api\.example\.com, and it may connect until \d\d:\d\d:\d\d[^]*egress-names/,
+      /NetworkPolicy shop\/silent allows egress from shop\/client-1 on port 443\/TCP: the cluster's DNS gave the pod 198\.51\.100\.7 for api\.example\.com, and it may connect until \d\d:\d\d:\d\d[\s\S]*egress-names/,
     ],
     [
       'an address that the pod did not ask for is denied with that cause',
       false,
       'dropped',
-      /the name was not asked for through the cluster's DNS, or its time has ended[^]*\(\*\.example\.org, api\.example\.com\)/,
+      /the name was not asked for through the cluster's DNS, or its time has ended[\s\S]*\(\*\.example\.org, api\.example\.com\)/,
     ],
   ] as const) {
     test(what, () => {

@@ -175,11 +175,21 @@ describe('names in a rule', () => {
     to: [{ domainNames: ['API.Example.com', '*.example.org.'] }],
     protocols: [{ tcp: { destinationPort: { number: 443 } } }],
   };
-  const spec = { tier: 'Admin', priority: 1, subject, egress: [accepted, { action: 'Deny', to: [{ networks: ['0.0.0.0/0'] }] }] };
-  const { policy: read, unsupported } = readClusterPolicy('ClusterNetworkPolicy', { metadata: { name: 'p' }, spec });
+  const spec = {
+    tier: 'Admin',
+    priority: 1,
+    subject,
+    egress: [accepted, { action: 'Deny', to: [{ networks: ['0.0.0.0/0'] }] }],
+  };
+  const { policy: read, unsupported } = readClusterPolicy('ClusterNetworkPolicy', {
+    metadata: { name: 'p' },
+    spec,
+  });
   /** Pod x/a got this address for a name of the rule. */
   const table = createPolicyTable('node-1', (key, { patterns }, address) =>
-    key === 'x/a' && patterns.join() === '*.example.org,api.example.com' && address === '198.51.100.7' ? names : null,
+    key === 'x/a' && patterns.join() === '*.example.org,api.example.com' && address === '198.51.100.7'
+      ? names
+      : null,
   );
   fill(table, { namespaces: NAMESPACES, pods: PODS.map(pod), policies: [] });
   table.setClusterPolicy(read);

@@ -1,3 +1,4 @@
+import { readNamePattern } from '../kube/egress-names.ts';
 import type { KubeObject, LabelSelector } from '../kube/types.ts';
 import { readAddressBlock } from './address-block.ts';
 import { hashOf } from './json-hash.ts';
@@ -10,7 +11,7 @@ import type {
   PolicyRule,
   Protocol,
 } from './model.ts';
-import { nameGroup, readNamePattern } from './name-group.ts';
+import { nameGroup } from './name-group.ts';
 import { podGroup } from './policy-reader.ts';
 
 /**

@@ -1,11 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { EGRESS_NAMES, MAX_EGRESS_NAMES, readEgressNames } from './egress-names.ts';
+import {
+  EGRESS_NAMES,
+  egressNamesProblems,
+  MAX_EGRESS_NAMES,
+  parseEgressNames,
+} from '../kube/egress-names.ts';
+import { egressNameRules } from './egress-names.ts';
 import { readPolicy } from './policy-reader.ts';
 
 /** Returns the rules as text: "a.example,b.example TCP 443-443". */
 const shown = (text: string) =>
-  readEgressNames(text).rules.map(({ peers, ports }) => {
+  egressNameRules(text).map(({ peers, ports }) => {
     const names = (peers ?? []).map((peer) => (peer.kind === 'names' ? peer.group.patterns.join() : '?'));
     const port = (ports ?? []).map((one) =>
       one.kind === 'range' ? `${one.protocol} ${one.first}-${one.last}` : '?',
@@ -42,9 +48,9 @@ test('the names of each port are a rule; what is malformed allows nothing and is
   ];
   for (const [text, rules, refused] of rows) {
     assert.deepEqual(shown(text), rules, text.slice(0, 80));
-    assert.equal(readEgressNames(text).refused.length, refused, text.slice(0, 80));
+    assert.equal(parseEgressNames(text).refused.length, refused, text.slice(0, 80));
   }
-  assert.ok((readEgressNames('a'.repeat(100_000)).refused[0] ?? '').length < 200, 'messages are bounded');
+  assert.ok((parseEgressNames('a'.repeat(100_000)).refused[0] ?? '').length < 200, 'messages are bounded');
 });
 
 test('the annotation adds to a policy that isolates for egress, and isolates by itself for nothing', () => {
@@ -59,4 +65,31 @@ test('the annotation adds to a policy that isolates for egress, and isolates by 
     spec: { podSelector: {}, policyTypes: ['Egress'] },
   });
   assert.notEqual(isolating.hash, other.hash, 'the kernel gets the change');
+});
+
+test('an annotation, or a part of it, that has no effect is named', () => {
+  const dns = { ports: [{ port: 53, protocol: 'UDP' }] };
+  const rows: readonly (readonly [names: string, spec: object, expected: RegExp[]])[] = [
+    ['a.example.com', { policyTypes: ['Egress'], egress: [dns] }, []],
+    ['a.example.com', { egress: [{}] }, []],
+    ['a.example.com', { policyTypes: ['Egress'] }, [/no rule of spec\.egress allows port 53 over UDP/]],
+    ['a.example.com', { policyTypes: ['Ingress'], egress: [dns] }, [/does not contain Egress/]],
+    ['a.example.com', {}, [/does not contain Egress/]],
+    [
+      'https://a.example.com',
+      { policyTypes: ['Egress'], egress: [dns] },
+      [/"https:\/\/a\.example\.com" is not a name/],
+    ],
+    [
+      Array.from({ length: 60 }, () => 'x').join(),
+      { policyTypes: ['Egress'], egress: [dns] },
+      [...Array.from({ length: 10 }, () => /"x" is not/), /and 50 more/],
+    ],
+  ];
+  for (const [names, spec, expected] of rows) {
+    const found = egressNamesProblems({ metadata: { annotations: { [EGRESS_NAMES]: names } }, spec });
+    assert.equal(found.length, expected.length, found.join());
+    for (const [i, pattern] of expected.entries()) assert.match(found[i] ?? '', pattern);
+  }
+  assert.deepEqual(egressNamesProblems({ spec: {} }), []);
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { matchesNames, nameGroup, plainName, readNamePattern } from './name-group.ts';
+import { readNamePattern } from '../kube/egress-names.ts';
+import { matchesNames, nameGroup, plainName } from './name-group.ts';
 
 /** Each row: a pattern, names that match it, names that do not. */
 const ROWS: readonly (readonly [string, readonly string[], readonly string[]])[] = [

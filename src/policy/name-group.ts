@@ -7,24 +7,10 @@ export interface NameGroup {
   readonly patterns: readonly string[];
 }
 
-/** The pattern of DomainName in policy.networking.k8s.io, in lower case: at least two labels, "*" as the whole first label only. */
-const PATTERN = /^(\*\.)?([a-z0-9]([-a-z0-9_]*[a-z0-9])?\.)+[a-z0-9]([-a-z0-9_]*[a-z0-9])?$/;
 /** RFC 1035, without the final dot. */
 const MAX_NAME = 253;
-const MAX_LABEL = 63;
 /** Letters, digits, hyphens and underscores: other bytes of a label are escaped in a name's text, and match no pattern. */
 const PLAIN = /^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?$/;
-
-/** Returns a pattern in its canonical form; null: it is none. International names have to be in their form with "xn--". */
-export function readNamePattern(text: string): string | null {
-  if (text.length > MAX_NAME + 1 || !PLAIN.test(text.replace(/^\*\./, ''))) return null;
-  const pattern = text.toLowerCase().replace(/\.$/, '');
-  const isValid =
-    PATTERN.test(pattern) &&
-    pattern.length <= MAX_NAME &&
-    pattern.split('.').every((label) => label.length <= MAX_LABEL);
-  return isValid ? pattern : null;
-}
 
 /** Returns the group of patterns in canonical form. */
 export function nameGroup(patterns: readonly string[]): NameGroup {

@@ -1,7 +1,8 @@
+import { EGRESS_NAMES } from '../kube/egress-names.ts';
 import type { LabelSelector, NetworkPolicy } from '../kube/types.ts';
 import { keyOf } from '../kube/types.ts';
 import { readAddressBlock } from './address-block.ts';
-import { EGRESS_NAMES, readEgressNames } from './egress-names.ts';
+import { egressNameRules } from './egress-names.ts';
 import { hashOf } from './json-hash.ts';
 import type { PodGroup, Policy, PolicyPeer, PolicyPort, PolicyRule, Protocol } from './model.ts';
 
@@ -42,7 +43,7 @@ export function readPolicy(object: NetworkPolicy): Policy {
     egress: types.includes('Egress')
       ? [
           ...egress.map(({ to, ports }) => rule(to, ports)),
-          ...(names === undefined ? [] : readEgressNames(names).rules),
+          ...(names === undefined ? [] : egressNameRules(names)),
         ]
       : null,
   } as const;

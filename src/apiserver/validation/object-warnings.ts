@@ -1,4 +1,5 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { EGRESS_NAMES, egressNamesProblems } from '../../kube/egress-names.ts';
 import { quantityNano } from '../../kube/quantity-text.ts';
 import { STORAGE_CLASS_ANNOTATION } from '../../kube/well-known-labels.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
@@ -109,8 +110,10 @@ export const OBJECT_WARNINGS: Readonly<Record<string, (object: ApiObject) => str
           `annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`,
         ],
   'jobs.batch': jobWarnings,
-  'networkpolicies.networking.k8s.io': (policy) =>
-    policyRanges(policy).flatMap(([range, field]) => rangeWarnings(range, field)),
+  'networkpolicies.networking.k8s.io': (policy) => [
+    ...policyRanges(policy).flatMap(([range, field]) => rangeWarnings(range, field)),
+    ...egressNamesProblems(policy).map((problem) => `metadata.annotations[${EGRESS_NAMES}]: ${problem}`),
+  ],
   nodes: (node) =>
     listAt(node, 'spec', 'podCIDRs').flatMap((range, i) => rangeWarnings(range, `spec.podCIDRs[${i}]`)),
   persistentvolumeclaims: ({ spec }) => claimWarnings(spec, 'spec'),

@@ -36,6 +36,16 @@ const ROWS: readonly [
 ][] = [
   ['an ordinary pod', 'pods', pod({}), null, null],
   [
+    'names of a NetworkPolicy that isolates for ingress only',
+    'networkpolicies.networking.k8s.io',
+    {
+      metadata: { name: 'p', annotations: { 'fairlead.dev/egress-names': 'a.example.com' } },
+      spec: { podSelector: {}, policyTypes: ['Ingress'] },
+    } as unknown as ApiObject,
+    null,
+    /metadata\.annotations\[fairlead\.dev\/egress-names\]: it has no effect: spec\.policyTypes does not contain Egress/,
+  ],
+  [
     'files of a projected volume, one below the other',
     'pods',
     projected({ configMap: { name: 'a', ...files('x') } }, { secret: { name: 'b', ...files('x/y') } }),
