@@ -502,7 +502,7 @@ function trimPolicy({ metadata, spec, ...rest }: NetworkPolicy): NetworkPolicy {
   return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
 }
 
-/** Whoever writes the policy is told by the API server of a local cluster; on other clusters, by the agent's log. */
+/** The API server of a local cluster warns the author of a policy; on other clusters only this log does. */
 function warnOfNames(logger: Logger, policy: NetworkPolicy): void {
   const problems = egressNamesProblems(policy);
   if (problems.length === 0) return;

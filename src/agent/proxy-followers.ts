@@ -125,6 +125,11 @@ export function startFlows(
       map: proxy.map,
       policies: policies && policies.table.policyCount > 0 ? policies.table : null,
     }),
+    nameFor(client, address) {
+      const pod = policies?.table.usesNames ? policies.table.podAt(client) : null;
+      const name = pod && policies?.learned.nameOf(pod.key, address);
+      return name === '' ? null : (name ?? null);
+    },
   });
   context.onClose(() => flows.close());
   stream.on('mode', () => flows.modeChanged());

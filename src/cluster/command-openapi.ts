@@ -213,19 +213,23 @@ export const SCHEMAS = {
   NodeMode: object({ name: TEXT, mode: TEXT }),
   FlowsEntry: {
     anyOf: [
-      object({
-        type: one('flow'),
-        time: { type: 'string', format: 'date-time' },
-        kind: one(...FLOW_LINE_KINDS.filter((kind) => kind !== 'dns')),
-        verdict: orNull(one(...FLOW_VERDICTS)),
-        protocol: TEXT,
-        client: SOCKET,
-        service: orNull(object({ ip: TEXT, port: COUNT, name: orNull(TEXT) })),
-        endpoint: orNull(SOCKET),
-        proxy: orNull(SOCKET),
-        micros: NUMBER,
-        reason: orNull(TEXT),
-      }),
+      object(
+        {
+          asked: TEXT,
+          type: one('flow'),
+          time: { type: 'string', format: 'date-time' },
+          kind: one(...FLOW_LINE_KINDS.filter((kind) => kind !== 'dns')),
+          verdict: orNull(one(...FLOW_VERDICTS)),
+          protocol: TEXT,
+          client: SOCKET,
+          service: orNull(object({ ip: TEXT, port: COUNT, name: orNull(TEXT) })),
+          endpoint: orNull(SOCKET),
+          proxy: orNull(SOCKET),
+          micros: NUMBER,
+          reason: orNull(TEXT),
+        },
+        ['asked'],
+      ),
       object(
         {
           type: one('dns'),

@@ -27,6 +27,8 @@ export interface FlowLine {
   readonly service: FlowService | null;
   /** Null: the packets were sent to no endpoint. */
   readonly endpoint: SocketAddress | null;
+  /** The name for which the client got the endpoint's address, by a rule with names of its policies; absent: none. */
+  readonly asked?: string;
   /** The proxy's own end of its connection to the endpoint (userspace mode); null: there is no proxy. */
   readonly proxy: SocketAddress | null;
   readonly micros: number;

@@ -52,6 +52,24 @@ describe('a line of flows', () => {
       text: '12:28:19 delivered   client → hello:80 → hello-tgldbct2xx-whj9b 0.34 ms',
     },
     {
+      name: 'an address that the client got for a name',
+      entry: {
+        ...{ ...answered, service: null, asked: 'api.example.com' },
+        endpoint: { ip: '198.51.100.7', port: 443 },
+      },
+      columns: 80,
+      text: '12:28:19 delivered   client → api.example.com:443 0.34 ms',
+    },
+    {
+      name: 'an address that the client got for a name, in a wide terminal',
+      entry: {
+        ...{ ...answered, service: null, asked: 'api.example.com' },
+        endpoint: { ip: '198.51.100.7', port: 443 },
+      },
+      columns: 200,
+      text: '12:28:19.901  node-3  established  TCP  default/client 10.244.0.3:57530 → api.example.com 198.51.100.7:443  0.34 ms',
+    },
+    {
       name: 'an answer in a wide terminal',
       entry: answered,
       columns: 200,

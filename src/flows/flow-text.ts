@@ -34,7 +34,8 @@ function wideText({ node, entry, nameOf }: ShownFlow): string {
   }
   const { service, endpoint, reason, protocol } = entry;
   const asked = service && (service.name ? `${service.name} ${hostPort(service)}` : hostPort(service));
-  const path = [end(entry.client), asked, endpoint && end(endpoint)].filter((part) => part !== null);
+  const reached = endpoint && (entry.asked ? `${entry.asked} ${hostPort(endpoint)}` : end(endpoint));
+  const path = [end(entry.client), asked, reached].filter((part) => part !== null);
   return [...head, protocol, path.join(' → '), took, reason ? `(${reason})` : '']
     .filter((part) => part !== '')
     .join('  ');
@@ -60,7 +61,7 @@ function narrowText({ entry, nameOf }: ShownFlow, columns: number): string {
   const { service, endpoint, reason } = entry;
   const port = (service ?? endpoint)?.port;
   const asked = service && `${shortName(service.name?.replace(/:.*/, '') ?? null) ?? service.ip}:${port}`;
-  const reached = endpoint && (service ? name(endpoint.ip) : `${name(endpoint.ip)}:${port}`);
+  const reached = endpoint && (service ? name(endpoint.ip) : `${entry.asked ?? name(endpoint.ip)}:${port}`);
   const path = [name(entry.client.ip), asked, reached].filter((part) => part !== null).join(' → ');
   const tail = reason ? ` (${reason})` : end;
   const room = columns - head.length;

@@ -19,6 +19,8 @@ export interface FlowWatchOptions {
   /** Domain of the cluster. */
   readonly domain: string;
   readonly tables: () => ReasonTables;
+  /** Returns the name for which the pod with an address got another address; null: none is known. */
+  readonly nameFor?: (client: string, address: string) => string | null;
 }
 
 /** The flows of this node, in any mode; free without watchers. */
@@ -38,6 +40,11 @@ const MAX_RECORDED = 8192;
 const HOLD_MS = 400;
 
 export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
+  const named = (entry: FlowsEntry): FlowsEntry => {
+    if (entry.type !== 'flow' || !entry.endpoint || entry.service) return entry;
+    const asked = options.nameFor?.(entry.client.ip, entry.endpoint.ip) ?? null;
+    return asked === null ? entry : { ...entry, asked };
+  };
   const { dataplane, logger, clock, monotonic, sleep, domain, tables } = options;
   const watchers = new Set<(entry: FlowsEntry) => void>();
   let modeSources: { close(): void }[] = [];
@@ -47,7 +54,8 @@ export function createFlowWatch(options: FlowWatchOptions): FlowWatch {
   let since: number | null = null;
   let closedAt: number | null = null;
 
-  const emit = (entry: FlowsEntry) => {
+  const emit = (shown: FlowsEntry) => {
+    const entry = named(shown);
     entries.push(entry);
     if (entries.length >= 2 * MAX_RECORDED) {
       entries = entries.slice(-MAX_RECORDED);
