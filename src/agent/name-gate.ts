@@ -5,13 +5,15 @@ import { type Clock, pause } from '../lib/clock.ts';
 import { isolating } from '../policy/allows.ts';
 import type { LearnedNames, Learning, NameBound } from '../policy/learned-names.ts';
 import type { NameEnforcement } from '../policy/name-enforcement.ts';
-import { matchesNames, type NameGroup, plainName } from '../policy/name-group.ts';
+import { indexNames, type NameGroup, plainName } from '../policy/name-group.ts';
 import { MAX_LIFETIME_MS } from '../policy/name-limits.ts';
 import { namesOf } from '../policy/policy-references.ts';
 import type { PolicyTable } from '../policy/policy-table.ts';
 
 /** How long an answer waits while the table of policies is written: resolvers ask again after some seconds. */
 const MAX_WAIT_MS = 1000;
+/** How long an answer of a new agent waits until it knows the policies. */
+const MAX_START_MS = 2000;
 /** Clients whose rules are remembered; those without count, too. */
 const MAX_CLIENTS = 16_384;
 /** Addresses of an answer that cost as much as a query. */
@@ -42,12 +44,13 @@ export function createNameGate(options: NameGateOptions): NameGate {
   const { node, policies, learned, names, programmed, clock, onRefused } = options;
   const clients = new Map<string | number, HeldClient | null>();
 
-  function clientAt(source: string | number): HeldClient | null {
+  function clientAt(source: string | number): { client: HeldClient | null; isOwn: boolean } {
     const pod = policies.podAt(sourceAddress(source));
-    if (!pod) return null;
+    if (!pod) return { client: null, isOwn: true };
     const groups = isolating(policies, pod, 'egress').flatMap((policy) => namesOf(policy));
-    if (groups.length === 0) return null;
-    return pod.node === node ? ownClient(pod.key) : foreignClient(groups);
+    const isOwn = pod.node === node;
+    if (groups.length === 0) return { client: null, isOwn };
+    return { client: isOwn ? ownClient(pod.key) : foreignClient(groups), isOwn };
   }
 
   const ownClient = (key: string): HeldClient => ({
@@ -85,9 +88,11 @@ export function createNameGate(options: NameGateOptions): NameGate {
   return {
     clientOf(source) {
       if (!policies.usesNames) return undefined;
-      let client = clients.get(source);
-      if (client === undefined) {
-        client = clientAt(source);
+      const known = clients.get(source);
+      if (known !== undefined) return known ?? undefined;
+      const { client, isOwn } = clientAt(source);
+      // The labels of other nodes' pods change without notice.
+      if (isOwn) {
         if (clients.size >= MAX_CLIENTS) clients.clear();
         clients.set(source, client);
       }
@@ -98,13 +103,46 @@ export function createNameGate(options: NameGateOptions): NameGate {
 }
 
 /**
+ * Holds answers while a new agent reads the policies, if those of the agent before had names: the rules of that one are still in
+ * the kernel. `started`: resolves when the policies are enforced.
+ */
+export function holdUntilStarted(gate: AnswerHold, started: Promise<unknown>, clock: Clock): AnswerHold {
+  let isStarted = false;
+  const done = started.then(
+    () => {},
+    () => {},
+  );
+  done.then(() => {
+    isStarted = true;
+  });
+  return {
+    clientOf(source) {
+      if (isStarted) return gate.clientOf(source);
+      return {
+        beforeAnswer(question, answer, charge) {
+          if (answeredAddresses(question, answer).addresses.length === 0) return answer;
+          const late = new AbortController();
+          return Promise.race([done, pause(clock, MAX_START_MS, late.signal)]).then(() => {
+            late.abort();
+            return gate.clientOf(source)?.beforeAnswer(question, answer, charge) ?? answer;
+          });
+        },
+      };
+    },
+  };
+}
+
+/**
  * A pod of another node, which asks here because its own node's server does not run, or because its resolver asks several servers
  * at once: its node would not know the addresses. Without an answer, the resolver asks its own node's server again.
  */
-const foreignClient = (groups: readonly NameGroup[]): HeldClient => ({
+const foreignClient = (
+  groups: readonly NameGroup[],
+  find = indexNames(groups.map((group) => [group, true])),
+): HeldClient => ({
   beforeAnswer(question: Question, answer: Answer) {
     const name = plainName(question.name);
-    const isNamed = name !== null && groups.some((group) => matchesNames(group, name));
+    const isNamed = name !== null && find(name).length > 0;
     return isNamed && answeredAddresses(question, answer).addresses.length > 0 ? null : answer;
   },
 });

@@ -8,11 +8,11 @@ import type { Node, Pod } from '../kube/types.ts';
 import { type Cidr, parseCidr } from '../lib/address.ts';
 import { insideCheck } from '../policy/inside-addresses.ts';
 import { createLearnedNames, type LearnedNames } from '../policy/learned-names.ts';
-import { createNameEnforcement, type NameEnforcement } from '../policy/name-enforcement.ts';
+import { createNameEnforcement, hasNameSets, type NameEnforcement } from '../policy/name-enforcement.ts';
 import type { PolicyTable } from '../policy/policy-table.ts';
 import type { AgentContext } from './agent-context.ts';
 import { readKeptNames, writeKeptNames } from './kept-names.ts';
-import { createNameGate, type NameRefusal } from './name-gate.ts';
+import { createNameGate, holdUntilStarted, type NameRefusal } from './name-gate.ts';
 
 /** Below the state directory. */
 const NAMES_FILE = 'policy-names.jsonl';
@@ -35,6 +35,8 @@ export interface PolicyNamesOptions {
   readonly table: PolicyTable;
   readonly learned: LearnedNames;
   readonly programmed: () => Promise<void>;
+  /** Resolves when the policies that existed at the start are enforced. */
+  readonly started: Promise<unknown>;
   /** Returns the object of a pod of this node, for events. */
   readonly podObject: (key: string) => Pod | null;
 }
@@ -81,7 +83,7 @@ const podNetworks = ({ spec }: Node): Cidr[] => {
 /** Starts what rules with names need, besides the enforcement of the policies. */
 export function startPolicyNames(context: AgentContext, options: PolicyNamesOptions): PolicyNames {
   const { configuration, clock, registry } = context;
-  const { table, learned, programmed, podObject } = options;
+  const { table, learned, programmed, started, podObject } = options;
   const logger = context.logger.child({ part: 'policy' });
   const file = join(configuration.stateDir, NAMES_FILE);
   const names = createNameEnforcement({
@@ -145,7 +147,7 @@ export function startPolicyNames(context: AgentContext, options: PolicyNamesOpti
     keep();
   });
   return {
-    hold: gate,
+    hold: hasNameSets() ? holdUntilStarted(gate, started, clock) : gate,
     names: {
       ...names,
       get isReplacing() {

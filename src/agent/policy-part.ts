@@ -119,8 +119,10 @@ export function startPolicies(
   });
 
   const podObjects: { current: Pick<Informer<Pod>, 'get'> | null } = { current: null };
+  const beginning = Promise.withResolvers<unknown>();
   const { hold, names } = startPolicyNames(context, {
     ...{ table, learned },
+    started: beginning.promise,
     programmed: async () => await enforcement?.programmed(),
     podObject: (key) => podObjects.current?.get(key) ?? null,
   });
@@ -192,6 +194,7 @@ export function startPolicies(
     await enforcement.programmed();
     if (isRefused) logger.info({}, 'network policies are enforced now');
   });
+  beginning.resolve(Promise.race([started, refusal.promise]));
   started.catch((error: unknown) => {
     if (!context.signal.aborted)
       logger.error({ err: error }, `network policies are not enforced: ${messageOf(error)}`);

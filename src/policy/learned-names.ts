@@ -1,7 +1,8 @@
 import { familyOf, type IPFamily } from '../lib/address.ts';
 import type { LearnedAddress } from './model.ts';
-import { matchesNames, type NameGroup } from './name-group.ts';
+import { indexNames, matchesNames, type NameGroup } from './name-group.ts';
 import {
+  givenMs,
   MAX_ADDRESSES_OF_NAME,
   MAX_ADDRESSES_OF_NODE,
   MAX_ADDRESSES_OF_POD,
@@ -98,7 +99,7 @@ export interface LearnedNames {
 }
 
 /** The latest names of an address that are remembered. */
-const MAX_NAMES_OF_ADDRESS = 8;
+const MAX_NAMES_OF_ADDRESS = 2;
 /** A pod that is at its bound is searched for expired addresses at most this often. */
 const SWEEP_MS = 1000;
 
@@ -111,9 +112,16 @@ interface Entry {
   readonly counted: string;
 }
 
+interface GroupState {
+  readonly group: NameGroup;
+  readonly entries: Map<string, Entry>;
+}
+
 interface PodState {
   pod: NamedPod;
-  readonly groups: Map<string, { readonly group: NameGroup; readonly entries: Map<string, Entry> }>;
+  readonly groups: Map<string, GroupState>;
+  /** Returns the groups that match a name. */
+  matching: (name: string) => readonly GroupState[];
   /** Addresses of each name, in all groups. */
   readonly names: Map<string, number>;
   count: number;
@@ -205,6 +213,7 @@ export function createLearnedNames({ now, wallClock, isInside }: LearnedNamesOpt
     const state: PodState = {
       pod,
       groups: new Map(),
+      matching: () => [],
       names: new Map(),
       count: 0,
       sweptAt: Number.NEGATIVE_INFINITY,
@@ -246,12 +255,13 @@ export function createLearnedNames({ now, wallClock, isInside }: LearnedNamesOpt
             fresh.push({ group: group.id, pod: own, address, neededMs: entry.until - time });
         }
       }
+      state.matching = indexNames([...state.groups.values()].map((one) => [one.group, one]));
       return { gone, fresh };
     },
     *pods() {
       for (const { pod } of pods.values()) yield pod;
     },
-    wants: (key, name) => pods.get(key)?.pod.groups.some((group) => matchesNames(group, name)) ?? false,
+    wants: (key, name) => (pods.get(key)?.matching(name).length ?? 0) > 0,
     learn(key, name, addresses, ttl) {
       const state = pods.get(key);
       const time = now();
@@ -260,7 +270,7 @@ export function createLearnedNames({ now, wallClock, isInside }: LearnedNamesOpt
       const confirms: (() => void)[] = [];
       const inside: string[] = [];
       let bound: NameBound | null = addresses.length > MAX_ADDRESSES_OF_NAME ? 'addresses of a name' : null;
-      const groups = [...(state?.groups.values() ?? [])].filter(({ group }) => matchesNames(group, name));
+      const groups = state?.matching(name) ?? [];
       for (const address of groups.length === 0 ? [] : addresses.slice(0, MAX_ADDRESSES_OF_NAME)) {
         if (!state) break;
         const known = groups.map(({ entries }) => entries.get(address));
@@ -281,8 +291,8 @@ export function createLearnedNames({ now, wallClock, isInside }: LearnedNamesOpt
             continue;
           }
           const own = ownOf(state, address);
-          for (const pod of own) writes.push({ group: group.id, pod, address, neededMs: needed });
-          const until = time + needed;
+          for (const pod of own) writes.push({ group: group.id, pod, address, neededMs: givenMs(needed) });
+          const until = time + givenMs(needed);
           // Counted from now on: an answer of many addresses must not exceed the bounds.
           const next = entry ?? { until: time, names: [name], counted: name };
           if (!entry) put(state, entries, address, next);

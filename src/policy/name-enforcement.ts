@@ -1,11 +1,15 @@
 import type { NetnsRef } from '../kernel/netns.ts';
 import type { Element } from '../kernel/nftables/batch.ts';
+import { NftConnection } from '../kernel/nftables/connection.ts';
+import { NFPROTO } from '../kernel/nftables/constants.ts';
 import type { DumpedElement } from '../kernel/nftables/dump.ts';
 import { formatAddress, type IPFamily } from '../lib/address.ts';
+import { hasCode } from '../lib/errors.ts';
 import { wordsOfAddress } from '../nft/encoding.ts';
 import type { KeptName, LearnedNames, Learning, NameElement, NameWrite } from './learned-names.ts';
+import type { NameGroup } from './name-group.ts';
 import { openNameWriter } from './name-writer.ts';
-import { groupOfNameSet, nameSetOf } from './policy-chain-names.ts';
+import { groupOfNameSet, nameSetOf, POLICY_TABLE } from './policy-chain-names.ts';
 import { namesOf } from './policy-references.ts';
 import type { PolicyTable } from './policy-table.ts';
 
@@ -47,6 +51,8 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
   let gone: NameElement[] = [];
   let fresh: NameWrite[] = [];
   let replacements = 0;
+  /** The kernel is getting changes: a set that it has now may be replaced. */
+  let isProgramming = false;
 
   const put = ({ group, pod, address, neededMs }: NameWrite): boolean =>
     writer.write(group, pod, address, neededMs);
@@ -66,11 +72,18 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
     }
   }
 
+  /** By policy, while pods are looked through: many of them have the same. */
+  const policyGroups = new Map<string, NameGroup[]>();
+  const groupsOfPolicy = (key: string): NameGroup[] => {
+    const policy = policies.activePolicy(key);
+    const known = policyGroups.get(key) ?? (policy ? namesOf(policy) : []);
+    policyGroups.set(key, known);
+    return known;
+  };
+
   const groupsOf = (key: string) => {
     const { isolatedBy } = policies.programmed(key) ?? {};
-    const groups = (isolatedBy?.egress ?? [])
-      .flatMap((policy) => policies.activePolicy(policy) ?? [])
-      .flatMap((policy) => namesOf(policy));
+    const groups = (isolatedBy?.egress ?? []).flatMap(groupsOfPolicy);
     return [...new Map(groups.map((group) => [group.id, group])).values()];
   };
 
@@ -90,6 +103,8 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
       return replacements > 0;
     },
     podsChanged(keys) {
+      isProgramming = true;
+      policyGroups.clear();
       if (!policies.usesNames && learned.counts().pods === 0) return;
       for (const key of keys) {
         const groups = groupsOf(key);
@@ -123,6 +138,7 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
       }
     },
     programmed() {
+      isProgramming = false;
       const removed = new Map<IPFamily, Map<string, Uint32Array[]>>();
       for (const one of gone) {
         const family = one.address.includes(':') ? 'ipv6' : 'ipv4';
@@ -143,13 +159,28 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
       let areWritten = true;
       for (const one of learning.writes) {
         if (!put(one)) areWritten = false;
-        else if (replacements > 0) fresh.push(one);
+        else if (isProgramming) fresh.push(one);
       }
       if (areWritten) learning.confirm();
       return areWritten;
     },
     close: () => writer.close(),
   };
+}
+
+/** Reports whether rules with names are in the kernel, of an earlier process. */
+export function hasNameSets(netns?: NetnsRef): boolean {
+  const connection = new NftConnection(netns);
+  try {
+    return (['ipv4', 'ipv6'] as const).some((family) =>
+      connection.sets(NFPROTO[family], POLICY_TABLE).some(({ name }) => groupOfNameSet(name) !== null),
+    );
+  } catch (error) {
+    if (hasCode(error, 'ENOENT')) return false;
+    throw error;
+  } finally {
+    connection.close();
+  }
 }
 
 const keyOf = ({ pod, address }: NameElement, family: IPFamily): Uint32Array =>

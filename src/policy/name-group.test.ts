@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { readNamePattern } from '../kube/egress-names.ts';
-import { matchesNames, nameGroup, plainName } from './name-group.ts';
+import { indexNames, matchesNames, nameGroup, plainName } from './name-group.ts';
 
 /** Each row: a pattern, names that match it, names that do not. */
 const ROWS: readonly (readonly [string, readonly string[], readonly string[]])[] = [
@@ -110,11 +110,14 @@ test('a wildcard matches exactly the names with more labels, for random names', 
       parts.length > wanted.length &&
       wanted.every((one, i) => parts[parts.length - wanted.length + i] === one);
     const plain = plainName(asked);
-    assert.equal(
-      plain !== null && matchesNames(nameGroup([pattern]), plain),
-      expected,
-      `${pattern} ${asked}`,
-    );
+    const group = nameGroup([pattern, 'other.example']);
+    assert.equal(plain !== null && matchesNames(group, plain), expected, `${pattern} ${asked}`);
+    const others = nameGroup(['other.example']);
+    const find = indexNames([
+      [group, 1],
+      [others, 2],
+    ]);
+    assert.deepEqual(find(plain ?? ''), expected ? [1] : [], `${pattern} ${asked}`);
   }
 });
 

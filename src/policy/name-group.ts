@@ -26,6 +26,27 @@ export function plainName(name: string): string | null {
   return lower.length <= MAX_NAME ? lower : null;
 }
 
+/**
+ * Returns what finds the groups with a pattern that matches a name (`plainName`). It looks up the name and each of its ends, so that
+ * the number of patterns, which users choose, does not count.
+ */
+export function indexNames<T>(groups: Iterable<readonly [NameGroup, T]>): (name: string) => T[] {
+  const byPattern = new Map<string, T[]>();
+  for (const [{ patterns }, value] of groups) {
+    for (const pattern of patterns) {
+      const known = byPattern.get(pattern);
+      if (known) known.push(value);
+      else byPattern.set(pattern, [value]);
+    }
+  }
+  return (name) => {
+    const found = new Set(byPattern.get(name));
+    for (let dot = name.indexOf('.'); dot > 0; dot = name.indexOf('.', dot + 1))
+      for (const value of byPattern.get(`*${name.slice(dot)}`) ?? []) found.add(value);
+    return [...found];
+  };
+}
+
 /** Reports whether a name that `plainName` returned matches a pattern of the group: "*" stands for one or more whole labels. */
 export const matchesNames = ({ patterns }: NameGroup, name: string): boolean =>
   patterns.some((pattern) =>

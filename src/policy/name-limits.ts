@@ -4,6 +4,8 @@ export const MIN_LIFETIME_MS = 30_000;
 export const MAX_LIFETIME_MS = 3_600_000;
 /** A client counts the TTL from when the answer arrives. */
 const GRACE_MS = 1000;
+/** The kernel gets addresses of answers with short TTLs again after this, not at each answer. */
+const SLACK_MS = 8000;
 
 /** Addresses of one name, as of one pod. */
 export const MAX_ADDRESSES_OF_NAME = 1000;
@@ -16,10 +18,10 @@ export const MAX_ADDRESSES_OF_NODE = 1 << 18;
 
 /**
  * The times that the kernel gives an address, in milliseconds: rules have constant timeouts. Each is a quarter longer than the
- * one before, so that an address is allowed at most a quarter longer than its answer says.
+ * one before, so that an address is allowed at most a third longer than its answer says.
  */
 export const LIFETIMES: readonly number[] = (() => {
-  const steps = [MIN_LIFETIME_MS + GRACE_MS];
+  const steps = [MIN_LIFETIME_MS + GRACE_MS + SLACK_MS];
   for (let last = steps[0] ?? 0; last < MAX_LIFETIME_MS + GRACE_MS; steps.push(last))
     last = Math.min(Math.ceil((last * 1.25) / 1000) * 1000, MAX_LIFETIME_MS + GRACE_MS);
   return steps;
@@ -27,7 +29,10 @@ export const LIFETIMES: readonly number[] = (() => {
 
 /** Returns how long the addresses of an answer have to be allowed. `ttl`: in seconds. */
 export const neededMs = (ttl: number): number =>
-  Math.min(MAX_LIFETIME_MS, Math.max(MIN_LIFETIME_MS, ttl * 1000)) + GRACE_MS;
+  Math.min(MAX_LIFETIME_MS, Math.max(MIN_LIFETIME_MS, ttl * 1000));
+
+/** Returns for how long the kernel allows an address that is needed for so long. */
+export const givenMs = (needed: number): number => LIFETIMES[lifetimeIndex(needed + GRACE_MS)] ?? 0;
 
 /** Returns the index of the shortest lifetime that suffices. */
 export function lifetimeIndex(neededMs: number): number {

@@ -34,6 +34,15 @@ export function openNameWriter(secret: string, netns: NetnsRef | null = null): N
     return fd;
   };
 
+  /** Null: this machine has no loopback address of the family, or no descriptor is left. */
+  const openOnce = (family: IPFamily): number | null => {
+    try {
+      return open(family);
+    } catch {
+      return null;
+    }
+  };
+
   const tokenOf = (group: string): Uint8Array => {
     const known = tokens.get(group) ?? noteToken(secret, group);
     tokens.set(group, known);
@@ -46,7 +55,8 @@ export function openNameWriter(secret: string, netns: NetnsRef | null = null): N
       const [from, to] = [addressBytes(pod), addressBytes(address)];
       if (!family || !from || !to || from.length !== to.length) return false;
       const bytes = noteBytes(tokenOf(group), lifetimeIndex(neededMs), from, to);
-      const fd = sockets.get(family) ?? open(family);
+      const fd = sockets.get(family) ?? openOnce(family);
+      if (fd === null) return false;
       for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
         if (libc().send(fd, bytes, bytes.length, 0) >= 0) return false;
         const code = errnoName(libc().errno());

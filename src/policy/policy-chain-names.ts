@@ -1,5 +1,8 @@
 import type { Direction, Policy } from './model.ts';
 
+/** The table of each family (`ip` and `ip6`); it exists while a pod of the node is isolated. */
+export const POLICY_TABLE = 'fairlead-policy';
+
 /** Names of chains and sets have at most 255 bytes (NFT_NAME_MAXLEN). */
 export const MAX_LABEL = 200;
 

@@ -27,15 +27,23 @@ import {
 import { blockRanges } from './address-block.ts';
 import { DIRECTIONS } from './model.ts';
 import { createNoteChains } from './name-notes.ts';
-import { canDeny, DENIED, ITSELF, MAP_OF, PROXIES, ruleName, UNMATCHED } from './policy-chain-names.ts';
+import {
+  canDeny,
+  DENIED,
+  ITSELF,
+  MAP_OF,
+  POLICY_TABLE,
+  PROXIES,
+  ruleName,
+  UNMATCHED,
+} from './policy-chain-names.ts';
 import { createPolicyChains } from './policy-chains.ts';
 import { portKey } from './policy-references.ts';
 import { createPolicyRules } from './policy-rules.ts';
 import type { PolicyTable } from './policy-table.ts';
 import { blocksOf, needsRangeSet, portElements } from './rule-ports.ts';
 
-/** The table of each family (`ip` and `ip6`); it exists while a pod of the node is isolated. */
-export const POLICY_TABLE = 'fairlead-policy';
+export { POLICY_TABLE };
 
 /** NF_CT_STATE_BIT: established, related. */
 const KNOWN_FLOW = 2 | 4;
