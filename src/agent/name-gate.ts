@@ -27,7 +27,7 @@ export interface NameGateOptions {
   readonly node: string;
   readonly policies: PolicyTable;
   readonly learned: LearnedNames;
-  readonly names: NameEnforcement;
+  readonly names: Pick<NameEnforcement, 'isReplacing' | 'write'>;
   /** Resolves when the kernel has the policies that are known at the time of the call. */
   readonly programmed: () => Promise<void>;
   readonly clock: Clock;
