@@ -13,6 +13,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   kube: ['lib'],
   service: ['lib', 'kube'],
   policy: ['lib', 'kube', 'nft', 'kernel'],
+  egress: ['lib', 'kernel', 'kube', 'nft'],
   failover: ['lib', 'kernel', 'service'],
   dataplane: ['lib', 'kernel', 'nft', 'service', 'failover'],
   proxy: ['lib', 'kernel', 'kube', 'service', 'failover', 'dataplane'],
@@ -25,7 +26,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   modes: ['lib', 'kernel', 'nft', 'service', 'dataplane'],
   observe: [
     ...['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'network', 'dns', 'loadbalancer'],
-    ...['gateway'],
+    ...['egress', 'gateway'],
   ],
   trace: ['lib', 'kernel', 'nft', 'policy', 'dns', 'observe'],
   conformance: ['lib', 'kernel', 'kube', 'service', 'policy', 'dataplane', 'observe'],
@@ -34,7 +35,7 @@ const ROOMS: Readonly<Record<string, readonly string[]>> = {
   agent: [
     ...['lib', 'kernel', 'nft', 'kube', 'service', 'policy', 'failover', 'dataplane', 'proxy', 'network'],
     ...['runtime', 'dns', 'loadbalancer', 'gateway', 'flows', 'controllers', 'observe', 'modes', 'trace'],
-    ...['conformance'],
+    ...['egress', 'conformance'],
   ],
   cluster: EVERY_ROOM,
   fixture: ['lib', 'kube', 'apiserver', 'cluster'],

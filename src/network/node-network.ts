@@ -12,7 +12,7 @@ import { removeConnectionBound } from './connection-bound.ts';
 import type { MaintainedState } from './drift-watch.ts';
 import { type Egress, openEgress, removeEgress } from './egress.ts';
 import { removeHostPorts } from './host-ports.ts';
-import { type NodeSources, openNodeSources, removeNodeSources } from './node-sources.ts';
+import { type GatewaySources, type NodeSources, openNodeSources, removeNodeSources } from './node-sources.ts';
 import { localMac, type Overlay, type PodRoute, podRoutes, sameRoute } from './overlay-routes.ts';
 import { addressOf, type PeerNode } from './peer-node.ts';
 import { gatewayOf, keepBridge, keepBridgeRoutes, POD_BRIDGE, type PodGateway } from './pod-bridge.ts';
@@ -79,6 +79,7 @@ export class NodeNetwork {
   #repaired: string[] = [];
   readonly #egress: Egress | null;
   readonly #sources: NodeSources;
+  #gateways: GatewaySources | null = null;
   /** The kernel's routes, by destination; null: not read yet. */
   #routes: Map<string, PodRoute> | null = null;
 
@@ -135,6 +136,41 @@ export class NodeNetwork {
     return this.#bridge;
   }
 
+  /** The name of the tunnel; null: packets to other nodes are routed. */
+  get tunnel(): string | null {
+    return this.#tunnel === null ? null : TUNNEL;
+  }
+
+  /** Sets the egress gateways, from which answers of hosts outside may come through the tunnel. Written by the next `syncRoutes`. */
+  setGateways(gateways: GatewaySources | null): void {
+    this.#gateways = gateways;
+  }
+
+  /**
+   * Returns by node and family how packets reach a node, whatever their destination; `nodes` as in `syncRoutes`.
+   */
+  nextHops(nodes: readonly PeerNode[]): Map<string, Partial<Record<IPFamily, string>>> {
+    const hops = new Map<string, Partial<Record<IPFamily, string>>>();
+    for (const route of this.#podRoutes(nodes).values()) {
+      const family = route.destination.includes(':') ? 'ipv6' : 'ipv4';
+      const known = hops.get(route.node) ?? {};
+      hops.set(route.node, { ...known, [family]: known[family] ?? route.via });
+    }
+    return hops;
+  }
+
+  #podRoutes(nodes: readonly PeerNode[]): Map<string, PodRoute> {
+    return podRoutes(
+      {
+        name: this.#options.node,
+        podCidrs: this.gateways.map((gateway) => gateway.cidr.text),
+        overlay: this.#options.overlay,
+        tunnelFamily: this.#tunnelFamily,
+      },
+      nodes,
+    );
+  }
+
   /**
    * Writes the routes to the pods of these nodes (this one may be included) and removes those of other nodes.
    * Writes only differences, so that other nodes' traffic is not disturbed. Returns the routes that could not be written;
@@ -146,15 +182,7 @@ export class NodeNetwork {
       ...nodes,
       { name: this.#options.node, addresses: this.#options.addresses, podCidrs: [] },
     ]);
-    const wanted = podRoutes(
-      {
-        name: this.#options.node,
-        podCidrs: this.gateways.map((gateway) => gateway.cidr.text),
-        overlay: this.#options.overlay,
-        tunnelFamily: this.#tunnelFamily,
-      },
-      nodes,
-    );
+    const wanted = this.#podRoutes(nodes);
     const kernel = this.#kernelRoutes();
     const present = this.#routes ?? readPodRoutes(kernel);
     this.#routes = present;
@@ -335,6 +363,7 @@ export class NodeNetwork {
         this.#options.overlay === 'vxlan' && local !== null
           ? { port: this.#options.vxlan?.port ?? VXLAN_PORT, device: TUNNEL, local }
           : null,
+      gateways: this.#gateways,
     });
   }
 

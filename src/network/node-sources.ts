@@ -22,11 +22,19 @@ import {
   inSet,
   is,
   isNot,
+  notInSet,
   type Rule,
   sourceIsElsewhere,
   typesOf,
 } from '../nft/rule.ts';
-import { type ElementGroup, group, rangeElements, type TableSpec } from '../nft/spec.ts';
+import {
+  type ElementGroup,
+  elements,
+  group,
+  rangeElements,
+  type SetSpec,
+  type TableSpec,
+} from '../nft/spec.ts';
 import type { PeerNode } from './peer-node.ts';
 
 /** The table of each family (`ip` and `ip6`). */
@@ -56,6 +64,15 @@ export interface SourcesState {
   readonly nodes: readonly PeerNode[];
   /** Null: no tunnel. */
   readonly tunnel: GuardedTunnel | null;
+  /** Egress gateways, which send answers of hosts outside through the tunnel; null: there is none. */
+  readonly gateways?: GatewaySources | null;
+}
+
+export interface GatewaySources {
+  /** The names of the nodes. */
+  readonly nodes: ReadonlySet<string>;
+  /** Networks whose addresses are not outside. */
+  readonly cluster: readonly Cidr[];
 }
 
 /** Drops packets whose source cannot have come by their device, and packets into the tunnel that no node sent. */
@@ -105,7 +122,8 @@ const openTables = (options: Omit<NodeSourcesOptions, 'bridge'>): KeptTables =>
  * - A packet from a port of the bridge itself was not switched: the kernel hands it to the node if its MAC is a reserved group.
  * - The source of a packet from elsewhere is not a pod of this node.
  * - Of the tunnel's packets, the outer source is a node, the outer destination this node's address, and the inner source
- *   a pod or an address of that node. Pods send none, to no node, nor does a Service whose endpoint is a node's tunnel.
+ *   a pod or an address of that node; from an egress gateway also a host outside, of which the table of src/egress then accepts
+ *   answers only. Pods send none, to no node, nor does a Service whose endpoint is a node's tunnel.
  */
 export function renderSources(family: IPFamily, bridge: string, state: SourcesState): TableSpec | null {
   const own = state.podCidrs.filter((cidr) => cidr.family === family);
@@ -122,17 +140,22 @@ export function renderSources(family: IPFamily, bridge: string, state: SourcesSt
     : [];
   const local = (tunnel && addressBytes(tunnel.local)) ?? new Uint8Array(0);
   const groups = new Map<string, ElementGroup>();
+  const gateways = tunnel && state.gateways ? renderGatewaySources(family, state, state.gateways) : null;
+  if (gateways) groups.set(GATEWAYS, gateways.group);
   if (tunnel) for (const node of state.nodes) groups.set(node.name, renderNode(family, node));
   return {
     family,
     name: SOURCES_TABLE,
-    sets: tunnel
-      ? FAMILIES.map((inner) => ({
-          name: INNER[inner],
-          key: [...typesOf(source), inner === 'ipv4' ? DATA_TYPE.ipv4Address : DATA_TYPE.ipv6Address],
-          interval: true,
-        }))
-      : [],
+    sets: [
+      ...(tunnel
+        ? FAMILIES.map((inner) => ({
+            name: INNER[inner],
+            key: [...typesOf(source), ADDRESS_TYPE[inner]],
+            interval: true,
+          }))
+        : []),
+      ...(gateways?.sets ?? []),
+    ],
     chains: [
       {
         name: 'prerouting',
@@ -168,6 +191,7 @@ export function renderSources(family: IPFamily, bridge: string, state: SourcesSt
                   inSet(INNER[inner], source, INNER_SOURCE[inner]),
                   accept,
                 ]),
+                ...(gateways?.rules ?? []),
                 refuse,
               ],
             },
@@ -194,6 +218,38 @@ export function renderSources(family: IPFamily, bridge: string, state: SourcesSt
         : []),
     ],
     groups,
+  };
+}
+
+const ADDRESS_TYPE = { ipv4: DATA_TYPE.ipv4Address, ipv6: DATA_TYPE.ipv6Address } as const;
+const GATEWAYS = 'egress-gateways';
+const CLUSTER = { ipv4: 'cluster-ipv4', ipv6: 'cluster-ipv6' } as const;
+
+function renderGatewaySources(
+  family: IPFamily,
+  { nodes }: SourcesState,
+  { nodes: names, cluster }: GatewaySources,
+): { readonly sets: SetSpec[]; readonly rules: Rule[]; readonly group: ElementGroup } {
+  const { source } = addressFields(family);
+  const outer = nodes
+    .filter(({ name }) => names.has(name))
+    .flatMap(({ addresses }) => addresses.filter((one) => familyOf(one) === family));
+  const words = Uint32Array.from([...new Set(outer)].flatMap((one) => [...wordsOfAddress(one, family)]));
+  return {
+    sets: [
+      { name: GATEWAYS, key: typesOf(source) },
+      ...FAMILIES.map((inner) => ({ name: CLUSTER[inner], key: [ADDRESS_TYPE[inner]], interval: true })),
+    ],
+    rules: FAMILIES.map((inner) => [
+      is('vxlan.ether.type', ETHERTYPE[inner]),
+      inSet(GATEWAYS, source),
+      notInSet(CLUSTER[inner], INNER_SOURCE[inner]),
+      accept,
+    ]),
+    group: group([
+      elements(GATEWAYS, words, { count: new Set(outer).size }),
+      ...FAMILIES.map((inner) => rangeElements(CLUSTER[inner], mergedRanges(cluster, inner))),
+    ]),
   };
 }
 

@@ -153,6 +153,10 @@ function printStatement(statement: Statement): string {
       return `${printKey(statement.key)} vmap @${statement.map}`;
     case 'dnat':
       return `dnat to ${printKey(statement.key)} map @${statement.map}`;
+    case 'snat':
+      return `snat to ${printKey(statement.key)} map @${statement.map}`;
+    case 'keep-source':
+      return 'snat to saddr';
     case 'mark':
       return `meta mark set meta mark and ${hex(statement.keep)}${statement.set === 0 ? '' : ` xor ${hex(statement.set)}`}`;
     case 'dscp':

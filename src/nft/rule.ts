@@ -23,12 +23,15 @@ import {
   payload,
   type QueueForm,
   queue as queueExpression,
+  RT,
   random,
   rejectUnreachable,
   rejectWithReset,
+  rt,
   setMeta,
   setOriginalZone,
   setPayload,
+  snat,
   socketTransparent,
   sourceType,
   updateMap,
@@ -115,6 +118,8 @@ export const FIELDS = {
     ct(CT.ipv6Destination, to, true),
   ),
   'ct.original.proto-dst': field(port, 'ct original proto-dst', (to) => ct(CT.protocolDestination, to, true)),
+  'rt.ip.nexthop': field(ipv4Address, 'rt ip nexthop', (to) => rt(RT.nextHop4, to)),
+  'rt.ip6.nexthop': field(ipv6Address, 'rt ip6 nexthop', (to) => rt(RT.nextHop6, to)),
   'fib.daddr.type': field(number, 'fib daddr type', destinationType),
   'fib.saddr.type': field(number, 'fib saddr type', sourceType),
   'socket.transparent': field(byte, 'socket transparent', socketTransparent),
@@ -146,6 +151,10 @@ export type Statement =
   | { readonly kind: 'vmap'; readonly key: readonly KeyPart[]; readonly map: string }
   /** Destination NAT to the map's address and port for the key; continues if there is none. */
   | { readonly kind: 'dnat'; readonly key: readonly KeyPart[]; readonly map: string }
+  /** Source NAT to the map's address for the key; continues if there is none. */
+  | { readonly kind: 'snat'; readonly key: readonly KeyPart[]; readonly map: string }
+  /** Source NAT to the packet's own source: no later rule translates it. */
+  | { readonly kind: 'keep-source' }
   /** Keeps the bits `keep` of the mark, and sets the bits `set`. */
   | { readonly kind: 'mark'; readonly keep: number; readonly set: number }
   /** Sets the differentiated services code point. */
@@ -227,6 +236,8 @@ export const notInSet = (set: string, ...key: readonly KeyPart[]): Statement => 
 });
 export const vmap = (map: string, ...key: readonly KeyPart[]): Statement => ({ kind: 'vmap', key, map });
 export const dnatTo = (map: string, ...key: readonly KeyPart[]): Statement => ({ kind: 'dnat', key, map });
+export const snatTo = (map: string, ...key: readonly KeyPart[]): Statement => ({ kind: 'snat', key, map });
+export const keepSource: Statement = { kind: 'keep-source' };
 export const setMark = (keep: number, set: number): Statement => ({
   kind: 'mark',
   keep: keep >>> 0,
@@ -303,12 +314,14 @@ export const addressFields = (family: IPFamily) =>
         destination: 'ip.daddr',
         originalSource: 'ct.original.ip.saddr',
         originalDestination: 'ct.original.ip.daddr',
+        nextHop: 'rt.ip.nexthop',
       } as const)
     : ({
         source: 'ip6.saddr',
         destination: 'ip6.daddr',
         originalSource: 'ct.original.ip6.saddr',
         originalDestination: 'ct.original.ip6.daddr',
+        nextHop: 'rt.ip6.nexthop',
       } as const);
 
 /** Returns the types of a set's key or data for these fields. */
@@ -391,6 +404,12 @@ function compileStatement(statement: Statement, tableFamily: TableFamily): Expre
         dnat(NFPROTO[family], data, data + address),
       ];
     }
+    case 'snat': {
+      const data = keyWords(statement.key);
+      return [...load(statement.key), fromMap(statement.map, 0, data), snat(NFPROTO[family], data)];
+    }
+    case 'keep-source':
+      return [FIELDS[addressFields(family).source].load(0), snat(NFPROTO[family], 0)];
     case 'mark':
       return [
         meta(META.mark, 0),

@@ -86,6 +86,11 @@ export class Table<F extends TableFamily = IPFamily> {
     this.#protocol = NFPROTO[options.family];
   }
 
+  /** The connection that owns the table: its elements may be written beside `change` only in dynamic sets. */
+  get connection(): TableConnection {
+    return this.#options.connection;
+  }
+
   /** Whether the table has been written, and not removed. */
   get isWritten(): boolean {
     return this.#contents !== null;

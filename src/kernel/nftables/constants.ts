@@ -76,6 +76,7 @@ export const NFTA = {
   payload: { destination: 1, base: 2, offset: 3, length: 4, source: 5, checksumType: 6, checksumOffset: 7 },
   meta: { destination: 1, key: 2, source: 3 },
   ct: { destination: 1, key: 2, direction: 3, source: 4 },
+  rt: { destination: 1, key: 2 },
   socket: { key: 1, destination: 2 },
   cmp: { source: 1, operation: 2, data: 3 },
   range: { source: 1, operation: 2, from: 3, to: 4 },

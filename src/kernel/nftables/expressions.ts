@@ -24,6 +24,7 @@ export const CT = {
 
 const LOOKUP_INVERTED = 1;
 const NUMGEN_RANDOM = 1;
+const NAT_SOURCE = 0;
 const NAT_DESTINATION = 1;
 const REJECT_ICMP = 0;
 const REJECT_TCP_RESET = 1;
@@ -113,6 +114,18 @@ export const socketTransparent =
     b.expression('socket', () => {
       b.be32(NFTA.socket.key, SOCKET_TRANSPARENT);
       b.be32(NFTA.socket.destination, register(to));
+    });
+
+/** enum nft_rt_keys. */
+export const RT = { nextHop4: 1, nextHop6: 2 } as const;
+
+/** Loads a property of the packet's route: the next hop, which is the destination itself on the same link. Only after routing. */
+export const rt =
+  (key: number, to: number): Expression =>
+  (b) =>
+    b.expression('rt', () => {
+      b.be32(NFTA.rt.destination, register(to));
+      b.be32(NFTA.rt.key, key);
     });
 
 /** Loads a value into a register. */
@@ -215,6 +228,16 @@ export const dnat =
       b.be32(NFTA.nat.family, family);
       b.be32(NFTA.nat.address, register(address));
       b.be32(NFTA.nat.port, register(port));
+    });
+
+/** Translates the source to the address in a register; the port stays, unless another connection has it. */
+export const snat =
+  (family: number, address: number): Expression =>
+  (b) =>
+    b.expression('nat', () => {
+      b.be32(NFTA.nat.type, NAT_SOURCE);
+      b.be32(NFTA.nat.family, family);
+      b.be32(NFTA.nat.address, register(address));
     });
 
 const NF_NAT_RANGE_PROTO_RANDOM_FULLY = 16;

@@ -15,6 +15,10 @@ export const PRIORITY = {
   /** Before the proxy translates queries. */
   dnsFallback: -110,
   natDestination: -100,
+  /** Behind Services, whose endpoints may be outside: an egress gateway sees the translated destination. */
+  egressGateway: -90,
+  /** Marks what this node translates itself. */
+  egressHeld: -89,
   /**
    * Directly before IPVS takes packets of local processes (NF_IP_PRI_NAT_DST + 1 and + 2). Packets that it has translated pass the
    * output hook again (net/netfilter/ipvs/ip_vs_core.c).
@@ -23,6 +27,8 @@ export const PRIORITY = {
   filter: 0,
   /** Behind the policies, which drop packets without an answer. */
   unusedAddresses: 10,
+  /** Before everything that masquerades: the first translation of a connection's source is the only one. */
+  egressSource: 80,
   /** Before the proxy masquerades. */
   dnsFallbackSource: 90,
   /** Before IPVS, which takes packets to Services off the input hook at 98 and 99 (ip_vs_core.c), and behind it. */
@@ -30,6 +36,8 @@ export const PRIORITY = {
   natSource: 100,
   /** Behind masquerading. */
   masqueraded: 101,
+  /** Behind every translation of sources: what may leave. */
+  egressLeaving: 105,
   behindIpvs: 110,
   last: 300,
 } as const;

@@ -37,6 +37,7 @@ const TYPES = {
   blackhole: 6,
   unreachable: 7,
   prohibit: 8,
+  throw: 9,
 };
 
 export type RouteType = keyof typeof TYPES;
