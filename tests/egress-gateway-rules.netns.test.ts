@@ -130,7 +130,9 @@ const inNode = (netns: string, ...command: string[]): string =>
   execFileSync('ip', ['netns', 'exec', netns, ...command], { encoding: 'utf8' });
 
 for (const overlay of ['routes', 'vxlan'] as const) {
-  test(`pods of every node leave with the gateway's address, and with no other while no node has it (${overlay})`, { timeout: 60_000 }, async () => {
+  test(`pods of every node leave with the gateway's address, and with no other while no node has it (${overlay})`, {
+    timeout: 60_000,
+  }, async () => {
     const topology = testTopology(undo, 3);
     const nodes: TestedNode[] = [];
     for (const number of NUMBERS) nodes.push(await startNode(topology, number, overlay));
@@ -175,7 +177,9 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     }
   });
 
-  test(`a connection that waits while no node has the address opens when one has it (${overlay})`, { timeout: 60_000 }, async () => {
+  test(`a connection that waits while no node has the address opens when one has it (${overlay})`, {
+    timeout: 60_000,
+  }, async () => {
     const topology = testTopology(undo, 3);
     const nodes: TestedNode[] = [];
     for (const number of NUMBERS) nodes.push(await startNode(topology, number, overlay));

@@ -26,6 +26,7 @@ import { startControlSocket } from './control-socket.ts';
 import type { ControlSources } from './control-sources.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
+import { startEgress } from './egress-part.ts';
 import { startPolicyPart } from './enforced-policies.ts';
 import { indexObjects, listObjectsToExplain } from './explain-objects.ts';
 import { type FollowedNodes, followNodes, needsProxierRights } from './followed-nodes.ts';
@@ -317,8 +318,16 @@ const start = async (agent: StartingAgent) => {
   }
   if ((agent.followed.problem() ?? unwritable) !== null) onProblem(null);
   const policies = await startPolicyPart(agent.context, agent.followed);
+  const egress = network ? startEgress(agent.context, agent.followed.nodes) : null;
   const open = (from: Node) =>
-    startNetwork(agent.context, from, agent.followed.nodes, agent.followed.own, policies, onProblem);
+    startNetwork(
+      agent.context,
+      from,
+      agent.followed.nodes,
+      agent.followed.own,
+      { policies, egress },
+      onProblem,
+    );
   // An external address may be one that this machine does not have.
   const known = agent.followed.own.get(nodeName);
   const isUsual = known?.status?.addresses?.some(({ type }) => type === 'InternalIP') === true;
@@ -398,7 +407,7 @@ const start = async (agent: StartingAgent) => {
   await Promise.all(parts);
   if (loadBalancer && services && slices)
     await startLoadBalancer(agent.context, loadBalancer, {
-      ...{ nodes: agent.followed.nodes, services, slices },
+      ...{ nodes: agent.followed.nodes, services, slices, egress },
       servers: agent.apiServers.urls,
     });
   await late;

@@ -1,5 +1,6 @@
 import type { MissingRule } from '../kube/missing-rule.ts';
 import type { TransportOptions } from '../kube/transport.ts';
+import type { IPFamily } from '../lib/address.ts';
 import type { Candidates } from '../loadbalancer/candidates.ts';
 import type { AgentConfiguration } from './agent-configuration.ts';
 
@@ -16,11 +17,25 @@ export interface AnnouncerSettings extends ServerSettings {
   readonly logsContact: boolean;
 }
 
+/** The state of egress gateways that the thread needs. */
+export interface EgressSettings {
+  /** The addresses of all gateways, each with its number. */
+  readonly addresses: readonly (readonly [address: string, number: number])[];
+  /** By node and family: the next hop of packets to it. */
+  readonly hops: Readonly<Record<string, Partial<Record<IPFamily, string>>>>;
+  /** The name of the tunnel; null: the nodes are on one link. */
+  readonly tunnel: string | null;
+  /** The name of the pods' bridge. */
+  readonly bridge: string;
+}
+
 /** Messages of the agent to the thread. */
 export type ToAnnouncer =
   | { readonly kind: 'candidates'; readonly candidates: Candidates }
   /** The addresses of this machine's Node, and of API servers that the agent has learned. Sent every second: the agent is alive. */
   | { readonly kind: 'alive'; readonly addresses: readonly string[]; readonly servers: readonly string[] }
+  /** Null: there is no gateway. */
+  | { readonly kind: 'egress'; readonly settings: EgressSettings | null }
   | { readonly kind: 'close' };
 
 export type LogLevel = 'debug' | 'info' | 'warn' | 'error';
@@ -33,6 +48,10 @@ export type FromAnnouncer =
   /** The addresses that exist can be announced. */
   | { readonly kind: 'ready' }
   | { readonly kind: 'announced'; readonly count: number }
+  /** The nodes that have the addresses of egress gateways, by address. */
+  | { readonly kind: 'holders'; readonly holders: readonly (readonly [address: string, node: string])[] }
+  /** This node has an address of an egress gateway from now on; `before`: the node that had it, or empty. */
+  | { readonly kind: 'egress-started'; readonly address: string; readonly before: string }
   /** An event of these Services ("namespace/name"). */
   | {
       readonly kind: 'event';

@@ -9,6 +9,7 @@ import { messageOf } from '../lib/errors.ts';
 import { type Logger, silentLogger } from '../lib/log.ts';
 import { startMigratingSpeaker } from '../loadbalancer/migrating-speaker.ts';
 import { watchAlive } from './alive-watch.ts';
+import { holdEgressAddresses } from './announcer-egress.ts';
 import { announceOnLink } from './announcer-link.ts';
 import type { AnnouncerSettings, FromAnnouncer, LogLevel, ToAnnouncer } from './announcer-messages.ts';
 import { connectToApi } from './api-connection.ts';
@@ -38,18 +39,27 @@ function announce(port: MessagePort, settings: AnnouncerSettings, clock: Clock):
   const client = createClient(transport, settings.userAgent);
   const contact = contactOf(client, { clock, logger: contactLogger });
   const count = () => tell({ kind: 'announced', count: speaker.announced.size });
+  const egress = holdEgressAddresses({
+    ...{ node: settings.node, clock, logger: logger.child({ part: 'egress' }) },
+    leaseDurationMs: settings.leaseDurationMs,
+    isHeld: (address) => speaker.announced.has(address),
+    onHolders: (holders) => tell({ kind: 'holders', holders: [...holders] }),
+  });
   const speaker = startMigratingSpeaker({
     ...{ client, clock, random, logger, signal },
     node: settings.node,
-    follow: (namespace, until) =>
-      follow({ client, clock, random, logger, signal: until }, RESOURCES.leases, {
+    follow(namespace, until) {
+      const leases = follow({ client, clock, random, logger, signal: until }, RESOURCES.leases, {
         contact,
         namespace,
         labelSelector: ANNOUNCEMENT_LABEL,
         ...(namespace === ANNOUNCEMENT_NAMESPACE
           ? { onMissingRule: (rule) => tell({ kind: 'missing-rule', rule }) }
           : { optional: true }),
-      }),
+      });
+      if (namespace === ANNOUNCEMENT_NAMESPACE) egress.follow(leases);
+      return leases;
+    },
     leaseDurationMs: settings.leaseDurationMs,
     steady: () => performance.now(),
     onStarted(address, services, before) {
@@ -57,9 +67,13 @@ function announce(port: MessagePort, settings: AnnouncerSettings, clock: Clock):
       const from = before === '' ? '' : `; ${before} announced it before`;
       const message = `${settings.node} announces ${address} by ${how}${from}`;
       tell({ kind: 'event', services, type: 'Normal', reason: 'AddressAnnounced', message });
+      if (egress.started(address)) tell({ kind: 'egress-started', address, before });
       count();
     },
-    onStopped: count,
+    onStopped(address) {
+      egress.stopped(address);
+      count();
+    },
   });
   speaker.ready.then(
     () => tell({ kind: 'ready' }),
@@ -86,6 +100,7 @@ function announce(port: MessagePort, settings: AnnouncerSettings, clock: Clock):
   const close = async () => {
     watch.close();
     link.stopWatching();
+    egress.close();
     await speaker.close();
     link.close();
     ending.abort();
@@ -102,6 +117,9 @@ function announce(port: MessagePort, settings: AnnouncerSettings, clock: Clock):
         watch.report();
         servers = message.servers;
         link.setAddresses(message.addresses);
+        break;
+      case 'egress':
+        egress.configure(message.settings);
         break;
       case 'close':
         void close();

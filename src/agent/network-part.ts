@@ -13,19 +13,20 @@ import { type AgentContext, addressesOf } from './agent-context.ts';
 import { registerPodAddresses } from './capacity-metrics.ts';
 import { startConnectionBound } from './connection-bound-part.ts';
 import { startDnsLimitEvents } from './dns-limit-events.ts';
+import type { EgressPart } from './egress-part.ts';
 import { startPodSources } from './pod-sources.ts';
 import type { PolicyPart } from './policy-part.ts';
 
 /**
  * Opens this node's pod network, reverts changes by other programs, and maintains the routes to all other nodes' pods.
- * `own` has this machine's Node. `policies`: pods start when these are in force for them. `onProblem`: as in `keepNetwork`.
+ * `own` has this machine's Node. `policies`, `egress`: pods start when these are in force for them. `onProblem`: as in `keepNetwork`.
  */
 export function startNetwork(
   context: AgentContext,
   node: Node,
   nodes: Informer<Node>,
   own: Informer<Node>,
-  policies: PolicyPart | null,
+  { policies, egress }: { readonly policies: PolicyPart | null; readonly egress: EgressPart | null },
   onProblem: (problem: string | null) => void,
 ): PodNetwork {
   const { configuration, logger, clock } = context;
@@ -51,7 +52,8 @@ export function startNetwork(
     clock,
     logger,
   });
-  const pods = policies ? policies.guard(opened) : opened;
+  const guarded = policies ? policies.guard(opened) : opened;
+  const pods = egress ? egress.open({ network, sync: () => sync() }, guarded) : guarded;
   const follow = () => {
     const current = own.get(configuration.nodeName);
     // Configured node addresses do not change while the agent runs.

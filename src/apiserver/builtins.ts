@@ -1,8 +1,13 @@
+import {
+  EGRESS_GATEWAY_DEFINITION,
+  EGRESS_GATEWAYS,
+  egressGatewayDefinition,
+} from '../kube/egress-gateway.ts';
 import { ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
 import { DEFAULT_CLASS_ANNOTATION, SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
 import { addressAt, FAMILY_NAMES, familyOf, parseCidr } from '../lib/address.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
-import { type ApiObject, at, equal } from './object.ts';
+import { type ApiObject, at, equal, type JsonObject } from './object.ts';
 import type { ResourceStore } from './resource-store.ts';
 import type { Store } from './store.ts';
 
@@ -12,7 +17,7 @@ const NAMESPACES = ['default', 'kube-system', 'kube-public', 'kube-node-lease', 
 /** Priority classes that the cluster needs (upstream's values). */
 const PRIORITY_CLASSES = { 'system-cluster-critical': 2_000_000_000, 'system-node-critical': 2_000_001_000 };
 
-/** Creates the namespaces, the default ServiceCIDR, and the Service through which pods reach this server. */
+/** Creates the namespaces, the default ServiceCIDR, the definition of EgressGateways, and the Service through which pods reach this server. */
 export function installBuiltins(
   resources: ResourceStore,
   store: Store,
@@ -60,6 +65,7 @@ export function installBuiltins(
   for (const [name, value] of Object.entries(PRIORITY_CLASSES)) {
     ensure('priorityclasses.scheduling.k8s.io', '', name, { value });
   }
+  installDefinition(resources, store, kindOf(DEFINITIONS));
   const { storageProvisioner } = options;
   if (storageProvisioner !== undefined && store.list('storageclasses.storage.k8s.io').length === 0) {
     ensure(
@@ -118,4 +124,18 @@ export function installBuiltins(
     },
     { [SERVICE_NAME_LABEL]: 'kubernetes' },
   );
+}
+
+const DEFINITIONS = 'customresourcedefinitions.apiextensions.k8s.io';
+
+/** Creates the definition of EgressGateways; updates that of an earlier version of the program. */
+function installDefinition(resources: ResourceStore, store: Store, kind: Kind): void {
+  const definition = egressGatewayDefinition();
+  const spec: JsonObject = { ...definition.spec, conversion: { strategy: 'None' } };
+  const existing = store.get(DEFINITIONS, `/${EGRESS_GATEWAY_DEFINITION}`)?.object;
+  if (!existing) {
+    const status = { storedVersions: [EGRESS_GATEWAYS.version] };
+    resources.create(kind, '', { ...definition, spec, status });
+  } else if (!equal(existing['spec'], spec))
+    resources.update(kind, '', EGRESS_GATEWAY_DEFINITION, (current) => ({ ...current, spec }));
 }

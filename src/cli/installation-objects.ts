@@ -2,6 +2,7 @@ import { stringify } from 'yaml';
 import { COMMAND_PORT, COMMAND_PORT_ANNOTATION } from '../agent/command-rights.ts';
 import { AGENT_NODE_LABELS } from '../agent/node-events.ts';
 import { NODE_CONTROL_GROUPS } from '../kernel/control-group.ts';
+import { EGRESS_GATEWAYS, egressGatewayDefinition } from '../kube/egress-gateway.ts';
 import { addressController } from './address-controller-objects.ts';
 import { commandAccessObjects } from './command-access-objects.ts';
 import { agentSecurity, SYSCTL_MOUNT } from './container-rights.ts';
@@ -40,6 +41,8 @@ export function installationObjects(options: InstallationOptions): KubeObject[] 
     ...(options.parts === 'proxy-dns' ? nameRights(options) : []),
     ...(enforcesPolicies(options.parts) ? policyRights(options) : []),
     ...(hasPool ? announcementRights(options) : []),
+    // Nodes have their addresses by the same Leases as those of Services, in a pod network of ours.
+    ...(hasPool && options.parts === 'all' ? egressGateways(options) : []),
     configMap(options),
     daemonSet(options),
     ...(answersDns(options.parts) ? [dnsService(options)] : []),
@@ -99,6 +102,19 @@ const policyRights = (options: InstallationOptions): KubeObject[] =>
       verbs: ['list', 'watch'],
     },
   ]);
+
+/** With the rights of policies, which contain those to pods and namespaces. */
+const egressGateways = (options: InstallationOptions): KubeObject[] => [
+  egressGatewayDefinition(),
+  ...agentRights(options, 'fairlead-egress', [
+    { apiGroups: [EGRESS_GATEWAYS.group], resources: [EGRESS_GATEWAYS.plural], verbs: ['list', 'watch'] },
+    {
+      apiGroups: [EGRESS_GATEWAYS.group],
+      resources: [`${EGRESS_GATEWAYS.plural}/status`],
+      verbs: ['patch'],
+    },
+  ]),
+];
 
 const announcementRights = (options: InstallationOptions) => [
   leaseNamespace(),

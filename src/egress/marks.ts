@@ -18,7 +18,10 @@ export const heldMarkOf = (number: number): number => PREFIX | HELD | number;
 export const routingTableOf = (number: number): number => FIRST_TABLE | number;
 export const isRoutingTable = (table: number): boolean => table >>> 12 === FIRST_TABLE >>> 12;
 
-/** Numbers addresses, each with the number that it had before, or the lowest that is free. */
+/**
+ * Numbers addresses, each with the number that it had before, or one that none had: a number that is used again could select an
+ * address by what another one left in the kernel. After all have been used, the lowest that is free.
+ */
 export function numberAddresses(
   addresses: Iterable<string>,
   before: ReadonlyMap<string, number> = new Map(),
@@ -30,7 +33,8 @@ export function numberAddresses(
     if (known !== undefined) numbers.set(address, known);
   }
   const taken = new Set(numbers.values());
-  let next = 1;
+  const highest = Math.max(0, ...before.values());
+  let next = highest + wanted.length > MAX_NUMBER ? 1 : highest + 1;
   for (const address of wanted) {
     if (numbers.has(address)) continue;
     while (taken.has(next)) next++;

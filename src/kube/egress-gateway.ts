@@ -116,7 +116,7 @@ const SPEC = {
       'Of the nodes that may have the addresses, by their labels. Default: all nodes.',
     ),
   },
-} as const;
+};
 
 const STATUS = {
   type: 'object',
@@ -161,7 +161,7 @@ const STATUS = {
       },
     },
   },
-} as const;
+};
 
 const column = (name: string, jsonPath: string, type = 'string') => ({ name, type, jsonPath });
 

@@ -1,3 +1,4 @@
+import { egressGatewayDefinition } from '../../kube/egress-gateway.ts';
 import {
   ANNOUNCEMENT_NAMESPACE,
   ANNOUNCERS_GROUP,
@@ -22,6 +23,8 @@ const AGENT_ROLE: BootstrapRole = {
     'get,list,watch networking.k8s.io networkpolicies,servicecidrs',
     'get,list,watch policy.networking.k8s.io adminnetworkpolicies,baselineadminnetworkpolicies,clusternetworkpolicies',
     'get,list,watch apiextensions.k8s.io customresourcedefinitions',
+    'get,list,watch fairlead.dev egressgateways',
+    'patch fairlead.dev egressgateways/status',
   ],
 };
 /** Leases determine the node that announces a load-balancer address. */
@@ -54,6 +57,7 @@ const AGENT_BINDING: BootstrapBinding = {
 export function agentAccessObjects(): readonly ApiObject[] {
   return [
     { apiVersion: 'v1', kind: 'Namespace', metadata: { name: ANNOUNCEMENT_NAMESPACE } },
+    egressGatewayDefinition(),
     roleObject('ClusterRole', AGENT_ROLE),
     bindingObject('ClusterRoleBinding', AGENT_BINDING),
     ...ANNOUNCER_ROLES.map((role) => roleObject('Role', role)),
