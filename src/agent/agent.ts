@@ -385,7 +385,7 @@ const start = async (agent: StartingAgent) => {
         policies,
       }).then((started) => {
         agent.proxy = started;
-        openCommands(agent, { part: started, services, slices, policies });
+        openCommands(agent, { part: started, services, slices, policies, egress });
         programmed.resolve(Promise.all([started.proxy.programmed, policies?.programmed()]));
         return started.proxy.programmed;
       }),
@@ -470,7 +470,7 @@ const watch = (agent: StartingAgent) => {
 /** Opens the control socket and the port for commands. */
 function openCommands(
   agent: StartingAgent,
-  served: Pick<ControlSources, 'part' | 'services' | 'slices' | 'policies'>,
+  served: Pick<ControlSources, 'part' | 'services' | 'slices' | 'policies' | 'egress'>,
 ): void {
   const { context } = agent;
   const listToExplain = shareCalls(

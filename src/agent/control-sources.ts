@@ -3,6 +3,7 @@ import type { Informer } from '../kube/informer.ts';
 import type { EndpointSlice, Service } from '../kube/types.ts';
 import type { LimitedClients as KernelLimitedClients } from '../network/dns-limit.ts';
 import type { ProxyHealth } from '../proxy/status-servers.ts';
+import type { EgressPart } from './egress-part.ts';
 import type { IndexedObjects } from './explain-objects.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
 import type { PolicyPart } from './policy-part.ts';
@@ -14,6 +15,8 @@ export interface ControlSources {
   readonly services: Informer<Service>;
   readonly slices: Informer<EndpointSlice>;
   readonly policies: PolicyPart | null;
+  /** Null: no pod network of ours. */
+  readonly egress: EgressPart | null;
   /** The health of the whole agent, as /healthz says it. */
   readonly health: () => ProxyHealth;
   /**

@@ -144,7 +144,7 @@ interface ExplainObjects extends IndexedObjects {
 
 function explainView(
   { configuration }: AgentContext,
-  { part, services, policies, limited: dropped }: ControlSources,
+  { part, services, policies, egress, limited: dropped }: ControlSources,
   { pods, podsByAddress, nodes, slices, leases, namespaces, held, limited }: ExplainObjects,
   { hosts, known }: Pick<ExplainBody, 'hosts'> & { readonly known: FactIndex },
 ): ExplainView {
@@ -168,6 +168,7 @@ function explainView(
       namespaces.find(({ metadata }) => metadata?.name === namespace)?.metadata?.annotations?.[
         ALLOWED_SOURCES
       ],
+    egress: () => (egress?.state() ? egress.view() : null),
     entryNode: (address) => announcingNode(leases, address),
   };
 }

@@ -133,6 +133,7 @@ export const SCHEMAS = {
             'answered',
             'refused',
             'queue-full',
+            'waits',
             'no-host',
             'reply-lost',
             'unreachable',

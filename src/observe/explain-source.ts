@@ -1,5 +1,7 @@
 import type { Mode } from '../dataplane/dataplane.ts';
 import { mayForwardAtSocket, modeDiffers } from '../dataplane/mode-differences.ts';
+import { decideEgress } from '../egress/decide.ts';
+import type { EgressDecision } from '../egress/model.ts';
 import { cidrContains, familyOf, parseCidr } from '../lib/address.ts';
 import type { VerdictCandidate } from '../service/decide.ts';
 import type { Frontend, Packet, ServiceMap } from '../service/model.ts';
@@ -92,6 +94,17 @@ export function keepsHairpinSource(
   return mayForwardAtSocket(frontend) && route.action === 'forward' && !route.masquerade;
 }
 
+/** Decides about a pod's packet by the egress gateways; null: none is concerned. */
+export function egressOf(
+  view: ExplainView,
+  source: string,
+  destination: string,
+): Exclude<EgressDecision, { kind: 'stays' }> | null {
+  const gateways = view.egress?.() ?? null;
+  const decision = gateways && decideEgress(gateways, { source, destination });
+  return decision === null || decision.kind === 'stays' ? null : decision;
+}
+
 /** Returns the client address that a host sees if no Service is involved; null if unknown. */
 export function sourceSeenAt(
   view: ExplainView,
@@ -102,6 +115,8 @@ export function sourceSeenAt(
 ): string | null {
   if (isLoopback(destination)) return loopbackSource(destination);
   if (origin.kind === 'node') return localSource(view, node, destination);
+  const egress = origin.kind === 'pod' ? egressOf(view, source, destination) : null;
+  if (egress) return egress.kind === 'leaves' ? egress.address : null;
   if (origin.kind === 'pod' && leavesCluster(view, destination)) return masqueraded(view, node, destination);
   return source;
 }

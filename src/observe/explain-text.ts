@@ -15,6 +15,7 @@ const ARRIVAL: Readonly<Record<Arrival, string>> = {
   answered: '',
   refused: 'rejected',
   'queue-full': 'its queue is full',
+  waits: 'waits for the egress gateway',
   'no-host': 'no such host',
   'reply-lost': 'replies are lost',
   unreachable: 'no route',

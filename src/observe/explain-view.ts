@@ -1,4 +1,5 @@
 import type { KernelStep, Mode } from '../dataplane/dataplane.ts';
+import type { EgressView } from '../egress/model.ts';
 import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
 import type { IPFamily } from '../lib/address.ts';
 import type { PolicyMap } from '../policy/model.ts';
@@ -61,6 +62,8 @@ export interface ExplainView {
   isHeld?(pod: string): boolean;
   /** Whether this node drops queries of a client to a name server, because it sends too many. */
   isLimited?(client: string, server: string): boolean;
+  /** Returns what decides about packets of this node's pods to hosts outside; null: no egress gateway exists. */
+  egress?(): EgressView | null;
   /** Returns the node through which packets to an address enter the cluster (its announcer); null if unknown. */
   entryNode?(address: string): string | null;
 }

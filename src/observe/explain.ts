@@ -15,6 +15,7 @@ import { findCauses, serviceOf } from './explain-causes.ts';
 import { classOf, classStep, isNodeAddress, ownerOf } from './explain-class.ts';
 import { findDestination } from './explain-destination.ts';
 import { limitedClient } from './explain-dns-limit.ts';
+import { egressStep, leaveBy } from './explain-egress.ts';
 import { type Entered, enter } from './explain-entry.ts';
 import { linkFault, podFault } from './explain-faults.ts';
 import { withinFilters } from './explain-filters.ts';
@@ -33,7 +34,13 @@ import { hostPortEnd, sourceBehindHostPort } from './explain-host-ports.ts';
 import { clientOrigin, EXAMPLE_CLIENTS, findOrigin } from './explain-places.ts';
 import { explainPolicies, type PolicyEnd } from './explain-policies.ts';
 import { isReplyLost, replyLost } from './explain-replies.ts';
-import { keepsHairpinSource, sourceForPolicies, sourceSeenAt, sourceSeenBehind } from './explain-source.ts';
+import {
+  egressOf,
+  keepsHairpinSource,
+  sourceForPolicies,
+  sourceSeenAt,
+  sourceSeenBehind,
+} from './explain-source.ts';
 import { parseTarget } from './explain-target.ts';
 import { outcomeOf, verdictReason } from './explain-verdict.ts';
 import type { ExplainRequest, ExplainView, Origin } from './explain-view.ts';
@@ -413,10 +420,13 @@ function passed(
   const policies = explainPolicies(view, origin, map, packet, ends);
   const here = { kind: 'node', node } as const;
   const service = isOwn ? serviceName(view, destination) : null;
+  const egress = origin.kind === 'pod' ? egressOf(view, packet.source, end.address) : null;
   const arrived = afterPolicies(policies.verdicts[0], () =>
     isOwn || (hostPort === null && isLoopback(destination) && origin.kind === 'node')
       ? arriveAt(view, here, service ? `node ${node} for Service ${service}` : `node ${node}`, end)
-      : arriveFrom(view, node, end),
+      : egress
+        ? leaveBy(view, egress, end)
+        : arriveFrom(view, node, end),
   );
   const step = passStep(view, map, packet, hostPort);
   const owner = ownerOf(view, destination) ?? node;
@@ -434,7 +444,12 @@ function passed(
   const causes =
     arrived.arrival === 'answered' ? [] : [...policies.causes, ...findCauses(view, map, packet, verdict)];
   return ended(
-    { ...base, steps: [...base.steps, step, ...policies.steps], clientSeen: seen, causes },
+    {
+      ...base,
+      steps: [...base.steps, step, ...policies.steps, ...(egress ? [egressStep(egress)] : [])],
+      clientSeen: seen,
+      causes,
+    },
     arrived,
   );
 }

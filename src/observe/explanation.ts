@@ -44,6 +44,8 @@ export type Arrival =
   /** Dropped, or rejected, by a rule of another program. */
   | 'filtered'
   | 'filtered-rejected'
+  /** Dropped until a node has the address of the egress gateway. */
+  | 'waits'
   /** Dropped by a fault that a user has planted. */
   | 'fault'
   | 'unknown';
