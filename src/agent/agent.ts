@@ -383,6 +383,7 @@ const start = async (agent: StartingAgent) => {
         slices,
         serviceCidrs,
         policies,
+        egress,
       }).then((started) => {
         agent.proxy = started;
         openCommands(agent, { part: started, services, slices, policies, egress });

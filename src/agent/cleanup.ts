@@ -1,6 +1,8 @@
 import { rmdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
+import { removeGatewayTables } from '../egress/held-addresses.ts';
+import { removePolicyRoutes } from '../egress/policy-routes.ts';
 import { NftRefusal } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { deleteAddress } from '../kernel/rtnetlink/addresses.ts';
@@ -94,6 +96,8 @@ export async function removeAll(
   }
   if (configuration === null || configuration.network)
     await step('pod network', async () => {
+      removeGatewayTables();
+      removePolicyRoutes();
       removeNodeNetwork();
       // An agent that starts again with this configuration reconnects the pods.
       if (configuration === null) await removePods(stateDir);

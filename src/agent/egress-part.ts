@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { Gauge } from 'prom-client';
+import { decideEgress } from '../egress/decide.ts';
 import { openTables, removeGatewayTables } from '../egress/held-addresses.ts';
 import { numberAddresses } from '../egress/marks.ts';
 import type { EgressPod, EgressView } from '../egress/model.ts';
@@ -42,6 +43,10 @@ export interface EgressPart {
   state(): EgressState | null;
   /** What decides about packets. */
   view(): EgressView;
+  /** Whether a proxy on this node may open a connection for a pod: it would have the node's address. */
+  mayProxy(pod: string, destination: string): boolean;
+  /** Reports a pod whose connection was refused for that. */
+  reportRefused(pod: string, destination: string): void;
   /** What the announcing thread has to know; null: there is no gateway. */
   settings(): EgressSettings | null;
   /** Calls back when `state` or `settings` may have changed. */
@@ -249,6 +254,11 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
     await arrivals.namespaceKnown(pod.namespace);
     await changed();
   }
+  const view = (): EgressView => ({
+    gateways: state?.selecting ?? [],
+    cluster: state?.cluster ?? [],
+    holders,
+  });
   return {
     objects,
     pods: () => followed?.pods.list() ?? [],
@@ -282,7 +292,15 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
     },
     state: () => state,
     settings: () => settings,
-    view: () => ({ gateways: state?.selecting ?? [], cluster: state?.cluster ?? [], holders }),
+    mayProxy: (source, destination) =>
+      state === null || decideEgress(view(), { source, destination }).kind === 'stays',
+    reportRefused(source, destination) {
+      const pod = followed?.pods.list().find(({ status }) => status?.podIPs?.some(({ ip }) => ip === source));
+      const message = `in this mode, connections to Services whose endpoints are outside the cluster (${destination}) cannot leave by the pod's egress gateway: refused`;
+      logger.debug({ source, destination }, message);
+      if (pod) context.podEvent(pod, 'Warning', 'EgressGatewayNotSupported', message);
+    },
+    view,
     onChange: (listener) => void listeners.add(listener),
     setHolders(next) {
       const moved = [...new Set([...holders.keys(), ...next.keys()])].filter((one) => {

@@ -8,6 +8,7 @@ import { createProxyStream, type ProxyStream } from '../proxy/proxy-stream.ts';
 import { createServiceTable, type ServiceTable } from '../service/service-table.ts';
 import type { ProxyConfiguration } from './agent-configuration.ts';
 import type { AgentContext } from './agent-context.ts';
+import type { EgressPart } from './egress-part.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
 import type { PolicyPart } from './policy-part.ts';
 import type { ProxyKernel } from './proxy-kernel.ts';
@@ -22,6 +23,7 @@ export interface ProxySources {
   /** Networks of cluster IPs (KEP-1880); without any, those of the configuration are used. */
   readonly serviceCidrs: Informer<ServiceCidr>;
   readonly policies: PolicyPart | null;
+  readonly egress: EgressPart | null;
 }
 
 /** The state that the parts of a node's proxy share. Each part follows the stream, and knows only parts that are started before it. */

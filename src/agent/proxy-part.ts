@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import type { Dataplane, Mode } from '../dataplane/dataplane.ts';
+import type { ProxyPolicies } from '../dataplane/userspace/pool-listener.ts';
 import type { FlowWatch } from '../flows/flow-watch.ts';
 import { type Node, RESOURCES } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
@@ -11,11 +12,13 @@ import type { ProxyHealth } from '../proxy/status-servers.ts';
 import type { NodeView } from '../service/model.ts';
 import type { ProxyConfiguration } from './agent-configuration.ts';
 import type { AgentContext } from './agent-context.ts';
+import type { EgressPart } from './egress-part.ts';
 import type { FollowedNodes } from './followed-nodes.ts';
 import { createModeSwitch, type ModeSwitch } from './mode-switch.ts';
 import { type NodeProxy, type ProxySources, prepare } from './node-proxy.ts';
 import { bpfPlace } from './other-proxies.ts';
 import { withAddress } from './own-node.ts';
+import type { PolicyPart } from './policy-part.ts';
 import { drainProxy } from './proxy-drain.ts';
 import {
   createProxyTimers,
@@ -153,7 +156,7 @@ function createDataplanes({
   logger,
   stream,
 }: NodeProxy): Dataplanes {
-  const { policies } = sources;
+  const { policies, egress } = sources;
   const relays = new Set<Dataplane>();
   let changed: () => void = () => undefined;
   return {
@@ -166,7 +169,7 @@ function createDataplanes({
         ...{ families: plan.families, logger, ipvsScheduler },
         onForeignChange: () => changed(),
         onOutcome: (outcome) => stream.emit({ kind: 'outcome', outcome }),
-        ...(policies ? { policies } : {}),
+        ...(policies || egress ? { policies: withoutOutside(policies, egress) } : {}),
         cgroupParent: context.configuration.pods?.cgroupParent ?? null,
         ipvsTimeouts: proxied.ipvsTimeouts,
       });
@@ -220,4 +223,20 @@ function followOwnNode(
     applied(changed);
   };
   nodes.handle({ onAdd: follow, onUpdate: follow });
+}
+
+/**
+ * Returns the policies of a mode that opens connections itself: with the node's address. It opens none of a pod to a host
+ * outside that an egress gateway includes.
+ */
+function withoutOutside(policies: PolicyPart | null, egress: EgressPart | null): ProxyPolicies {
+  return {
+    admits: (client, endpoint, protocol) =>
+      (egress?.mayProxy(client, endpoint.ip) ?? true) &&
+      (policies?.admits(client, endpoint, protocol) ?? true),
+    denied: (client, endpoint, protocol) => {
+      if (egress?.mayProxy(client, endpoint.ip) ?? true) policies?.denied(client, endpoint, protocol);
+      else egress?.reportRefused(client, endpoint.ip);
+    },
+  };
 }
