@@ -17,7 +17,7 @@ const gateway = (name: string, spec: object): EgressGatewayObject => ({
   spec,
 });
 
-test('a cluster serves EgressGateways from its start, and refuses what no node could carry out', async () => {
+test('a cluster serves EgressGateways from its start, and refuses what no node could apply', async () => {
   const create = (one: EgressGatewayObject) => plane.client.create(EGRESS_GATEWAYS, one);
   await eventually(
     () => plane.client.list(EGRESS_GATEWAYS).catch(() => null),

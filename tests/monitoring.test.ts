@@ -15,9 +15,13 @@ const monitoring = join(root, 'deploy', 'monitoring');
 const read = (path: string) => readFileSync(path, 'utf8');
 
 /** Parts of the agent that register their metrics when they start. */
-const PARTS = ['policy-metrics.ts', 'policy-names.ts', 'load-balancer-part.ts', 'capacity-metrics.ts'].map(
-  (file) => join(root, 'src', 'agent', file),
-);
+const PARTS = [
+  'policy-metrics.ts',
+  'policy-names.ts',
+  'load-balancer-part.ts',
+  'capacity-metrics.ts',
+  'egress-part.ts',
+].map((file) => join(root, 'src', 'agent', file));
 
 /** Registers the metrics of an agent that proxies and serves DNS. */
 function createMetrics(): Registry {

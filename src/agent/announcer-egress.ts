@@ -40,7 +40,7 @@ const CHECK_MS = 10_000;
 
 /**
  * Writes the routes to the nodes that have the addresses, and tells the kernel which ones this node has. It translates only while this
- * thread says so: an agent that was killed or hangs is no gateway any longer when its Lease has expired. While the API server does
+ * thread says so: the node of an agent that was killed or hangs stops when its Lease has expired. While the API server does
  * not answer, no node can take an address over, and this one goes on.
  */
 export function holdEgressAddresses(options: EgressHolderOptions): EgressHolder {

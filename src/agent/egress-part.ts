@@ -72,6 +72,8 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
   let settings: EgressSettings | null = null;
   let holders: ReadonlyMap<string, string> = new Map();
   let numbers: ReadonlyMap<string, number> = new Map();
+  /** Why the kernel does not have what is known; null: it has. */
+  let failure: unknown = null;
   let isWritten = false;
   let assigned: ReadonlyMap<string, string> = new Map();
   /** By the pods' uids: what this node has attached. */
@@ -83,9 +85,14 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
 
   const podsNow = (): EgressPod[] => {
     const plugged = new Map([...attached.values()].map(({ key, ips }) => [key, ips] as const));
-    return (followed?.pods.list() ?? []).flatMap(
-      (pod) => readPod(pod, plugged.get(keyOf(pod)) ?? null) ?? [],
-    );
+    const owners = new Map([...plugged].flatMap(([key, ips]) => ips.map((ip) => [ip, key] as const)));
+    return (followed?.pods.list() ?? []).flatMap((pod) => {
+      const found = readPod(pod, plugged.get(keyOf(pod)) ?? null);
+      if (!found) return [];
+      // An ended pod still names addresses that the node has given to another one.
+      const addresses = found.addresses.filter((one) => (owners.get(one) ?? found.key) === found.key);
+      return [{ ...found, addresses }];
+    });
   };
   const peers = (): PeerNode[] => nodes.list().map(peerNode);
 
@@ -166,7 +173,9 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
       const started = performance.now();
       try {
         if (ready.isDone) await compute();
+        failure = null;
       } catch (error) {
+        failure = error;
         if (!signal.aborted) {
           logger.error({ err: error }, `failed to program the egress gateways: ${messageOf(error)}`);
           retry();
@@ -253,6 +262,7 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
     await arrivals.podKnown(`${pod.namespace}/${pod.name}`, pod.uid);
     await arrivals.namespaceKnown(pod.namespace);
     await changed();
+    if (failure !== null) throw failure;
   }
   const view = (): EgressView => ({
     gateways: state?.selecting ?? [],

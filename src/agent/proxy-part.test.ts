@@ -156,7 +156,15 @@ async function start(mode: Mode, policies: PolicyPart | null = null): Promise<Pr
   return await startProxyPart(
     own,
     proxied,
-    { node: NODE, followed, services, slices, serviceCidrs: heldInformer<ServiceCidr>(), policies, egress: null },
+    {
+      node: NODE,
+      followed,
+      services,
+      slices,
+      serviceCidrs: heldInformer<ServiceCidr>(),
+      policies,
+      egress: null,
+    },
     kernel(),
   );
 }

@@ -150,7 +150,7 @@ test('an object that cannot be read selects pods and has no address', () => {
   }
 });
 
-test('cordoned nodes are no candidates while another one is ready', () => {
+test('cordoned nodes do not count while another one is ready', () => {
   const node = (name: string, more: object = {}) => ({
     ...{ name, labels: { role: 'gateway' }, isReady: true, isCordoned: false },
     ...more,
