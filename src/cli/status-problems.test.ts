@@ -4,6 +4,7 @@ import type { EndpointSlice, Node, Pod, Service } from '../kube/types.ts';
 import type { Problem } from './problem.ts';
 import {
   egressProblems,
+  gatewayProblems,
   nodeProblems,
   podNotReady,
   portProblem,
@@ -136,4 +137,20 @@ describe('a problem names its code, object and field for', () => {
       assert.deepEqual(rest, expected);
     });
   }
+});
+
+test('an EgressGateway is a problem while no node has its address, or it is not accepted', () => {
+  const condition = (type: string, status: 'True' | 'False', message: string) => ({
+    ...{ type, status, message, reason: 'Because', lastTransitionTime: '2026-01-01T00:00:00Z' },
+  });
+  const of = (...conditions: ReturnType<typeof condition>[]) =>
+    gatewayProblems({ metadata: { name: 'partner' }, status: { conditions } }).map(({ message }) => message);
+  assert.deepEqual(of(condition('Accepted', 'True', 'ok'), condition('Ready', 'True', 'ok')), []);
+  assert.deepEqual(of(condition('Accepted', 'True', 'ok'), condition('Ready', 'False', 'no node has it')), [
+    'EgressGateway partner: no node has it',
+  ]);
+  assert.deepEqual(of(condition('Accepted', 'False', 'wrong'), condition('Ready', 'False', 'no')), [
+    'EgressGateway partner: wrong',
+  ]);
+  assert.match(of()[0] ?? '', /no agent has reported/);
 });

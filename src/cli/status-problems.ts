@@ -2,6 +2,7 @@ import { addressProblems } from '../cluster/announced-addresses.ts';
 import type { EgressReport } from '../cluster/egress.ts';
 import { podProblem } from '../cluster/readiness.ts';
 import { type ClusterState, clusterPaths } from '../cluster/state.ts';
+import type { EgressGatewayObject } from '../kube/egress-gateway.ts';
 import type { EndpointSlice, Event, Lease, Node, Pod, Service } from '../kube/types.ts';
 import { FAMILY_NAMES } from '../lib/address.ts';
 import { type Problem, problem } from './problem.ts';
@@ -49,6 +50,22 @@ export function nodeProblems(
         ]
       : []),
   ];
+}
+
+/** Describes the problems of an EgressGateway, by its conditions. */
+export function gatewayProblems({ metadata, status }: EgressGatewayObject): Problem[] {
+  const object = `EgressGateway ${metadata?.name ?? ''}`;
+  const conditions = status?.conditions ?? [];
+  if (conditions.length === 0)
+    return [
+      problem('egress-gateway', object, `${object}: no agent has reported on it; see: fairlead logs NODE`),
+    ];
+  const accepted = conditions.find(({ type }) => type === 'Accepted');
+  const ready = conditions.find(({ type }) => type === 'Ready');
+  const bad = [accepted, ready].find((one) => one?.status === 'False');
+  if (!bad) return [];
+  const field = bad === accepted ? null : 'spec.nodeSelector';
+  return [problem('egress-gateway', object, `${object}: ${bad.message}`, field)];
 }
 
 /** Describes the problems of a Service: no ready endpoint, or no usable load-balancer address. */

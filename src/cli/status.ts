@@ -7,8 +7,9 @@ import { presentWarnings } from '../cluster/kept-warnings.ts';
 import { NODE_DNS } from '../cluster/node-dns.ts';
 import { programWarnings } from '../cluster/requirements.ts';
 import { CONTROL_PLANE } from '../cluster/supervision.ts';
-import { createClient, readBody } from '../kube/client.ts';
+import { type Client, createClient, hasReason, readBody } from '../kube/client.ts';
 import type { Credentials } from '../kube/credentials.ts';
+import { EGRESS_GATEWAYS, type EgressGatewayObject } from '../kube/egress-gateway.ts';
 import { ANNOUNCEMENT_LABEL } from '../kube/load-balancer.ts';
 import { httpTransport, type Transport } from '../kube/transport.ts';
 import { RESOURCES } from '../kube/types.ts';
@@ -29,6 +30,7 @@ import {
   egressProblems,
   failedProbes,
   faultProblem,
+  gatewayProblems,
   nodeProblems,
   podNotReady,
   portProblem,
@@ -129,6 +131,7 @@ export const command = defineCommand({
       };
     });
     const probes = failedProbes(seen?.events ?? []);
+    problems.push(...(seen?.gateways ?? []).flatMap(gatewayProblems));
     problems.push(...(seen?.pods ?? []).flatMap((pod) => podNotReady(pod, probes) ?? []));
     const [first] = nodes.filter(({ ready }) => ready);
     // Agents explain: without one, the problems of its process and its node say so.
@@ -168,7 +171,7 @@ async function look(cluster: string, credentials: Credentials) {
   const transport = httpTransport(credentials);
   try {
     const client = createClient(transport, 'fairlead-status');
-    const [failed, warnings, nodes, pods, services, slices, leases, events] = await Promise.all([
+    const [failed, warnings, nodes, pods, services, slices, leases, events, gateways] = await Promise.all([
       failedChecks(transport),
       presentWarnings(cluster, transport),
       client.list(RESOURCES.nodes),
@@ -177,6 +180,7 @@ async function look(cluster: string, credentials: Credentials) {
       client.list(RESOURCES.endpointSlices),
       client.list(RESOURCES.leases, { labelSelector: ANNOUNCEMENT_LABEL }),
       client.list(RESOURCES.events, { fieldSelector: 'reason=Unhealthy' }),
+      listGateways(client),
     ]);
     return {
       failedChecks: failed,
@@ -187,9 +191,20 @@ async function look(cluster: string, credentials: Credentials) {
       slices: slices.items,
       leases: leases.items,
       events: events.items,
+      gateways,
     };
   } finally {
     transport.close();
+  }
+}
+
+/** Lists the EgressGateways; none if their definition was removed. */
+async function listGateways(client: Client): Promise<EgressGatewayObject[]> {
+  try {
+    return (await client.list(EGRESS_GATEWAYS)).items;
+  } catch (error) {
+    if (hasReason(error, 'NotFound')) return [];
+    throw error;
   }
 }
 
