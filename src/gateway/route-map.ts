@@ -7,7 +7,10 @@
 /** "gateway/NAMESPACE/NAME"; all Ingresses of a class share one: "ingress/CLASS". */
 export type GatewayKey = string;
 
-/** "NAMESPACE/NAME:PORT", the port's number in the Service: key of a backend's endpoints. */
+/**
+ * "NAMESPACE/NAME:PORT", the port's number in the Service; "+h2c", "+websocket", "+tls" … follow when the same port is used
+ * in another way than HTTP/1.1 in plain text. Its parts are fields of Backend: do not parse it.
+ */
 export type BackendKey = string;
 
 /** "NAMESPACE/NAME" of a Secret of type kubernetes.io/tls. */
@@ -103,6 +106,8 @@ export interface Termination {
 
 export interface HostTable {
   readonly hostname: HostPattern;
+  /** The wildcard of `hostname` stands for exactly one label (Ingress), not for one or more. */
+  readonly oneLabel: boolean;
   /** In the order of precedence of the API, with the rows of less specific hostnames of the same listener at their place. */
   readonly rows: readonly RouteRow[];
 }
@@ -145,8 +150,11 @@ export interface ValueMatch {
 export type RouteAction =
   | {
       readonly kind: 'redirect';
+      /** null: that of the request. */
       readonly scheme: 'http' | 'https' | null;
+      /** null: that of the request. */
       readonly host: string | null;
+      /** null: the scheme's own port if `scheme` is set, else that of the listener. Left out where it is the scheme's own. */
       readonly port: number | null;
       readonly path: PathRewrite | null;
       readonly status: 301 | 302 | 303 | 307 | 308;
@@ -167,7 +175,11 @@ export interface Forward {
   readonly mirrors: readonly Mirror[];
   readonly cors: Cors | null;
   /** Milliseconds; null: no limit. */
-  readonly timeouts: { readonly request: number | null; readonly backend: number | null };
+  readonly timeouts: {
+    readonly request: number | null;
+    readonly backend: number | null;
+    readonly connect: number | null;
+  };
   readonly retry: {
     readonly attempts: number;
     readonly statuses: readonly number[];
@@ -208,6 +220,8 @@ export interface BackendTls {
   /** Empty: the system's authorities. */
   readonly authorities: readonly AuthorityKey[];
   readonly certificate: CertificateKey | null;
+  /** false: certificates are not verified (Ingress's backend-protocol HTTPS, as ingress-nginx does). */
+  readonly verify: boolean;
 }
 
 /** In this order: remove, set, add. Names in lower case. */
