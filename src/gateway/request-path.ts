@@ -9,7 +9,7 @@
  * | `%2f`, `%5c`, `%00` (either case) | 400 | servers decode them before or after they split the path |
  * | `\` | 400 | some servers read it as `/` |
  * | bytes up to 0x20, 0x7f and above, `#`, a `%` without two hexadecimal digits | 400 | not allowed in a path (RFC 3986) |
- * | no `/` at the beginning (except `*` of OPTIONS) | 400 | not the form of a request to an origin |
+ * | no `/` at the beginning, also `*` of OPTIONS | 400 | not a path of an origin, so no route has it |
  * | `//` | as it is | an empty segment: prefix /a does not match //a |
  * | `;` | as it is | a part of its segment: prefix /a does not match /a;b |
  * | other `%XX`, upper and lower case | as it is | /%61 is not /a; routes match the text that is sent |

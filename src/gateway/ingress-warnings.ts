@@ -1,0 +1,54 @@
+import { CARRIED_OUT, NGINX_PREFIX } from './ingress-annotations.ts';
+import type { GatewayObject } from './objects.ts';
+import { record } from './raw.ts';
+
+/** What replaces an annotation of ingress-nginx that is not carried out. */
+const REPLACEMENTS: readonly (readonly [RegExp, string])[] = [
+  [/snippet$/, 'filters of an HTTPRoute rule (RequestHeaderModifier, RequestRedirect, URLRewrite)'],
+  [/^auth-tls/, 'spec.tls.frontend.default.validation.caCertificateRefs of a Gateway'],
+  [
+    /^(?:auth|enable-global-auth|satisfy)/,
+    'nothing in Gateway API v1.6: authenticate in the application or in a proxy before it',
+  ],
+  [/^affinity|^session-cookie/, 'rules[].sessionPersistence of an HTTPRoute'],
+  [/^canary/, 'rules[].backendRefs[].weight and rules[].matches[].headers of an HTTPRoute'],
+  [/^cors/, 'the CORS filter of an HTTPRoute rule'],
+  [/^mirror/, 'the RequestMirror filter of an HTTPRoute rule'],
+  [
+    /^(?:permanent|temporal)-redirect|^from-to-www-redirect/,
+    'the RequestRedirect filter of an HTTPRoute rule',
+  ],
+  [/^upstream-vhost/, 'urlRewrite.hostname of a URLRewrite filter of an HTTPRoute rule'],
+  [
+    /^(?:custom-headers|connection-proxy-header|x-forwarded-prefix|proxy-hide-headers)/,
+    'the RequestHeaderModifier and ResponseHeaderModifier filters of an HTTPRoute rule',
+  ],
+  [/^proxy-ssl/, 'a BackendTLSPolicy'],
+  [/^proxy-next-upstream/, 'rules[].retry of an HTTPRoute'],
+  [/^ssl-passthrough/, 'a Gateway listener of protocol TLS with tls.mode Passthrough, and a TLSRoute'],
+  [/^server-alias/, 'spec.hostnames of an HTTPRoute'],
+  [/^denylist-source-range/, 'a NetworkPolicy, or allowlist-source-range'],
+  [/^limit-/, 'nothing in Gateway API v1.6: limit requests in the application'],
+];
+const NO_REPLACEMENT = 'nothing in Gateway API v1.6';
+const MOST_WARNINGS = 20;
+const LONGEST_NAME = 100;
+
+/**
+ * Returns the warnings that the creation of an Ingress is answered with: one for each annotation of ingress-nginx that is not
+ * carried out, with the field of the Gateway API that replaces it.
+ */
+export function ingressWarnings(object: GatewayObject): readonly string[] {
+  const names = Object.keys(record(record(object.metadata)['annotations']))
+    .filter((key) => key.startsWith(NGINX_PREFIX))
+    .map((key) => key.slice(NGINX_PREFIX.length))
+    .filter((name) => !CARRIED_OUT.includes(name))
+    .sort();
+  const warnings = names.slice(0, MOST_WARNINGS).map((name) => {
+    const replacement = REPLACEMENTS.find(([pattern]) => pattern.test(name))?.[1] ?? NO_REPLACEMENT;
+    const shown = name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME)}…` : name;
+    return `metadata.annotations[${NGINX_PREFIX}${shown}]: not carried out; its replacement is ${replacement}`;
+  });
+  const more = names.length - warnings.length;
+  return more > 0 ? [...warnings, `${more} more annotations of ingress-nginx are not carried out`] : warnings;
+}

@@ -1,0 +1,141 @@
+import { compileRegex, type RegexMachine } from './regex-machine.ts';
+import type { HostTable, RouteRow, ValueMatch } from './route-map.ts';
+
+/** A row with its place in the order of its table, and its expressions compiled. */
+export interface IndexedRow {
+  readonly order: number;
+  readonly row: RouteRow;
+  /** null: no conditions beside the path. */
+  readonly conditions: Conditions | null;
+  /** Of a path that is a regular expression. */
+  readonly path: RegexMachine | null;
+}
+
+interface Conditions {
+  readonly method: string | null;
+  readonly headers: readonly ValueTest[];
+  readonly query: readonly ValueTest[];
+}
+
+interface ValueTest {
+  readonly name: string;
+  readonly passes: (value: string) => boolean;
+}
+
+interface Segment {
+  readonly children: Map<string, Segment>;
+  rows: IndexedRow[];
+}
+
+/** Rows of one host by path: whole paths, prefixes as a trie of segments, and regular expressions in order. */
+export interface PathIndex {
+  readonly exact: ReadonlyMap<string, readonly IndexedRow[]>;
+  readonly root: Segment;
+  readonly regexes: readonly IndexedRow[];
+}
+
+/** What conditions are tested against. */
+export interface RequestParts {
+  readonly path: string;
+  readonly method: string;
+  /** All values of a header, by its name in lower case. */
+  readonly header: (name: string) => readonly string[];
+  /** The first value of a query parameter, as sent; null: it is not there. */
+  readonly query: (name: string) => string | null;
+}
+
+export function indexPaths({ rows }: HostTable): PathIndex {
+  const exact = new Map<string, IndexedRow[]>();
+  const root: Segment = { children: new Map(), rows: [] };
+  const regexes: IndexedRow[] = [];
+  rows.forEach((row, order) => {
+    const indexed: IndexedRow = { order, row, conditions: conditionsOf(row), path: null };
+    const { path } = row;
+    switch (path.kind) {
+      case 'exact': {
+        const known = exact.get(path.path);
+        if (known) known.push(indexed);
+        else exact.set(path.path, [indexed]);
+        return;
+      }
+      case 'prefix':
+        segmentOf(root, path.path).rows.push(indexed);
+        return;
+      case 'regex': {
+        const machine = compileRegex(path.regex);
+        if (machine) regexes.push({ ...indexed, path: machine });
+      }
+    }
+  });
+  return { exact, root, regexes };
+}
+
+function segmentOf(root: Segment, path: string): Segment {
+  let at = root;
+  if (path === '/') return at;
+  for (const part of path.slice(1).split('/')) {
+    let child = at.children.get(part);
+    if (!child) {
+      child = { children: new Map(), rows: [] };
+      at.children.set(part, child);
+    }
+    at = child;
+  }
+  return at;
+}
+
+function conditionsOf({ method, headers, query }: RouteRow): Conditions | null {
+  if (method === null && headers.length === 0 && query.length === 0) return null;
+  return { method, headers: headers.map(testOf), query: query.map(testOf) };
+}
+
+function testOf({ name, kind, value }: ValueMatch): ValueTest {
+  if (kind === 'exact') return { name, passes: (given) => given === value };
+  const machine = compileRegex(value);
+  return { name, passes: (given) => machine !== null && machine.match(given) !== null };
+}
+
+/** Returns the first row, in the order of the table, that takes a request. */
+export function findRow({ exact, root, regexes }: PathIndex, request: RequestParts): IndexedRow | null {
+  const { path } = request;
+  let best = firstOf(exact.get(path), request, null);
+  let at: Segment | undefined = root;
+  let start = 1;
+  while (at) {
+    best = firstOf(at.rows, request, best);
+    if (start > path.length || at.children.size === 0) break;
+    const end = path.indexOf('/', start);
+    at = at.children.get(path.slice(start, end < 0 ? undefined : end));
+    // The path "/" has no segment; "/a/" has the segments "a" and "".
+    start = end < 0 ? path.length + 1 : end + 1;
+  }
+  for (const candidate of regexes) {
+    if (best !== null && candidate.order > best.order) break;
+    if (meets(candidate, request) && candidate.path?.match(path)) return candidate;
+  }
+  return best;
+}
+
+function firstOf(
+  rows: readonly IndexedRow[] | undefined,
+  request: RequestParts,
+  best: IndexedRow | null,
+): IndexedRow | null {
+  if (!rows) return best;
+  for (const row of rows) {
+    if (best !== null && row.order > best.order) return best;
+    if (meets(row, request)) return row;
+  }
+  return best;
+}
+
+function meets({ conditions }: IndexedRow, request: RequestParts): boolean {
+  if (conditions === null) return true;
+  if (conditions.method !== null && conditions.method !== request.method) return false;
+  for (const { name, passes } of conditions.headers) if (!request.header(name).some(passes)) return false;
+  for (const { name, passes } of conditions.query) {
+    const value = request.query(name);
+    if (value === null || !passes(value)) return false;
+  }
+  return true;
+}
