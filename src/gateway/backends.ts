@@ -18,11 +18,17 @@ export function createBackendSet(): BackendSet {
   return {
     add({ namespace, name }, { port }, protocol, tls) {
       const way = protocol === 'http1' ? '' : `+${protocol}`;
-      const secret = tls === null ? '' : tls.verify ? '+tls' : '+tls-unverified';
-      const key = `${namespace}/${name}:${port}${way}${secret}`;
+      const key = `${namespace}/${name}:${port}${way}${tlsPart(tls)}`;
       if (!backends.has(key)) backends.set(key, { key, namespace, service: name, port, protocol, tls });
       return key;
     },
     result: () => [...backends.values()].sort((a, b) => compareText(a.key, b.key)),
   };
+}
+
+/** Of verified TLS, the policy is the same for each use of a port; the client certificate is each Gateway's own. */
+function tlsPart(tls: BackendTls | null): string {
+  if (tls === null) return '';
+  if (!tls.verify) return '+tls-unverified';
+  return tls.certificate === null ? '+tls' : `+tls+${tls.certificate}`;
 }

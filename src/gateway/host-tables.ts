@@ -1,4 +1,4 @@
-import { compareHosts, intersectHosts } from './host-pattern.ts';
+import { compareHosts, hostMatches, intersectHosts } from './host-pattern.ts';
 import { compareText } from './identity.ts';
 import type { HostPattern, HostTable, PathMatch, RouteRow } from './route-map.ts';
 
@@ -42,6 +42,7 @@ function groupByHost(placed: readonly PlacedRow[], listener: HostPattern): Map<s
     const hostname = intersectHosts(entry.hostname, listener);
     if (hostname === null) continue;
     const oneLabel = entry.oneLabel && hostname === entry.hostname && hostname.startsWith('*');
+    if (entry.oneLabel && hostname !== entry.hostname && !hasOneLabel(entry.hostname, hostname)) continue;
     const key = groupKey(hostname, oneLabel);
     const known = lists.get(key);
     if (known) known.rows.push(entry);
@@ -52,6 +53,10 @@ function groupByHost(placed: readonly PlacedRow[], listener: HostPattern): Map<s
     groups.set(key, { hostname, oneLabel, rows: rows.sort(comparePlaced).map(({ row }) => row) });
   return groups;
 }
+
+/** Reports whether a narrower host of a listener has names that a wildcard of one label has: only a whole name can. */
+const hasOneLabel = (wildcard: HostPattern, hostname: HostPattern): boolean =>
+  wildcard === '' || (!hostname.startsWith('*') && hostMatches(wildcard, hostname, true));
 
 const groupKey = (hostname: HostPattern, oneLabel: boolean): string => `${hostname}${oneLabel ? '+1' : ''}`;
 
@@ -106,11 +111,17 @@ function takesAll({ path, method, headers, query }: RouteRow): boolean {
   );
 }
 
-function compareGroups(a: Group, b: Group): number {
+function compareGroups(
+  a: Pick<Group, 'hostname' | 'oneLabel'>,
+  b: Pick<Group, 'hostname' | 'oneLabel'>,
+): number {
   return compareHosts(a.hostname, b.hostname) || Number(b.oneLabel) - Number(a.oneLabel);
 }
 
+/** Rows of one group can have different hosts of their own: a listener's host cuts wider ones. The most specific goes first. */
 function comparePlaced(a: PlacedRow, b: PlacedRow): number {
+  const host = compareGroups(a, b);
+  if (host !== 0) return host;
   const length = Math.max(a.rank.length, b.rank.length);
   for (let i = 0; i < length; i++) {
     const difference = (a.rank[i] ?? 0) - (b.rank[i] ?? 0);

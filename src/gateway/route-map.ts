@@ -193,7 +193,7 @@ export interface Forward {
 }
 
 export interface WeightedBackend {
-  /** null: forbidden, missing or of an unknown kind; its share is answered with 500. */
+  /** null: forbidden, missing or of an unknown kind; its share is answered with 500, for gRPC with 503 (UNAVAILABLE). */
   readonly backend: BackendKey | null;
   /** 0 to 1,000,000. */
   readonly weight: number;

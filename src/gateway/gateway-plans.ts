@@ -1,0 +1,122 @@
+import type { AttachedRoutes, HttpAttachment, StreamAttachment } from './attach-routes.ts';
+import { allListeners } from './gateway-reader.ts';
+import { compareHosts, intersectHosts } from './host-pattern.ts';
+import { hostTables, type PlacedRow } from './host-tables.ts';
+import { compareText, keyOf } from './identity.ts';
+import { isServed, type KnownGateway, type Listener } from './listener.ts';
+import type {
+  GatewayPlan,
+  HostPattern,
+  HttpListener,
+  PortPlan,
+  RouteRef,
+  StreamPort,
+  TlsHost,
+  TlsListener,
+} from './route-map.ts';
+
+/** Returns what a Gateway serves: the listeners that are accepted, by port. */
+export function gatewayPlan(gateway: KnownGateway, { http, streams }: AttachedRoutes): GatewayPlan {
+  const { key, addresses, addressProblem } = gateway;
+  const ports = new Map<string, Listener[]>();
+  if (addressProblem === null)
+    for (const listener of allListeners(gateway)) {
+      if (!isServed(listener)) continue;
+      const place = `${listener.protocol === 'UDP' ? 'udp' : 'tcp'} ${listener.port}`;
+      const known = ports.get(place);
+      if (known) known.push(listener);
+      else ports.set(place, [listener]);
+    }
+  const plans = [...ports.values()].flatMap((listeners) => portPlan(listeners, http, streams) ?? []);
+  return { key, addresses, ports: plans.sort((a, b) => a.port - b.port || compareText(a.kind, b.kind)) };
+}
+
+function portPlan(
+  listeners: Listener[],
+  http: AttachedRoutes['http'],
+  streams: AttachedRoutes['streams'],
+): PortPlan | null {
+  listeners.sort((a, b) => compareHosts(a.hostname, b.hostname));
+  const [first] = listeners;
+  if (!first) return null;
+  const { port } = first;
+  switch (first.protocol) {
+    case 'HTTP':
+      return {
+        kind: 'http',
+        port,
+        listeners: listeners.map((listener) => httpListener(listener, http.get(listener) ?? [])),
+      };
+    case 'HTTPS':
+    case 'TLS':
+      return {
+        kind: 'tls',
+        port,
+        listeners: listeners.flatMap(
+          (listener) => tlsListener(listener, http.get(listener) ?? [], streams.get(listener) ?? []) ?? [],
+        ),
+      };
+    case 'TCP':
+    case 'UDP':
+      return streamPort(first, streams.get(first) ?? []);
+    default:
+      return null;
+  }
+}
+
+function httpListener({ mapName, hostname }: Listener, attached: readonly HttpAttachment[]): HttpListener {
+  return { name: mapName, hostname, hosts: hostTables(attached.flatMap(placedRows), hostname) };
+}
+
+function placedRows({ identity, hostnames, rows }: HttpAttachment): readonly PlacedRow[] {
+  const owner = keyOf(identity);
+  return hostnames.flatMap((hostname) =>
+    rows.map(({ rank, place, row }) => ({ hostname, oneLabel: false, rank, owner, place, row })),
+  );
+}
+
+function tlsListener(
+  listener: Listener,
+  http: readonly HttpAttachment[],
+  streams: readonly StreamAttachment[],
+): TlsListener | null {
+  const { mapName: name, hostname, passthrough, protocol, tls } = listener;
+  if (passthrough) return { kind: 'passthrough', name, hostname, hosts: tlsHosts(streams, hostname) };
+  if (tls === null) return null;
+  if (protocol === 'TLS')
+    return { kind: 'terminate', name, hostname, tls, hosts: tlsHosts(streams, hostname) };
+  return { kind: 'https', ...httpListener(listener, http), tls };
+}
+
+/** Returns the hosts of TLSRoutes, the most specific first. Of several routes with the same one, the oldest has it. */
+function tlsHosts(attached: readonly StreamAttachment[], listener: HostPattern): readonly TlsHost[] {
+  const hosts = new Map<HostPattern, { readonly own: HostPattern; readonly host: TlsHost }>();
+  for (const { kind, identity, hostnames, backends } of attached)
+    for (const own of hostnames) {
+      const hostname = intersectHosts(own, listener);
+      if (hostname === null) continue;
+      const known = hosts.get(hostname);
+      // A wider hostname that the listener cuts yields to a whole one of a younger route.
+      if (known && compareHosts(known.own, own) <= 0) continue;
+      hosts.set(hostname, { own, host: { hostname, route: routeRef(kind, identity), backends } });
+    }
+  return [...hosts.values()].map(({ host }) => host).sort((a, b) => compareHosts(a.hostname, b.hostname));
+}
+
+const routeRef = (kind: RouteRef['kind'], { namespace, name }: HttpAttachment['identity']): RouteRef => ({
+  kind,
+  namespace,
+  name,
+  rule: 0,
+});
+
+/** Of several routes at a port the oldest has it. */
+function streamPort({ port, protocol, mapName }: Listener, [first]: readonly StreamAttachment[]): StreamPort {
+  return {
+    kind: protocol === 'UDP' ? 'udp' : 'tcp',
+    port,
+    listener: mapName,
+    route: first ? routeRef(first.kind, first.identity) : null,
+    backends: first?.backends ?? [],
+  };
+}
