@@ -6,6 +6,7 @@
  * | in the path | what happens | reason |
  * | --- | --- | --- |
  * | `/./`, `/../`, also at the end, also with `%2e` | 400 | servers resolve them: `/public/../admin` would pass as /public |
+ * | `/..;x/`, `/.;/`, also with `%3b` | 400 | servers of Java drop what follows `;`, then resolve the dots |
  * | `%2f`, `%5c`, `%00` (either case) | 400 | servers decode them before or after they split the path |
  * | `\` | 400 | some servers read it as `/` |
  * | bytes up to 0x20, 0x7f and above, `#`, a `%` without two hexadecimal digits | 400 | not allowed in a path (RFC 3986) |
@@ -31,7 +32,7 @@ export const REFUSED_PATHS = {
   notAllowed: '[^!-~]|[#\\\\]',
   badEscape: '%(?:[^0-9A-Fa-f]|$|[0-9A-Fa-f](?:[^0-9A-Fa-f]|$))',
   encodedSeparator: '%(?:2[fF]|5[cC]|00)',
-  dotSegment: '/(?:\\.|%2[eE])(?:\\.|%2[eE])?(?:/|$)',
+  dotSegment: '/(?:\\.|%2[eE])(?:\\.|%2[eE])?(?:/|;|%3[bB]|$)',
 } as const;
 
 const NOT_ALLOWED = new RegExp(REFUSED_PATHS.notAllowed);

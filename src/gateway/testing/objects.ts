@@ -114,3 +114,69 @@ export function allRows(map: RouteMap): readonly RouteRow[] {
 }
 
 export const actionsOf = (map: RouteMap): readonly RouteAction[] => allRows(map).map(({ action }) => action);
+
+export const gatewayClass = (
+  name = 'fairlead',
+  more: Readonly<Record<string, unknown>> = {},
+): GatewayObject => object(name, { controllerName: 'fairlead.dev/gateway', ...more });
+
+/** A listener of protocol HTTP on port 80 that takes routes of all namespaces. */
+export const listener = (name: string, more: Readonly<Record<string, unknown>> = {}) => ({
+  name,
+  port: 80,
+  protocol: 'HTTP',
+  allowedRoutes: { namespaces: { from: 'All' } },
+  ...more,
+});
+
+export const tlsListener = (
+  name: string,
+  hostname: string | undefined,
+  more: Readonly<Record<string, unknown>> = {},
+) =>
+  listener(name, {
+    port: 443,
+    protocol: 'HTTPS',
+    ...(hostname === undefined ? {} : { hostname }),
+    tls: { certificateRefs: [{ name: 'tls' }] },
+    ...more,
+  });
+
+export function gateway(
+  name: string,
+  listeners: readonly unknown[],
+  meta: Meta = {},
+  more: Readonly<Record<string, unknown>> = {},
+): GatewayObject {
+  return object(name, { gatewayClassName: 'fairlead', listeners, ...more }, meta);
+}
+
+/** A route that names one Gateway, "gw" if `parents` is not given. */
+export function route(
+  name: string,
+  rules: readonly unknown[],
+  meta: Meta = {},
+  more: Readonly<Record<string, unknown>> = {},
+): GatewayObject {
+  return object(name, { parentRefs: [{ name: 'gw', namespace: 'default' }], rules, ...more }, meta);
+}
+
+/** A rule of an HTTPRoute to port 80 of a Service. */
+export const rule = (
+  service: string,
+  match: unknown = null,
+  more: Readonly<Record<string, unknown>> = {},
+) => ({
+  ...(match === null ? {} : { matches: [match] }),
+  backendRefs: [{ name: service, port: 80 }],
+  ...more,
+});
+
+export const prefix = (value: string, more: Readonly<Record<string, unknown>> = {}) => ({
+  path: { type: 'PathPrefix', value },
+  ...more,
+});
+export const exact = (value: string, more: Readonly<Record<string, unknown>> = {}) => ({
+  path: { type: 'Exact', value },
+  ...more,
+});
