@@ -38,7 +38,7 @@ export function attach(objects: GatewayObjects): Attached {
   const routes = attachRoutes(objects, indexParents(gateways), { services, grants, backends, policies });
   const plans = [
     ...ingressPlans(objects, { services, backends, findings }),
-    ...gateways.map((gateway) => gatewayPlan(gateway, routes)),
+    ...gateways.map((gateway) => gatewayPlan(gateway, routes, findings)),
   ].sort((a, b) => compareText(a.key, b.key));
   const statuses = [
     ...classStatuses(objects),

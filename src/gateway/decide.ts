@@ -83,15 +83,13 @@ interface Matched {
   readonly secure: boolean;
 }
 
-function partsOf({ method, headers }: GatewayRequest, path: string, query: string): RequestParts {
+function partsOf(request: GatewayRequest, path: string, query: string): RequestParts {
+  const headers = request.headers.map(({ name, value }) => ({ name: name.toLowerCase(), value }));
   return {
     path,
-    method,
-    header: (name) => {
-      const values: string[] = [];
-      for (const header of headers) if (header.name.toLowerCase() === name) values.push(header.value);
-      return values;
-    },
+    method: request.method,
+    headers,
+    header: (name) => headers.filter((header) => header.name === name).map(({ value }) => value),
     query: (name) => firstParameter(query, name),
   };
 }

@@ -1,7 +1,8 @@
 import type { AttachedRoutes, HttpAttachment, StreamAttachment } from './attach-routes.ts';
+import type { GatewayFindings } from './findings.ts';
 import { allListeners } from './gateway-reader.ts';
 import { compareHosts, intersectHosts } from './host-pattern.ts';
-import { hostTables, type PlacedRow } from './host-tables.ts';
+import { hostTables, type PlacedRow, tooManyRows } from './host-tables.ts';
 import { compareText, keyOf } from './identity.ts';
 import { isServed, type KnownGateway, type Listener } from './listener.ts';
 import type {
@@ -16,7 +17,11 @@ import type {
 } from './route-map.ts';
 
 /** Returns what a Gateway serves: the listeners that are accepted, by port. */
-export function gatewayPlan(gateway: KnownGateway, { http, streams }: AttachedRoutes): GatewayPlan {
+export function gatewayPlan(
+  gateway: KnownGateway,
+  { http, streams }: AttachedRoutes,
+  findings: GatewayFindings,
+): GatewayPlan {
   const { key, addresses, addressProblem } = gateway;
   const ports = new Map<string, Listener[]>();
   if (addressProblem === null)
@@ -27,7 +32,9 @@ export function gatewayPlan(gateway: KnownGateway, { http, streams }: AttachedRo
       if (known) known.push(listener);
       else ports.set(place, [listener]);
     }
-  const plans = [...ports.values()].flatMap((listeners) => portPlan(listeners, http, streams) ?? []);
+  const plans = [...ports.values()].flatMap(
+    (listeners) => portPlan(listeners, http, streams, findings) ?? [],
+  );
   return { key, addresses, ports: plans.sort((a, b) => a.port - b.port || compareText(a.kind, b.kind)) };
 }
 
@@ -35,6 +42,7 @@ function portPlan(
   listeners: Listener[],
   http: AttachedRoutes['http'],
   streams: AttachedRoutes['streams'],
+  findings: GatewayFindings,
 ): PortPlan | null {
   listeners.sort((a, b) => compareHosts(a.hostname, b.hostname));
   const [first] = listeners;
@@ -45,7 +53,9 @@ function portPlan(
       return {
         kind: 'http',
         port,
-        listeners: listeners.map((listener) => httpListener(listener, http.get(listener) ?? [])),
+        listeners: listeners.map((listener) =>
+          httpListener(listener, http.get(listener) ?? [], listeners.length, findings),
+        ),
       };
     case 'HTTPS':
     case 'TLS':
@@ -53,7 +63,14 @@ function portPlan(
         kind: 'tls',
         port,
         listeners: listeners.flatMap(
-          (listener) => tlsListener(listener, http.get(listener) ?? [], streams.get(listener) ?? []) ?? [],
+          (listener) =>
+            tlsListener(
+              listener,
+              http.get(listener) ?? [],
+              streams.get(listener) ?? [],
+              listeners.length,
+              findings,
+            ) ?? [],
         ),
       };
     case 'TCP':
@@ -64,8 +81,22 @@ function portPlan(
   }
 }
 
-function httpListener({ mapName, hostname }: Listener, attached: readonly HttpAttachment[]): HttpListener {
-  return { name: mapName, hostname, hosts: hostTables(attached.flatMap(placedRows), hostname) };
+function httpListener(
+  { mapName, hostname, owner }: Listener,
+  attached: readonly HttpAttachment[],
+  listeners: number,
+  findings: GatewayFindings,
+): HttpListener {
+  const { tables, cutAt } = hostTables(attached.flatMap(placedRows), hostname, listeners);
+  if (cutAt !== null) {
+    const { namespace, name } = owner.identity;
+    findings.add(
+      { kind: owner.kind, namespace, name },
+      'TooManyRows',
+      tooManyRows(`listener ${mapName}`, cutAt),
+    );
+  }
+  return { name: mapName, hostname, hosts: tables };
 }
 
 function placedRows({ identity, hostnames, rows }: HttpAttachment): readonly PlacedRow[] {
@@ -79,13 +110,15 @@ function tlsListener(
   listener: Listener,
   http: readonly HttpAttachment[],
   streams: readonly StreamAttachment[],
+  listeners: number,
+  findings: GatewayFindings,
 ): TlsListener | null {
   const { mapName: name, hostname, passthrough, protocol, tls } = listener;
   if (passthrough) return { kind: 'passthrough', name, hostname, hosts: tlsHosts(streams, hostname) };
   if (tls === null) return null;
   if (protocol === 'TLS')
     return { kind: 'terminate', name, hostname, tls, hosts: tlsHosts(streams, hostname) };
-  return { kind: 'https', ...httpListener(listener, http), tls };
+  return { kind: 'https', ...httpListener(listener, http, listeners, findings), tls };
 }
 
 /** Returns the hosts of TLSRoutes, the most specific first. Of several routes with the same one, the oldest has it. */

@@ -15,6 +15,9 @@ export interface GatewayContext extends ReferenceContext {
   readonly namespaces: NamespaceLabels;
 }
 
+/** Of a Gateway with its ListenerSets: each is compared with all others of its port. */
+const MOST_LISTENERS = 1000;
+
 /** Returns the names of the GatewayClasses whose controller is ours. */
 export function ownGatewayClasses(classes: readonly GatewayObject[]): ReadonlySet<string> {
   const names = new Set<string>();
@@ -94,6 +97,7 @@ function readGateway(
       refusal,
     };
   });
+  boundListeners([listeners, ...known.map((set) => set.listeners)].flat());
   markConflicts([listeners, ...known.map((set) => set.listeners)]);
   const { addresses, problem } = readAddresses(spec['addresses']);
   const { certificate, problem: certificateProblem } = readClientCertificate(
@@ -112,6 +116,16 @@ function readGateway(
     clientCertificateProblem: certificateProblem,
     insecureClients: clients.insecure,
   };
+}
+
+/** Refuses the listeners beyond what a Gateway can have, those of the youngest ListenerSets. */
+function boundListeners(listeners: readonly Listener[]): void {
+  for (const listener of listeners.slice(MOST_LISTENERS))
+    listener.accepted = verdict(
+      false,
+      'TooManyListeners',
+      `the Gateway has ${MOST_LISTENERS} listeners already`,
+    );
 }
 
 /** Reads the addresses that a Gateway asks for. One without a value asks for any. */

@@ -1,4 +1,4 @@
-import { compareHosts, hostMatches, intersectHosts } from './host-pattern.ts';
+import { compareHosts, hostMatches, intersectHosts, patternsOf } from './host-pattern.ts';
 import { compareText } from './identity.ts';
 import type { HostPattern, HostTable, PathMatch, RouteRow } from './route-map.ts';
 
@@ -16,24 +16,98 @@ export interface PlacedRow {
   readonly row: RouteRow;
 }
 
+interface KeyedRow {
+  readonly row: RouteRow;
+  readonly key: string;
+  readonly takesAll: boolean;
+  /** Its host is wider than that of its group: the listener's host cuts it. */
+  readonly wide: boolean;
+}
+
 interface Group {
   readonly hostname: HostPattern;
   readonly oneLabel: boolean;
-  readonly rows: readonly RouteRow[];
+  readonly rows: readonly KeyedRow[];
+}
+
+/**
+ * Bounds the rows of less specific hosts that all tables of a port repeat: with thousands of hosts and thousands of rows for
+ * every host, complete tables would have millions.
+ */
+const MOST_REPEATED_ROWS = 500_000;
+const LEAST_REPEATED_ROWS = 16;
+
+export interface HostTables {
+  readonly tables: readonly HostTable[];
+  /** Where tables could not repeat all rows of less specific hosts: how many each has of them; null: all are complete. */
+  readonly cutAt: number | null;
 }
 
 /**
  * Returns the tables of a listener. A request that no row of its most specific host takes is tried against those of the less
  * specific ones, as the precedence of the API says: their rows follow in the same table, up to a row that takes everything.
- * A row that an equal match before it hides is left out.
+ * A row that an equal match before it hides is left out. `listeners`: the number of listeners that share the port.
  */
-export function hostTables(placed: readonly PlacedRow[], listener: HostPattern): readonly HostTable[] {
+export function hostTables(
+  placed: readonly PlacedRow[],
+  listener: HostPattern,
+  listeners: number,
+): HostTables {
   const groups = groupByHost(placed, listener);
-  return [...groups.values()].sort(compareGroups).map(({ hostname, oneLabel, rows }) => ({
-    hostname,
-    oneLabel,
-    rows: completeRows([rows, ...lessSpecific(hostname, oneLabel).map((key) => groups.get(key)?.rows ?? [])]),
-  }));
+  const most = Math.max(
+    LEAST_REPEATED_ROWS,
+    Math.floor(MOST_REPEATED_ROWS / Math.max(groups.size * listeners, 1)),
+  );
+  const complete = new Map<string, readonly KeyedRow[]>();
+  let cut = false;
+  const completeRows = (key: string): readonly KeyedRow[] => {
+    const known = complete.get(key);
+    if (known) return known;
+    const group = groups.get(key);
+    if (!group) return [];
+    const wider = lessSpecific(group.hostname, group.oneLabel).find((other) => groups.has(other));
+    const following = wider === undefined ? [] : completeRows(wider);
+    const { rows, left } = withFollowing(group.rows, following, most);
+    cut ||= left;
+    complete.set(key, rows);
+    return rows;
+  };
+  const tables = [...groups]
+    .sort(([, a], [, b]) => compareGroups(a, b))
+    .map(([key, { hostname, oneLabel }]) => ({
+      hostname,
+      oneLabel,
+      rows: completeRows(key).map(({ row }) => row),
+    }));
+  return { tables, cutAt: cut ? most : null };
+}
+
+/** Returns the message of the finding that tables were cut. */
+export const tooManyRows = (place: string, cutAt: number): string =>
+  `${place}: so many hosts have rules that each has only the first ${cutAt} rules of less specific hostnames: ` +
+  'give routes without hostname, or with wildcards, a listener of their own';
+
+/** Appends at most `most` rows of wider hosts to a host's own; `left`: there were more. */
+function withFollowing(
+  own: readonly KeyedRow[],
+  following: readonly KeyedRow[],
+  most: number,
+): { readonly rows: readonly KeyedRow[]; readonly left: boolean } {
+  const seen = new Set<string>();
+  const rows: KeyedRow[] = [];
+  let repeated = 0;
+  for (const [list, repeats] of [
+    [own, false],
+    [following, true],
+  ] as const)
+    for (const keyed of list) {
+      if (seen.has(keyed.key)) continue;
+      if ((repeats || keyed.wide) && ++repeated > most) return { rows, left: true };
+      seen.add(keyed.key);
+      rows.push(keyed);
+      if (keyed.takesAll) return { rows, left: false };
+    }
+  return { rows, left: false };
 }
 
 function groupByHost(placed: readonly PlacedRow[], listener: HostPattern): Map<string, Group> {
@@ -50,7 +124,11 @@ function groupByHost(placed: readonly PlacedRow[], listener: HostPattern): Map<s
   }
   const groups = new Map<string, Group>();
   for (const [key, { hostname, oneLabel, rows }] of lists)
-    groups.set(key, { hostname, oneLabel, rows: rows.sort(comparePlaced).map(({ row }) => row) });
+    groups.set(key, {
+      hostname,
+      oneLabel,
+      rows: rows.sort(comparePlaced).map((entry) => keyedRow(entry, hostname)),
+    });
   return groups;
 }
 
@@ -77,20 +155,12 @@ function lessSpecific(hostname: HostPattern, oneLabel: boolean): readonly string
   return [...keys, ''];
 }
 
-function completeRows(lists: readonly (readonly RouteRow[])[]): readonly RouteRow[] {
-  const seen = new Set<string>();
-  const rows: RouteRow[] = [];
-  for (const list of lists) {
-    for (const row of list) {
-      const key = matchKey(row);
-      if (seen.has(key)) continue;
-      seen.add(key);
-      rows.push(row);
-      if (takesAll(row)) return rows;
-    }
-  }
-  return rows;
-}
+const keyedRow = (placed: PlacedRow, group: HostPattern): KeyedRow => ({
+  row: placed.row,
+  key: matchKey(placed.row),
+  takesAll: takesAll(placed.row),
+  wide: placed.hostname !== group,
+});
 
 /** Returns text that is equal for rows that take the same requests. */
 export function matchKey({ path, method, headers, query }: RouteRow): string {
@@ -147,5 +217,29 @@ export function rankOf(
     -headers.length,
     -query.length,
     createdAt,
+  ];
+}
+
+/**
+ * Prepares rows for the tables of many listeners: returns those whose hosts a listener can have, without looking at all for
+ * each listener.
+ */
+export function rowsByListener(
+  placed: readonly PlacedRow[],
+): (listener: HostPattern) => readonly PlacedRow[] {
+  const own = new Map<HostPattern, PlacedRow[]>();
+  const within = new Map<HostPattern, PlacedRow[]>();
+  const add = (map: Map<HostPattern, PlacedRow[]>, key: HostPattern, row: PlacedRow) => {
+    const known = map.get(key);
+    if (known) known.push(row);
+    else map.set(key, [row]);
+  };
+  for (const row of placed) {
+    add(own, row.hostname, row);
+    for (const wider of patternsOf(row.hostname)) if (wider !== row.hostname) add(within, wider, row);
+  }
+  return (listener) => [
+    ...new Set([listener, ...patternsOf(listener)]).values().flatMap((pattern) => own.get(pattern) ?? []),
+    ...(within.get(listener) ?? []),
   ];
 }

@@ -1,6 +1,6 @@
 import type { GatewayFindings } from './findings.ts';
 import { compareHosts, readHostname } from './host-pattern.ts';
-import { hostTables, matchKey, type PlacedRow } from './host-tables.ts';
+import { hostTables, matchKey, type PlacedRow, rowsByListener, tooManyRows } from './host-tables.ts';
 import { compareAge, identityOf, keyOf } from './identity.ts';
 import { readIngressSettings } from './ingress-annotations.ts';
 import { addCanary } from './ingress-canary.ts';
@@ -53,12 +53,15 @@ function classPlan(
   for (const ingress of ingresses)
     if (ingress.settings.canary) addCanary(paths, ingress, ingressRows(ingress, context), context.findings);
   const secure = secureHosts(ingresses, certificates, context.findings);
+  const plain = hostTables(placedRows(paths, false), '', 1);
+  if (plain.cutAt !== null)
+    context.findings.add(
+      { kind: 'IngressClass', namespace: '', name },
+      'TooManyRows',
+      tooManyRows('the Ingresses of this class', plain.cutAt),
+    );
   const ports: PortPlan[] = [
-    {
-      kind: 'http',
-      port: HTTP_PORT,
-      listeners: [{ name: 'http', hostname: '', hosts: hostTables(placedRows(paths, false), '') }],
-    },
+    { kind: 'http', port: HTTP_PORT, listeners: [{ name: 'http', hostname: '', hosts: plain.tables }] },
   ];
   if (secure.length > 0)
     ports.push({ kind: 'tls', port: HTTPS_PORT, listeners: tlsListeners(secure, placedRows(paths, true)) });
@@ -149,11 +152,12 @@ function secureHosts(
 }
 
 function tlsListeners(secure: readonly SecureHost[], placed: readonly PlacedRow[]): readonly TlsListener[] {
+  const rowsOf = rowsByListener(placed);
   return secure.map(({ hostname, certificate }) => ({
     kind: 'https',
     name: hostname === '' ? 'https' : `https-${hostname}`,
     hostname,
     tls: { certificates: [certificate], minVersion: '1.2', clients: null },
-    hosts: hostTables(placed, hostname),
+    hosts: hostTables(rowsOf(hostname), hostname, secure.length).tables,
   }));
 }

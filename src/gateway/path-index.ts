@@ -1,5 +1,5 @@
 import { compileRegex, type RegexMachine } from './regex-machine.ts';
-import type { HostTable, RouteRow, ValueMatch } from './route-map.ts';
+import type { HeaderValue, HostTable, RouteRow, ValueMatch } from './route-map.ts';
 
 /** A row with its place in the order of its table, and its expressions compiled. */
 export interface IndexedRow {
@@ -24,12 +24,34 @@ interface ValueTest {
 
 interface Segment {
   readonly children: Map<string, Segment>;
-  rows: IndexedRow[];
+  readonly rows: RowList;
 }
+
+/** Rows with the same path, in order. Those that ask for a header with one value are found by it: there can be thousands. */
+interface RowList {
+  readonly rest: IndexedRow[];
+  readonly byHeader: Map<string, IndexedRow[]>;
+}
+
+const newRowList = (): RowList => ({ rest: [], byHeader: new Map() });
+
+function addRow({ rest, byHeader }: RowList, indexed: IndexedRow): void {
+  const header = indexed.row.headers.find(({ kind }) => kind === 'exact');
+  if (!header) {
+    rest.push(indexed);
+    return;
+  }
+  const key = headerKey(header.name, header.value);
+  const known = byHeader.get(key);
+  if (known) known.push(indexed);
+  else byHeader.set(key, [indexed]);
+}
+
+const headerKey = (name: string, value: string): string => `${name}:${value}`;
 
 /** Rows of one host by path: whole paths, prefixes as a trie of segments, and regular expressions in order. */
 export interface PathIndex {
-  readonly exact: ReadonlyMap<string, readonly IndexedRow[]>;
+  readonly exact: ReadonlyMap<string, RowList>;
   readonly root: Segment;
   readonly regexes: readonly IndexedRow[];
 }
@@ -38,6 +60,8 @@ export interface PathIndex {
 export interface RequestParts {
   readonly path: string;
   readonly method: string;
+  /** All headers, names in lower case. */
+  readonly headers: readonly HeaderValue[];
   /** All values of a header, by its name in lower case. */
   readonly header: (name: string) => readonly string[];
   /** The first value of a query parameter, as sent; null: it is not there. */
@@ -45,21 +69,21 @@ export interface RequestParts {
 }
 
 export function indexPaths({ rows }: HostTable): PathIndex {
-  const exact = new Map<string, IndexedRow[]>();
-  const root: Segment = { children: new Map(), rows: [] };
+  const exact = new Map<string, RowList>();
+  const root: Segment = { children: new Map(), rows: newRowList() };
   const regexes: IndexedRow[] = [];
   rows.forEach((row, order) => {
     const indexed: IndexedRow = { order, row, conditions: conditionsOf(row), path: null };
     const { path } = row;
     switch (path.kind) {
       case 'exact': {
-        const known = exact.get(path.path);
-        if (known) known.push(indexed);
-        else exact.set(path.path, [indexed]);
+        const list = exact.get(path.path) ?? newRowList();
+        exact.set(path.path, list);
+        addRow(list, indexed);
         return;
       }
       case 'prefix':
-        segmentOf(root, path.path).rows.push(indexed);
+        addRow(segmentOf(root, path.path).rows, indexed);
         return;
       case 'regex': {
         const machine = compileRegex(path.regex);
@@ -76,7 +100,7 @@ function segmentOf(root: Segment, path: string): Segment {
   for (const part of path.slice(1).split('/')) {
     let child = at.children.get(part);
     if (!child) {
-      child = { children: new Map(), rows: [] };
+      child = { children: new Map(), rows: newRowList() };
       at.children.set(part, child);
     }
     at = child;
@@ -117,6 +141,19 @@ export function findRow({ exact, root, regexes }: PathIndex, request: RequestPar
 }
 
 function firstOf(
+  list: RowList | undefined,
+  request: RequestParts,
+  best: IndexedRow | null,
+): IndexedRow | null {
+  if (!list) return best;
+  let found = firstAmong(list.rest, request, best);
+  if (list.byHeader.size === 0) return found;
+  for (const { name, value } of request.headers)
+    found = firstAmong(list.byHeader.get(headerKey(name, value)), request, found);
+  return found;
+}
+
+function firstAmong(
   rows: readonly IndexedRow[] | undefined,
   request: RequestParts,
   best: IndexedRow | null,
