@@ -39,8 +39,8 @@ interface Route {
   readonly spec: Raw;
 }
 
-const MOST_PARENTS = 32;
-const MOST_HOSTNAMES = 64;
+const MAX_PARENTS = 32;
+const MAX_HOSTNAMES = 64;
 
 /** Attaches every route to the listeners that take it, and computes the routes' statuses. */
 export function attachRoutes(
@@ -65,7 +65,7 @@ export function attachRoutes(
       attached: new Set(),
     };
     const entries = list(route.spec['parentRefs'])
-      .slice(0, MOST_PARENTS)
+      .slice(0, MAX_PARENTS)
       .flatMap((item) => {
         const reference = record(item);
         const parent = findParent(reference, route.identity.namespace, parents);
@@ -157,7 +157,7 @@ function hostnamesOf({ kind, spec }: Route): {
   const given = kind === 'TCPRoute' || kind === 'UDPRoute' ? [] : list(spec['hostnames']);
   if (given.length === 0) return { hostnames: [''], problem: null };
   const hostnames: HostPattern[] = [];
-  for (const [index, item] of given.slice(0, MOST_HOSTNAMES).entries()) {
+  for (const [index, item] of given.slice(0, MAX_HOSTNAMES).entries()) {
     const hostname = readHostname(text(item));
     if (hostname === null)
       return {

@@ -10,7 +10,7 @@ import type { ObjectStatus } from './statuses.ts';
 
 /** What a BackendTLSPolicy asks for at a port of a Service. */
 export interface PolicyChoice {
-  /** null: the policy cannot be carried out, so connections fail: never in plain text. */
+  /** null: the policy cannot be applied, so connections fail: never in plain text. */
   readonly tls: Omit<BackendTls, 'certificate'> | null;
   readonly policy: string;
 }
@@ -31,8 +31,8 @@ interface Policy {
   readonly resolved: Verdict;
 }
 
-const MOST_ANCESTORS = 16;
-const MOST_TARGETS = 16;
+const MAX_ANCESTORS = 16;
+const MAX_TARGETS = 16;
 const SPIFFE_OR_URI = /^[a-z][a-z0-9+.-]*:\/\/[\x21-\x7e]{1,253}$/;
 
 /** Reads BackendTLSPolicies. Of several with the same target the oldest counts; one for a port counts before one for all. */
@@ -94,7 +94,7 @@ function statusOf(
     namespace,
     name,
     status: {
-      ancestors: ancestors.slice(0, MOST_ANCESTORS).map((gateway) => ({
+      ancestors: ancestors.slice(0, MAX_ANCESTORS).map((gateway) => ({
         ancestorRef: {
           group: GATEWAY_GROUP,
           kind: 'Gateway',
@@ -115,7 +115,7 @@ function readPolicy(object: GatewayObject, identity: Identity, known: GatewayObj
   const spec = record(object.spec);
   const validation = record(spec['validation']);
   const targets = list(spec['targetRefs'])
-    .slice(0, MOST_TARGETS)
+    .slice(0, MAX_TARGETS)
     .map(record)
     .filter((target) => text(target['group']) === '' && target['kind'] === 'Service')
     .map((target) => ({
@@ -133,7 +133,7 @@ function readPolicy(object: GatewayObject, identity: Identity, known: GatewayObj
     identity,
     targets,
     resolved,
-    accepted: invalid ?? verdict(true, 'Accepted', 'The policy is carried out'),
+    accepted: invalid ?? verdict(true, 'Accepted', 'The policy is applied'),
     tls: invalid ? null : { hostname, names: subjectNames(validation).names, authorities, verify: true },
   };
 }

@@ -71,7 +71,7 @@ function decideHttp(
   const parts = partsOf(request, path, query);
   const row = findRow(table.paths(), parts);
   if (!row) return failed(name, 404, 'no route matches');
-  return carryOut(row, { request, parts, host, query, listener: name, secure: connection !== null });
+  return applyAction(row, { request, parts, host, query, listener: name, secure: connection !== null });
 }
 
 interface Matched {
@@ -103,7 +103,7 @@ function firstParameter(query: string, name: string): string | null {
   return null;
 }
 
-function carryOut(found: IndexedRow, matched: Matched): Decision {
+function applyAction(found: IndexedRow, matched: Matched): Decision {
   const { row } = found;
   const { action } = row;
   const decided = { listener: matched.listener, row: row.id, route: row.route };

@@ -28,7 +28,7 @@ const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$/;
 /** Field values of HTTP in ASCII, without white space at their ends. */
 const FIELD_VALUE = /^(?:[\x21-\x7e](?:[\x20-\x7e\t]*[\x21-\x7e])?)?$/;
 const LONGEST_VALUE = 4096;
-const MOST_CHANGES = 64;
+const MAX_CHANGES = 64;
 /** Changing these would change where a request ends, or what the connection is. */
 const HOP_BY_HOP = [
   'connection',
@@ -175,8 +175,8 @@ function readChanges(value: Raw, field: string): HeaderChanges | RuleProblem {
     if (problem !== null) return unsupported(`${field}.remove[${index}]`, problem);
     remove.push(name);
   }
-  if (set.length + add.length + remove.length > MOST_CHANGES)
-    return unsupported(field, `changes more than ${MOST_CHANGES} headers`);
+  if (set.length + add.length + remove.length > MAX_CHANGES)
+    return unsupported(field, `changes more than ${MAX_CHANGES} headers`);
   return { set, add, remove };
 }
 
@@ -260,7 +260,7 @@ function readCors(value: Raw, field: string): Cors | RuleProblem {
   const items = (name: string, pattern: RegExp): string[] | RuleProblem => {
     const found: string[] = [];
     for (const [index, item] of list(value[name]).entries()) {
-      if (!pattern.test(text(item)) || index >= MOST_CHANGES)
+      if (!pattern.test(text(item)) || index >= MAX_CHANGES)
         return unsupported(`${field}.${name}[${index}]`, `${show(item)} is not possible there`);
       found.push(text(item));
     }

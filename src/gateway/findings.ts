@@ -14,7 +14,7 @@ export interface GatewayFindings {
 }
 
 /** Each object has at most this many findings: the rest would be events that hide others. */
-const MOST_OF_ONE_OBJECT = 16;
+const MAX_OF_ONE_OBJECT = 16;
 
 export function createFindings(): GatewayFindings {
   const byObject = new Map<string, GatewayFinding[]>();
@@ -23,7 +23,7 @@ export function createFindings(): GatewayFindings {
       const key = `${object.kind}/${object.namespace}/${object.name}`;
       const known = byObject.get(key);
       if (!known) byObject.set(key, [{ severity: 'warning', reason, object, message }]);
-      else if (known.length < MOST_OF_ONE_OBJECT && !known.some((finding) => finding.message === message))
+      else if (known.length < MAX_OF_ONE_OBJECT && !known.some((finding) => finding.message === message))
         known.push({ severity: 'warning', reason, object, message });
     },
     result: () => [...byObject.keys()].sort().flatMap((key) => byObject.get(key) ?? []),

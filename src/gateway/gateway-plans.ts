@@ -2,9 +2,10 @@ import type { AttachedRoutes, HttpAttachment, StreamAttachment } from './attach-
 import type { GatewayFindings } from './findings.ts';
 import { allListeners } from './gateway-reader.ts';
 import { compareHosts, intersectHosts } from './host-pattern.ts';
-import { hostTables, type PlacedRow, tooManyRows } from './host-tables.ts';
+import { hostTables, tooManyRows } from './host-tables.ts';
 import { compareText, keyOf } from './identity.ts';
 import { isServed, type KnownGateway, type Listener } from './listener.ts';
+import { type PlacedRow, prepareRows } from './placed-rows.ts';
 import type {
   GatewayPlan,
   HostPattern,
@@ -87,7 +88,7 @@ function httpListener(
   listeners: number,
   findings: GatewayFindings,
 ): HttpListener {
-  const { tables, cutAt } = hostTables(attached.flatMap(placedRows), hostname, listeners);
+  const { tables, cutAt } = hostTables(prepareRows(attached.flatMap(placedRows)), hostname, listeners);
   if (cutAt !== null) {
     const { namespace, name } = owner.identity;
     findings.add(

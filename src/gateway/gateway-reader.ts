@@ -16,7 +16,7 @@ export interface GatewayContext extends ReferenceContext {
 }
 
 /** Of a Gateway with its ListenerSets: each is compared with all others of its port. */
-const MOST_LISTENERS = 1000;
+const MAX_LISTENERS = 1000;
 
 /** Returns the names of the GatewayClasses whose controller is ours. */
 export function ownGatewayClasses(classes: readonly GatewayObject[]): ReadonlySet<string> {
@@ -120,11 +120,11 @@ function readGateway(
 
 /** Refuses the listeners beyond what a Gateway can have, those of the youngest ListenerSets. */
 function boundListeners(listeners: readonly Listener[]): void {
-  for (const listener of listeners.slice(MOST_LISTENERS))
+  for (const listener of listeners.slice(MAX_LISTENERS))
     listener.accepted = verdict(
       false,
       'TooManyListeners',
-      `the Gateway has ${MOST_LISTENERS} listeners already`,
+      `the Gateway has ${MAX_LISTENERS} listeners already`,
     );
 }
 

@@ -205,7 +205,7 @@ test('backends: weights, missing, forbidden, without port, of another protocol',
   assert.deepEqual(backends({ name: 'h2', port: 80 }), ['h2+h2c', 'ResolvedRefs ResolvedRefs']);
 });
 
-test('rules that cannot be carried out are answered with 500, and the others are served', () => {
+test('rules that cannot be applied are answered with 500, and the others are served', () => {
   const extension = { type: 'ExtensionRef', extensionRef: { group: 'x', kind: 'y', name: 'z' } };
   const both = world({
     httpRoutes: [route('r', [rule('a', prefix('/')), rule('b', prefix('/b'), { filters: [extension] })])],
@@ -227,7 +227,7 @@ test('rules that cannot be carried out are answered with 500, and the others are
   assert.deepEqual(only.listener('Gateway', 'gw', 'http')[0], 0);
 });
 
-test('values of every field that cannot be carried out are refused with the field', () => {
+test('values of every field that cannot be applied are refused with the field', () => {
   const filter = (type: string, name: string, value: unknown) => ({ filters: [{ type, [name]: value }] });
   for (const [more, message] of [
     [{ matches: [{ path: { type: 'RegularExpression', value: '(a)\\1' } }] }, /matches\[0\]\.path\.value/],

@@ -1,8 +1,8 @@
 import { type BackendContext, resolveBackend, weightOf } from './backend-refs.ts';
 import { type Verdict, verdict } from './conditions.ts';
 import { type Filters, type MirrorFilter, readFilters } from './filters.ts';
-import { type Rank, rankOf } from './host-tables.ts';
 import type { Identity } from './identity.ts';
+import { type Rank, rankOf } from './placed-rows.ts';
 import { list, type Raw, record } from './raw.ts';
 import type { CertificateKey, Mirror, RouteAction, RouteRow, WeightedBackend } from './route-map.ts';
 import { grpcLengths, type Match, readGrpcMatches, readHttpMatches } from './route-matches.ts';
@@ -21,15 +21,15 @@ export interface RankedRow {
 export interface RouteRules<R> {
   readonly rows: readonly R[];
   readonly resolved: Verdict;
-  /** The rules that cannot be carried out, by index. */
+  /** The rules that cannot be applied, by index. */
   readonly dropped: readonly { readonly rule: number; readonly problem: RuleProblem }[];
   readonly ruleCount: number;
   /** "NAMESPACE/NAME" of the Services that are used. */
   readonly services: ReadonlySet<string>;
 }
 
-const MOST_RULES = 64;
-const MOST_BACKENDS = 64;
+const MAX_RULES = 64;
+const MAX_BACKENDS = 64;
 const ALL_RESOLVED = verdict(true, 'ResolvedRefs', 'All references are resolved');
 
 interface RuleReader {
@@ -42,7 +42,7 @@ interface RuleReader {
 }
 
 /**
- * Reads the rules of an HTTPRoute or GRPCRoute. A rule that cannot be carried out is answered with an error, so that its
+ * Reads the rules of an HTTPRoute or GRPCRoute. A rule that cannot be applied is answered with an error, so that its
  * requests do not fall to other rules; it has no rows only if its matches cannot be read. `clientCertificate`: shown to
  * backends with TLS.
  */
@@ -65,8 +65,8 @@ export function readHttpRules(
   const rows: RankedRow[] = [];
   const dropped: { rule: number; problem: RuleProblem }[] = [];
   for (const [rule, item] of rules.entries()) {
-    if (rule >= MOST_RULES) {
-      dropped.push({ rule, problem: unsupported('rules', `has more than ${MOST_RULES} items`) });
+    if (rule >= MAX_RULES) {
+      dropped.push({ rule, problem: unsupported('rules', `has more than ${MAX_RULES} items`) });
       break;
     }
     const raw = record(item);
@@ -139,8 +139,8 @@ function readAction(
   const settings = readRuleSettings(raw);
   if (isProblem(settings)) return settings;
   const references = list(raw['backendRefs']);
-  if (references.length > MOST_BACKENDS)
-    return unsupported('backendRefs', `has more than ${MOST_BACKENDS} items`);
+  if (references.length > MAX_BACKENDS)
+    return unsupported('backendRefs', `has more than ${MAX_BACKENDS} items`);
   const backends: WeightedBackend[] = [];
   for (const [index, item] of references.entries()) {
     const backend = readBackend(

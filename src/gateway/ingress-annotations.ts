@@ -6,7 +6,7 @@ import { regexProblem } from './regex.ts';
 import type { Cors, ValueMatch } from './route-map.ts';
 
 /**
- * Reads the annotations of ingress-nginx that are carried out. A value that cannot be read becomes a problem; if the
+ * Reads the annotations of ingress-nginx that are applied. A value that cannot be read becomes a problem; if the
  * annotation restricts who may do what, the Ingress's requests are refused until it is corrected.
  */
 export interface IngressSettings {
@@ -42,7 +42,7 @@ export interface AnnotationProblem {
 
 export const NGINX_PREFIX = 'nginx.ingress.kubernetes.io/';
 
-export const CARRIED_OUT: readonly string[] = [
+export const SUPPORTED_ANNOTATIONS: readonly string[] = [
   'rewrite-target',
   'use-regex',
   'ssl-redirect',
@@ -77,9 +77,9 @@ const PROTOCOLS: Readonly<Record<string, IngressSettings['protocol']>> = {
   GRPC: 'h2c',
   GRPCS: 'grpcs',
 };
-const MOST_SECONDS = 86_400;
-const MOST_BODY = 2 ** 40;
-const MOST_ITEMS = 256;
+const MAX_SECONDS = 86_400;
+const MAX_BODY = 2 ** 40;
+const MAX_ITEMS = 256;
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/;
 const ORIGIN = /^(?:\*|https?:\/\/(?:\*\.)?[a-zA-Z0-9.-]{1,253}(?::[0-9]{1,5})?)$/;
 const PATH = /^\/[\x21-\x7e]{0,1023}$/;
@@ -108,7 +108,7 @@ export function readIngressSettings(
   if (!known) read.report('backend-protocol', `${show(protocol)} is none of HTTP, HTTPS, GRPC and GRPCS`);
   const sources = readSources(read);
   const seconds = (name: string) => {
-    const value = read.whole(name, MOST_SECONDS);
+    const value = read.whole(name, MAX_SECONDS);
     return value === null ? null : value * 1000;
   };
   const timeouts = [seconds('proxy-read-timeout'), seconds('proxy-send-timeout')].filter((ms) => ms !== null);
@@ -159,7 +159,7 @@ function createReader(object: GatewayObject, report: (problem: AnnotationProblem
         .filter((item) => item !== '');
       const wrong = items.find((item) => !accepts(item));
       if (wrong !== undefined) return refuse(name, `${show(wrong)} is not ${what}`);
-      if (items.length > MOST_ITEMS) return refuse(name, `has more than ${MOST_ITEMS} items`);
+      if (items.length > MAX_ITEMS) return refuse(name, `has more than ${MAX_ITEMS} items`);
       return items;
     },
     report: refuse,
@@ -192,7 +192,7 @@ function readBodyLimit(read: Reader): number | null {
   const [, digits, unit = ''] = /^([0-9]{1,12})([kmgKMG]?)$/.exec(given) ?? [];
   const factor = { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 }[unit.toLowerCase()] ?? 1;
   const bytes = digits === undefined ? Number.NaN : Number(digits) * factor;
-  if (!(bytes <= MOST_BODY))
+  if (!(bytes <= MAX_BODY))
     return read.report('proxy-body-size', `${show(given)} is not a size such as "8m", or is over 1 TiB`);
   return bytes === 0 ? null : bytes;
 }

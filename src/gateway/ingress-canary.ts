@@ -1,9 +1,9 @@
 import type { GatewayFindings } from './findings.ts';
-import { matchKey, type PlacedRow } from './host-tables.ts';
 import { keyOf } from './identity.ts';
 import type { Canary } from './ingress-annotations.ts';
 import type { IngressPath } from './ingress-rows.ts';
 import { type KnownIngress, subject } from './known-ingress.ts';
+import { matchKey, type PlacedRow } from './placed-rows.ts';
 import type { Forward, RouteRow, ValueMatch } from './route-map.ts';
 
 /**

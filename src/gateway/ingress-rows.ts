@@ -1,8 +1,8 @@
 import { readHostname } from './host-pattern.ts';
-import { type PlacedRow, type Rank, rankOf } from './host-tables.ts';
 import { type Identity, keyOf } from './identity.ts';
 import type { IngressSettings } from './ingress-annotations.ts';
 import { hasTls, type IngressContext, type KnownIngress, subject } from './known-ingress.ts';
+import { type PlacedRow, type Rank, rankOf } from './placed-rows.ts';
 import { list, optionalText, portNumber, record, show, text } from './raw.ts';
 import { regexProblem } from './regex.ts';
 import { unreachablePath } from './request-path.ts';

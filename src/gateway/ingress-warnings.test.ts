@@ -10,7 +10,7 @@ const warningsOf = (...names: readonly string[]) =>
     }),
   );
 
-test('annotations that are carried out, and those of others, bring no warning', () => {
+test('annotations that are applied, and those of others, bring no warning', () => {
   assert.deepEqual(warningsOf('rewrite-target', 'canary-weight', 'enable-cors'), []);
   assert.deepEqual(ingressWarnings(ingress('a', [], { annotations: { 'cert-manager.io/issuer': 'x' } })), []);
 });
@@ -33,7 +33,7 @@ test('each other annotation is named, with what replaces it', () => {
     const [warning = '', ...others] = warningsOf(name);
     assert.deepEqual(others, []);
     assert.ok(
-      warning.startsWith(`metadata.annotations[nginx.ingress.kubernetes.io/${name}]: not carried out`),
+      warning.startsWith(`metadata.annotations[nginx.ingress.kubernetes.io/${name}]: not applied`),
       warning,
     );
     assert.match(warning, replacement);

@@ -1,8 +1,8 @@
-import { CARRIED_OUT, NGINX_PREFIX } from './ingress-annotations.ts';
+import { NGINX_PREFIX, SUPPORTED_ANNOTATIONS } from './ingress-annotations.ts';
 import type { GatewayObject } from './objects.ts';
 import { record } from './raw.ts';
 
-/** What replaces an annotation of ingress-nginx that is not carried out. */
+/** What replaces an annotation of ingress-nginx that is not applied. */
 const REPLACEMENTS: readonly (readonly [RegExp, string])[] = [
   [/snippet$/, 'filters of an HTTPRoute rule (RequestHeaderModifier, RequestRedirect, URLRewrite)'],
   [/^auth-tls/, 'spec.tls.frontend.default.validation.caCertificateRefs of a Gateway'],
@@ -31,24 +31,24 @@ const REPLACEMENTS: readonly (readonly [RegExp, string])[] = [
   [/^limit-/, 'nothing in Gateway API v1.6: limit requests in the application'],
 ];
 const NO_REPLACEMENT = 'nothing in Gateway API v1.6';
-const MOST_WARNINGS = 20;
+const MAX_WARNINGS = 20;
 const LONGEST_NAME = 100;
 
 /**
  * Returns the warnings that the creation of an Ingress is answered with: one for each annotation of ingress-nginx that is not
- * carried out, with the field of the Gateway API that replaces it.
+ * applied, with the field of the Gateway API that replaces it.
  */
 export function ingressWarnings(object: GatewayObject): readonly string[] {
   const names = Object.keys(record(record(object.metadata)['annotations']))
     .filter((key) => key.startsWith(NGINX_PREFIX))
     .map((key) => key.slice(NGINX_PREFIX.length))
-    .filter((name) => !CARRIED_OUT.includes(name))
+    .filter((name) => !SUPPORTED_ANNOTATIONS.includes(name))
     .sort();
-  const warnings = names.slice(0, MOST_WARNINGS).map((name) => {
+  const warnings = names.slice(0, MAX_WARNINGS).map((name) => {
     const replacement = REPLACEMENTS.find(([pattern]) => pattern.test(name))?.[1] ?? NO_REPLACEMENT;
     const shown = name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME)}…` : name;
-    return `metadata.annotations[${NGINX_PREFIX}${shown}]: not carried out; its replacement is ${replacement}`;
+    return `metadata.annotations[${NGINX_PREFIX}${shown}]: not applied; its replacement is ${replacement}`;
   });
   const more = names.length - warnings.length;
-  return more > 0 ? [...warnings, `${more} more annotations of ingress-nginx are not carried out`] : warnings;
+  return more > 0 ? [...warnings, `${more} more annotations of ingress-nginx are not applied`] : warnings;
 }

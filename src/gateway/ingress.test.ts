@@ -243,7 +243,7 @@ const nginx = (annotations: Readonly<Record<string, string>>) =>
     Object.entries(annotations).map(([key, value]) => [`nginx.ingress.kubernetes.io/${key}`, value]),
   );
 
-test('annotations of ingress-nginx that are carried out', () => {
+test('annotations of ingress-nginx that are applied', () => {
   const single = (annotations: Readonly<Record<string, string>>, path = ingressPath('/', 'web'), more = {}) =>
     world([ingress('a', [{ host: 'a.example', paths: [path] }], { annotations: nginx(annotations) }, more)], {
       certificates: CERTIFICATES,

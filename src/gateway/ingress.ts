@@ -1,6 +1,6 @@
 import type { GatewayFindings } from './findings.ts';
 import { compareHosts, readHostname } from './host-pattern.ts';
-import { hostTables, matchKey, type PlacedRow, rowsByListener, tooManyRows } from './host-tables.ts';
+import { hostTables, tooManyRows } from './host-tables.ts';
 import { compareAge, identityOf, keyOf } from './identity.ts';
 import { readIngressSettings } from './ingress-annotations.ts';
 import { addCanary } from './ingress-canary.ts';
@@ -8,6 +8,7 @@ import { classOf, ownIngressClasses } from './ingress-class.ts';
 import { type IngressPath, ingressRows } from './ingress-rows.ts';
 import { type IngressContext, type KnownIngress, subject } from './known-ingress.ts';
 import type { GatewayObject, GatewayObjects } from './objects.ts';
+import { matchKey, type PreparedRow, prepareRows, rowsByListener } from './placed-rows.ts';
 import { list, record, show, text } from './raw.ts';
 import type { CertificateKey, GatewayPlan, HostPattern, PortPlan, TlsListener } from './route-map.ts';
 
@@ -69,8 +70,8 @@ function classPlan(
 }
 
 /** Returns the rows of one port: with TLS, or without, where some redirect to it. */
-function placedRows(paths: readonly IngressPath[], secure: boolean): readonly PlacedRow[] {
-  return paths.flatMap((path) => (secure ? path.rows : (path.redirect ?? path.rows)));
+function placedRows(paths: readonly IngressPath[], secure: boolean): readonly PreparedRow[] {
+  return prepareRows(paths.flatMap((path) => (secure ? path.rows : (path.redirect ?? path.rows))));
 }
 
 /** Reports the paths that an older Ingress has already. */
@@ -151,7 +152,7 @@ function secureHosts(
   return [...hosts.values()].sort((a, b) => compareHosts(a.hostname, b.hostname));
 }
 
-function tlsListeners(secure: readonly SecureHost[], placed: readonly PlacedRow[]): readonly TlsListener[] {
+function tlsListeners(secure: readonly SecureHost[], placed: readonly PreparedRow[]): readonly TlsListener[] {
   const rowsOf = rowsByListener(placed);
   return secure.map(({ hostname, certificate }) => ({
     kind: 'https',

@@ -17,7 +17,7 @@ const KINDS: Readonly<Record<Protocol, readonly string[]>> = {
 };
 const PROTOCOLS: readonly string[] = Object.keys(KINDS);
 /** As the API's schema: more would only cost. */
-const MOST_LISTENERS = 64;
+const MAX_LISTENERS = 64;
 
 export interface ListenerContext extends ReferenceContext {
   readonly namespaces: NamespaceLabels;
@@ -36,7 +36,7 @@ export function readListeners(
 ): readonly Listener[] {
   const names = new Set<string>();
   return list(record(owner.object.spec)['listeners'])
-    .slice(0, MOST_LISTENERS)
+    .slice(0, MAX_LISTENERS)
     .map(record)
     .filter((raw) => {
       const name = text(raw['name']);

@@ -30,7 +30,7 @@ export interface Regex {
 
 export const LONGEST_REGEX = 1024;
 /** RE2's bound of one repetition. */
-const MOST_REPETITIONS = 1000;
+const MAX_REPETITIONS = 1000;
 /** Characters and assertions after every repetition is written out. */
 const LARGEST_PROGRAM = 2000;
 const DEEPEST = 50;
@@ -252,8 +252,8 @@ function parseRepeat(parser: Parser, item: RegexNode): RegexNode {
               Number(low),
               comma === '' ? Number(low) : high === '' ? Number.POSITIVE_INFINITY : Number(high),
             ] as const);
-  if (bounds[0] > MOST_REPETITIONS || (Number.isFinite(bounds[1]) && bounds[1] > MOST_REPETITIONS))
-    refuse(`repeats more than ${MOST_REPETITIONS} times`);
+  if (bounds[0] > MAX_REPETITIONS || (Number.isFinite(bounds[1]) && bounds[1] > MAX_REPETITIONS))
+    refuse(`repeats more than ${MAX_REPETITIONS} times`);
   if (bounds[1] < bounds[0]) refuse(`has the repetition "${token}", whose bounds are in the wrong order`);
   if (comma === '' && high !== '') refuse(`has the repetition "${token}"`);
   const lazy = parser.text[parser.at] === '?';

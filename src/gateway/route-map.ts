@@ -1,6 +1,6 @@
 /**
- * The work of a cluster's gateways as data: `attach()` computes it from the API's objects, `decide()` interprets it,
- * and renderings (src/gateway/haproxy) implement it. Nothing here depends on a clock, a node or a proxy.
+ * What the gateways of a cluster do with requests, as data: `attach()` computes it from the API's objects, `decide()`
+ * interprets it, and renderings (src/gateway/haproxy) implement it. Nothing here depends on a clock, a node or a proxy.
  * Endpoints and the contents of Secrets are apart, because they change more often: a map names them by key.
  */
 
@@ -100,7 +100,7 @@ export interface Termination {
   /** Never empty. Chosen by server name; the first is for names that none has. */
   readonly certificates: readonly CertificateKey[];
   readonly minVersion: '1.2' | '1.3';
-  /** Clients must show a certificate of these authorities (`optional`: may); null: none is asked for. */
+  /** Clients must show a certificate of these authorities; `optional`: none, or an invalid one, is accepted too; null: none is asked for. */
   readonly clients: { readonly authorities: readonly AuthorityKey[]; readonly optional: boolean } | null;
 }
 
@@ -137,11 +137,11 @@ export type PathMatch =
   | { readonly kind: 'exact'; readonly path: string }
   /** By whole segments; "/" matches everything; without a final slash otherwise. */
   | { readonly kind: 'prefix'; readonly path: string }
-  /** The whole path matches; syntax of RE2, checked. */
+  /** The whole path matches; syntax of RE2, checked. Renderings use `portableRegex` of it (regex.ts), which every engine reads alike. */
   | { readonly kind: 'regex'; readonly regex: string };
 
 export interface ValueMatch {
-  /** Names of headers in lower case. */
+  /** Names of headers in lower case. A header matches by any of its lines, whole; a parameter by its first value, as sent. */
   readonly name: string;
   readonly kind: 'exact' | 'regex';
   readonly value: string;
@@ -251,7 +251,7 @@ export interface Mirror {
 }
 
 export interface Cors {
-  /** "https://example.com", "https://*.example.com" or "*". */
+  /** "https://example.com", "https://*.example.com", "https://*" or "*"; matched by `originAllowed` (cors.ts). */
   readonly origins: readonly string[];
   readonly methods: readonly string[];
   readonly headers: readonly string[];

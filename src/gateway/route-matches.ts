@@ -14,7 +14,7 @@ const SERVICE = /^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*$/;
 const GRPC_METHOD = /^[A-Za-z_][A-Za-z0-9_]*$/;
 const LONGEST_VALUE = 4096;
 /** As the API's schema. */
-const MOST_MATCHES = 128;
+const MAX_MATCHES = 128;
 
 /** Reads the matches of a rule of an HTTPRoute; without any it takes every request. */
 export function readHttpMatches(matches: readonly unknown[]): readonly Match[] | RuleProblem {
@@ -31,7 +31,7 @@ function readAll(
   read: (match: Raw, field: string) => Match | RuleProblem,
 ): readonly Match[] | RuleProblem {
   if (matches.length === 0) return [EVERY_REQUEST];
-  if (matches.length > MOST_MATCHES) return unsupported('matches', `has more than ${MOST_MATCHES} items`);
+  if (matches.length > MAX_MATCHES) return unsupported('matches', `has more than ${MAX_MATCHES} items`);
   const found: Match[] = [];
   for (const [index, item] of matches.entries()) {
     const match = read(record(item), `matches[${index}]`);

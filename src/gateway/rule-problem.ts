@@ -1,4 +1,4 @@
-/** Why a rule of a route cannot be carried out. `reason` is that of the route's condition. */
+/** Why a rule of a route cannot be applied. `reason` is that of the route's condition. */
 export interface RuleProblem {
   readonly reason: 'UnsupportedValue' | 'IncompatibleFilters';
   /** "FIELD: what is wrong", the field within the rule. */

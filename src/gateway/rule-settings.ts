@@ -8,11 +8,11 @@ import { isProblem, type RuleProblem, unsupported } from './rule-problem.ts';
 export type RuleSettings = Pick<Forward, 'timeouts' | 'retry' | 'affinity'>;
 
 const DURATION = /^(?:[0-9]{1,5}(?:h|ms|m|s)){1,4}$/;
-const MOST_ATTEMPTS = 100;
+const MAX_ATTEMPTS = 100;
 const STANDARD_ATTEMPTS = 2;
 const STANDARD_BACKOFF_MS = 25;
 const STANDARD_COOKIE = 'fairlead-session';
-const MOST_CODES = 64;
+const MAX_CODES = 64;
 
 export function readRuleSettings(rule: Raw): RuleSettings | RuleProblem {
   const timeouts = record(rule['timeouts']);
@@ -43,16 +43,16 @@ function readRetry(value: unknown): Forward['retry'] | RuleProblem {
   if (value === undefined || value === null) return null;
   const retry = record(value);
   const attempts =
-    retry['attempts'] === undefined ? STANDARD_ATTEMPTS : integer(retry['attempts'], 1, MOST_ATTEMPTS);
+    retry['attempts'] === undefined ? STANDARD_ATTEMPTS : integer(retry['attempts'], 1, MAX_ATTEMPTS);
   if (attempts === null)
     return unsupported(
       'retry.attempts',
-      `${show(retry['attempts'])} is not a number from 1 to ${MOST_ATTEMPTS}`,
+      `${show(retry['attempts'])} is not a number from 1 to ${MAX_ATTEMPTS}`,
     );
   const backoff = readDuration(retry['backoff'], 'retry.backoff');
   if (typeof backoff === 'object' && backoff !== null) return backoff;
   const statuses: number[] = [];
-  for (const code of list(retry['codes']).slice(0, MOST_CODES)) {
+  for (const code of list(retry['codes']).slice(0, MAX_CODES)) {
     const status = integer(code, 400, 599);
     if (status === null) return unsupported('retry.codes', `${show(code)} is not a status from 400 to 599`);
     if (!statuses.includes(status)) statuses.push(status);

@@ -9,7 +9,7 @@ import { unsupported } from './rule-problem.ts';
 export type StreamKind = 'TLSRoute' | 'TCPRoute' | 'UDPRoute';
 
 const NO_CHANGES: HeaderChanges = { set: [], add: [], remove: [] };
-const MOST_BACKENDS = 64;
+const MAX_BACKENDS = 64;
 
 /**
  * Reads the backends of a TLSRoute, TCPRoute or UDPRoute: those of its first rule, for nothing in a rule could choose between
@@ -28,7 +28,7 @@ export function readStreamRules(
   let resolved: Verdict = verdict(true, 'ResolvedRefs', 'All references are resolved');
   const use = kind === 'UDPRoute' ? 'udp' : terminated ? 'tls' : 'tcp';
   const rows: WeightedBackend[] = [];
-  for (const [index, item] of list(record(rules[0])['backendRefs']).slice(0, MOST_BACKENDS).entries()) {
+  for (const [index, item] of list(record(rules[0])['backendRefs']).slice(0, MAX_BACKENDS).entries()) {
     const reference = record(item);
     const found = resolveBackend(reference, { kind, namespace }, use, clientCertificate, context);
     if (found.service !== null) services.add(found.service);
