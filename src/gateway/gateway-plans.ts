@@ -5,7 +5,9 @@ import { compareHosts, intersectHosts } from './host-pattern.ts';
 import { hostTables, tooManyRows } from './host-tables.ts';
 import { compareText, keyOf } from './identity.ts';
 import { isServed, type KnownGateway, type Listener } from './listener.ts';
+import type { GatewayObject } from './objects.ts';
 import { type PlacedRow, prepareRows } from './placed-rows.ts';
+import { record } from './raw.ts';
 import type {
   GatewayPlan,
   HostPattern,
@@ -23,7 +25,7 @@ export function gatewayPlan(
   { http, streams }: AttachedRoutes,
   findings: GatewayFindings,
 ): GatewayPlan {
-  const { key, addresses, addressProblem } = gateway;
+  const { key, owner, addresses, addressProblem } = gateway;
   const ports = new Map<string, Listener[]>();
   if (addressProblem === null)
     for (const listener of allListeners(gateway)) {
@@ -36,7 +38,36 @@ export function gatewayPlan(
   const plans = [...ports.values()].flatMap(
     (listeners) => portPlan(listeners, http, streams, findings) ?? [],
   );
-  return { key, addresses, ports: plans.sort((a, b) => a.port - b.port || compareText(a.kind, b.kind)) };
+  const sorted = plans.sort((a, b) => a.port - b.port || compareText(a.kind, b.kind));
+  return { key, addresses, ...infrastructureOf(owner.object), ports: sorted };
+}
+
+const KEY = /^(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$/;
+const LABEL_VALUE = /^(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$/;
+/** As the API's schema. */
+const MAX_INFRASTRUCTURE = 8;
+
+/** Returns the labels and annotations of spec.infrastructure. Those of this project are not taken from there. */
+function infrastructureOf({ spec }: GatewayObject): Pick<GatewayPlan, 'infrastructure'> {
+  const { labels, annotations } = record(record(spec)['infrastructure']);
+  const read = (values: unknown, value: RegExp) =>
+    Object.fromEntries(
+      Object.entries(record(values))
+        .filter(
+          (entry): entry is [string, string] =>
+            KEY.test(entry[0]) &&
+            !/(?:^|\.)(?:fairlead\.dev|kubernetes\.io)\//.test(entry[0]) &&
+            typeof entry[1] === 'string' &&
+            value.test(entry[1]),
+        )
+        .slice(0, MAX_INFRASTRUCTURE),
+    );
+  const infrastructure = {
+    labels: read(labels, LABEL_VALUE),
+    annotations: read(annotations, /^[^\x00]{0,4096}$/),
+  };
+  const count = Object.keys(infrastructure.labels).length + Object.keys(infrastructure.annotations).length;
+  return count === 0 ? {} : { infrastructure };
 }
 
 function portPlan(

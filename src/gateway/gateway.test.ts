@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { condition, verdict } from './conditions.ts';
 import type { GatewayObject } from './objects.ts';
-import { SUPPORTED_FEATURES } from './supported-features.ts';
+import { DECIDED_FEATURES, SUPPORTED_FEATURES } from './supported-features.ts';
 import {
   gateway,
   gatewayClass,
@@ -38,7 +38,8 @@ test('a class is accepted, with the features in order; those of other controller
     ['fairlead', 'with-parameters'],
   );
   assert.deepEqual(conditions('GatewayClass', 'with-parameters'), ['!Accepted InvalidParameters']);
-  assert.deepEqual([...SUPPORTED_FEATURES].sort(), SUPPORTED_FEATURES);
+  for (const features of [DECIDED_FEATURES, SUPPORTED_FEATURES])
+    assert.deepEqual([...features].sort(), features);
 });
 
 test('conditions carry the generation of their object', () => {
@@ -56,6 +57,24 @@ test('conditions carry the generation of their object', () => {
     HTTPRoute: ['9', '9'],
   });
   assert.equal(condition('X', verdict(true, 'Y', 'm'.repeat(5000)), 1).message.length, 1024);
+});
+
+test('labels and annotations of the infrastructure, but none of this project or of Kubernetes', () => {
+  const labels = { team: 'a', 'fairlead.dev/x': 'b', 'app.kubernetes.io/name': 'c', 'x y': 'd', n: 7 };
+  const { routeMap } = world({
+    gateways: [
+      gateway(
+        'gw',
+        [listener('http')],
+        {},
+        { infrastructure: { labels, annotations: { 'a.example/b': 'free text' } } },
+      ),
+    ],
+  });
+  assert.deepEqual(routeMap.gateways[0]?.infrastructure, {
+    labels: { team: 'a' },
+    annotations: { 'a.example/b': 'free text' },
+  });
 });
 
 test('a Gateway without an address, with one that is not to be had, or of another type', () => {

@@ -33,6 +33,11 @@ export interface GatewayPlan {
   readonly key: GatewayKey;
   /** Addresses that the object asks for; empty: any of the pool. */
   readonly addresses: readonly string[];
+  /** What the objects that are made for a Gateway have as well; absent: nothing. */
+  readonly infrastructure?: {
+    readonly labels: Readonly<Record<string, string>>;
+    readonly annotations: Readonly<Record<string, string>>;
+  };
   /** Ordered by number, then protocol; at most one plan a number and transport. */
   readonly ports: readonly PortPlan[];
 }
