@@ -37,7 +37,7 @@ export function attach(objects: GatewayObjects): Attached {
   const policies = readBackendTlsPolicies(objects);
   const routes = attachRoutes(objects, indexParents(gateways), { services, grants, backends, policies });
   const plans = [
-    ...ingressPlans(objects, { services, backends, findings }),
+    ...ingressPlans(objects, { services, backends, policies, findings }),
     ...gateways.map((gateway) => gatewayPlan(gateway, routes, findings)),
   ].sort((a, b) => compareText(a.key, b.key));
   const statuses = [

@@ -81,15 +81,18 @@ export function resolveBackend(
   return { key: backends.add(service, port, protocol, tls), service: shown };
 }
 
-/** Returns how a port is spoken to; null: not by this kind of route. Other values of appProtocol are hints for others. */
+/**
+ * Returns how a port is spoken to; null: not by this kind of route. Other values of appProtocol are hints for others. A
+ * policy for TLS counts beside it: h2c is HTTP/2 over TLS then.
+ */
 function protocolOf(use: Use, { appProtocol }: ServicePort, secure: boolean): Backend['protocol'] | null {
   if (use === 'tls' || use === 'tcp') return 'tcp';
   if (use === 'udp') return 'udp';
   switch (appProtocol) {
     case 'kubernetes.io/h2c':
-      return secure ? null : 'h2c';
+      return 'h2c';
     case 'kubernetes.io/ws':
-      return use === 'http' && !secure ? 'websocket' : null;
+      return use === 'http' ? 'websocket' : null;
     case 'kubernetes.io/wss':
       return use === 'http' && secure ? 'websocket' : null;
     default:

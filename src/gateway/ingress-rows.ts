@@ -224,7 +224,7 @@ function defaultRows(
 function readBackend(
   { identity, settings }: KnownIngress,
   value: unknown,
-  { services, backends }: IngressContext,
+  { services, backends, policies }: IngressContext,
 ): Forward | Extract<RouteAction, { kind: 'error' }> {
   const failed = (reason: string) => ({ kind: 'error', status: MISSING_STATUS, reason }) as const;
   if (settings.refusal !== null) return failed(settings.refusal);
@@ -245,12 +245,11 @@ function readBackend(
   if (!port) return failed(`Service ${name} has no port ${show(portName ?? wanted['number'])}`);
   if (port.protocol !== 'TCP')
     return failed(`port ${port.port} of Service ${name} is ${port.protocol}, not TCP`);
-  const key = backends.add(
-    service,
-    port,
-    protocolOf(settings, port.appProtocol),
-    tlsOf(settings, service.name),
-  );
+  const policy = policies.choose(keyOf(service), port);
+  if (policy !== null && policy.tls === null)
+    return failed(`BackendTLSPolicy ${policy.policy} is not valid, so Service ${name} cannot be reached`);
+  const tls = policy?.tls ? { ...policy.tls, certificate: null } : tlsOf(settings, service.name);
+  const key = backends.add(service, port, protocolOf(settings, port.appProtocol), tls);
   return forwardTo(
     [{ backend: key, weight: 1, request: NO_CHANGES, response: NO_CHANGES, reason: null }],
     settings,

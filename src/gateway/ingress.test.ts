@@ -316,6 +316,37 @@ test('an annotation that restricts and cannot be read refuses everything', () =>
   assert.match(findings[0]?.message ?? '', /"everyone" is not an address/);
 });
 
+test('a BackendTLSPolicy counts for Ingresses too, and one that is not valid is never passed by', () => {
+  const policy = (ca: string) =>
+    object('p', {
+      targetRefs: [{ group: '', kind: 'Service', name: 'web' }],
+      validation: {
+        hostname: 'web.example',
+        caCertificateRefs: [{ group: '', kind: 'ConfigMap', name: ca }],
+      },
+    });
+  const cluster = (ca: string) =>
+    world(
+      [
+        ingress('a', [{ paths: [ingressPath('/', 'web')] }], {
+          annotations: nginx({ 'backend-protocol': 'HTTPS' }),
+        }),
+      ],
+      {
+        backendTlsPolicies: [policy(ca)],
+        authorities: new Map([['default/ConfigMap/ca', null]]),
+      },
+    );
+  assert.deepEqual(cluster('ca').routeMap.backends[0]?.tls, {
+    hostname: 'web.example',
+    names: [],
+    authorities: ['default/ConfigMap/ca'],
+    verify: true,
+    certificate: null,
+  });
+  assert.equal(cluster('none').ask('http://h/'), '503');
+});
+
 test('CORS: preflights are answered here, and no origin gets credentials by "*"', () => {
   const origin = { name: 'Origin', value: 'https://page.example' };
   const preflight = {

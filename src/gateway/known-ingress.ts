@@ -1,3 +1,4 @@
+import type { BackendTlsPolicies } from './backend-tls.ts';
 import type { BackendSet } from './backends.ts';
 import type { GatewayFindings } from './findings.ts';
 import { hostMatches } from './host-pattern.ts';
@@ -19,6 +20,7 @@ export interface KnownIngress {
 export interface IngressContext {
   readonly services: ServiceIndex;
   readonly backends: BackendSet;
+  readonly policies: BackendTlsPolicies;
   readonly findings: GatewayFindings;
 }
 
