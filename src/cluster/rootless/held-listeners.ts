@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
 import { join } from 'node:path';
-import { libc, systemError } from '../../kernel/libc.ts';
+import { copyDescriptors } from '../../kernel/copied-descriptors.ts';
 import { readOptionalFile } from '../../kernel/optional-file.ts';
 import { identify, isRunning, type ProcessIdentity } from '../../kernel/process-identity.ts';
 import { replaceFile } from '../../kernel/replace-file.ts';
@@ -40,7 +40,7 @@ export function createHeldListeners(name: string): HeldListeners {
   };
   const add = (pid: number, listeners: readonly PassedListener[]) => {
     for (const one of listeners)
-      if (!held.has(one.wanted)) held.set(one.wanted, { ...one, descriptors: copy(pid, one.descriptors) });
+      if (!held.has(one.wanted)) held.set(one.wanted, { ...one, descriptors: copyDescriptors(pid, one.descriptors) });
   };
   return {
     all: () => [...held.values()],
@@ -82,7 +82,7 @@ export function createHeldListeners(name: string): HeldListeners {
 export function copyHeldListener(name: string, port: number): readonly number[] | null {
   const { owner, listeners } = readRecord(name);
   const found = listeners.find(({ wanted }) => wanted === port);
-  return found && isRunning(owner) ? copy(owner.pid, found.descriptors) : null;
+  return found && isRunning(owner) ? copyDescriptors(owner.pid, found.descriptors) : null;
 }
 
 const recordFile = (name: string) => join(clusterPaths(name).root, 'listeners.json');
@@ -90,24 +90,4 @@ const recordFile = (name: string) => join(clusterPaths(name).root, 'listeners.js
 function readRecord(name: string): ListenerRecord {
   const text = readOptionalFile(recordFile(name));
   return text === null ? { owner: null, listeners: [] } : (JSON.parse(text) as ListenerRecord);
-}
-
-/** Duplicates descriptors of another process of this user namespace. */
-function copy(pid: number, descriptors: readonly number[]): number[] {
-  const pidfd = libc().pidfd_open(pid);
-  if (pidfd < 0) throw systemError('open process', String(pid));
-  const copies: number[] = [];
-  try {
-    for (const fd of descriptors) {
-      const own = libc().pidfd_getfd(pidfd, fd);
-      if (own < 0) throw systemError('copy a socket of process', String(pid));
-      copies.push(own);
-    }
-    return copies;
-  } catch (error) {
-    for (const fd of copies) closeSync(fd);
-    throw error;
-  } finally {
-    closeSync(pidfd);
-  }
 }

@@ -58,10 +58,10 @@ export function methodName(name: string): string {
   return name;
 }
 
-/** Returns the name of a query parameter, as an argument of url_param. */
-export function parameterName(name: string): string {
-  if (!/^[A-Za-z0-9!#$&'*+.^_`|~-]{1,256}$/.test(name))
-    throw refusal('the query parameter', 'has characters that are not supported', name);
+/** Returns the name of a header or query parameter as the argument of a fetch, where quotes would be read twice. */
+export function argumentName(name: string): string {
+  if (!/^[A-Za-z0-9_.~-]{1,256}$/.test(name))
+    throw refusal('a match of the name', 'has characters that are not supported there', name);
   return name;
 }
 
