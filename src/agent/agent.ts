@@ -30,6 +30,7 @@ import { startEgress } from './egress-part.ts';
 import { startPolicyPart } from './enforced-policies.ts';
 import { indexObjects, listObjectsToExplain } from './explain-objects.ts';
 import { type FollowedNodes, followNodes, needsProxierRights } from './followed-nodes.ts';
+import { type GatewayPart, startGateways } from './gateway-part.ts';
 import { joinCluster, keepClientCertificate } from './identity/node-identity.ts';
 import { identityOptions } from './identity-options.ts';
 import { createSliceTransform, PROXIED, trimService } from './informer-transforms.ts';
@@ -100,6 +101,7 @@ interface StartingAgent {
   readonly startedAt: number;
   readonly bindFailure: PromiseWithResolvers<never>;
   proxy: ProxyPart | null;
+  gateways: GatewayPart | null;
   isStarted: boolean;
   /** Why the pod network has not started; null: it has, or waits for nothing. */
   networkProblem: string | null;
@@ -224,6 +226,7 @@ async function startParts(
     ...{ configuration, options, context, apiServers, missingRules, runtime, followed, events, limited },
     ...{ certificate, cached, startedAt, bindFailure },
     proxy: null,
+    gateways: null,
     isStarted: false,
     networkProblem: null,
   };
@@ -392,6 +395,8 @@ const start = async (agent: StartingAgent) => {
       }),
     );
   } else programmed.resolve(policies?.programmed());
+  if (pods && services && slices)
+    agent.gateways = startGateways(agent.context, { services, slices, own: agent.followed.own });
   if (agent.runtime && podNetwork) {
     const { urls } = agent.apiServers;
     const programmedSlices = () => agent.proxy?.programmedSlices ?? null;

@@ -49,6 +49,8 @@ export interface ApiServerOptions {
   readonly serviceCidrs: readonly string[];
   /** The provisioner of the default StorageClass, which is created if the cluster has none. */
   readonly storageProvisioner?: string;
+  /** Controller of the default IngressClass, which is created if there is no class. Absent: none is created. */
+  readonly ingressController?: string;
   readonly nodePorts: { readonly first: number; readonly last: number };
   /**
    * Addresses at which pods reach this server, behind the Service default/kubernetes. Empty: this Service is not
@@ -118,6 +120,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     authorization: options.authorization ?? 'RBAC',
     mountTokens: options.mountTokens ?? false,
     authority: options.nodeTls.ca,
+    ...(options.ingressController === undefined ? {} : { ingressController: options.ingressController }),
     programs,
     mayDial,
   });

@@ -4,7 +4,11 @@ import {
   egressGatewayDefinition,
 } from '../kube/egress-gateway.ts';
 import { ANNOUNCEMENT_NAMESPACE } from '../kube/load-balancer.ts';
-import { DEFAULT_CLASS_ANNOTATION, SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
+import {
+  DEFAULT_CLASS_ANNOTATION,
+  DEFAULT_INGRESS_CLASS_ANNOTATION,
+  SERVICE_NAME_LABEL,
+} from '../kube/well-known-labels.ts';
 import { addressAt, FAMILY_NAMES, familyOf, parseCidr } from '../lib/address.ts';
 import { apiVersionOf, type Kind } from './kind.ts';
 import { type ApiObject, at, equal, type JsonObject } from './object.ts';
@@ -26,6 +30,8 @@ export function installBuiltins(
     readonly serviceCidrs: readonly string[];
     /** Provisioner of the default StorageClass, which is created if the cluster has none. */
     readonly storageProvisioner?: string;
+    /** Controller of the default IngressClass, which is created if the cluster has none. */
+    readonly ingressController?: string;
     readonly advertise: { readonly addresses: readonly string[]; readonly port: number };
   },
 ): void {
@@ -75,6 +81,17 @@ export function installBuiltins(
       { provisioner: storageProvisioner, reclaimPolicy: 'Delete', volumeBindingMode: 'WaitForFirstConsumer' },
       {},
       { [DEFAULT_CLASS_ANNOTATION]: 'true' },
+    );
+  }
+  const { ingressController } = options;
+  if (ingressController !== undefined && store.list('ingressclasses.networking.k8s.io').length === 0) {
+    ensure(
+      'ingressclasses.networking.k8s.io',
+      '',
+      'fairlead',
+      { spec: { controller: ingressController } },
+      {},
+      { [DEFAULT_INGRESS_CLASS_ANNOTATION]: 'true' },
     );
   }
   const cidrs = options.serviceCidrs;

@@ -53,6 +53,8 @@ export interface SecurityOptions {
   readonly mountTokens: boolean;
   /** Certificate of the cluster's authority, PEM, with which pods verify the API server. */
   readonly authority: string;
+  /** Controller of the IngressClasses whose Ingresses' Secrets nodes may read. Absent: none. */
+  readonly ingressController?: string;
   /** Shared with validation. */
   readonly programs: ExpressionPrograms;
   readonly mayDial: MayDial;
@@ -67,7 +69,7 @@ export interface RunningSecurity extends Security {
 /** Builds authentication, impersonation, authorization and the admission plugins in upstream's order. */
 export function createSecurity(parts: ServerParts, options: SecurityOptions): RunningSecurity {
   const view = objectView(parts);
-  const graph = createNodeGraph(graphSource(parts, view));
+  const graph = createNodeGraph(graphSource(parts, view), options.ingressController ?? null);
   const rbac = createRbac(view);
   const authorizer: Authorizer =
     options.authorization === 'AlwaysAllow'

@@ -18,6 +18,7 @@ import { type ClusterState, clusterPaths, markReady, requireCluster } from '../c
 import type { ControllerOptions } from '../controllers/context.ts';
 import { startControllers } from '../controllers/start.ts';
 import { LOCAL_PATH, type LocalVolumes } from '../controllers/storage/provisioning.ts';
+import { INGRESS_CONTROLLER } from '../gateway/objects.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
 import { httpTransport } from '../kube/transport.ts';
@@ -72,6 +73,7 @@ async function embeddedControlPlane(
     dataFile: paths.data,
     serviceCidrs: state.serviceCidrs,
     storageProvisioner: LOCAL_PATH,
+    ingressController: INGRESS_CONTROLLER,
     nodePorts: { first: 30000, last: 32767 },
     advertise: { addresses: state.controlPlaneAddresses, port: state.apiPort },
     tls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), clientCa: ca },

@@ -16,6 +16,7 @@ import { startEndpointSlices } from './endpoint-slice.ts';
 import { startEndpoints } from './endpoints.ts';
 import { followKinds } from './followed-kinds.ts';
 import { startGarbageCollector } from './garbage-collector.ts';
+import { startGateways } from './gateways.ts';
 import { startJobs } from './job/job.ts';
 import { startLoadBalancerAddresses } from './load-balancer-addresses.ts';
 import { startNamespaces } from './namespace.ts';
@@ -129,6 +130,7 @@ export function startControllers(start: StartOptions): { readonly ready: Promise
     startEndpoints(context);
     startEndpointMirroring(context);
     if (start.options.loadBalancerPools) startLoadBalancerAddresses(context, start.options.loadBalancerPools);
+    startGateways(context);
     startClusterRoleAggregation(context);
     const followed = followKinds(context, known, usedByAllKinds);
     if (start.options.certificateSigner) startCertificateSigning(context, start.options.certificateSigner);

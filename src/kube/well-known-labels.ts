@@ -23,6 +23,8 @@ export const UNREACHABLE_TAINT = 'node.kubernetes.io/unreachable';
 export const UNSCHEDULABLE_TAINT = 'node.kubernetes.io/unschedulable';
 
 export const DEFAULT_CLASS_ANNOTATION = 'storageclass.kubernetes.io/is-default-class';
+/** Of an IngressClass: the class of Ingresses that name none. */
+export const DEFAULT_INGRESS_CLASS_ANNOTATION = 'ingressclass.kubernetes.io/is-default-class';
 /** The storage class of a claim, before it had a field. */
 export const STORAGE_CLASS_ANNOTATION = 'volume.beta.kubernetes.io/storage-class';
 export const VOLUME_PROTECTION_FINALIZER = 'kubernetes.io/pv-protection';

@@ -20,7 +20,7 @@ const AGENT_ROLE: BootstrapRole = {
   rules: [
     'get,list,watch "" endpoints,namespaces,nodes,pods,services',
     'list,watch discovery.k8s.io endpointslices',
-    'get,list,watch networking.k8s.io networkpolicies,servicecidrs',
+    'get,list,watch networking.k8s.io ingressclasses,ingresses,networkpolicies,servicecidrs',
     'get,list,watch policy.networking.k8s.io adminnetworkpolicies,baselineadminnetworkpolicies,clusternetworkpolicies',
     'get,list,watch apiextensions.k8s.io customresourcedefinitions',
     'get,list,watch fairlead.dev egressgateways',

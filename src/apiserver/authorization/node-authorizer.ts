@@ -53,14 +53,18 @@ function specialResource(
   node: string,
   attributes: AuthorizationAttributes,
 ): Decision | null {
-  const { resource, apiGroup, verb, name, namespace, subresource } = attributes;
+  const { resource, apiGroup, verb, namespace, subresource } = attributes;
+  const name = attributes.name || selectedName(attributes);
   const key = `${namespace}/${name}`;
   switch (apiGroup === '' ? resource : `${resource}.${apiGroup}`) {
     case 'secrets':
       return readReferenced(
         node,
         attributes,
-        () => graph.refers(node, 'secrets', key) || graph.refersToVolumeSecret(node, key),
+        () =>
+          graph.refers(node, 'secrets', key) ||
+          graph.refersToVolumeSecret(node, key) ||
+          graph.gatewayRefersTo(key),
       );
     case 'configmaps':
       return readReferenced(node, attributes, () => graph.refers(node, 'configmaps', key));
@@ -113,7 +117,14 @@ function readReferenced(node: string, attributes: AuthorizationAttributes, found
   if (!READS.has(attributes.verb)) return noOpinion('can only read resources of this type');
   if (attributes.subresource !== '') return noOpinion('cannot read subresource');
   if (attributes.namespace === '') return noOpinion('can only read namespaced object of this type');
-  return related(node, attributes.name, attributes.name !== '' && found());
+  const name = attributes.name || selectedName(attributes);
+  return related(node, name, name !== '' && found());
+}
+
+/** Returns the name to which a list or watch is restricted by its field selector; '': to none. */
+function selectedName({ verb, fieldSelector = '' }: AuthorizationAttributes): string {
+  if (verb !== 'list' && verb !== 'watch') return '';
+  return /(?:^|,)metadata\.name==?([^,=!]+)/.exec(fieldSelector)?.[1] ?? '';
 }
 
 function ownLease(node: string, { verb, namespace, name }: AuthorizationAttributes): Decision {

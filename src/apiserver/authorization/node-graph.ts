@@ -1,4 +1,5 @@
 import { MIRROR_ANNOTATION } from '../../kube/well-known-labels.ts';
+import { createGatewaySecrets } from './gateway-secrets.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
 
 /** Stored objects by collection and key, and changes of a collection. */
@@ -30,11 +31,14 @@ export interface NodeGraph {
   refersToVolume(node: string, key: string): boolean;
   /** Reports whether a persistent volume that the node uses refers to the secret. */
   refersToVolumeSecret(node: string, key: string): boolean;
+  /** Reports whether a gateway, which runs on every node, needs the secret. */
+  gatewayRefersTo(key: string): boolean;
   close(): void;
 }
 
 /** Indexes the references of pods that are bound to a node, and updates the index when pods change. */
-export function createNodeGraph(source: GraphSource): NodeGraph {
+export function createNodeGraph(source: GraphSource, ingressController: string | null = null): NodeGraph {
+  const gateways = ingressController === null ? null : createGatewaySecrets(source, ingressController);
   /** "collection namespace/name" → nodes → number of pods there that refer to it. */
   const nodesOf = new Map<string, Map<string, number>>();
   const count = (pod: ApiObject | null, step: 1 | -1) => {
@@ -71,7 +75,11 @@ export function createNodeGraph(source: GraphSource): NodeGraph {
         .some(
           (volume) => volumeSecrets(volume).includes(key) && refersToVolume(node, `/${volume.metadata.name}`),
         ),
-    close: stop,
+    gatewayRefersTo: (key) => gateways?.refers(key) === true,
+    close() {
+      stop();
+      gateways?.close();
+    },
   };
 }
 

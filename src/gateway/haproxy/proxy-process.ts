@@ -19,7 +19,7 @@ export const FIRST_SOCKET = 3;
 export interface ProxyProcessOptions {
   /** The path of HAProxy. */
   readonly program: string;
-  /** A folder of this proxy alone, with a short path: it has Unix sockets. */
+  /** A folder of this proxy alone. */
   readonly folder: string;
   readonly memoryMiB: number;
   readonly clock: Clock;
@@ -40,6 +40,8 @@ export interface Configuration {
  */
 export interface ProxyProcess {
   readonly isAnswering: boolean;
+  /** Where the process that takes new connections listens. */
+  readonly places: readonly Place[];
   /** Why it has ended last; null: it has not. */
   readonly lastExit: string | null;
   /** Opens the sockets that are missing, and reports which are open. */
@@ -143,7 +145,7 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
     const deadline = clock.now() + READY_MS;
     while (exit === null && identity !== null) {
       try {
-        await askProxy(join(place, 'admin.sock'), 'show version', clock);
+        await askProxy(place, 'show version', clock);
         const next: Run = { identity, generation: number, places: configuration.places, folder: place, configuration };
         exited.then(() => onExit(next, exit ?? 0));
         return next;
@@ -233,6 +235,9 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
     get isAnswering() {
       return isAnswering;
     },
+    get places() {
+      return run?.places ?? [];
+    },
     get lastExit() {
       return record.lastExit?.reason ?? null;
     },
@@ -244,7 +249,7 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
       return null;
     },
     async ask(command) {
-      return await askProxy(join(run?.folder ?? folder, 'admin.sock'), command, clock);
+      return await askProxy(run?.folder ?? folder, command, clock);
     },
     stop() {
       const all = run === null ? finishing : [...finishing, run];

@@ -1,6 +1,5 @@
 import { createHash } from 'node:crypto';
-import { isIP } from 'node:net';
-import type { GatewayPlan, HttpListener, PortPlan, Termination, TlsPort } from '../route-map.ts';
+import type { HttpListener, PortPlan, Termination, TlsPort } from '../route-map.ts';
 import { httpFrontend } from './frontend.ts';
 import { createPathTables } from './path-tables.ts';
 import type { ProxySettings, Rendering, RenderInput, Section } from './rendering.ts';
@@ -21,9 +20,9 @@ export function render(input: RenderInput, excluded: ReadonlySet<string> = new S
   const texts: string[] = [];
   for (const gateway of routeMap.gateways) {
     for (const port of gateway.ports) {
-      const nodePort = input.nodePort(gateway.key, port.port);
-      if (nodePort === undefined) continue;
-      const text = portText(input, { name: `f${texts.length}`, gateway, port, nodePort }, tables, files);
+      const binds = input.binds(gateway.key, port.port);
+      if (binds.length === 0) continue;
+      const text = portText(input, { name: `f${texts.length}`, port, binds }, tables, files);
       if (text !== null) texts.push(text);
     }
   }
@@ -56,25 +55,21 @@ const lines = (entries: readonly string[]): string => entries.map((entry) => `${
 
 function portText(
   input: RenderInput,
-  place: { readonly name: string; readonly gateway: GatewayPlan; readonly port: PortPlan; readonly nodePort: number },
+  { name, port, binds }: { readonly name: string; readonly port: PortPlan; readonly binds: readonly string[] },
   tables: ReturnType<typeof createPathTables>,
   files: Map<string, string>,
 ): string | null {
-  const { name, port, nodePort } = place;
-  const at = input.addresses.map((address) =>
-    isIP(address) === 6 ? `[${address}]:${nodePort} v6only` : `${address}:${nodePort}`,
-  );
   const add = (frontend: ReturnType<typeof httpFrontend>) => {
     for (const [file, text] of frontend.files) files.set(file, text);
     return frontend.text;
   };
-  if (port.kind === 'http') return add(httpFrontend({ name, binds: at, port, listeners: port.listeners }, tables));
+  if (port.kind === 'http') return add(httpFrontend({ name, binds, port, listeners: port.listeners }, tables));
   if (port.kind !== 'tls') return null;
   const listeners = port.listeners.filter((one) => one.kind === 'https');
   if (listeners.length === 0) return null;
   files.set(`${name}.crt-list`, lines(certificateLines(listeners, input)));
-  const binds = at.map((one) => `${one} ssl crt-list ${name}.crt-list alpn h2,http/1.1${strict(port)}`);
-  return add(httpFrontend({ name, binds, port, listeners }, tables));
+  const secure = binds.map((bind) => `${bind} ssl crt-list ${name}.crt-list alpn h2,http/1.1${strict(port)}`);
+  return add(httpFrontend({ name, binds: secure, port, listeners }, tables));
 }
 
 /** Without a listener for all names, connections for others end in their handshake; a wildcard here has one label only. */

@@ -14,10 +14,8 @@ export interface ProxySettings {
 export interface RenderInput {
   readonly routeMap: RouteMap;
   readonly settings: ProxySettings;
-  /** The node's own addresses, at which the proxy listens. */
-  readonly addresses: readonly string[];
-  /** The node's port for a port of a gateway; undefined: none is allocated yet, and it is left out. */
-  readonly nodePort: (gateway: string, port: number) => number | undefined;
+  /** Arguments of the bind lines of a gateway's port, such as "fd@3"; none: the port is left out. */
+  readonly binds: (gateway: string, port: number) => readonly string[];
   /** Certificates with their keys, as PEM. Those that are absent are replaced by `fallbackCertificate`. */
   readonly certificates: ReadonlyMap<CertificateKey, string>;
   readonly fallbackCertificate: string;

@@ -1,6 +1,10 @@
+import { closeSync, constants, openSync } from 'node:fs';
 import { connect } from 'node:net';
 import type { Clock } from '../../lib/clock.ts';
 import { FairleadError } from '../../lib/errors.ts';
+
+/** Name of the Unix socket of the runtime API, in the folder of a proxy's configuration. */
+export const ADMIN_SOCKET = 'admin.sock';
 
 const ANSWER_MS = 10_000;
 const MAX_ANSWER = 8 * 1024 * 1024;
@@ -9,9 +13,12 @@ const MAX_ANSWER = 8 * 1024 * 1024;
  * Sends one command to the runtime API of a proxy, and returns its answer. Throws FairleadError: the proxy is busy, ends, or its
  * answer is too long.
  */
-export function askProxy(socketPath: string, command: string, clock: Clock): Promise<string> {
+export function askProxy(folder: string, command: string, clock: Clock): Promise<string> {
   return new Promise((resolve, reject) => {
-    const socket = connect({ path: socketPath });
+    // The path of a Unix socket may have 107 bytes only.
+    const fd = openSync(folder, constants.O_DIRECTORY);
+    const socket = connect({ path: `/proc/self/fd/${fd}/${ADMIN_SOCKET}` });
+    socket.once('close', () => closeSync(fd));
     const parts: Buffer[] = [];
     let size = 0;
     const end = (finish: () => void) => {

@@ -1,0 +1,182 @@
+import { attach } from '../gateway/attach.ts';
+import { referencedCertificates } from '../gateway/certificates.ts';
+import { followCertificates } from '../gateway/follow-certificates.ts';
+import { followGatewayObjects, gatewayResource } from '../gateway/follow-objects.ts';
+import {
+  GATEWAY_NAMESPACE,
+  gatewayOf,
+  plannedService,
+  plannedSlices,
+  READY_PORTS_ANNOTATION,
+  serviceNameOf,
+  usedNodePorts,
+} from '../gateway/gateway-service.ts';
+import { classOf, ownIngressClasses } from '../gateway/ingress-class.ts';
+import type { GatewayObjects } from '../gateway/objects.ts';
+import type { GatewayFinding } from '../gateway/findings.ts';
+import type { CertificateKey, GatewayPlan } from '../gateway/route-map.ts';
+import { hasReason } from '../kube/client.ts';
+import { ingressAddresses } from '../kube/load-balancer.ts';
+import { type EndpointSlice, type KubeObject, type Node, type Service } from '../kube/types.ts';
+import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
+import { all, type ContextWith, controllerQueue, recorderFor } from './context.ts';
+import { same } from './canonical.ts';
+
+export type GatewayControllerContext = ContextWith<'services' | 'nodes' | 'namespaces' | 'endpointSlices'>;
+
+/** The only key of the queue: gateways share ports, and an Ingress concerns all of its class. */
+const ALL = 'all';
+
+interface Status {
+  loadBalancer?: { ingress?: { ip?: string }[] };
+}
+
+/**
+ * Keeps, for each gateway, a Service and EndpointSlices of the nodes whose proxies answer, and writes the addresses of the Service
+ * to the status of the objects. Without an Ingress of our classes it writes nothing.
+ */
+export function startGateways(context: GatewayControllerContext): void {
+  const { client, caches, signal } = context;
+  const { services, nodes, namespaces, endpointSlices } = caches;
+  const events = recorderFor(context, 'fairlead-gateways');
+  const queue = controllerQueue(context, 'gateways', reconcile, 1);
+  const schedule = () => queue.add(ALL);
+  const followed = followGatewayObjects({ ...context, services: services.informer, onChange: schedule });
+  const certificates = followCertificates({ ...context, onChange: schedule });
+  const ingresses = gatewayResource('ingresses');
+  const reported = new Set<string>();
+
+  const ofGateway = (service: Service) => {
+    if (gatewayOf(service) !== null) schedule();
+  };
+  services.informer.handle({ onAdd: ofGateway, onUpdate: ofGateway, onDelete: ofGateway });
+  nodes.informer.handle({
+    onAdd: schedule,
+    onDelete: schedule,
+    onUpdate(node, before) {
+      if (!same(relevant(node), relevant(before))) schedule();
+    },
+  });
+  const ofSlice = (slice: EndpointSlice) => {
+    if (slice.metadata?.namespace === GATEWAY_NAMESPACE) schedule();
+  };
+  endpointSlices.informer.handle({ onUpdate: ofSlice, onDelete: ofSlice });
+
+  async function reconcile(): Promise<void> {
+    await followed.synced;
+    const objects = followed.objects();
+    const own = services.inNamespace(GATEWAY_NAMESPACE).filter((one) => gatewayOf(one) !== null);
+    if (objects.ingresses.length === 0 && own.length === 0) return;
+    certificates.follow(referencedCertificates(objects));
+    await certificates.known();
+    const problems = new Map([...certificates.results].map(([key, { problem }]) => [key, problem]));
+    const attached = attach({ ...objects, certificates: problems });
+    const { gateways } = attach({ ...objects, certificates: withFallback(objects) }).routeMap;
+    report(attached.findings);
+    await writeServices(gateways, own);
+    await writeSlices();
+    await writeStatuses(objects);
+  }
+
+  async function writeServices(plans: readonly GatewayPlan[], own: readonly Service[]): Promise<void> {
+    const used = usedNodePorts(own);
+    const wanted = new Set(plans.map(({ key }) => serviceNameOf(key)));
+    if (plans.length > 0 && !namespaces.get(undefined, GATEWAY_NAMESPACE))
+      await namespaces.create({ metadata: { name: GATEWAY_NAMESPACE } });
+    for (const plan of plans) {
+      const existing = services.get(GATEWAY_NAMESPACE, serviceNameOf(plan.key));
+      const planned = plannedService(plan, existing, used);
+      if (!existing) await services.create(planned);
+      else if (!same(existing.spec, planned.spec) || !same(existing.metadata, planned.metadata))
+        await services.update(planned);
+    }
+    await all(
+      own
+        .filter((service) => !wanted.has(service.metadata?.name ?? '') && !services.isDeleting(service))
+        .map((service) => services.delete(service)),
+    );
+  }
+
+  async function writeSlices(): Promise<void> {
+    const live = services
+      .inNamespace(GATEWAY_NAMESPACE)
+      .filter((one) => gatewayOf(one) !== null && !services.isDeleting(one));
+    const planned = live.flatMap((service) => plannedSlices(service, nodes.informer.list()));
+    const names = new Set(planned.map(({ metadata }) => metadata?.name));
+    const existing = endpointSlices.inNamespace(GATEWAY_NAMESPACE);
+    const stale = existing.filter(({ metadata }) => !names.has(metadata?.name));
+    await all([
+      ...planned.map((slice) => writeSlice(slice)),
+      ...stale
+        .filter((slice) => isOfGateway(slice, live) && !endpointSlices.isDeleting(slice))
+        .map((slice) => endpointSlices.delete(slice)),
+    ]);
+  }
+
+  async function writeSlice(slice: EndpointSlice): Promise<void> {
+    const existing = endpointSlices.get(GATEWAY_NAMESPACE, slice.metadata?.name ?? '');
+    if (!existing) await endpointSlices.create(slice);
+    else if (!same(existing.endpoints ?? [], slice.endpoints) || !same(existing.ports, slice.ports))
+      await endpointSlices.update({ ...existing, ports: slice.ports ?? [], endpoints: slice.endpoints ?? [] });
+  }
+
+  async function writeStatuses({ ingresses: objects, ingressClasses }: GatewayObjects): Promise<void> {
+    const classes = ownIngressClasses(ingressClasses);
+    await all(
+      objects.map(async (object) => {
+        const name = classOf(object, classes);
+        if (name === null) return;
+        const service = services.get(GATEWAY_NAMESPACE, serviceNameOf(`ingress/${name}`));
+        const addresses = service ? ingressAddresses(service) : [];
+        const status = { loadBalancer: addresses.length === 0 ? {} : { ingress: addresses.map((ip) => ({ ip })) } };
+        if (same((object.status as Status | undefined)?.loadBalancer?.ingress ?? [], status.loadBalancer.ingress ?? []))
+          return;
+        const current = object as KubeObject;
+        try {
+          await client.patch(ingresses, current.metadata?.name ?? '', 'merge', { status: { loadBalancer: { ingress: status.loadBalancer.ingress ?? null } } }, {
+            namespace: current.metadata?.namespace ?? '',
+            subresource: 'status',
+            signal,
+          });
+        } catch (error) {
+          if (!hasReason(error, 'NotFound')) throw error;
+        }
+      }),
+    );
+  }
+
+  /** Each finding is an event once, until it has been absent. */
+  function report(findings: readonly GatewayFinding[]): void {
+    const present = new Set<string>();
+    for (const { object, reason, message, severity } of findings) {
+      const key = `${object.kind} ${object.namespace}/${object.name} ${reason} ${message}`;
+      present.add(key);
+      if (reported.has(key)) continue;
+      const found = followed
+        .objects()
+        .ingresses.find(({ metadata }) => metadata?.namespace === object.namespace && metadata.name === object.name);
+      if (!found || object.kind !== 'Ingress') continue;
+      events.event(found as KubeObject, severity === 'warning' ? 'Warning' : 'Normal', reason, message, ingresses);
+    }
+    reported.clear();
+    for (const key of present) reported.add(key);
+  }
+}
+
+/** Certificates that do not exist are replaced by one that no client trusts, so that TLS fails where its owner looks. */
+export function withFallback(objects: GatewayObjects): ReadonlyMap<CertificateKey, null> {
+  return new Map(referencedCertificates(objects).map((key) => [key, null]));
+}
+
+const relevant = ({ metadata, status }: Node): unknown => [
+  (metadata?.annotations as Record<string, unknown> | undefined)?.[READY_PORTS_ANNOTATION],
+  metadata?.deletionTimestamp,
+  status?.addresses,
+  status?.conditions?.find(({ type }) => type === 'Ready')?.status,
+];
+
+/** Reports whether a slice is one of these Services': others in the namespace are not touched. */
+function isOfGateway({ metadata }: EndpointSlice, live: readonly Service[]): boolean {
+  const name = (metadata?.labels as Record<string, string> | undefined)?.[SERVICE_NAME_LABEL];
+  return live.some((service) => service.metadata?.name === name);
+}
