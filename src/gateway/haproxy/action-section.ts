@@ -7,24 +7,31 @@ import type {
   RouteAction,
   WeightedBackend,
 } from '../route-map.ts';
-import { format, headerName, hex, literal, path, wholeRegex, word } from './quote.ts';
+import { format, headerName, hex, literal, path, pattern, regexText, wholeRegex, word } from './quote.ts';
 
 /** Statuses on which HAProxy 2.6 can send a request again. */
 const RETRIED = new Set([401, 404, 408, 425, 500, 501, 502, 503, 504]);
 
-/** Returns the rules of one action for requests of one path, without servers. Throws FairleadError "bad-argument". */
+/**
+ * Returns the rules of one action for requests of one path, without servers. `chosen`: the backend of this section; null: the
+ * action has none. Throws FairleadError "bad-argument".
+ */
 export function actionLines(action: RouteAction, match: PathMatch, chosen: WeightedBackend | null): string[] {
   switch (action.kind) {
     case 'error':
-      return [
-        `http-request return status ${action.status} content-type text/plain string ${word(`${action.status}: ${errorText(action.status)}`)}`,
-      ];
+      return [answerLine(action.status)];
     case 'redirect':
       return redirectLines(action, match);
     case 'forward':
-      return forwardLines(action, match, chosen);
+      // Clients of gRPC take 503 as UNAVAILABLE, which says more than their UNKNOWN for 500.
+      return chosen?.backend == null
+        ? [...admissionLines(action), answerLine(action.protocol === 'grpc' ? 503 : 500)]
+        : forwardLines(action, match, chosen);
   }
 }
+
+const answerLine = (status: number): string =>
+  `http-request return status ${status} content-type text/plain string ${word(`${status}: ${errorText(status)}`)}`;
 
 /** The reason is for the owner of the route, not for its clients. */
 function errorText(status: number): string {
@@ -60,8 +67,8 @@ function redirectLines(action: Extract<RouteAction, { kind: 'redirect' }>, match
   ];
 }
 
-function forwardLines(action: Forward, match: PathMatch, chosen: WeightedBackend | null): string[] {
-  const { timeouts, retry, affinity, bodyLimit, sources, cors, rewrite } = action;
+function forwardLines(action: Forward, match: PathMatch, chosen: WeightedBackend): string[] {
+  const { timeouts, retry, affinity, rewrite } = action;
   const limits = [timeouts.request, timeouts.backend].filter((value) => value !== null);
   const lines = ['balance random'];
   if (limits.length > 0) lines.push(`timeout server ${Math.min(...limits)}ms`);
@@ -78,20 +85,23 @@ function forwardLines(action: Forward, match: PathMatch, chosen: WeightedBackend
       'dynamic-cookie-key fairlead',
     );
   }
-  if (sources.length > 0) lines.push(`http-request deny status 403 unless { src ${sources.map(cidr).join(' ')} }`);
-  if (bodyLimit !== null) lines.push(`http-request deny status 413 if { req.body_size gt ${bodyLimit} }`);
-  if (cors !== null) lines.push(...corsLines(cors));
+  lines.push(...admissionLines(action));
   lines.push(...rewriteLines(rewrite?.path ?? null, match));
   if (rewrite?.host) lines.push(`http-request set-header Host ${format(literal(rewrite.host))}`);
   lines.push(...changeLines('http-request', action.request));
-  if (chosen) lines.push(...changeLines('http-request', chosen.request));
-  if (chosen) lines.push(...changeLines('http-response', chosen.response));
+  lines.push(...changeLines('http-request', chosen.request));
+  lines.push(...changeLines('http-response', chosen.response));
   lines.push(...changeLines('http-response', action.response));
   return lines;
 }
 
-function cidr(text: string): string {
-  return word(text);
+/** Returns the rules that refuse or answer a request before any backend. */
+function admissionLines({ sources, cors, bodyLimit }: Forward): string[] {
+  return [
+    ...(sources.length > 0 ? [`http-request deny status 403 unless { src ${sources.map(word).join(' ')} }`] : []),
+    ...(cors === null ? [] : corsLines(cors)),
+    ...(bodyLimit === null ? [] : [`http-request deny status 413 if { req.body_size gt ${bodyLimit} }`]),
+  ];
 }
 
 function changeLines(
@@ -108,57 +118,67 @@ function changeLines(
 /** Returns the rules that change the path; the query stays. */
 function rewriteLines(rewrite: PathRewrite | null, match: PathMatch): string[] {
   if (rewrite === null) return [];
-  if (rewrite.kind === 'full') return [`http-request set-path ${format(literal(path(rewrite.path)))}`];
+  if (rewrite.kind === 'full') return [setPath(rewrite.path)];
   if (rewrite.kind === 'captures') {
-    if (match.kind !== 'regex') return [`http-request set-path ${format(literal(path(rewrite.path)))}`];
-    // The path of a request has no backslash or percent sign that the replacement could read.
-    const parts = path(rewrite.path).split(/(\$[0-9])/);
-    const replaced = parts.map((part) =>
-      /^\$[0-9]$/.test(part) ? `\\\\${part.slice(1)}` : literal(part),
-    );
-    return [`http-request replace-path ${wholeRegex(match.regex)} ${format(...replaced)}`];
+    const rooted = rewrite.path.startsWith('/') ? [] : ['http-request set-path "/%[path]" unless { path -m beg / }'];
+    if (match.kind !== 'regex') return [setPath(rewrite.path.replace(/\$[1-9]/g, '')), ...rooted];
+    // The path of a request has no backslash that the replacement could read.
+    const parts = path(rewrite.path).split(/(\$[1-9])/);
+    const replaced = parts.map((part) => (/^\$[1-9]$/.test(part) ? `\\\\${part.slice(1)}` : literal(part)));
+    return [`http-request replace-path ${wholeRegex(match.regex)} ${format(...replaced)}`, ...rooted];
   }
-  const prefix = match.kind === 'prefix' ? match.path.replace(/\/+$/, '') : '';
-  const fresh = path(rewrite.path).replace(/\/+$/, '');
-  const rest = `path,bytes(${Buffer.byteLength(prefix)})`;
+  const fresh = rewrite.path.replace(/\/$/, '');
+  if (match.kind !== 'prefix') return [setPath(fresh)];
+  const prefix = match.path === '/' ? '' : match.path;
+  const hasRest = '{ var(txn.rest) -m found } { var(txn.rest) -m len gt 0 }';
   return [
-    `http-request set-var(txn.rest) ${rest}`,
-    `http-request set-path ${fresh === '' ? '/' : format(literal(fresh))} unless { var(txn.rest) -m found } { var(txn.rest) -m len gt 0 }`,
-    `http-request set-path ${format(literal(fresh), '%[var(txn.rest)]')} if { var(txn.rest) -m found } { var(txn.rest) -m len gt 0 }`,
+    `http-request set-var(txn.rest) path,bytes(${Buffer.byteLength(prefix)})`,
+    `${setPath(fresh)} unless ${hasRest}`,
+    `http-request set-path ${format(literal(path(fresh)), '%[var(txn.rest)]')} if ${hasRest}`,
   ];
 }
 
-/** Returns the answer to preflight requests of allowed origins, and the headers of the answers to others. */
+const setPath = (text: string): string =>
+  `http-request set-path ${format(text === '' ? '/' : literal(path(text)))}`;
+
+/** Returns the answer to preflight requests, and the headers of the answers to others; see cors.ts. */
 function corsLines({ origins, methods, headers, exposed, credentials, maxAge }: Cors): string[] {
-  const allowed = origins.includes('*')
-    ? '{ req.hdr(origin) -m found }'
-    : `{ var(txn.cors) -m str yes }`;
-  const wildcards = origins.filter((origin) => origin !== '*' && origin.includes('*'));
-  const exact = origins.filter((origin) => !origin.includes('*'));
-  const checks = [
-    ...(exact.length > 0 ? [`{ req.hdr(origin),lower,hex -m str ${exact.map((one) => hex(one.toLowerCase())).join(' ')} }`] : []),
-    ...wildcards.map((one) => {
-      const regex = one.toLowerCase().replace(/[.*+?^${}()|[\]\\]/g, (char) => (char === '*' ? '.+' : `\\${char}`));
-      return `{ req.hdr(origin),lower -m reg ${wholeRegex(regex)} }`;
-    }),
-  ];
-  const methodsText = methods.includes('*') ? '%[var(txn.corsmethod)]' : literal(methods.join(', '));
-  const headersText = headers.includes('*') ? '%[var(txn.corsheaders)]' : literal(headers.join(', '));
+  const isAllowed = '{ var(txn.cors) -m found }';
+  const isPreflight = 'METH_OPTIONS { var(txn.origin) -m found } { var(txn.corsmethod) -m found }';
   const origin = origins.includes('*') && !credentials ? '*' : '%[var(txn.origin)]';
-  const more = credentials ? ' hdr Access-Control-Allow-Credentials true' : '';
-  return [
-    'http-request set-var(txn.origin) req.hdr(origin)',
-    'http-request set-var(txn.corsmethod) req.hdr(access-control-request-method)',
-    'http-request set-var(txn.corsheaders) req.hdr(access-control-request-headers)',
-    ...(origins.includes('*') ? [] : checks.map((check) => `http-request set-var(txn.cors) str(yes) if ${check}`)),
-    `http-request return status 204 hdr Access-Control-Allow-Origin ${format(origin)} hdr Access-Control-Allow-Methods ${format(methodsText)} hdr Access-Control-Allow-Headers ${format(headersText)} hdr Access-Control-Max-Age ${format(String(maxAge))}${more} if METH_OPTIONS { var(txn.corsmethod) -m found } ${allowed}`,
-    'http-request return status 204 if METH_OPTIONS { var(txn.corsmethod) -m found } { req.hdr(origin) -m found }',
-    `http-response set-header Access-Control-Allow-Origin ${format(origin)} if { var(txn.origin) -m found }${origins.includes('*') ? '' : ' { var(txn.cors) -m str yes }'}`,
-    ...(credentials
-      ? [`http-response set-header Access-Control-Allow-Credentials true if { var(txn.origin) -m found }${origins.includes('*') ? '' : ' { var(txn.cors) -m str yes }'}`]
-      : []),
-    ...(exposed.length > 0
-      ? [`http-response set-header Access-Control-Expose-Headers ${format(literal(exposed.join(', ')))} if { var(txn.origin) -m found }${origins.includes('*') ? '' : ' { var(txn.cors) -m str yes }'}`]
-      : []),
+  const every = (list: readonly string[], requested: string) => {
+    if (!list.includes('*')) return literal(list.join(', '));
+    return credentials ? `%[var(${requested})]` : '*';
+  };
+  const common: [string, string][] = [['access-control-allow-origin', origin]];
+  if (credentials) common.push(['access-control-allow-credentials', 'true']);
+  if (exposed.length > 0) common.push(['access-control-expose-headers', literal(exposed.join(', '))]);
+  const preflight: [string, string][] = [
+    ...common,
+    ['access-control-allow-methods', every(methods, 'txn.corsmethod')],
+    ['access-control-allow-headers', every(headers, 'txn.corsheaders')],
+    ['access-control-max-age', String(maxAge)],
   ];
+  const given = preflight.filter(([, value]) => value !== '').map(([name, value]) => `hdr ${name} ${format(value)}`);
+  return [
+    'http-request set-var(txn.origin) req.fhdr(origin,1)',
+    'http-request set-var(txn.plain) var(txn.origin),lower,regsub(:80$,) if { req.fhdr(origin,1) -m beg -i http: }',
+    'http-request set-var(txn.plain) var(txn.origin),lower,regsub(:443$,) unless { var(txn.plain) -m found }',
+    'http-request set-var(txn.corsmethod) req.fhdr(access-control-request-method,1)',
+    'http-request set-var(txn.corsheaders) req.fhdr(access-control-request-headers,1)',
+    ...origins.map((one) => `http-request set-var(txn.cors) str(yes) if ${originCondition(one)}`),
+    `http-request return status 200 ${given.join(' ')} if ${isPreflight} ${isAllowed}`,
+    `http-request return status 200 if ${isPreflight}`,
+    ...common.map(([name, value]) => `http-after-response set-header ${name} ${format(value)} if ${isAllowed}`),
+  ];
+}
+
+function originCondition(origin: string): string {
+  if (origin === '*') return '{ var(txn.origin) -m found }';
+  const lower = origin.toLowerCase();
+  const plain = lower.startsWith('http:') ? lower.replace(/:80$/, '') : lower.replace(/:443$/, '');
+  const star = plain.indexOf('*');
+  if (star < 0) return `{ var(txn.plain),hex -m str ${hex(plain)} }`;
+  const [before, after] = [plain.slice(0, star), plain.slice(star + 1)].map(regexText);
+  return `{ var(txn.plain) -m reg ${pattern('^', before ?? '', '[a-z0-9.-]+', after ?? '', '$')} }`;
 }

@@ -1,3 +1,4 @@
+import { HOST_SYNTAX } from '../request-host.ts';
 import { REFUSED_PATHS } from '../request-path.ts';
 import type { HttpListener, HttpPort, TlsPort } from '../route-map.ts';
 import { type HostMaps, hostMaps, type Resolution } from './host-maps.ts';
@@ -59,7 +60,10 @@ export function httpFrontend(options: FrontendOptions, tables: PathTables): Fron
 /** Paths that backends read in different ways are refused before any route; see request-path.ts. */
 const requestChecks = [
   `http-request deny status 400 if { path -m reg ${word(Object.values(REFUSED_PATHS).join('|'))} }`,
-  'http-request deny status 400 unless { path -m beg / } or METH_OPTIONS',
+  // HTTP/2 has no form without a host.
+  'http-request deny status 400 unless { url -m beg / } or { req.ver 2.0 }',
+  'http-request deny status 400 unless { path -m beg / }',
+  `http-request deny status 400 unless { req.fhdr(host) -m reg ${word(HOST_SYNTAX)} }`,
 ];
 
 /** Returns rules that look a name up in the maps, which are written to `files`. */
@@ -97,6 +101,7 @@ function misdirectedRules(name: string, listeners: readonly HttpListener[], file
     ...lookups('ssl_fc_sni,lower', 'txn.sl', `${name}-sni`, maps, valueOf as (found: Numbered | null) => string, files),
     'http-request set-var(txn.l) var(txn.ht),field(1,.)',
     'http-request set-var(txn.t) var(txn.ht),field(2,.)',
+    'http-request reject unless { var(txn.sl) -m found } !{ var(txn.sl) -m str - }',
     'http-request return status 421 if { var(txn.l) -m found } !{ var(txn.l) -m str - } !{ var(txn.l),strcmp(txn.sl) eq 0 }',
   ];
 }

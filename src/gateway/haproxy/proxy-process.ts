@@ -55,6 +55,8 @@ export interface ProxyProcess {
   ask(command: string): Promise<string>;
   /** Ends all processes, after their requests, and closes the sockets. */
   stop(): void;
+  /** Resolves when all processes that this one has started or adopted have ended. */
+  ended(): Promise<void>;
   /** Leaves the processes running. */
   close(): void;
 }
@@ -74,6 +76,7 @@ interface Run extends RunningRecord {
 const READY_MS = 30_000;
 const READY_POLL_MS = 4;
 const POLL_MS = 250;
+const FINISH_POLLS = 50;
 /** Processes that finish their connections: more than these, and the oldest is ended. */
 const MAX_FINISHING = 16;
 const MAX_LOG_BYTES = 1024 * 1024;
@@ -87,6 +90,7 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
   let record: ProcessRecord = NEW_RECORD;
   let generation = 0;
   let finishing: Run[] = [];
+  const children = new Set<Promise<void>>();
   let isAnswering = false;
   let isClosed = false;
   let cancelPoll = () => {};
@@ -141,6 +145,8 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
     const exited = child.exited.then((code) => {
       exit = code;
     });
+    children.add(exited);
+    exited.finally(() => children.delete(exited));
     const identity = identify(child.pid);
     const deadline = clock.now() + READY_MS;
     while (exit === null && identity !== null) {
@@ -220,6 +226,19 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
     onChange();
   }
 
+  /** Waits until a process that was told to finish takes no more connections, as far as it answers. */
+  async function refused({ folder: place, identity }: Run): Promise<void> {
+    for (let left = FINISH_POLLS; left > 0 && isRunning(identity); left--) {
+      try {
+        if ((await askProxy(place, 'show info', clock)).includes('\nStopping: 1')) return;
+      } catch {
+        // It has closed this socket, after those of the gateways.
+        return;
+      }
+      await pause(clock, READY_POLL_MS);
+    }
+  }
+
   /** Notices the end of adopted processes, which are no children of this one, and bounds the logs. */
   function watch() {
     cancelPoll();
@@ -245,7 +264,9 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
     async replace(configuration) {
       const next = await start(configuration);
       if (typeof next === 'string') return next;
+      const before = run;
       take(next);
+      if (before) await refused(before);
       return null;
     },
     async ask(command) {
@@ -259,6 +280,11 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
       finishing = all;
       sockets.keep([]);
       rmSync(recordFile, { force: true });
+    },
+    async ended() {
+      await Promise.all(children);
+      while ([...finishing, ...(run ? [run] : [])].some(({ identity }) => isRunning(identity)))
+        await pause(clock, READY_POLL_MS);
     },
     close() {
       isClosed = true;

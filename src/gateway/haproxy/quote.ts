@@ -1,4 +1,5 @@
 import { FairleadError } from '../../lib/errors.ts';
+import { portableRegex } from '../regex.ts';
 
 /**
  * The only way of texts from objects into HAProxy's configuration and maps. A text either arrives as it is, at its place
@@ -85,5 +86,25 @@ export function mapKey(text: string): string | null {
 /** Steps of PCRE2 for one match. */
 const MATCH_LIMIT = 20_000;
 
-/** Returns a regular expression that must match the whole text. Its syntax is that of RE2, which attach() has checked. */
-export const wholeRegex = (regex: string): string => word(`(*LIMIT_MATCH=${MATCH_LIMIT})^(?:${regex})$`);
+/** Returns a pattern of PCRE2 as a word: its parts are constants, or results of regex() and regexText(). */
+export const pattern = (...parts: readonly string[]): string =>
+  word(`(*LIMIT_MATCH=${MATCH_LIMIT})${parts.join('')}`);
+
+/** Returns an expression of a route as a group of PCRE2. */
+export function regex(text: string): string {
+  const portable = portableRegex(text);
+  if (portable === null) throw refusal('the regular expression', 'is not one that every engine reads alike', text);
+  return `(?:${portable})`;
+}
+
+/** Returns a regular expression that only this text matches. */
+export const regexText = (text: string): string =>
+  [...Buffer.from(checked('the value', text))]
+    .map((byte) => {
+      const character = String.fromCharCode(byte);
+      return /[A-Za-z0-9]/.test(character) ? character : `\\x${byte.toString(16).padStart(2, '0')}`;
+    })
+    .join('');
+
+/** Returns a pattern that an expression of a route must match from the beginning to the end. */
+export const wholeRegex = (text: string): string => pattern('^', regex(text), '$');

@@ -44,15 +44,14 @@ export function createSectionTable({ backends }: RouteMap, excluded: ReadonlySet
     return name;
   };
   const add = (key: string, row: RouteRow, chosen: WeightedBackend | null, backend: Backend | null): string => {
-    const isUsable = row.action.kind !== 'forward' || backend !== null;
-    const action = isUsable ? row.action : ({ kind: 'error', status: 500, reason: '' } as const);
     const name = `s${sections.length}`;
-    const lines = actionLines(action, row.path, chosen);
+    const isUsable = row.action.kind !== 'forward' || backend !== null;
+    const lines = actionLines(row.action, row.path, isUsable || chosen === null ? chosen : { ...chosen, backend: null });
     sections.push({
       name,
       lines,
-      backend: isUsable ? backend : null,
-      serverWords: backend && isUsable ? serverWords(backend, row.action as Forward) : '',
+      backend,
+      serverWords: backend ? serverWords(backend, row.action as Forward) : '',
     });
     names.set(key, name);
     return name;
