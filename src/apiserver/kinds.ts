@@ -241,7 +241,6 @@ export const KINDS: readonly Kind[] = [
   defineKind('networking.k8s.io/v1', 'Ingress', 'ingresses', {
     shortNames: ['ing'],
     status: true,
-    notice: 'this cluster has no ingress controller: without one, this object has no effect',
   }),
   defineKind('networking.k8s.io/v1', 'IngressClass', 'ingressclasses', {
     namespaced: false,

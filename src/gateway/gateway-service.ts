@@ -17,7 +17,7 @@ export const GATEWAY_ANNOTATION = 'fairlead.dev/gateway';
 export const READY_PORTS_ANNOTATION = 'fairlead.dev/gateway-ports';
 /** The ports of nodes at which proxies listen; each port of each gateway has one, the same on all nodes. */
 export const NODE_PORTS = { first: 27_000, last: 27_999 } as const;
-const MANAGER = 'fairlead.dev/gateways';
+const MANAGER = 'gateways.fairlead.dev';
 /** Of an EndpointSlice. */
 const MAX_ENDPOINTS = 1000;
 
