@@ -47,29 +47,37 @@ export interface ProxyMetricsOptions {
   readonly countedPackets: () => Promise<CountedPackets | null>;
 }
 
+type MakeHistogram = (name: string, help: string, buckets: number[], labelNames?: string[]) => Histogram;
 type MakeCounter = (name: string, help: string, labelNames?: string[]) => Counter;
+
+const createAnswerCounters = (counter: MakeCounter) => ({
+  healthz: counter('kubeproxy_proxy_healthz_total', 'Answers of /healthz', ['code']),
+  livez: counter('kubeproxy_proxy_livez_total', 'Answers of /livez', ['code']),
+});
+
+const createDurations = (histogram: MakeHistogram) => ({
+  all: histogram('sync_proxy_rules_duration_seconds', 'Duration of a sync', SYNC_BUCKETS, ['ip_family']),
+  full: histogram('sync_full_proxy_rules_duration_seconds', 'Duration of a full sync', SYNC_BUCKETS, [
+    'ip_family',
+  ]),
+  partial: histogram(
+    'sync_partial_proxy_rules_duration_seconds',
+    'Duration of an incremental sync',
+    SYNC_BUCKETS,
+    ['ip_family'],
+  ),
+});
 
 /** Both families are programmed together: where kube-proxy's metrics have the label ip_family, their values are equal. */
 export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
-  const { registry, clock, families, mode } = options;
+  const { clock, families, mode } = options;
   const labels = families.map((family) => ({ ip_family: FAMILY_NAMES[family] }));
-  const registers = [registry];
-  const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
+  const registers = [options.registry];
+  const histogram: MakeHistogram = (name, help, buckets, labelNames = []) =>
     new Histogram({ name: `kubeproxy_${name}`, help, buckets, labelNames, registers });
   const counter: MakeCounter = (name, help, labelNames = []) =>
     new Counter({ name, help, labelNames, registers });
-  const durations = {
-    all: histogram('sync_proxy_rules_duration_seconds', 'Duration of a sync', SYNC_BUCKETS, ['ip_family']),
-    full: histogram('sync_full_proxy_rules_duration_seconds', 'Duration of a full sync', SYNC_BUCKETS, [
-      'ip_family',
-    ]),
-    partial: histogram(
-      'sync_partial_proxy_rules_duration_seconds',
-      'Duration of an incremental sync',
-      SYNC_BUCKETS,
-      ['ip_family'],
-    ),
-  };
+  const durations = createDurations(histogram);
   const network = histogram(
     'network_programming_duration_seconds',
     "Time from an endpoint's change until the kernel has it",
@@ -104,9 +112,7 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
   for (const label of labels)
     for (const one of [...Object.values(failuresByMode), cleanups]) one.inc(label, 0);
   registerCountedPackets(options);
-  const queued = () => {
-    for (const label of labels) lastQueued.set(label, clock.now() / 1000);
-  };
+  const queued = () => labels.forEach((label) => void lastQueued.set(label, clock.now() / 1000));
   const endpointsPending = gauge('sync_proxy_rules_endpoint_changes_pending', 'Pending endpoint changes');
   const servicesPending = gauge('sync_proxy_rules_service_changes_pending', 'Pending Service changes');
   const endpoints = counter('kubeproxy_sync_proxy_rules_endpoint_changes_total', 'Endpoint changes');
@@ -124,10 +130,7 @@ export function createProxyMetrics(options: ProxyMetricsOptions): ProxyMetrics {
     'Connection tracking entries deleted',
     ['ip_family'],
   );
-  const answers = {
-    healthz: counter('kubeproxy_proxy_healthz_total', 'Answers of /healthz', ['code']),
-    livez: counter('kubeproxy_proxy_livez_total', 'Answers of /livez', ['code']),
-  };
+  const answers = createAnswerCounters(counter);
   let triggers: number[] = [];
   return {
     ...createFailoverMetrics(options, counter),
