@@ -121,18 +121,7 @@ export const command = defineCommand({
         throw noSuchFlow(only);
       }
       const explainer = createFlowExplainer(state, { objectsMaxAgeMs: OBJECTS_MAX_AGE_MS });
-      const oracle: Oracle & PolicyOracle = {
-        mode: (node) => modes.get(node) ?? state.mode,
-        decide: async (node, packets) =>
-          (await askAgent<{ verdicts: Verdict[] }>(state, node, 'POST', '/decide', { packets })).verdicts,
-        decidePolicies: async (node, packets) =>
-          (
-            await askAgent<{ verdicts: PolicyVerdict[] }>(state, node, 'POST', '/decide-policies', {
-              packets,
-            })
-          ).verdicts,
-        explain: (from, to) => explainer.explain({ from, to, family: null }),
-      };
+      const oracle = agentsOracle(state, modes, explainer);
       await settle(flows, oracle);
       const before = await verify(state);
       let checked = 0;
@@ -224,4 +213,24 @@ async function verify(state: ClusterState): Promise<(Drift & { node: string })[]
     found = found.concat(drifts.map((drift) => ({ ...drift, node: name })));
   }
   return found;
+}
+
+/** Returns the decisions of the nodes' agents. */
+function agentsOracle(
+  state: ClusterState,
+  modes: ReadonlyMap<string, Mode>,
+  explainer: ReturnType<typeof createFlowExplainer>,
+): Oracle & PolicyOracle {
+  return {
+    mode: (node) => modes.get(node) ?? state.mode,
+    decide: async (node, packets) =>
+      (await askAgent<{ verdicts: Verdict[] }>(state, node, 'POST', '/decide', { packets })).verdicts,
+    decidePolicies: async (node, packets) =>
+      (
+        await askAgent<{ verdicts: PolicyVerdict[] }>(state, node, 'POST', '/decide-policies', {
+          packets,
+        })
+      ).verdicts,
+    explain: (from, to) => explainer.explain({ from, to, family: null }),
+  };
 }

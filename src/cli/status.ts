@@ -74,13 +74,11 @@ export const command = defineCommand({
       ? await look(state.name, cluster.credentials).catch((error: unknown) => {
           if (!state.realControlPlane) throw error;
           // It answers some seconds after its start.
-          problems.push(
-            problem('api-server-unhealthy', null, `${API_SERVER} does not answer: ${messageOf(error)}`),
-          );
+          problems.push(unhealthyServer(`${API_SERVER} does not answer: ${messageOf(error)}`));
           return null;
         })
       : null;
-    problems.push(...(seen?.failedChecks ?? []).map((text) => problem('api-server-unhealthy', null, text)));
+    problems.push(...(seen?.failedChecks ?? []).map(unhealthyServer));
     const nodes = state.nodes.map((node) => {
       const object = seen?.nodes.find((one) => one.metadata?.name === node.name);
       const ready = object?.status?.conditions?.find((condition) => condition.type === 'Ready');
@@ -218,3 +216,5 @@ async function failedChecks(transport: Transport): Promise<string[]> {
   const reasons = failed.map((check) => check.replace(/^etcd(-readiness)? failed: (?!reason withheld)/, ''));
   return reasons.length > 0 ? [...new Set(reasons)] : [text.split('\n')[0] ?? text];
 }
+
+const unhealthyServer = (text: string): Problem => problem('api-server-unhealthy', null, text);
