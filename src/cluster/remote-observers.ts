@@ -54,6 +54,12 @@ interface NodeStream {
   isOpen: boolean;
 }
 
+/** The agent read its clock after the request was sent and before the line arrived; to a millisecond. */
+const boundsOf = (timeNs: bigint, askedAt: number, arrivedAt: number): ClockBounds => ({
+  low: timeNs - BigInt(arrivedAt + 1) * 1_000_000n,
+  high: timeNs + 1_000_000n - BigInt(askedAt) * 1_000_000n,
+});
+
 export function createRemoteObservers({
   cluster,
   onProblem,
@@ -71,6 +77,13 @@ export function createRemoteObservers({
   let lost = 0;
   let failure: unknown = null;
 
+  const keep = (sighting: Sighting): void => {
+    if (sightings.length >= MAX_SIGHTINGS) lost++;
+    else {
+      sightings.push(sighting);
+      arrivals.push(now());
+    }
+  };
   /** Reads lines until the stream ends, which is an error; `onStart` is called when the observers are attached. */
   const read = async (stream: NodeStream, body: TraceBody, onStart: () => void): Promise<never> => {
     try {
@@ -101,29 +114,16 @@ export function createRemoteObservers({
           break;
         }
         case 'start': {
-          const time = BigInt(line.timeNs);
-          // The agent read its clock after the request was sent and before the line arrived; to a millisecond.
-          const high = time + 1_000_000n - BigInt(askedAt) * 1_000_000n;
-          bounds.set(node, { low: time - BigInt(now() + 1) * 1_000_000n, high });
+          bounds.set(node, boundsOf(BigInt(line.timeNs), askedAt, now()));
           stream.isOpen = true;
           onStart();
           break;
         }
         case 'sighting': {
           const described = devices.get(line.number);
-          if (!described) break;
-          if (sightings.length >= MAX_SIGHTINGS) {
-            lost++;
-            break;
-          }
-          const { direction, packet } = line;
-          sightings.push({
-            ...described,
-            direction,
-            timeNs: BigInt(line.timeNs),
-            packet: readPacketLine(packet),
-          });
-          arrivals.push(now());
+          const { direction, packet, timeNs } = line;
+          if (described)
+            keep({ ...described, direction, timeNs: BigInt(timeNs), packet: readPacketLine(packet) });
           break;
         }
         case 'result':
