@@ -40,3 +40,29 @@ test('links in HTML point through the proxy', () => {
   assert.match(changed, /<a class="x" href="\/p\/a">a<\/a><img src='\/p\/i\.png'><p title="\/t">/);
   assert.match(changed, /<script src=\/p\/s\.js>/);
 });
+
+const unusual: readonly [html: string, expected: string][] = [
+  ['<a/href="/a"/>', '<a/href="/p/a"/>'],
+  ["<A\n HREF = '/a' >", "<A\n HREF = '/p/a' >"],
+  ['<a =href="/a" href=/b>', '<a =href="/a" href=/p/b>'],
+  ['<a href="/a', '<a href="/a'],
+  ['<constructor href="/a">', '<constructor href="/a">'],
+  ['1 < 2 <a title="<a href=/x>" href="/a">', '1 < 2 <a title="<a href=/x>" href="/p/a">'],
+];
+for (const [html, expected] of unusual) {
+  test(`links in ${html}`, () =>
+    assert.equal(
+      rewriteHtmlLinks(html, (url) => `/p${url}`),
+      expected,
+    ));
+}
+
+test('HTML that a pod has written to be slow is read once', () => {
+  for (const unit of ['<a ', '<a b=', '<a b="', '<a b', ' ', '<a x=y ', '<', '/', '=']) {
+    const text = `<a ${unit.repeat(1_000_000 / unit.length)}`;
+    assert.equal(
+      rewriteHtmlLinks(text, (url) => url),
+      text,
+    );
+  }
+});

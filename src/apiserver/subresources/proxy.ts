@@ -14,8 +14,8 @@ import { admitConnect } from './node-streams.ts';
 import { nodeLocation, type ProxyLocation, podLocation, serviceLocation } from './proxy-location.ts';
 
 const PROXY_VERBS: readonly ResourceVerb[] = ['create', 'delete', 'get', 'patch', 'update'];
-/** Longer HTML is forwarded unchanged. */
-const MAX_REWRITTEN_BYTES = 8 * 1024 * 1024;
+/** Longer HTML is forwarded unchanged: rewriting takes the server's time. */
+const MAX_REWRITTEN_BYTES = 2 * 1024 * 1024;
 
 type Locate = (services: ApiServices, context: ResourceContext) => ProxyLocation;
 
@@ -157,22 +157,40 @@ async function rewritten(
   isPacked: boolean,
   rewrite: (url: string) => string,
 ): Promise<PlainResponse> {
+  const source = (answer.body as IncomingMessage)[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
   const chunks: Buffer[] = [];
   let size = 0;
-  const source = answer.body as IncomingMessage;
-  for await (const chunk of source as AsyncIterable<Buffer>) {
-    chunks.push(chunk);
-    size += chunk.length;
-    if (size > MAX_REWRITTEN_BYTES)
-      throw unreachable(new Error('the HTML of the answer is longer than 8 MiB'));
+  for (;;) {
+    const next = await source.next();
+    if (next.done) break;
+    chunks.push(next.value);
+    size += next.value.length;
+    if (size > MAX_REWRITTEN_BYTES) return { ...answer, body: Readable.from(allOf(chunks, source)) };
   }
-  const { 'content-length': _length, 'content-encoding': _encoding, ...headers } = answer.headers;
   const bytes = Buffer.concat(chunks);
-  const plainBytes =
-    isPacked && bytes.length > 0 ? gunzipSync(bytes, { maxOutputLength: MAX_REWRITTEN_BYTES }) : bytes;
+  const plainBytes = isPacked ? unpacked(bytes) : bytes;
+  if (plainBytes === null) return { ...answer, body: bytes };
+  const { 'content-length': _length, 'content-encoding': _encoding, ...headers } = answer.headers;
   // Latin-1 preserves every byte; URLs are ASCII.
   const text = rewriteHtmlLinks(plainBytes.toString('latin1'), rewrite);
   return { status: answer.status, headers, body: Buffer.from(text, 'latin1') };
+}
+
+async function* allOf(chunks: readonly Buffer[], rest: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
+  yield* chunks;
+  for (let next = await rest.next(); !next.done; next = await rest.next()) yield next.value;
+}
+
+/** Returns the contents of a gzip file; null: it is none, or its contents are too long. */
+function unpacked(bytes: Buffer): Buffer | null {
+  if (bytes.length === 0) return bytes;
+  try {
+    return gunzipSync(bytes, { maxOutputLength: MAX_REWRITTEN_BYTES });
+  } catch (error) {
+    const { code = '' } = error as NodeJS.ErrnoException;
+    if (code === 'ERR_BUFFER_TOO_LARGE' || code.startsWith('Z_')) return null;
+    throw error;
+  }
 }
 
 /** Handles an upgrade: joins the two connections after the backend's 101. */
