@@ -11,12 +11,14 @@ import {
   createConnectionTable,
   DEFAULT_CONNECTION_LIMITS,
 } from '../lib/connection-table.ts';
+import { messageOf } from '../lib/errors.ts';
 import type { Logger } from '../lib/log.ts';
 import { authenticate } from './authentication/authenticate.ts';
 import type { Authenticator, ClientCertificate } from './authentication/authenticator.ts';
 import { ANONYMOUS } from './authentication/user.ts';
 import type { Handler } from './requests/api-handler.ts';
 import {
+  discardBody,
   type HttpRequest,
   type HttpResponse,
   readableBody,
@@ -254,7 +256,7 @@ function answer(options: Serving, request: HttpRequest, response: HttpResponse):
   const connection = countRequest(options, tlsSocket(request), response);
   respondTo(options, request, null, gone.signal, connection).then(
     (outgoing) => {
-      if (outgoing !== 'upgraded') send(request, response, outgoing, options.buffers);
+      if (outgoing !== 'upgraded') sendOr502(options, request, response, outgoing);
     },
     (error: unknown) => {
       options.logger.error({ url: request.url, err: error }, 'request could not be answered');
@@ -264,22 +266,38 @@ function answer(options: Serving, request: HttpRequest, response: HttpResponse):
   );
 }
 
+/** Sends a response; Node.js throws for some that pods, nodes and other API servers send, such as the status 999 in HTTP/2. */
+function sendOr502(
+  { buffers, logger }: Serving,
+  request: HttpRequest,
+  response: HttpResponse,
+  outgoing: PlainResponse,
+): void {
+  try {
+    send(request, response, outgoing, buffers);
+  } catch (error) {
+    logger.warn({ url: request.url, err: error }, 'a response cannot be sent');
+    discardBody(outgoing);
+    const message = `the response cannot be sent: ${messageOf(error)}`;
+    send(request, response, refusal(new StatusError(502, 'BadGateway', message)), buffers);
+  }
+}
+
 function answerUpgrade(options: Serving, upgrade: Upgrade): void {
   const gone = new AbortController();
   const { message, socket } = upgrade;
   socket.on('close', () => gone.abort(ENDED));
   const connection = countRequest(options, socket as TLSSocket, socket);
-  respondTo(options, message, upgrade, gone.signal, connection).then(
-    (outgoing) => {
+  respondTo(options, message, upgrade, gone.signal, connection)
+    .then((outgoing) => {
       if (outgoing === 'upgraded') return;
       if (isStreamOverWebSocket(message, outgoing)) sendOverWebSocket(upgrade, outgoing);
       else sendOnSocket(socket, outgoing);
-    },
-    (error: unknown) => {
+    })
+    .catch((error: unknown) => {
       options.logger.error({ url: message.url, err: error }, 'upgrade could not be answered');
       socket.destroy();
-    },
-  );
+    });
 }
 
 async function respondTo(

@@ -96,6 +96,7 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
       new Promise((resolve, reject) => {
         const outgoing = open(target, method, headers, through);
         outgoing.on('response', resolve).on('error', (error) => reject(onError(outgoing, error)));
+        outgoing.on('close', () => reject(new Error('the connection was closed without an answer')));
         signal?.addEventListener('abort', () => outgoing.destroy());
         if (body) body.on('error', (error) => outgoing.destroy(error)).pipe(outgoing);
         else outgoing.end();
@@ -146,6 +147,9 @@ export function createNodeTunnel(options: NodeTunnelOptions): NodeTunnel {
         });
       });
       outgoing.on('error', (error) => reject(unreachable(target, error)));
+      outgoing.on('close', () =>
+        reject(unreachable(target, new Error('the connection was closed without an answer'))),
+      );
       socket.on('close', () => outgoing.destroy());
       outgoing.end();
     });

@@ -39,6 +39,7 @@ export async function forwardTo(
       );
       context.signal.addEventListener('abort', () => outgoing.destroy());
       outgoing.on('error', (error) => reject(onError(outgoing, error)));
+      outgoing.on('close', () => reject(new Error('the connection was closed without an answer')));
       outgoing.on('response', (response: IncomingMessage) => {
         const answered = Object.entries(response.headers).filter(([name]) => !isConnectionHeader(name));
         resolve({
@@ -48,7 +49,10 @@ export async function forwardTo(
         });
       });
       outgoing.on('upgrade', (response: IncomingMessage, socket: Duplex, head: Buffer) => {
-        if (!request.upgrade) return;
+        if (!request.upgrade) {
+          socket.destroy();
+          return;
+        }
         resolve('upgraded');
         joinSockets(request.upgrade.socket, request.upgrade.head, response, socket, head);
       });

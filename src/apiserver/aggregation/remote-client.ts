@@ -67,6 +67,7 @@ export function createRemoteClient(
             const outgoing = open(api, { method: 'GET', path, headers, user }, through);
             outgoing.setTimeout(timeoutMs, () => outgoing.destroy(new Error('context deadline exceeded')));
             outgoing.on('response', done).on('error', (error) => fail(onError(outgoing, error)));
+            outgoing.on('close', () => fail(new Error('the connection was closed without an answer')));
             outgoing.end();
           }),
       );

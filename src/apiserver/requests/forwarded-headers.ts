@@ -10,6 +10,8 @@ const CONNECTION_HEADERS = new Set([
   'transfer-encoding',
   'upgrade',
   'authorization',
+  // RFC 7540, 3.2.1
+  'http2-settings',
 ]);
 /** Headers that a server accepts from a front proxy only: a client must not send them through this server. */
 const IDENTITY_PREFIXES = ['impersonate-', 'x-remote-'];

@@ -177,7 +177,8 @@ function cut(request: HttpRequest, response: HttpResponse): void {
   else (response as ServerResponse).destroy();
 }
 
-function discardBody(outgoing: PlainResponse): void {
+/** Closes the source of a body that is not sent. */
+export function discardBody(outgoing: PlainResponse): void {
   if (outgoing.body instanceof Readable) outgoing.body.destroy();
 }
 

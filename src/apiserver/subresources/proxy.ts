@@ -97,6 +97,8 @@ async function dial(services: ApiServices, location: ProxyLocation): Promise<Dup
   });
 }
 
+const UNANSWERED = new Error('the connection was closed without an answer');
+
 const unreachable = (error: unknown) =>
   new StatusError(503, 'ServiceUnavailable', `error trying to reach service: ${messageOf(error)}`, {});
 
@@ -125,6 +127,8 @@ async function plain(
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
     outgoing.on('response', resolve);
     outgoing.on('error', (error) => reject(unreachable(error)));
+    // Also behind a 101 that was not asked for, about which there is no other event.
+    outgoing.on('close', () => reject(unreachable(UNANSWERED)));
     if (request.method === 'GET' || request.method === 'HEAD') outgoing.end();
     else {
       request
@@ -211,6 +215,7 @@ function upgraded(context: ResourceContext, outgoing: ClientRequest): Promise<Ou
       });
     });
     outgoing.on('error', (error) => reject(unreachable(error)));
+    outgoing.on('close', () => reject(unreachable(UNANSWERED)));
     outgoing.end();
   });
 }
