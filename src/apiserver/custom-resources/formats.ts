@@ -27,7 +27,12 @@ const FORMATS: Readonly<Record<string, (text: string) => boolean>> = {
   },
   mac: (text) => /^([0-9a-f]{2}[:-]){5}[0-9a-f]{2}$/i.test(text),
   email: (text) => /^[^\s@]+@[^\s@]+$/.test(text),
-  hostname: (text) => text.length <= 255 && /^([a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?\.?)+$/i.test(text),
+  hostname: (text) =>
+    text.length <= 255 &&
+    text
+      .replace(/\.$/, '')
+      .split('.')
+      .every((label) => /^[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?$/i.test(label)),
   uri: (text) => URL.canParse(text),
   bsonobjectid: (text) => /^[0-9a-f]{24}$/i.test(text),
   isbn: (text) => /^(97[89])?\d{9}[\dX]$/.test(text.replace(/[- ]/g, '')),

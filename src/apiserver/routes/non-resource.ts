@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { PROMETHEUS_TEXT } from '../../lib/healthcheck-metrics.ts';
+import { trimEnd } from '../../lib/trim-end.ts';
 import { contentTypeOf, encode } from '../requests/encode.ts';
 import { ANY_OBJECT, negotiate, noRepresentation, parseAccept } from '../requests/negotiation.ts';
 import type { PlainResponse } from '../requests/request.ts';
@@ -62,7 +63,7 @@ export async function nonResource(
 ): Promise<PlainResponse | null> {
   const { info, request } = context;
   if (info.isResourceRequest) return null;
-  const path = info.path.replace(/\/+$/, '') || '/';
+  const path = trimEnd(info.path, '/') || '/';
   const health = healthResponse(services, context);
   if (health) return health;
   const answer = find(services, path);
@@ -131,7 +132,7 @@ const publicDocument = (contentType: string, value: object): PlainResponse => ({
 
 /** Returns the groups of the API: with all their resources if the client prefers that, else by name. */
 function groupsResponse(services: ApiServices, context: RequestContext): PlainResponse {
-  const isCore = context.info.path.replace(/\/+$/, '') === '/api';
+  const isCore = trimEnd(context.info.path, '/') === '/api';
   const form = negotiate(context, { ...ANY_OBJECT, aggregated: true });
   if (form.aggregated) {
     return cacheable(

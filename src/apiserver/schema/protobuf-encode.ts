@@ -291,7 +291,7 @@ const UNITS: Readonly<Record<string, number>> = {
 function durationNanoseconds(text: string): number {
   const sign = text.startsWith('-') ? -1 : 1;
   let total = 0;
-  for (const [, amount, unit] of text.matchAll(/([0-9.]+)(ms|µs|us|ns|h|m|s)/g)) {
+  for (const [, amount, unit] of text.replace(/^-/, '').matchAll(/([0-9.]+)(ms|µs|us|ns|h|m|s)/gy)) {
     total += Number(amount) * (UNITS[unit ?? ''] ?? 0);
   }
   return sign * Math.round(total);

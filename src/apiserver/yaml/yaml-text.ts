@@ -12,6 +12,9 @@ export const MAX_DEPTH = 400;
 /** Maximum number of values to which a short YAML text with aliases may expand. */
 const MAX_VALUES = 1_000_000;
 
+/** Of a key in a message. */
+const MAX_KEY = 256;
+
 /** Parses a YAML text in time linear to its length. Throws an error that says what is wrong in which line. */
 export function parseYaml(source: string): YamlBody {
   const options = { schema: CORE_SCHEMA, maxDepth: MAX_DEPTH };
@@ -22,7 +25,7 @@ export function parseYaml(source: string): YamlBody {
   } catch (error) {
     if (!(error instanceof YAMLException) || error.reason !== 'duplicated mapping key') throw error;
     const { line = 0, position = 0 } = error.mark ?? {};
-    const key = source.slice(position).match(/^["']?(.*?)["']?\s*:/)?.[1] ?? '';
+    const key = source.slice(position, position + MAX_KEY).match(/^["']?(.*?)["']?\s*:/)?.[1] ?? '';
     // `json`: of several equal keys the last one wins, as in JSON.
     const object = load(source, { ...options, json: true });
     checkSize(object);

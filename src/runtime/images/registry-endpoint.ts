@@ -2,6 +2,7 @@ import { isIP } from 'node:net';
 import { isProxyable, isProxyableOrLoopback, type MayDial } from '../../kube/dial-check.ts';
 import { canonicalAddress, cidrContains, LOOPBACK } from '../../lib/address.ts';
 import { FairleadError } from '../../lib/errors.ts';
+import { trimEnd } from '../../lib/trim-end.ts';
 import type { ImageReference } from './reference.ts';
 
 /** A server that is asked for images of a registry before the registry, as a mirror of containerd. */
@@ -48,7 +49,7 @@ export function endpointsOf(
 
 function mirrorUrl(text: string, repository: string, registry: string): URL {
   const url = new URL(text);
-  url.pathname = `/v2${url.pathname.replace(/\/+$/, '')}/${repository}`;
+  url.pathname = `/v2${trimEnd(url.pathname, '/')}/${repository}`;
   // As containerd: a mirror of several registries learns which one is meant.
   url.searchParams.set('ns', registry);
   return url;
@@ -103,5 +104,5 @@ export function parseMirror(text: string): RegistryMirror {
     throw refuse('the address must begin with http:// or https://');
   if (url.username !== '' || url.search !== '' || url.hash !== '')
     throw refuse('the address may have a host, a port and a path only');
-  return { registry, url: url.href.replace(/\/+$/, '') };
+  return { registry, url: trimEnd(url.href, '/') };
 }

@@ -209,7 +209,7 @@ async function* timed(
 /** Returns the address of the tokens that a challenge names; null: there is none, or it may not be asked. */
 function tokenAddress(challenge: string, endpoint: RegistryEndpoint): URL | null {
   const fields = new Map(
-    [...challenge.matchAll(/([a-z_]+)="([^"]*)"/gi)].map(([, key = '', value = '']) => [
+    [...challenge.matchAll(/(?<![a-z_])([a-z_]+)="([^"]*)"/gi)].map(([, key = '', value = '']) => [
       key.toLowerCase(),
       value,
     ]),
