@@ -1,6 +1,7 @@
 import { inUserNamespace, mappedIds } from '../kernel/id-maps.ts';
 import type { Container, Pod } from '../kube/types.ts';
-import { containerEnvironment, type EnvironmentSources, expand } from './environment.ts';
+import { containerEnvironment, type EnvironmentSources } from './environment.ts';
+import { createTextCount, expand } from './expansion.ts';
 import { containerUser, type ProcessUser } from './image-user.ts';
 import { ociConfig } from './oci-config.ts';
 import { type Image, mountRootfs } from './rootfs.ts';
@@ -48,8 +49,14 @@ export function containerConfig(
   const { container, pod } = launch;
   const env = containerEnvironment(container, image.env, environment);
   if (container.tty && !env.has('TERM')) env.set('TERM', 'xterm');
-  const entrypoint = container.command?.map((part) => expand(part, env)) ?? image.entrypoint;
-  const args = container.args?.map((part) => expand(part, env)) ?? (container.command ? [] : image.command);
+  const count = createTextCount();
+  const expanded = (part: string) => {
+    const text = expand(part, env);
+    count(text);
+    return text;
+  };
+  const entrypoint = container.command?.map(expanded) ?? image.entrypoint;
+  const args = container.args?.map(expanded) ?? (container.command ? [] : image.command);
   const file = (source: string, destination: string) => ({
     destination,
     type: 'bind',

@@ -1,6 +1,7 @@
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, Pod } from '../kube/types.ts';
 import { ownMember } from '../lib/own-member.ts';
+import { createTextCount, expand } from './expansion.ts';
 import { KubeletError } from './kubelet-error.ts';
 
 /** The objects to which variables may refer; lookups return null if an object does not exist. */
@@ -27,6 +28,11 @@ export function containerEnvironment(
   sources: EnvironmentSources,
 ): Map<string, string> {
   const result = new Map<string, string>([...Object.entries(image), ...Object.entries(sources.services)]);
+  const count = createTextCount();
+  const set = (name: string, value: string) => {
+    count(value);
+    result.set(name, value);
+  };
   for (const from of container.envFrom ?? []) {
     const { configMapRef, secretRef, prefix = '' } = from;
     const reference = configMapRef ?? secretRef;
@@ -34,24 +40,23 @@ export function containerEnvironment(
     const name = reference?.name ?? '';
     const values = configMapRef ? sources.configMap(name) : sources.secret(name);
     if (!values && !reference?.optional) throw missing(`${kind} ${JSON.stringify(name)} not found`);
-    for (const [key, value] of Object.entries(values ?? {})) result.set(prefix + key, value);
+    for (const [key, value] of Object.entries(values ?? {})) set(prefix + key, value);
   }
   for (const { name, value, valueFrom } of container.env ?? []) {
     if (!valueFrom) {
-      result.set(name, expand(value ?? '', result));
+      set(name, expand(value ?? '', result));
       continue;
     }
     const { fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef } = valueFrom;
-    if (fieldRef) result.set(name, podField(fieldRef.fieldPath, sources));
-    else if (resourceFieldRef)
-      result.set(name, resourceField(container, resourceFieldRef, sources.allocatable));
+    if (fieldRef) set(name, podField(fieldRef.fieldPath, sources));
+    else if (resourceFieldRef) set(name, resourceField(container, resourceFieldRef, sources.allocatable));
     else {
       const reference = configMapKeyRef ?? secretKeyRef;
       const kind = configMapKeyRef ? 'configmap' : 'secret';
       const from = reference?.name ?? '';
       const values = configMapKeyRef ? sources.configMap(from) : sources.secret(from);
       const found = ownMember(values, reference?.key ?? '');
-      if (found !== undefined) result.set(name, found);
+      if (found !== undefined) set(name, found);
       else if (!reference?.optional) {
         throw missing(
           values
@@ -62,13 +67,6 @@ export function containerEnvironment(
     }
   }
   return result;
-}
-
-/** Replaces $(NAME) by a variable's value; $$(NAME) becomes $(NAME); unknown names are kept. */
-export function expand(text: string, variables: ReadonlyMap<string, string>): string {
-  return text.replace(/\$\$|\$\(([^)]*)\)/g, (match: string, name: string | undefined) =>
-    name === undefined ? '$' : (variables.get(name) ?? match),
-  );
 }
 
 /** Returns the value of a pod's field (fieldRef). Throws KubeletError for an unsupported field. */

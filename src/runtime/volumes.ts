@@ -4,7 +4,8 @@ import { libc, systemError } from '../kernel/libc.ts';
 import { parseQuantity } from '../kube/quantity.ts';
 import type { Container, PersistentVolume, Pod } from '../kube/types.ts';
 import { claimName, prepareLocalVolume, readOnlyVolumes } from './claimed-volumes.ts';
-import { type EnvironmentSources, expand, podField, resourceField } from './environment.ts';
+import { type EnvironmentSources, podField, resourceField } from './environment.ts';
+import { expand, missingVariable } from './expansion.ts';
 import { checkIds } from './image-user.ts';
 import { KubeletError } from './kubelet-error.ts';
 import type { OciMount } from './oci-config.ts';
@@ -183,11 +184,9 @@ function mountSource(
 ): string {
   const { name, subPathExpr } = mount;
   if (subPathExpr) {
-    const missing = [...subPathExpr.matchAll(/(\$*)\$\(([^)]*)\)/g)].find(
-      ([, dollars = '', variable = '']) => dollars.length % 2 === 0 && !env.has(variable),
-    );
-    if (missing)
-      throw refusal(`volumeMounts[${name}].subPathExpr: missing value for ${JSON.stringify(missing[2])}`);
+    const missing = missingVariable(subPathExpr, env);
+    if (missing !== null)
+      throw refusal(`volumeMounts[${name}].subPathExpr: missing value for ${JSON.stringify(missing)}`);
   }
   const sub = subPathExpr ? expand(subPathExpr, env) : (mount.subPath ?? '');
   if (sub === '') return volume;
