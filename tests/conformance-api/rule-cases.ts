@@ -161,6 +161,28 @@ export const objects: readonly ObjectRow[] = [
     rules: [],
     specs: [{ l: Array(12).fill({ s: 'a'.repeat(20_000), n: twenties(100) }) }],
   },
+  {
+    what: 'rules about properties, keys and items that are null',
+    schema: object({
+      a: { ...text, nullable: true },
+      m: { type: 'object', maxProperties: 3, additionalProperties: { ...text, nullable: true } },
+      l: list({ ...text, nullable: true }),
+    }),
+    rules: [
+      { rule: '!has(self.a)' },
+      { rule: 'self.?a.hasValue()' },
+      { rule: 'self.a == "x"' },
+      { rule: '"k" in self.m && has(self.m.k)' },
+      { rule: 'size(self.m) == 1 && size(self.l) == 1' },
+    ],
+    specs: [{ a: null, m: { k: null }, l: [null] }],
+  },
+  {
+    what: 'a conversion of a text that is not a number',
+    schema: object({ t: text }),
+    rules: [{ rule: 'int(self.t) > 0' }],
+    specs: [{ t: '12' }, { t: 'x' }],
+  },
   { what: 'a violated rule', schema: counted, rules: [{ rule: 'self.n < self.m' }], specs: [{ n: 2, m: 1 }] },
   {
     what: 'a violated rule with reason, path and message',

@@ -67,6 +67,13 @@ test('the schema determines dates, bytes and durations', () => {
   assert.equal(evaluate({ self }), true);
 });
 
+test('a property that is null is absent, a key of a map is not', () => {
+  const schema = { properties: { a: {}, m: { additionalProperties: {} } } };
+  const self = toCelValue({ a: null, m: { k: null } }, schema);
+  const { evaluate } = compiler.compile('!has(self.a) && self.?a.orValue("d") == "d" && "k" in self.m');
+  assert.equal(evaluate({ self }), true);
+});
+
 test('an expression with a syntax error is refused', () => {
   assert.throws(() => compiler.compile('self.a ==='), /Unexpected/);
 });

@@ -98,6 +98,8 @@ export function toCelValue(value: unknown, schema: ValueSchema | null): unknown 
   for (const [name, member] of Object.entries(value)) {
     if (member === undefined) continue;
     const own = properties && Object.hasOwn(properties, name) ? properties[name] : undefined;
+    // A rule sees a property that is null as absent; a map has its key.
+    if (member === null && own) continue;
     const of = own ?? (typeof additionalProperties === 'object' ? additionalProperties : null);
     setOwnMember(converted, isMap ? name : escapedName(name), toCelValue(member, of));
   }

@@ -53,7 +53,7 @@ export function createRuleEvaluator(): EvaluateRule {
       return { message, isFailure: true, isLast: true };
     }
     if (failure !== undefined) {
-      return { message: `${messageOf(failure)} evaluating rule: ${nameOf(rule)}`, isFailure: true };
+      return { message: `${failureText(failure)} evaluating rule: ${nameOf(rule)}`, isFailure: true };
     }
     if (result === true) return { message: null };
     return { isTransition, ...evaluatedMessage(rule, variables, budget) };
@@ -111,5 +111,12 @@ function take(budget: CostBudget, cost: number): boolean {
   budget.left -= spent;
   return true;
 }
+
+/** Returns why an evaluation failed, as upstream's library words it. */
+const failureText = (failure: unknown): string =>
+  messageOf(failure).replace(
+    /^(int|uint)\(\) type error: cannot convert to \1$/,
+    "type conversion error from 'string' to '$1'",
+  );
 
 const nameOf = (rule: ValidationRule): string => rule.message?.trim() || rule.rule.trim();
