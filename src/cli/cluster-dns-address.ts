@@ -5,6 +5,7 @@ import { httpTransport } from '../kube/transport.ts';
 import { RESOURCES, type Service } from '../kube/types.ts';
 import { addressAt, parseCidr } from '../lib/address.ts';
 import { FairleadError, messageOf } from '../lib/errors.ts';
+import { DNS_SERVICE } from './dns-objects.ts';
 
 /** Where clusters have their DNS Service, and the label of it that all of them use (kubeadm, kind, k3s, managed ones). */
 const NAMESPACE = 'kube-system';
@@ -18,17 +19,11 @@ export interface DnsAddress {
   readonly address: string;
   /** "Service kube-system/kube-dns" */
   readonly source: string;
+  /** A Service of another name server, which selects pods, has the name of ours. */
+  readonly isServed?: boolean;
 }
 
 /** Returns the address of the DNS Service of a cluster; without one, the tenth address of its Services; null: neither is known. */
-export async function dnsAddressOf(
-  client: Pick<Client, 'get' | 'list'>,
-  signal?: AbortSignal,
-): Promise<string | null> {
-  return (await findDnsAddress(client, signal))?.address ?? null;
-}
-
-/** As dnsAddressOf. */
 export async function findDnsAddress(
   client: Pick<Client, 'get' | 'list'>,
   signal?: AbortSignal,
@@ -42,13 +37,17 @@ export async function findDnsAddress(
   });
   for (const service of services.items) {
     const address = addressOf(service);
-    if (address !== null) return { address, source: `Service ${NAMESPACE}/${service.metadata?.name}` };
+    const { name } = service.metadata ?? {};
+    const isServed = name === DNS_SERVICE && Object.keys(service.spec?.selector ?? {}).length > 0;
+    if (address !== null) return { address, source: `Service ${NAMESPACE}/${name}`, isServed };
   }
   try {
     const range = await client.get(RESOURCES.serviceCidrs, 'kubernetes', undefined, options);
     const [text = ''] = range.spec?.cidrs ?? [];
     const cidr = parseCidr(text);
-    return cidr && { address: addressAt(cidr, DNS_INDEX), source: `the tenth address of ${text}` };
+    if (!cidr) return null;
+    const source = `the tenth address of ${text}`;
+    return { address: addressAt(cidr, DNS_INDEX), source, isServed: false };
   } catch (error) {
     // Kubernetes before 1.33, and users without the permission to read it.
     if (hasReason(error, 'NotFound') || hasReason(error, 'Forbidden')) return null;
@@ -62,7 +61,7 @@ function addressOf({ spec }: Service): string | null {
 }
 
 /** Returns the DNS address of the cluster of kubectl's current context. Throws FairleadError if it is not known. */
-export async function currentDnsAddress(environment: NodeJS.ProcessEnv): Promise<string> {
+export async function currentDnsAddress(environment: NodeJS.ProcessEnv): Promise<DnsAddress> {
   const fail = (why: string, cause?: unknown) =>
     new FairleadError(`the cluster IP of DNS is not known: ${why}`, {
       op: 'fairlead manifests',
@@ -80,10 +79,10 @@ export async function currentDnsAddress(environment: NodeJS.ProcessEnv): Promise
   const transport = httpTransport(source);
   try {
     const client = createClient(transport, 'fairlead-manifests');
-    const address = await dnsAddressOf(client, AbortSignal.timeout(PATIENCE_MS));
-    if (address === null)
+    const found = await findDnsAddress(client, AbortSignal.timeout(PATIENCE_MS));
+    if (found === null)
       throw fail('the cluster has neither a Service kube-dns nor a ServiceCIDR that you may read');
-    return address;
+    return found;
   } catch (error) {
     if (error instanceof FairleadError && error.op === 'fairlead manifests') throw error;
     throw fail(messageOf(error), error);

@@ -45,7 +45,7 @@ export function installationObjects(options: InstallationOptions): KubeObject[] 
     ...(hasPool && options.parts === 'all' ? egressGateways(options) : []),
     configMap(options),
     daemonSet(options),
-    ...(answersDns(options.parts) ? [dnsService(options)] : []),
+    ...(answersDns(options.parts) && !options.keepsDnsService ? [dnsService(options)] : []),
     ...(hasDnsServers(options) ? dnsServers(options) : []),
     ...(hasPool ? addressController(options) : []),
     ...monitorObjects(options),

@@ -20,6 +20,8 @@ export interface InstallationOptions {
   readonly clusterCidr: string;
   /** The cluster IP of DNS, if the agents serve it. */
   readonly dnsAddress: string;
+  /** The Service with that address is another name server's, and stays as it is. Default: false. */
+  readonly keepsDnsService?: boolean;
   readonly clusterDomain: string;
   /**
    * The number of pods that answer DNS for nodes whose agent does not run, where the agents of other nodes cannot: beside

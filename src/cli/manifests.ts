@@ -85,7 +85,12 @@ export const command = defineCommand({
     const [server = currentServer(), ...servers] = options['api-server'];
     // Other parts serve no DNS.
     const servesDns = parts === 'proxy-dns' || parts === 'all';
-    const dnsAddress = options['dns-address'] || (servesDns ? await currentDnsAddress(process.env) : '');
+    const given = options['dns-address'];
+    const dns = servesDns && given === '' ? await currentDnsAddress(process.env) : null;
+    if (dns?.isServed)
+      output.err(
+        `fairlead: the ${dns.source} has a selector: it is another name server's, and not among these objects\n`,
+      );
     output.out(
       installationYaml({
         parts,
@@ -96,7 +101,8 @@ export const command = defineCommand({
         servers,
         clusterCidr: options['cluster-cidr'],
         clusterDomain: options['cluster-domain'],
-        dnsAddress,
+        dnsAddress: dns?.address ?? given,
+        keepsDnsService: dns?.isServed === true,
         dnsReplicas: options['dns-replicas'],
         uplink: options.uplink,
         pool: options['lb-pool'],
