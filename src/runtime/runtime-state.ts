@@ -93,6 +93,7 @@ function removeGroup(group: string): void {
     if (hasCode(error, 'ENOENT')) return;
     // A zombie still counts for a moment; as a last resort the whole group is killed (kernel 5.14).
     if (!hasCode(error, 'EBUSY')) throw error;
+    if (hasForeignProcesses(group)) return;
     writeFileSync(join(group, 'cgroup.kill'), '1');
     for (let round = 0; round < ROUNDS && existsSync(group); round++) {
       blockFor(ROUND_MS);
@@ -102,6 +103,21 @@ function removeGroup(group: string): void {
         if (!hasCode(again, 'EBUSY', 'ENOENT')) throw again;
       }
     }
+  }
+}
+
+/**
+ * Reports whether processes of another PID namespace, which the kernel shows as 0, are in a group or below it: those of a cluster
+ * of the same name in another container that sees the same hierarchy.
+ */
+function hasForeignProcesses(group: string): boolean {
+  try {
+    if (readFileSync(join(group, 'cgroup.procs'), 'utf8').split('\n').includes('0')) return true;
+    const below = readdirSync(group, { withFileTypes: true }).filter((entry) => entry.isDirectory());
+    return below.some(({ name }) => hasForeignProcesses(join(group, name)));
+  } catch (error) {
+    if (hasCode(error, 'ENOENT', 'ENODEV', 'EOPNOTSUPP')) return false;
+    throw error;
   }
 }
 
