@@ -93,6 +93,13 @@ const ROWS: readonly Row[] = [
     refuse: [/control plane/],
   },
   {
+    name: 'an old catatonit is found at once by an ordinary user, too',
+    jail: ['--root', 'disk'],
+    script: `printf '#!/bin/sh\n[ "$1" != --version ] || { echo "tini version 0.1.5_catatonit"; exit; }\necho "usage: catatonit [-ghLV] [--] <progname>"\nexit 1\n' > /run/catatonit && chmod +x /run/catatonit && mount --bind /run/catatonit /usr/bin/catatonit && mkdir -p /tmp/home && chown 1000 /tmp/home && HOME=/tmp/home ${AS_USER} ${UP}`,
+    expect: [/catatonit 0\.1\.5 is too old .*-P\n {2}try: install catatonit 0.1.7/],
+    refuse: [/control plane|namespaces open/],
+  },
+  {
     name: 'a pause process that ends: up and status show its own words',
     jail: ['--root', 'disk'],
     script: `printf '#!/bin/sh\n[ "$1" != -h ] || exec /run/real -h\necho "the pause program is broken" >&2\nexit 1\n' > /run/broken && chmod +x /run/broken && cp /usr/bin/catatonit /run/real && mount --bind /run/broken /usr/bin/catatonit && ${UP.replace('120', '20')}; ./fairlead status; ./fairlead down`,

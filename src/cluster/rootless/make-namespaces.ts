@@ -5,6 +5,7 @@ import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { FairleadError, hasCode, messageOf } from '../../lib/errors.ts';
+import { requireCatatonit } from '../../runtime/catatonit.ts';
 import { runtimeFolder } from './holder.ts';
 import { readSubordinateRanges } from './id-map-files.ts';
 import { userNamespaceProblem } from './user-namespace-problem.ts';
@@ -39,6 +40,7 @@ exec catatonit -P </dev/null >/dev/null 2>&1
 export async function makeNamespaces(folder = runtimeFolder()): Promise<number> {
   const known = userNamespaceProblem();
   if (known) throw impossible(known.message, known.hint);
+  await requireCatatonit();
   // A process that only creates the user namespace: its ids must be mapped before a program in it can be root.
   const first = spawn('unshare', ['--user', 'cat'], { stdio: ['pipe', 'pipe', 'pipe'] });
   try {
