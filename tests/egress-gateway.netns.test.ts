@@ -76,12 +76,17 @@ const ready = async (holds: (nodes: ReadonlyMap<string, string>) => boolean = ()
 const hosts = () => cluster.state().outsideAddresses;
 const places = async (label: string): Promise<ClusterPlace[]> => {
   const found = JSON.parse(await cluster.ask('get', 'pods', '-l', label, '-o', 'json')) as { items: Pod[] };
-  return clusterPlaces(cluster, found.items).filter(({ name }) => name.startsWith('pod '));
+  const running = found.items.filter(({ metadata }) => !metadata?.name?.startsWith('late-'));
+  return clusterPlaces(cluster, running).filter(({ name }) => name.startsWith('pod '));
 };
 const sourcesOf = async ({ netns }: ClusterPlace): Promise<string[]> => {
   const load = startEgressLoad({ path: netns }, hosts(), server.port, EVERY_MS);
   const seen = (host: string) => load.attempts.some((one) => one.host === host && one.error === null);
-  await eventually(() => hosts().every(seen), Boolean, 30_000);
+  try {
+    await eventually(() => hosts().every(seen), Boolean, 30_000);
+  } finally {
+    await load.stop();
+  }
   return [...new Set((await load.stop()).map(({ source }) => source).filter((one) => one !== ''))].sort();
 };
 
@@ -141,6 +146,8 @@ spec:
   await setTimeout(500);
   assert.equal(await capture.stop(), 0);
   assert.deepEqual([...capture.sources.keys()], [ADDRESSES[0]]);
+  assert.ok((capture.sources.get(ADDRESSES[0] ?? '') ?? 0) >= names.length);
+  await cluster.ask('delete', 'pods', ...names, '--wait=true');
 });
 
 const plug = (node: string, up: boolean) => {

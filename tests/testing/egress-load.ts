@@ -69,15 +69,21 @@ export function startEgressLoad(
 
 /** Starts a server in a namespace that tells each client the source that it sees, and closes; returns its port. */
 export async function sourceServer(netns: NetnsRef): Promise<{ readonly port: number; close(): void }> {
-  const fd = listenTcpIn(netns, '::', 0);
-  const port = localPort(fd);
-  const server = createServer((socket) => {
-    socket.on('error', () => {});
-    socket.end((socket.remoteAddress ?? '').replace(/^::ffff:/, ''));
-  });
-  server.listen({ fd });
-  await once(server, 'listening');
-  return { port, close: () => server.close() };
+  const first = listenTcpIn(netns, '::', 0);
+  const port = localPort(first);
+  const servers = [first, listenTcpIn(netns, '0.0.0.0', port)].map((fd) =>
+    createServer((socket) => {
+      socket.on('error', () => {});
+      socket.end(socket.remoteAddress ?? '');
+    }).listen({ fd }),
+  );
+  await Promise.all(servers.map((server) => once(server, 'listening')));
+  return {
+    port,
+    close() {
+      for (const server of servers) server.close();
+    },
+  };
 }
 
 export interface SourceCapture {
