@@ -115,7 +115,7 @@ function give(nodes: readonly TestedNode[], holder: number | null): void {
     for (const [i, address] of ADDRESSES.entries()) {
       const one = { device: uplink, address, prefix: address.includes(':') ? 128 : 32 };
       if (node.number === holder) {
-        node.held.hold({ address, number: i + 1 }, 60_000);
+        node.held.hold([{ address, number: i + 1 }], 60_000);
         // Stands for the announcer.
         addAddress(socket, one);
       } else {

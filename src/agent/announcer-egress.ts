@@ -1,4 +1,4 @@
-import { type HeldAddresses, openHeldAddresses } from '../egress/held-addresses.ts';
+import { type HeldAddress, type HeldAddresses, openHeldAddresses } from '../egress/held-addresses.ts';
 import { openPolicyRoutes, type PolicyRoutes, type Way } from '../egress/policy-routes.ts';
 import type { Informer } from '../kube/informer.ts';
 import { addressOfLease, nodeOfSession } from '../kube/load-balancer.ts';
@@ -73,12 +73,16 @@ export function holdEgressAddresses(options: EgressHolderOptions): EgressHolder 
       const via = owner === node ? undefined : settings?.hops[owner]?.[family];
       return [{ family, number, hop: via === undefined ? null : { via, device: settings?.tunnel ?? null } }];
     });
-  const hold = (address: string, number: number) =>
-    attempt('hold an egress address', () => held?.hold({ address, number }, leaseDurationMs));
+  const hold = (addresses: readonly HeldAddress[]) =>
+    attempt('hold egress addresses', () => held?.hold(addresses, leaseDurationMs));
+  const holdAll = () =>
+    hold(
+      [...numbers()].flatMap(([address, number]) => (options.isHeld(address) ? [{ address, number }] : [])),
+    );
   function update(): void {
     if (isClosed) return;
     attempt('write egress routes', () => routes?.write(ways()));
-    for (const [address, number] of numbers()) if (options.isHeld(address)) hold(address, number);
+    holdAll();
     const holders = [...numbers().keys()].flatMap((address) => {
       const owner = owners.get(address) ?? '';
       return owner === '' ? [] : [[address, owner] as const];
@@ -89,7 +93,7 @@ export function holdEgressAddresses(options: EgressHolderOptions): EgressHolder 
     options.onHolders(new Map(holders));
   }
   const refresh = () => {
-    for (const [address, number] of numbers()) if (options.isHeld(address)) hold(address, number);
+    holdAll();
     if (clock.now() - lastCheck >= CHECK_MS) {
       lastCheck = clock.now();
       attempt('check egress routes', () => {
@@ -134,7 +138,7 @@ export function holdEgressAddresses(options: EgressHolderOptions): EgressHolder 
     started(address) {
       const number = numbers().get(address);
       if (number === undefined) return false;
-      hold(address, number);
+      hold([{ address, number }]);
       return true;
     },
     stopped(address) {

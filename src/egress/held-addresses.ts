@@ -17,8 +17,8 @@ export interface HeldAddress {
 
 /** The addresses that this node may translate to. They expire in the kernel unless they are refreshed. */
 export interface HeldAddresses {
-  /** Lets the node translate to an address for this time from now on. */
-  hold(held: HeldAddress, ms: number): void;
+  /** Lets the node translate to addresses for this time from now on, by one transaction for each family. */
+  hold(held: readonly HeldAddress[], ms: number): void;
   /** Ends it now. */
   release(held: HeldAddress): void;
   /** Reverts changes by other programs; returns a description of them. */
@@ -39,13 +39,15 @@ export interface HeldAddressesOptions {
 export function openHeldAddresses({ bridge, ...options }: HeldAddressesOptions): HeldAddresses {
   const tables = openTables(HELD_TABLE, options);
   for (const family of FAMILIES) tables.write(family, renderHeld(family, bridge));
-  const change = ({ address, number }: HeldAddress, ms: number | null) => {
-    const family = familyOf(address);
-    if (family) writeElement(tables, family, number, ms);
+  const change = (held: readonly HeldAddress[], ms: number | null) => {
+    for (const family of FAMILIES) {
+      const numbers = held.filter(({ address }) => familyOf(address) === family).map(({ number }) => number);
+      if (numbers.length > 0) writeElements(tables, family, numbers, ms);
+    }
   };
   return {
     hold: (held, ms) => change(held, ms),
-    release: (held) => change(held, null),
+    release: (held) => change([held], null),
     check: async () => (await tables.check()).map((family) => `${HELD_TABLE} (${family})`),
     close: () => tables.close(),
   };
@@ -66,29 +68,38 @@ export function removeGatewayTables(netns?: NetnsRef): void {
 export const openTables = (name: string, options: Omit<HeldAddressesOptions, 'bridge'>): KeptTables =>
   keepTables({ ...options, families: FAMILIES, name });
 
-/** Replaces the element, whose time an addition alone would not change (before Linux 6.12). */
-function writeElement(tables: KeptTables, family: IPFamily, number: number, ms: number | null): void {
+/** Replaces the elements, whose time an addition alone would not change (before Linux 6.12). */
+function writeElements(
+  tables: KeptTables,
+  family: IPFamily,
+  numbers: readonly number[],
+  ms: number | null,
+): void {
   const connection = tables.get(family)?.connection;
   if (!connection) return;
-  const key = [markOf(number)];
-  const element = { key, data: [heldMarkOf(number)], ...(ms === null ? {} : { timeoutMs: ms }) };
-  const attempt = (remove: 'destroyElement' | 'deleteElement' | null) => {
+  const attempt = (some: readonly number[], remove: 'destroyElement' | 'deleteElement' | null) => {
     const batch = connection.batch(NFPROTO[family]);
-    if (remove) batch[remove](HELD_TABLE, HELD_MAP, { key });
-    if (ms !== null) batch.addElement(HELD_TABLE, HELD_MAP, element);
+    for (const number of some) {
+      const key = [markOf(number)];
+      if (remove) batch[remove](HELD_TABLE, HELD_MAP, { key });
+      if (ms !== null)
+        batch.addElement(HELD_TABLE, HELD_MAP, { key, data: [heldMarkOf(number)], timeoutMs: ms });
+    }
     connection.commitSync(batch);
   };
   try {
-    attempt('destroyElement');
+    attempt(numbers, 'destroyElement');
     return;
   } catch (error) {
     // Kernels before 6.3 do not know the message.
     if (!hasCode(error, 'EINVAL', 'EOPNOTSUPP')) throw error;
   }
-  try {
-    attempt('deleteElement');
-  } catch (error) {
-    if (!hasCode(error, 'ENOENT')) throw error;
-    if (ms !== null) attempt(null);
+  for (const number of numbers) {
+    try {
+      attempt([number], 'deleteElement');
+    } catch (error) {
+      if (!hasCode(error, 'ENOENT')) throw error;
+      if (ms !== null) attempt([number], null);
+    }
   }
 }
