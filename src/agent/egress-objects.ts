@@ -109,7 +109,8 @@ function refusing(
   return without(read.gateway, `spec.addresses: ${taken} ${what}`);
 }
 
-function gatewayNode({ metadata, spec, status }: Node): GatewayNode {
+/** Reads a Node as gateways select it. */
+export function gatewayNode({ metadata, spec, status }: Node): GatewayNode {
   return {
     name: metadata?.name ?? '',
     labels: (metadata?.labels ?? {}) as Record<string, string>,

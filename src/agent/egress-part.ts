@@ -20,7 +20,7 @@ import { readPod, trimPod } from '../policy/pod-reader.ts';
 import type { AgentContext } from './agent-context.ts';
 import type { EgressSettings } from './announcer-messages.ts';
 import { forgetFlowsOutside } from './egress-flows.ts';
-import { type EgressState, egressState, selectingAt } from './egress-objects.ts';
+import { type EgressState, egressState, gatewayNode, selectingAt } from './egress-objects.ts';
 import { createPodArrivals } from './pod-arrivals.ts';
 import { serviceNetworks } from './service-networks.ts';
 
@@ -221,7 +221,9 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
     };
     followed.pods.handle({
       onAdd: podSeen,
-      onUpdate: podSeen,
+      onUpdate(pod, before) {
+        if (!isDeepStrictEqual(usedOfPod(pod), usedOfPod(before))) podSeen(pod);
+      },
       onDelete(pod) {
         arrivals.podGone(pod);
         look();
@@ -234,8 +236,15 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
     look();
   };
   objects.handle({ onAdd: seen, onUpdate: look, onDelete: look });
-  for (const informer of [nodes, serviceCidrs] as const)
-    informer.handle({ onAdd: look, onUpdate: look, onDelete: look });
+  serviceCidrs.handle({ onAdd: look, onUpdate: look, onDelete: look });
+  // Nodes report their state every few seconds: almost always the same one.
+  nodes.handle({
+    onAdd: look,
+    onUpdate: (node, before) => {
+      if (!isDeepStrictEqual(usedOf(node), usedOf(before))) look();
+    },
+    onDelete: look,
+  });
   // Until all objects are read, the rules of an earlier agent stay in force.
   const started = Promise.all([objects.synced, nodes.synced, serviceCidrs.synced])
     .then(() => followed && Promise.all([followed.pods.synced, followed.namespaces.synced]))
@@ -328,6 +337,16 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
     },
   };
 }
+
+/** Returns what gateways depend on. */
+const usedOf = (node: Node) => [gatewayNode(node), peerNode(node)];
+
+const usedOfPod = ({ metadata, spec, status }: Pod) => [
+  metadata?.uid,
+  metadata?.labels,
+  spec?.nodeName,
+  status,
+];
 
 const trimNamespace = ({ metadata }: Namespace): Namespace => {
   const { name = '', resourceVersion = '', labels = {} } = metadata ?? {};
