@@ -11,6 +11,7 @@ import { GATEWAY_TABLE, renderGateways } from '../src/egress/render.ts';
 import { addAddress, deleteAddress } from '../src/kernel/rtnetlink/addresses.ts';
 import { findLink, openRouteSocket } from '../src/kernel/rtnetlink/links.ts';
 import { familyOf, parseCidr } from '../src/lib/address.ts';
+import { eventually } from '../src/lib/testing/eventually.ts';
 import { NodeNetwork } from '../src/network/node-network.ts';
 import { openPodNetwork } from '../src/network/pod-network.ts';
 import {
@@ -210,5 +211,20 @@ for (const overlay of ['routes', 'vxlan'] as const) {
     for (const socket of await Promise.all([opening, other])) assert.ok(await echoBytes(socket, 10));
     assert.deepEqual(server.peers, [ADDRESSES[0], ADDRESSES[0]]);
     assert.equal(foreign, 0);
+    // What is not refreshed ends by itself, as after the agent was killed.
+    const second = nodes.find(({ number }) => number === 2);
+    assert.ok(second);
+    second.held.hold([{ address: ADDRESSES[0] ?? '', number: 1 }], 200);
+    await eventually(
+      () => inNode(second.netns, 'nft', 'list', 'map', 'ip', 'fairlead-egress-held', 'held'),
+      (text) => !text.includes('expires'),
+    );
+    server.peers.length = 0;
+    const later = connectFrom(undo, first.pod, target, server.port);
+    await setTimeout(300);
+    assert.deepEqual(server.peers, []);
+    second.held.hold([{ address: ADDRESSES[0] ?? '', number: 1 }], 60_000);
+    assert.ok(await echoBytes(await later, 10));
+    assert.deepEqual(server.peers, [ADDRESSES[0]]);
   });
 }
