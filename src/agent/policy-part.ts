@@ -103,9 +103,19 @@ export function startPolicies(
     },
     transform: trimPolicy,
   });
+  let isNoDnsReported = false;
+  const reportNoDns = () => {
+    if (isNoDnsReported || configuration.dns || !table.usesNames) return;
+    isNoDnsReported = true;
+    const message =
+      'policies have names (domainNames, fairlead.dev/egress-names), but this agent serves no DNS (dns in its configuration): their names allow nothing';
+    logger.warn({}, message);
+    context.nodeEvent('Warning', 'NamesNotAllowed', message);
+  };
   const setPolicy = (policy: NetworkPolicy) => {
     table.setPolicy(policy);
     warnOfNames(logger, policy);
+    reportNoDns();
     objects ??= followObjects();
     changed();
   };
@@ -135,6 +145,7 @@ export function startPolicies(
         const { policy, unsupported } = readClusterPolicy(kind, object);
         warnUnsupported(logger, policy, unsupported);
         table.setClusterPolicy(policy);
+        reportNoDns();
         followNodes();
         objects ??= followObjects();
         changed();

@@ -83,6 +83,24 @@ test('the table of policies of the whole cluster equals golden/cluster.nft', (t)
   t.assert.fileSnapshot(spec && printTable(spec), file, { serializers: [String] });
 });
 
+for (const family of ['ipv4', 'ipv6'] as const) {
+  test(`the ${family} table of a policy with names equals golden/names-${family}.nft`, (t) => {
+    const named = {
+      ...policy('names', { podSelector: withLabels('app=b'), policyTypes: ['Egress'] }),
+      metadata: {
+        name: 'names',
+        namespace: 'x',
+        annotations: {
+          'fairlead.dev/egress-names': 'api.example.com:443, *.example.org:443, any.example.org',
+        },
+      },
+    };
+    const spec = createPolicyRendering(table([named]), { family, noteSecret: 'secret' }).table();
+    const file = join(import.meta.dirname, 'golden', `names-${family}.nft`);
+    t.assert.fileSnapshot(spec && printTable(spec), file, { serializers: [String] });
+  });
+}
+
 test('a node whose pods no policy isolates has no table', () => {
   const of = (policies: typeof POLICIES) =>
     createPolicyRendering(table(policies), { family: 'ipv4' }).table();
