@@ -161,3 +161,14 @@ test('an element of an earlier agent counts only for a pod with such a rule', ()
     [['x/a', address(1), ['www.example.com'], 1_006_000]],
   );
 });
+
+test('an answer does not count for the next pod with the address, nor for a family that the pod does not have', () => {
+  const late = learned.learn('x/a', 'www.example.com', [address(1)], 60);
+  assert.equal(late.isCurrent(), true);
+  learned.setPod('x/a', null);
+  learned.setPod('x/b', { ...pod('x/b', 1, WILD), addresses: ['10.244.1.1'] });
+  assert.equal(late.isCurrent(), false);
+  assert.equal(learned.has({ group: WILD.id, pod: '10.244.1.1', address: address(1) }), false);
+  assert.deepEqual(learn('x/b', 'www.example.com', ['fd01::1']).writes, []);
+  assert.equal(learned.counts().addresses, 0);
+});

@@ -43,6 +43,8 @@ export interface Learning {
   readonly writes: readonly NameWrite[];
   /** Reports that the kernel has the writes. */
   confirm(): void;
+  /** Whether the pod is still the one that asked: its address may be another's by now. */
+  isCurrent(): boolean;
   /** The bound for which addresses were left out; null: none was. */
   readonly bound: NameBound | null;
   /** Addresses that no name may allow. */
@@ -85,6 +87,8 @@ export interface LearnedNames {
   /** Records an element that the kernel has, or a file had. Returns whether the pod exists and still has such a rule. */
   adopt(element: NameElement, remainingMs: number, names?: readonly string[]): boolean;
   find(pod: string, group: string, address: string): LearnedAddress | null;
+  /** Whether the pod that has the element's first address now got the other. */
+  has(element: NameElement): boolean;
   /** Returns the name for which a pod got an address; null: none. */
   nameOf(pod: string, address: string): string | null;
   /** Returns the live elements of a group's set. */
@@ -273,6 +277,9 @@ export function createLearnedNames({ now, wallClock, isInside }: LearnedNamesOpt
       const groups = state?.matching(name) ?? [];
       for (const address of groups.length === 0 ? [] : addresses.slice(0, MAX_ADDRESSES_OF_NAME)) {
         if (!state) break;
+        const own = ownOf(state, address);
+        // Of a family that the pod does not have.
+        if (own.length === 0) continue;
         const known = groups.map(({ entries }) => entries.get(address));
         const isKnown = known.every((entry) => entry !== undefined && entry.until - time >= needed);
         if (!isKnown && isInside(address)) {
@@ -290,7 +297,6 @@ export function createLearnedNames({ now, wallClock, isInside }: LearnedNamesOpt
             bound = full;
             continue;
           }
-          const own = ownOf(state, address);
           for (const pod of own) writes.push({ group: group.id, pod, address, neededMs: givenMs(needed) });
           const until = time + givenMs(needed);
           // Counted from now on: an answer of many addresses must not exceed the bounds.
@@ -306,7 +312,7 @@ export function createLearnedNames({ now, wallClock, isInside }: LearnedNamesOpt
         if (confirms.length > 0) revision++;
         for (const one of confirms) one();
       };
-      return { writes, confirm, bound, inside };
+      return { writes, confirm, isCurrent: () => pods.get(key) === state, bound, inside };
     },
     adopt({ group, pod, address }, remainingMs, names = []) {
       const state = byAddress.get(pod);
@@ -333,6 +339,7 @@ export function createLearnedNames({ now, wallClock, isInside }: LearnedNamesOpt
       if (!entry || entry.until <= time) return null;
       return { name: entry.names[0] ?? '', until: wallClock() + entry.until - time };
     },
+    has: ({ group, pod, address }) => byAddress.get(pod)?.groups.get(group)?.entries.has(address) ?? false,
     nameOf(pod, address) {
       for (const { entries } of pods.get(pod)?.groups.values() ?? []) {
         const name = entries.get(address)?.names[0];

@@ -8,6 +8,7 @@ import { hasCode } from '../lib/errors.ts';
 import { wordsOfAddress } from '../nft/encoding.ts';
 import type { KeptName, LearnedNames, Learning, NameElement, NameWrite } from './learned-names.ts';
 import type { NameGroup } from './name-group.ts';
+import { MAX_LIFETIME_MS } from './name-limits.ts';
 import { openNameWriter } from './name-writer.ts';
 import { groupOfNameSet, nameSetOf, POLICY_TABLE } from './policy-chain-names.ts';
 import { namesOf } from './policy-references.ts';
@@ -67,7 +68,11 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
         if (!pod?.addresses.includes(own) || own.includes(':') !== address.includes(':')) continue;
         for (const group of groupsOf(key))
           if (names.some((name) => learned.wants(key, name)))
-            learned.adopt({ group: group.id, pod: own, address }, until - Date.now(), names);
+            learned.adopt(
+              { group: group.id, pod: own, address },
+              Math.min(until - Date.now(), MAX_LIFETIME_MS),
+              names,
+            );
       }
     }
   }
@@ -151,11 +156,12 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
       }
       gone = [];
       // Those of a set that was written meanwhile are there already.
-      for (const one of fresh) put(one);
+      for (const one of fresh) if (learned.has(one)) put(one);
       fresh = [];
       return removed;
     },
     write(learning) {
+      if (!learning.isCurrent()) return false;
       let areWritten = true;
       for (const one of learning.writes) {
         if (!put(one)) areWritten = false;
