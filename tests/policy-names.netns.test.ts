@@ -221,6 +221,12 @@ const BYPASSES: readonly (readonly [string, () => Promise<readonly [NamedPod, st
             (name) => [record(name, address)],
             async () => void (await a.ask(`is-${address}.example.com`)),
           );
+          assert.ok(
+            scene.current.refused.some(
+              ({ name, refusal }) =>
+                name === `is-${address}.example.com` && refusal === 'address inside the cluster',
+            ),
+          );
           return [a, address] as const;
         },
       ] as const,

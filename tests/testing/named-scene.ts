@@ -42,6 +42,8 @@ import { namespace, pod as podObject } from '../../src/policy/testing/policy-obj
 const OUTSIDE_V4 = '198.18.0.0/15';
 const OUTSIDE_V6 = '2001:db8:1::/64';
 export const PORT = 443;
+/** Records of an answer over UDP. */
+const MAX_UDP_RECORDS = 20;
 /** Longer than a packet that passes takes. */
 const DENIED_MS = 300;
 const CONNECTED_MS = 10_000;
@@ -161,8 +163,9 @@ export async function startNamedScene(undo: Undo, podKeys: readonly string[]): P
     table.setPod(podObject({ key, ips, labels: `app=${key.split('/')[1]}` }));
     pods.set(key, await openPod(undo, { key, netns, ips, server: dns[0] ?? '' }));
   }
-  const upstream = await startUpstream(({ question: { name, type } }) => {
+  const upstream = await startUpstream(({ question: { name, type } }, transport) => {
     const answers = scene.zone(name, type);
+    if (transport === 'udp' && answers.length > MAX_UDP_RECORDS) return 'truncated';
     return { ...emptyAnswer(RCODE.NOERROR), answers };
   });
   undo.add(() => upstream.close());
