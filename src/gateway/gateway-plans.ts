@@ -25,9 +25,9 @@ export function gatewayPlan(
   { http, streams }: AttachedRoutes,
   findings: GatewayFindings,
 ): GatewayPlan {
-  const { key, owner, addresses, addressProblem } = gateway;
+  const { key, owner, addresses, refusal } = gateway;
   const ports = new Map<string, Listener[]>();
-  if (addressProblem === null)
+  if (refusal === null)
     for (const listener of allListeners(gateway)) {
       if (!isServed(listener)) continue;
       const place = `${listener.protocol === 'UDP' ? 'udp' : 'tcp'} ${listener.port}`;

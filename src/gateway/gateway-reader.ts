@@ -18,15 +18,19 @@ export interface GatewayContext extends ReferenceContext {
 /** Of a Gateway with its ListenerSets: each is compared with all others of its port. */
 const MAX_LISTENERS = 1000;
 
-/** Returns the names of the GatewayClasses whose controller is ours. */
-export function ownGatewayClasses(classes: readonly GatewayObject[]): ReadonlySet<string> {
-  const names = new Set<string>();
+/** Returns the GatewayClasses whose controller is ours, each with why it is not accepted; null: it is. */
+export function ownGatewayClasses(classes: readonly GatewayObject[]): ReadonlyMap<string, Verdict | null> {
+  const own = new Map<string, Verdict | null>();
   for (const object of classes) {
     const identity = identityOf(object, false);
-    if (identity && text(record(object.spec)['controllerName']) === GATEWAY_CONTROLLER)
-      names.add(identity.name);
+    const spec = record(object.spec);
+    if (!identity || text(spec['controllerName']) !== GATEWAY_CONTROLLER) continue;
+    const { parametersRef } = spec;
+    const refused = parametersRef !== undefined && parametersRef !== null;
+    const message = 'spec.parametersRef of the GatewayClass: no kind of parameters is supported: remove it';
+    own.set(identity.name, refused ? verdict(false, 'InvalidParameters', message) : null);
   }
-  return names;
+  return own;
 }
 
 /** Reads the Gateways of our classes with their listeners, and merges ListenerSets into them. */
@@ -36,9 +40,10 @@ export function readGateways(objects: GatewayObjects, context: GatewayContext): 
   const gateways: KnownGateway[] = [];
   for (const object of objects.gateways) {
     const identity = identityOf(object);
-    if (!identity || !classes.has(text(record(object.spec)['gatewayClassName']))) continue;
+    const refusal = classes.get(text(record(object.spec)['gatewayClassName']));
+    if (!identity || refusal === undefined) continue;
     gateways.push(
-      readGateway({ kind: 'Gateway', identity, object }, sets.get(keyOf(identity)) ?? [], context),
+      readGateway({ kind: 'Gateway', identity, object }, sets.get(keyOf(identity)) ?? [], refusal, context),
     );
   }
   return gateways.sort((a, b) => compareAge(a.owner.identity, b.owner.identity));
@@ -70,6 +75,7 @@ function setsByGateway(
 function readGateway(
   owner: ListenerOwner,
   sets: readonly ListenerOwner[],
+  refusal: Verdict | null,
   context: GatewayContext,
 ): KnownGateway {
   const { identity, object } = owner;
@@ -111,7 +117,7 @@ function readGateway(
     listeners,
     sets: known,
     addresses,
-    addressProblem: problem ?? parametersProblem(spec['infrastructure']),
+    refusal: refusal ?? problem ?? parametersProblem(spec['infrastructure']),
     clientCertificate: certificate,
     clientCertificateProblem: certificateProblem,
     insecureClients: clients.insecure,

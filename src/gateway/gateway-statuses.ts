@@ -3,7 +3,7 @@ import { ownGatewayClasses } from './gateway-reader.ts';
 import { identityOf } from './identity.ts';
 import { isServed, type KnownGateway, type KnownSet, type Listener } from './listener.ts';
 import type { GatewayObjects } from './objects.ts';
-import { record, show } from './raw.ts';
+import { show } from './raw.ts';
 import { GATEWAY_GROUP } from './reference-grants.ts';
 import type { ObjectStatus } from './statuses.ts';
 import { SUPPORTED_FEATURES } from './supported-features.ts';
@@ -14,15 +14,8 @@ export function classStatuses(objects: GatewayObjects): readonly ObjectStatus[] 
   return objects.gatewayClasses.flatMap((object) => {
     const identity = identityOf(object, false);
     if (!identity || !ours.has(identity.name)) return [];
-    const { parametersRef } = record(object.spec);
     const accepted =
-      parametersRef === undefined || parametersRef === null
-        ? verdict(true, 'Accepted', 'The class is served by this controller')
-        : verdict(
-            false,
-            'InvalidParameters',
-            'spec.parametersRef: no kind of parameters is supported: remove it',
-          );
+      ours.get(identity.name) ?? verdict(true, 'Accepted', 'The class is served by this controller');
     return [
       {
         kind: 'GatewayClass',
@@ -79,8 +72,8 @@ export function gatewayStatuses(
   ];
 }
 
-function gatewayAccepted({ listeners, sets, addressProblem }: KnownGateway): Verdict {
-  if (addressProblem !== null) return addressProblem;
+function gatewayAccepted({ listeners, sets, refusal }: KnownGateway): Verdict {
+  if (refusal !== null) return refusal;
   const refused = listeners.filter(({ accepted }) => !accepted.holds);
   const some =
     listeners.length > refused.length ||

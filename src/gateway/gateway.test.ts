@@ -38,6 +38,15 @@ test('a class is accepted, with the features in order; those of other controller
     ['fairlead', 'with-parameters'],
   );
   assert.deepEqual(conditions('GatewayClass', 'with-parameters'), ['!Accepted InvalidParameters']);
+  const refused = world({
+    gatewayClasses: [gatewayClass('fairlead', { parametersRef: { group: 'x', kind: 'y', name: 'z' } })],
+    httpRoutes: [route('r', [rule('a')])],
+  });
+  assert.deepEqual(refused.conditions('Gateway', 'gw').slice(0, 2), [
+    '!Accepted InvalidParameters',
+    '!Programmed Invalid',
+  ]);
+  assert.equal(refused.ask('http://h/'), 'close');
   for (const features of [DECIDED_FEATURES, SUPPORTED_FEATURES])
     assert.deepEqual([...features].sort(), features);
 });

@@ -47,8 +47,8 @@ export interface KnownGateway {
   readonly listeners: readonly Listener[];
   readonly sets: readonly KnownSet[];
   readonly addresses: readonly string[];
-  /** Why its addresses cannot be had; null: they can. */
-  readonly addressProblem: Verdict | null;
+  /** Why nothing of it is served: its class, parameters or addresses; null: it is. */
+  readonly refusal: Verdict | null;
   /** Shown to backends by BackendTLSPolicies; null: none. */
   readonly clientCertificate: CertificateKey | null;
   readonly clientCertificateProblem: Verdict | null;
