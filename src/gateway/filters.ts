@@ -88,10 +88,10 @@ export function readFilters(
     const problem = readFilter(read, type, filter, place, paths);
     if (problem) return problem;
   }
-  if (read.redirect && (read.rewrite || read.mirrors.length > 0))
+  if (read.redirect && (read.rewrite || read.cors || read.mirrors.length > 0))
     return {
       reason: 'IncompatibleFilters',
-      message: `${field}: RequestRedirect excludes URLRewrite and RequestMirror`,
+      message: `${field}: RequestRedirect excludes URLRewrite, RequestMirror and CORS`,
     };
   // What a redirect answers has the rule's changes of response headers.
   if (read.redirect) read.redirect = { ...read.redirect, response: read.response };

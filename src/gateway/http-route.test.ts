@@ -300,6 +300,22 @@ test('values of every field that cannot be applied are refused with the field', 
   }
 });
 
+test('filters that exclude each other, or are there twice', () => {
+  const redirect = { type: 'RequestRedirect', requestRedirect: { hostname: 'o' } };
+  const rewrite = { type: 'URLRewrite', urlRewrite: { hostname: 'o' } };
+  const mirror = { type: 'RequestMirror', requestMirror: { backendRef: { name: 'a', port: 80 } } };
+  for (const filters of [
+    [redirect, rewrite],
+    [redirect, mirror],
+    [redirect, { type: 'CORS', cors: {} }],
+    [rewrite, rewrite],
+  ]) {
+    const cluster = world({ httpRoutes: [route('r', [rule('a', null, { filters })])] });
+    assert.equal(cluster.conditions('HTTPRoute', 'r')[0], '!Accepted IncompatibleFilters');
+    assert.equal(cluster.ask('http://h/'), '404');
+  }
+});
+
 test('filters, timeouts, retries, mirrors and sessions reach the decision', () => {
   const decision = world({
     httpRoutes: [
