@@ -1,10 +1,10 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { withFallback } from '../controllers/gateways.ts';
-import { referencedCertificates } from '../gateway/certificates.ts';
-import { followCertificates } from '../gateway/follow-certificates.ts';
+import { problemsOf, withFallback } from '../controllers/gateways.ts';
 import { followGatewayObjects } from '../gateway/follow-objects.ts';
+import { followReferences } from '../gateway/follow-references.ts';
 import { gatewayOf, READY_PORTS_ANNOTATION, readyPortsText } from '../gateway/gateway-service.ts';
+import { findReferences } from '../gateway/references.ts';
 import { backendEndpoints, indexSlices } from '../gateway/service-endpoints.ts';
 import { findProgram } from '../kernel/program-path.ts';
 import type { Informer } from '../kube/informer.ts';
@@ -69,6 +69,9 @@ export function startGateways(context: AgentContext, sources: GatewaySources): G
 
 const isGateway = (service: Service): boolean => gatewayOf(service) !== null;
 
+const pemsOf = (results: ReadonlyMap<string, { readonly pem: string | null }>): ReadonlyMap<string, string> =>
+  new Map([...results].flatMap(([key, { pem }]) => (pem === null ? [] : [[key, pem] as const])));
+
 /** Returns a certificate that no client trusts, with its key, for hosts whose Secret is missing. */
 function selfMadeCertificate(now: Date): string {
   const authority = createAuthority('fairlead gateway', now);
@@ -101,7 +104,7 @@ function runGateways(
   const inner = AbortSignal.any([signal, end.signal]);
   const options = { client, clock, random, logger, signal: inner, onChange };
   const followed = followGatewayObjects({ ...options, services });
-  const certificates = followCertificates(options);
+  const references = followReferences(options);
   const stopNode = own.handle({ onUpdate: () => wake() });
   const settings = proxySettings(folder);
   const fallbackCertificate = selfMadeCertificate(new Date(clock.now()));
@@ -116,23 +119,28 @@ function runGateways(
     }
     proxy ??= createGatewayProxy({ program, folder, clock, logger, onChange: () => wake() });
     const objects = followed.objects();
-    certificates.follow(referencedCertificates(objects));
-    await certificates.known();
+    references.follow(findReferences(objects));
+    await references.known();
     const gatewayServices = services.list().filter(isGateway);
     const node = own.get(configuration.nodeName);
+    const known = {
+      ...objects,
+      certificates: problemsOf(references.certificates),
+      authorities: problemsOf(references.authorities),
+    };
     const plans = planGateways(
-      { ...objects, certificates: withFallback(objects) },
+      { ...known, certificates: withFallback(known) },
       gatewayServices,
       node ? addressesOf(node) : [],
     );
     const sockets = proxy.process.openSockets(plans.places);
-    const pems = new Map<string, string>();
-    for (const [name, { pem }] of certificates.results) if (pem !== null) pems.set(name, pem);
+    const certificates = pemsOf(references.certificates);
+    const authorities = pemsOf(references.authorities);
     await proxy.apply({
       places: sockets.open,
       endpointsOf,
       render: (excluded) =>
-        renderPlans(plans, sockets.open, { settings, certificates: pems, fallbackCertificate }, excluded),
+        renderPlans(plans, sockets.open, { settings, certificates, authorities, fallbackCertificate }, excluded),
     });
     problems = [
       ...sockets.problems,

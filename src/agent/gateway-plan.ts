@@ -5,7 +5,7 @@ import { render } from '../gateway/haproxy/render.ts';
 import type { ProxySettings, RefusedRow, Rendering } from '../gateway/haproxy/rendering.ts';
 import { gatewayOf, nodePortOf } from '../gateway/gateway-service.ts';
 import type { GatewayObjects } from '../gateway/objects.ts';
-import type { CertificateKey, GatewayKey, RouteMap } from '../gateway/route-map.ts';
+import type { AuthorityKey, CertificateKey, GatewayKey, RouteMap } from '../gateway/route-map.ts';
 import type { Service } from '../kube/types.ts';
 
 /** What the proxy of a node should do, without the endpoints of Services. */
@@ -43,6 +43,7 @@ export function renderPlans(
   more: {
     readonly settings: ProxySettings;
     readonly certificates: ReadonlyMap<CertificateKey, string>;
+    readonly authorities: ReadonlyMap<AuthorityKey, string>;
     readonly fallbackCertificate: string;
   },
   excluded: ReadonlySet<string>,
@@ -54,7 +55,6 @@ export function renderPlans(
     {
       ...more,
       routeMap,
-      authorities: new Map(),
       binds: (gateway, port) => bindsOf.get(nodePort(gateway, port) ?? -1) ?? [],
     },
     excluded,

@@ -34,6 +34,7 @@ import { ResourceStore } from './resource-store.ts';
 import { builtinResources } from './routes/builtin-resources.ts';
 import { createResourceRegistry } from './routes/resource-registry.ts';
 import type { SchemaService, TableService } from './schema-service.ts';
+import type { SharedReads } from './authorization/shared-reads.ts';
 import { type AuthorizationMode, createSecurity } from './security.ts';
 import { createTokenIssuer } from './service-account-tokens.ts';
 import { ServiceAllocator } from './service-allocator.ts';
@@ -51,6 +52,8 @@ export interface ApiServerOptions {
   readonly storageProvisioner?: string;
   /** Controller of the default IngressClass, which is created if there is no class. Absent: none is created. */
   readonly ingressController?: string;
+  /** What agents of all nodes may read. Absent: nothing but what their pods refer to. */
+  readonly sharedReads?: SharedReads;
   readonly nodePorts: { readonly first: number; readonly last: number };
   /**
    * Addresses at which pods reach this server, behind the Service default/kubernetes. Empty: this Service is not
@@ -120,7 +123,7 @@ export function createApiServer(options: ApiServerOptions): ApiServer {
     authorization: options.authorization ?? 'RBAC',
     mountTokens: options.mountTokens ?? false,
     authority: options.nodeTls.ca,
-    ...(options.ingressController === undefined ? {} : { ingressController: options.ingressController }),
+    ...(options.sharedReads === undefined ? {} : { sharedReads: options.sharedReads }),
     programs,
     mayDial,
   });

@@ -38,6 +38,7 @@ import { createEscalationCheck } from './authorization/escalation.ts';
 import { createMastersAuthorizer } from './authorization/masters.ts';
 import { createNodeAuthorizer } from './authorization/node-authorizer.ts';
 import { createNodeGraph, type GraphSource } from './authorization/node-graph.ts';
+import type { SharedReads } from './authorization/shared-reads.ts';
 import { createRbac } from './authorization/rbac.ts';
 import type { Kind } from './kind.ts';
 import type { ApiObject } from './object.ts';
@@ -53,8 +54,8 @@ export interface SecurityOptions {
   readonly mountTokens: boolean;
   /** Certificate of the cluster's authority, PEM, with which pods verify the API server. */
   readonly authority: string;
-  /** Controller of the IngressClasses whose Ingresses' Secrets nodes may read. Absent: none. */
-  readonly ingressController?: string;
+  /** What agents of all nodes may read. Absent: nothing but what their pods refer to. */
+  readonly sharedReads?: SharedReads;
   /** Shared with validation. */
   readonly programs: ExpressionPrograms;
   readonly mayDial: MayDial;
@@ -69,7 +70,7 @@ export interface RunningSecurity extends Security {
 /** Builds authentication, impersonation, authorization and the admission plugins in upstream's order. */
 export function createSecurity(parts: ServerParts, options: SecurityOptions): RunningSecurity {
   const view = objectView(parts);
-  const graph = createNodeGraph(graphSource(parts, view), options.ingressController ?? null);
+  const graph = createNodeGraph(graphSource(parts, view), options.sharedReads ?? null);
   const rbac = createRbac(view);
   const authorizer: Authorizer =
     options.authorization === 'AlwaysAllow'

@@ -18,6 +18,7 @@ import { type ClusterState, clusterPaths, markReady, requireCluster } from '../c
 import type { ControllerOptions } from '../controllers/context.ts';
 import { startControllers } from '../controllers/start.ts';
 import { LOCAL_PATH, type LocalVolumes } from '../controllers/storage/provisioning.ts';
+import { GATEWAY_READS } from '../gateway/node-reads.ts';
 import { INGRESS_CONTROLLER } from '../gateway/objects.ts';
 import { createClient } from '../kube/client.ts';
 import { readKubeconfig } from '../kube/kubeconfig.ts';
@@ -74,6 +75,7 @@ async function embeddedControlPlane(
     serviceCidrs: state.serviceCidrs,
     storageProvisioner: LOCAL_PATH,
     ingressController: INGRESS_CONTROLLER,
+    sharedReads: GATEWAY_READS,
     nodePorts: { first: 30000, last: 32767 },
     advertise: { addresses: state.controlPlaneAddresses, port: state.apiPort },
     tls: { cert: pem('apiserver.crt'), key: pem('apiserver.key'), clientCa: ca },

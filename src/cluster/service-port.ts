@@ -1,3 +1,4 @@
+import { GATEWAY_NAMESPACE, serviceNameOf } from '../gateway/gateway-service.ts';
 import type { EndpointSlice, Service } from '../kube/types.ts';
 import { closestName } from '../lib/closest-name.ts';
 import type { ErrorCode } from '../lib/error-codes.ts';
@@ -19,7 +20,9 @@ export interface PublishedPort {
 }
 
 const SERVICE_FORMS = 'svc/NAME[:PORT] (svc/NAMESPACE/NAME for another namespace)';
-const PUBLISHED_FORM = 'LOCALPORT:PORT/svc/NAME, such as 8080:80/svc/web';
+const PUBLISHED_FORM = 'LOCALPORT:PORT/svc/NAME, such as 8080:80/svc/web, or LOCALPORT:PORT/ingress';
+/** The Service of the Ingresses of class fairlead. */
+const INGRESS_SERVICE = { namespace: GATEWAY_NAMESPACE, name: serviceNameOf('ingress/fairlead') };
 
 /**
  * Parses "svc/NAME", "svc/NAMESPACE/NAME", "NAMESPACE/NAME" or "NAME", each optionally with ":PORT". Throws FairleadError
@@ -37,7 +40,7 @@ export function parseServicePort(text: string): ServicePort {
 }
 
 /**
- * Parses the values of --publish: "LOCALPORT:PORT/svc/NAME", or "none" alone. Throws FairleadError "bad-argument", also if
+ * Parses the values of --publish: "LOCALPORT:PORT/svc/NAME" or "LOCALPORT:PORT/ingress", or "none" alone. Throws FairleadError "bad-argument", also if
  * a local port is used twice.
  */
 export function parsePublishedPorts(texts: readonly string[]): PublishedPort[] {
@@ -47,6 +50,10 @@ export function parsePublishedPorts(texts: readonly string[]): PublishedPort[] {
     if (!match)
       throw refusal(text, 'cannot be read', `write ${PUBLISHED_FORM}; only 127.0.0.1 and ::1 listen`);
     const [, local = '', port = '', service = ''] = match;
+    if (service === 'ingress') {
+      const ingress = parseServicePort(`svc/${INGRESS_SERVICE.namespace}/${INGRESS_SERVICE.name}:${port}`);
+      return { localPort: parseLocalPort(local), service: ingress };
+    }
     return { localPort: parseLocalPort(local), service: parseServicePort(`${service}:${port}`) };
   });
   for (const [i, { localPort }] of ports.entries()) {
@@ -71,7 +78,8 @@ export function servicePortText({ namespace, name, port }: ServicePort): string 
 
 /** Renders a published port as --publish accepts it: "8080:80/svc/web". */
 export function publishedPortText({ localPort, service }: PublishedPort): string {
-  return `${localPort}:${service.port}/${servicePortText({ ...service, port: null })}`;
+  const isIngress = service.namespace === INGRESS_SERVICE.namespace && service.name === INGRESS_SERVICE.name;
+  return `${localPort}:${service.port}/${isIngress ? 'ingress' : servicePortText({ ...service, port: null })}`;
 }
 
 /** Where connections to a Service's port go. */

@@ -1,7 +1,8 @@
 import { attach } from '../gateway/attach.ts';
-import { referencedCertificates } from '../gateway/certificates.ts';
-import { followCertificates } from '../gateway/follow-certificates.ts';
-import { followGatewayObjects, gatewayResource } from '../gateway/follow-objects.ts';
+import { followGatewayObjects, INGRESSES } from '../gateway/follow-objects.ts';
+import { followReferences } from '../gateway/follow-references.ts';
+import { findReferences } from '../gateway/references.ts';
+import { writeGatewayStatus } from './gateway-status.ts';
 import {
   GATEWAY_NAMESPACE,
   gatewayOf,
@@ -12,9 +13,9 @@ import {
   usedNodePorts,
 } from '../gateway/gateway-service.ts';
 import { classOf, ownIngressClasses } from '../gateway/ingress-class.ts';
-import type { GatewayObjects } from '../gateway/objects.ts';
+import { GATEWAY_CONTROLLER, type GatewayObjects, noObjects } from '../gateway/objects.ts';
 import type { GatewayFinding } from '../gateway/findings.ts';
-import type { CertificateKey, GatewayPlan } from '../gateway/route-map.ts';
+import type { GatewayPlan } from '../gateway/route-map.ts';
 import { hasReason } from '../kube/client.ts';
 import { ingressAddresses } from '../kube/load-balancer.ts';
 import { type EndpointSlice, type KubeObject, type Node, type Service } from '../kube/types.ts';
@@ -42,8 +43,7 @@ export function startGateways(context: GatewayControllerContext): void {
   const queue = controllerQueue(context, 'gateways', reconcile, 1);
   const schedule = () => queue.add(ALL);
   const followed = followGatewayObjects({ ...context, services: services.informer, onChange: schedule });
-  const certificates = followCertificates({ ...context, onChange: schedule });
-  const ingresses = gatewayResource('ingresses');
+  const references = followReferences({ ...context, onChange: schedule });
   const reported = new Set<string>();
 
   const ofGateway = (service: Service) => {
@@ -66,16 +66,41 @@ export function startGateways(context: GatewayControllerContext): void {
     await followed.synced;
     const objects = followed.objects();
     const own = services.inNamespace(GATEWAY_NAMESPACE).filter((one) => gatewayOf(one) !== null);
-    if (objects.ingresses.length === 0 && own.length === 0) return;
-    certificates.follow(referencedCertificates(objects));
-    await certificates.known();
-    const problems = new Map([...certificates.results].map(([key, { problem }]) => [key, problem]));
-    const attached = attach({ ...objects, certificates: problems });
-    const { gateways } = attach({ ...objects, certificates: withFallback(objects) }).routeMap;
+    if (objects.ingresses.length + objects.gatewayClasses.length + own.length === 0 && !followed.resourceOf('GatewayClass'))
+      return;
+    await ensureClass(objects);
+    references.follow(findReferences(objects));
+    await references.known();
+    const addresses = new Map(own.map((service) => [gatewayOf(service) ?? '', ingressAddresses(service)]));
+    const known = {
+      ...objects,
+      addresses,
+      certificates: problemsOf(references.certificates),
+      authorities: problemsOf(references.authorities),
+    };
+    const attached = attach(known);
+    const { gateways } = attach({ ...known, certificates: withFallback(known) }).routeMap;
     report(attached.findings);
     await writeServices(gateways, own);
     await writeSlices();
     await writeStatuses(objects);
+    await all(
+      attached.statuses.map((status) => writeGatewayStatus(context, followed, status, addresses)),
+    );
+  }
+
+  /** Creates the class of the Gateway API, once its definition is there, unless there is one of this controller. */
+  async function ensureClass({ gatewayClasses }: GatewayObjects): Promise<void> {
+    const resource = followed.resourceOf('GatewayClass');
+    const isOwn = ({ spec }: GatewayObjects['gatewayClasses'][number]) =>
+      (spec as { controllerName?: unknown } | undefined)?.controllerName === GATEWAY_CONTROLLER;
+    if (!resource || gatewayClasses.some(isOwn)) return;
+    const object = { metadata: { name: 'fairlead' }, spec: { controllerName: GATEWAY_CONTROLLER } };
+    try {
+      await client.create(resource, object as KubeObject, { signal });
+    } catch (error) {
+      if (!hasReason(error, 'AlreadyExists')) throw error;
+    }
   }
 
   async function writeServices(plans: readonly GatewayPlan[], own: readonly Service[]): Promise<void> {
@@ -133,7 +158,7 @@ export function startGateways(context: GatewayControllerContext): void {
           return;
         const current = object as KubeObject;
         try {
-          await client.patch(ingresses, current.metadata?.name ?? '', 'merge', { status: { loadBalancer: { ingress: status.loadBalancer.ingress ?? null } } }, {
+          await client.patch(INGRESSES, current.metadata?.name ?? '', 'merge', { status: { loadBalancer: { ingress: status.loadBalancer.ingress ?? null } } }, {
             namespace: current.metadata?.namespace ?? '',
             subresource: 'status',
             signal,
@@ -156,17 +181,23 @@ export function startGateways(context: GatewayControllerContext): void {
         .objects()
         .ingresses.find(({ metadata }) => metadata?.namespace === object.namespace && metadata.name === object.name);
       if (!found || object.kind !== 'Ingress') continue;
-      events.event(found as KubeObject, severity === 'warning' ? 'Warning' : 'Normal', reason, message, ingresses);
+      events.event(found as KubeObject, severity === 'warning' ? 'Warning' : 'Normal', reason, message, INGRESSES);
     }
     reported.clear();
     for (const key of present) reported.add(key);
   }
 }
 
-/** Certificates that do not exist are replaced by one that no client trusts, so that TLS fails where its owner looks. */
-export function withFallback(objects: GatewayObjects): ReadonlyMap<CertificateKey, null> {
-  return new Map(referencedCertificates(objects).map((key) => [key, null]));
+/** Certificates of Ingresses that do not exist are replaced by one that no client trusts, so that TLS fails where its owner looks. */
+export function withFallback(objects: GatewayObjects): GatewayObjects['certificates'] {
+  const ofIngresses = findReferences({ ...noObjects(), ...{ ingresses: objects.ingresses, ingressClasses: objects.ingressClasses } });
+  return new Map([...objects.certificates, ...ofIngresses.certificates.map((key) => [key, null] as const)]);
 }
+
+/** Returns what makes each object unusable; null: it is usable. */
+export const problemsOf = (
+  results: ReadonlyMap<string, { readonly problem: string | null }>,
+): ReadonlyMap<string, string | null> => new Map([...results].map(([key, { problem }]) => [key, problem]));
 
 const relevant = ({ metadata, status }: Node): unknown => [
   (metadata?.annotations as Record<string, unknown> | undefined)?.[READY_PORTS_ANNOTATION],

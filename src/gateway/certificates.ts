@@ -1,9 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import type { Secret } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
-import { list, record, text } from './raw.ts';
-import type { GatewayObjects } from './objects.ts';
-import type { CertificateKey } from './route-map.ts';
+import { text } from './raw.ts';
 
 /** A certificate with its key as one PEM text, or why a Secret has none. */
 export type CertificateResult =
@@ -36,16 +34,4 @@ export function readCertificate(secret: Secret): CertificateResult {
   } catch (error) {
     return refuse(`cannot be read: ${messageOf(error)}`);
   }
-}
-
-/** Returns the Secrets that Ingresses name, in the order of their keys. Only these are read. */
-export function referencedCertificates({ ingresses }: GatewayObjects): readonly CertificateKey[] {
-  const keys = new Set<CertificateKey>();
-  for (const { metadata, spec } of ingresses) {
-    for (const item of list(record(spec)['tls'])) {
-      const name = text(record(item)['secretName']);
-      if (name !== '') keys.add(`${metadata?.namespace ?? ''}/${name}`);
-    }
-  }
-  return [...keys].sort();
 }

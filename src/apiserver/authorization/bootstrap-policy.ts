@@ -25,6 +25,7 @@ const AGENT_ROLE: BootstrapRole = {
     'get,list,watch apiextensions.k8s.io customresourcedefinitions',
     'get,list,watch fairlead.dev egressgateways',
     'patch fairlead.dev egressgateways/status',
+    'get,list,watch gateway.networking.k8s.io backendtlspolicies,gatewayclasses,gateways,grpcroutes,httproutes,listenersets,referencegrants,tcproutes,tlsroutes,udproutes',
   ],
 };
 /** Leases determine the node that announces a load-balancer address. */

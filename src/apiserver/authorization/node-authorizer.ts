@@ -17,7 +17,7 @@ export function nodeOf(user: { readonly name: string; readonly groups: readonly 
 
 /**
  * Decides for the agents of nodes: they may read only secrets, config maps, claims and volumes that pods of their node
- * refer to, and only their own Node and Lease. Source: upstream's plugin/pkg/auth/authorizer/node; the rights
+ * refer to, or that every node may read (shared-reads.ts), and only their own Node and Lease. Source: upstream's plugin/pkg/auth/authorizer/node; the rights
  * themselves are those of the cluster role system:node.
  */
 export function createNodeAuthorizer(graph: NodeGraph): Authorizer {
@@ -64,10 +64,10 @@ function specialResource(
         () =>
           graph.refers(node, 'secrets', key) ||
           graph.refersToVolumeSecret(node, key) ||
-          graph.gatewayRefersTo(key),
+          graph.isShared('secrets', key),
       );
     case 'configmaps':
-      return readReferenced(node, attributes, () => graph.refers(node, 'configmaps', key));
+      return readReferenced(node, attributes, () => graph.refers(node, 'configmaps', key) || graph.isShared('configmaps', key));
     case 'resourceclaims.resource.k8s.io':
       return getReferenced(node, attributes, () => graph.refers(node, 'resourceclaims.resource.k8s.io', key));
     case 'persistentvolumeclaims':

@@ -1,5 +1,5 @@
 import { MIRROR_ANNOTATION } from '../../kube/well-known-labels.ts';
-import { createGatewaySecrets } from './gateway-secrets.ts';
+import { indexSharedReads, type SharedReads } from './shared-reads.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
 
 /** Stored objects by collection and key, and changes of a collection. */
@@ -31,14 +31,14 @@ export interface NodeGraph {
   refersToVolume(node: string, key: string): boolean;
   /** Reports whether a persistent volume that the node uses refers to the secret. */
   refersToVolumeSecret(node: string, key: string): boolean;
-  /** Reports whether a gateway, which runs on every node, needs the secret. */
-  gatewayRefersTo(key: string): boolean;
+  /** Reports whether agents of all nodes may read the object. */
+  isShared(collection: Referenced, key: string): boolean;
   close(): void;
 }
 
 /** Indexes the references of pods that are bound to a node, and updates the index when pods change. */
-export function createNodeGraph(source: GraphSource, ingressController: string | null = null): NodeGraph {
-  const gateways = ingressController === null ? null : createGatewaySecrets(source, ingressController);
+export function createNodeGraph(source: GraphSource, sharedReads: SharedReads | null = null): NodeGraph {
+  const shared = sharedReads && indexSharedReads(source, sharedReads);
   /** "collection namespace/name" → nodes → number of pods there that refer to it. */
   const nodesOf = new Map<string, Map<string, number>>();
   const count = (pod: ApiObject | null, step: 1 | -1) => {
@@ -75,10 +75,10 @@ export function createNodeGraph(source: GraphSource, ingressController: string |
         .some(
           (volume) => volumeSecrets(volume).includes(key) && refersToVolume(node, `/${volume.metadata.name}`),
         ),
-    gatewayRefersTo: (key) => gateways?.refers(key) === true,
+    isShared: (collection, key) => shared?.allows(collection, key) === true,
     close() {
       stop();
-      gateways?.close();
+      shared?.close();
     },
   };
 }
