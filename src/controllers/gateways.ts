@@ -81,12 +81,10 @@ export function startGateways(context: GatewayControllerContext): void {
     const attached = attach(known);
     const { gateways } = attach({ ...known, certificates: withFallback(known) }).routeMap;
     report(attached.findings);
-    await writeServices(gateways, own);
-    await writeSlices();
-    await writeStatuses(objects);
-    await all(
-      attached.statuses.map((status) => writeGatewayStatus(context, followed, status, addresses)),
-    );
+    // What fails for one gateway must not withhold anything from the others.
+    const written = writeServices(gateways, own).finally(writeSlices);
+    const statuses = attached.statuses.map((status) => writeGatewayStatus(context, followed, status, addresses));
+    await all([written, writeStatuses(objects), ...statuses]);
   }
 
   /** Creates the class of the Gateway API, once its definition is there, unless there is one of this controller. */
@@ -103,23 +101,27 @@ export function startGateways(context: GatewayControllerContext): void {
     }
   }
 
-  async function writeServices(plans: readonly GatewayPlan[], own: readonly Service[]): Promise<void> {
+  async function writeServices(gateways: readonly GatewayPlan[], own: readonly Service[]): Promise<void> {
+    // A Service has at least one port.
+    const plans = gateways.filter(isForwarded);
     const used = usedNodePorts(own);
     const wanted = new Set(plans.map(({ key }) => serviceNameOf(key)));
     if (plans.length > 0 && !namespaces.get(undefined, GATEWAY_NAMESPACE))
       await namespaces.create({ metadata: { name: GATEWAY_NAMESPACE } });
-    for (const plan of plans) {
+    const planned = plans.map((plan) => {
       const existing = services.get(GATEWAY_NAMESPACE, serviceNameOf(plan.key));
-      const planned = plannedService(plan, existing, used);
-      if (!existing) await services.create(planned);
-      else if (!same(existing.spec, planned.spec) || !same(existing.metadata, planned.metadata))
-        await services.update(planned);
-    }
-    await all(
-      own
+      return { existing, service: plannedService(plan, existing, used) };
+    });
+    await all([
+      ...planned.map(async ({ existing, service }) => {
+        if (!existing) await services.create(service);
+        else if (!same(existing.spec, service.spec) || !same(existing.metadata, service.metadata))
+          await services.update(service);
+      }),
+      ...own
         .filter((service) => !wanted.has(service.metadata?.name ?? '') && !services.isDeleting(service))
         .map((service) => services.delete(service)),
-    );
+    ]);
   }
 
   async function writeSlices(): Promise<void> {
@@ -187,6 +189,8 @@ export function startGateways(context: GatewayControllerContext): void {
     for (const key of present) reported.add(key);
   }
 }
+
+const isForwarded = ({ ports }: GatewayPlan): boolean => ports.some(({ kind }) => kind === 'http' || kind === 'tls');
 
 /** Certificates of Ingresses that do not exist are replaced by one that no client trusts, so that TLS fails where its owner looks. */
 export function withFallback(objects: GatewayObjects): GatewayObjects['certificates'] {
