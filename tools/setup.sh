@@ -135,6 +135,21 @@ setup_debian() {
   rm -f "$log"
 }
 
+# $@: the arguments of `up`: whether they name an Ingress or a Gateway, for which nodes run HAProxy.
+wants_gateway() {
+  local word
+  for word in "$@"; do
+    case $word in */ingress) return 0 ;; esac
+    [ ! -f "$word" ] || ! grep -Eq '^[ -]*"?kind"?: *"?(Ingress|Gateway)"?,? *$' "$word" || return 0
+  done
+  return 1
+}
+
+# As setup_debian, for what a cluster also works without: `status` says what is missing where it cannot be installed.
+setup_optional() {
+  if command -v apt-get >/dev/null && [ "$(id -u)" -eq 0 ]; then setup_debian "$@"; fi
+}
+
 # Prints the command that installs packages, $1 with Debian's names, on this distribution (os-release(5)).
 install_words() {
   local ids

@@ -76,6 +76,9 @@ const OUTPUTS: Readonly<Record<string, JsonSchema>> = {
             loadBalancer: list(object({ address: TEXT, node: orNull(TEXT) })),
           }),
         ),
+        ingresses: list(
+          object({ namespace: TEXT, name: TEXT, class: TEXT, hosts: list(TEXT), addresses: list(TEXT) }),
+        ),
         ports: list(object({ port: COUNT, service: { type: 'object' }, status: TEXT })),
         egress: list(object({ family: FAMILY, uplinks: list(TEXT), problem: orNull(TEXT) })),
         problems: list(ref('Problem')),

@@ -14,6 +14,7 @@ export const PROBLEM_CODES = {
   'service-refused': 'an endpoint of a Service does not accept what the Service sends to it',
   'load-balancer-address': 'a Service has no load-balancer address, or no node announces it',
   'egress-gateway': 'an EgressGateway is not in force, or no node has one of its addresses',
+  'ingress-not-answered': 'an Ingress has no address, or the proxy of no node answers it',
   'pod-not-ready': 'a pod is not ready',
   'fault-planted': 'a fault is planted (fairlead fault)',
   'port-closed': 'a published port is closed',

@@ -40,6 +40,7 @@ const FACTS: StatusFacts = {
       ],
     },
   ],
+  ingresses: [],
   ports: [
     {
       port: 8080,

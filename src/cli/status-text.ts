@@ -6,6 +6,7 @@ import type { Output } from './command.ts';
 import { wrapLines } from './help-text.ts';
 import type { Problem } from './problem.ts';
 import { type ProcessView, processTable } from './process-view.ts';
+import type { IngressFacts } from './status-ingresses.ts';
 import { formatTable } from './table.ts';
 import { paint } from './terminal.ts';
 
@@ -33,6 +34,7 @@ export interface StatusFacts {
     readonly summary: string;
     readonly loadBalancer: ReturnType<typeof announcedAddresses>;
   }[];
+  readonly ingresses: readonly IngressFacts[];
   readonly ports: readonly {
     readonly port: number;
     readonly service: ServicePort;
@@ -99,12 +101,24 @@ const serviceTable = (services: StatusFacts['services'], columns: number | null)
   );
 
 /** The tables of what only some clusters have. */
-function optionalTables({ services, ports, egress }: StatusFacts, columns: number | null): string[] {
+function optionalTables(
+  { services, ingresses, ports, egress }: StatusFacts,
+  columns: number | null,
+): string[] {
   const balanced = services.flatMap((one) =>
     one.loadBalancer.map(({ address, node }) => [address, `${one.namespace}/${one.name}`, node ?? 'none']),
   );
   const tables: readonly (readonly [heading: readonly string[], rows: readonly (readonly string[])[]])[] = [
     [['LOAD BALANCER', 'SERVICE', 'ANNOUNCED BY'], balanced],
+    [
+      ['INGRESS', 'CLASS', 'HOSTS', 'ADDRESSES'],
+      ingresses.map((one) => [
+        `${one.namespace}/${one.name}`,
+        one.class,
+        one.hosts.join(' '),
+        one.addresses.join(' ') || '-',
+      ]),
+    ],
     [
       ['PUBLISHED PORT', 'SERVICE', 'STATUS'],
       ports.map((one) => [`127.0.0.1:${one.port}`, servicePortText(one.service), one.status]),

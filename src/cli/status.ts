@@ -26,6 +26,7 @@ import { openRemote, ownCluster, REMOTE_OPTIONS } from './remote-option.ts';
 import { remoteStatus, remoteStatusText } from './remote-status.ts';
 import { serviceFaults } from './service-faults.ts';
 import { sizeProblems } from './size-problems.ts';
+import { ingressProblems, readIngresses } from './status-ingresses.ts';
 import {
   egressProblems,
   failedProbes,
@@ -141,6 +142,8 @@ export const command = defineCommand({
       problems.splice(0, problems.length, ...problems.filter((one) => !isGeneral(one)), ...faults);
       problems.push(...(await cluster.faults.list()).map(faultProblem));
     }
+    const ingresses = seen?.ingresses ?? [];
+    problems.push(...ingressProblems(ingresses, seen?.slices ?? []));
     const ports = state.publishedPorts.map(({ localPort, service }, i) => {
       const { problem: closed = null } = reports[i] ?? {};
       if (closed !== null) problems.push(portProblem(localPort, closed));
@@ -158,7 +161,7 @@ export const command = defineCommand({
     problems.push(...egressProblems(egress, nameProblem));
     const warnings = [...(await programWarnings()), ...(seen?.warnings ?? [])];
     const facts: StatusFacts = {
-      ...{ name: state.name, processes, nodes, services, ports, egress, problems, warnings },
+      ...{ name: state.name, processes, nodes, services, ingresses, ports, egress, problems, warnings },
     };
     output.out(renderFacts(facts, options) ?? statusText(facts, state, output));
     return problems.length === 0 ? 0 : 1;
@@ -169,17 +172,19 @@ async function look(cluster: string, credentials: Credentials) {
   const transport = httpTransport(credentials);
   try {
     const client = createClient(transport, 'fairlead-status');
-    const [failed, warnings, nodes, pods, services, slices, leases, events, gateways] = await Promise.all([
-      failedChecks(transport),
-      presentWarnings(cluster, transport),
-      client.list(RESOURCES.nodes),
-      client.list(RESOURCES.pods),
-      client.list(RESOURCES.services),
-      client.list(RESOURCES.endpointSlices),
-      client.list(RESOURCES.leases, { labelSelector: ANNOUNCEMENT_LABEL }),
-      client.list(RESOURCES.events, { fieldSelector: 'reason=Unhealthy' }),
-      listGateways(client),
-    ]);
+    const [failed, warnings, nodes, pods, services, slices, leases, events, gateways, ingresses] =
+      await Promise.all([
+        failedChecks(transport),
+        presentWarnings(cluster, transport),
+        client.list(RESOURCES.nodes),
+        client.list(RESOURCES.pods),
+        client.list(RESOURCES.services),
+        client.list(RESOURCES.endpointSlices),
+        client.list(RESOURCES.leases, { labelSelector: ANNOUNCEMENT_LABEL }),
+        client.list(RESOURCES.events, { fieldSelector: 'reason=Unhealthy' }),
+        listGateways(client),
+        readIngresses(client),
+      ]);
     return {
       failedChecks: failed,
       warnings,
@@ -190,6 +195,7 @@ async function look(cluster: string, credentials: Credentials) {
       leases: leases.items,
       events: events.items,
       gateways,
+      ingresses,
     };
   } finally {
     transport.close();

@@ -1,5 +1,5 @@
 import { HOST_SYNTAX } from '../request-host.ts';
-import { REFUSED_PATHS } from '../request-path.ts';
+import { LONGEST_PATH, REFUSED_PATHS } from '../request-path.ts';
 import type { HttpListener, HttpPort, TlsPort } from '../route-map.ts';
 import { type HostMaps, hostMaps, type Resolution } from './host-maps.ts';
 import type { PathTable, PathTables } from './path-tables.ts';
@@ -60,6 +60,7 @@ export function httpFrontend(options: FrontendOptions, tables: PathTables): Fron
 /** Paths that backends read in different ways are refused before any route; see request-path.ts. */
 const requestChecks = [
   `http-request deny status 400 if { path -m reg ${word(Object.values(REFUSED_PATHS).join('|'))} }`,
+  `http-request deny status 400 if { path -m len gt ${LONGEST_PATH} }`,
   // HTTP/2 has no form without a host.
   'http-request deny status 400 unless { url -m beg / } or { req.ver 2.0 }',
   'http-request deny status 400 unless { path -m beg / }',
