@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { createSocket } from 'node:dgram';
+import { connect, createServer } from 'node:net';
 import { test } from 'node:test';
 import { type ManualClock, manualClock, systemClock } from '../lib/clock.ts';
 import { createForwarder, type Forwarder, type ForwarderOptions } from './forwarder.ts';
@@ -128,6 +130,44 @@ test('concurrent equal questions are sent once', async () => {
     await Promise.all(Array.from({ length: 20 }, () => resolve(forwarder, 'same')));
     assert.equal(upstream.asked.length, 1);
   });
+});
+
+test('a question in several spellings is sent once', async () => {
+  const upstream = await startUpstream(yes());
+  await using([upstream], {}, async (forwarder) => {
+    await Promise.all(['example.com', 'Example.com', 'EXAMPLE.COM'].map((name) => resolve(forwarder, name)));
+    assert.equal(upstream.asked.length, 1);
+  });
+});
+
+test('after forged answers, which have other ids, the upstream is asked over TCP', async () => {
+  const upstream = await startUpstream(yes());
+  const forger = createSocket('udp4');
+  forger.on('message', (query, { port, address: to }) => {
+    for (let i = 1; i <= 20; i++) {
+      const answer = Buffer.from(query);
+      answer.writeUInt16BE((query.readUInt16BE(0) + i) & 0xffff, 0);
+      answer[2] = (answer[2] ?? 0) | 0x80;
+      forger.send(answer, port, to);
+    }
+  });
+  // The port of the upstream's answers over TCP: what it would answer over UDP comes too late.
+  const [, port = ''] = upstream.address.split(':');
+  await new Promise<void>((bound) => forger.bind(Number(port), '127.0.0.2', bound));
+  const relay = createServer((client) => {
+    const server = connect(Number(port), '127.0.0.1');
+    client.pipe(server).pipe(client);
+  });
+  await new Promise<void>((bound) => relay.listen(Number(port), '127.0.0.2', bound));
+  try {
+    await using([upstream], { upstreams: [`127.0.0.2:${port}`] }, async (forwarder) => {
+      assert.equal(lastByte(await resolve(forwarder, 'example.com')), 1);
+      assert.deepEqual(upstream.asked, ['example.com A/tcp']);
+    });
+  } finally {
+    forger.close();
+    relay.close();
+  }
 });
 
 test('a truncated answer is fetched over TCP', async () => {

@@ -83,7 +83,8 @@ export function createForwarder(options: ForwarderOptions): Forwarder {
       }
       metrics?.cacheMiss();
       const { name, type } = query.question;
-      const key = `${type} ${query.dnssecOk} ${query.checkingDisabled} ${name}`;
+      // In lower case: queries for all spellings at once would multiply the chance of a forged answer.
+      const key = `${type} ${query.dnssecOk} ${query.checkingDisabled} ${name.toLowerCase()}`;
       const known = underWay.get(key);
       if (known) return known;
       if (underWay.size >= MAX_CONCURRENT) {

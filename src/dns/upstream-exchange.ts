@@ -7,6 +7,11 @@ import { encodeQuery } from './encode.ts';
 import { type Message, type Question, RCODE } from './message.ts';
 import type { UpstreamAddress } from './resolv-conf.ts';
 
+/**
+ * Messages from the upstream's address to a query's port that do not answer it: somebody guesses its id. The port is random, too, so
+ * that few come by chance.
+ */
+const MAX_WRONG = 8;
 /** The UDP size announced to upstreams: fits the smallest common path (DNS Flag Day 2020). */
 const UDP_SIZE = 1232;
 
@@ -17,7 +22,7 @@ export interface OutgoingQuery {
 }
 
 /**
- * Queries one upstream over UDP, and over TCP after a truncated answer. Each query uses a new socket, so that its port
+ * Queries one upstream over UDP, and over TCP after a truncated answer or several forged ones. Each query uses a new socket, so that its port
  * is random (RFC 5452), and an ICMP error is reported at once. Rejects with the system's error, or FairleadError
  * "ETIMEDOUT" after `timeoutMs`.
  */
@@ -36,6 +41,7 @@ export async function exchange(
       edns: edns ? { udpSize: UDP_SIZE, version: 0, dnssecOk: query.dnssecOk } : null,
     });
     const reply = await exchangeUdp(upstream, query, id, bytes, timeoutMs);
+    if (reply === null) return exchangeTcp(upstream, query, id, bytes, timeoutMs);
     // An upstream without EDNS support (RFC 6891, 7): repeat the query without EDNS.
     if (edns && !reply.edns && (reply.rcode === RCODE.FORMERR || reply.rcode === RCODE.NOTIMP)) {
       edns = false;
@@ -47,24 +53,28 @@ export async function exchange(
 
 /** A reply is accepted only if it repeats the id and the question; others may be forged or late. */
 function readReply(bytes: Uint8Array, query: OutgoingQuery, id: number): Message | null {
+  // First, as it costs least: forged replies may be many and large.
+  if (bytes.length < 2 || ((bytes[0] ?? 0) << 8) + (bytes[1] ?? 0) !== id) return null;
   const reply = decodeMessage(bytes);
   const question = reply?.questions[0];
-  if (!reply?.response || reply.id !== id || reply.questions.length !== 1 || !question) return null;
+  if (!reply?.response || reply.questions.length !== 1 || !question) return null;
   const { name, type } = query.question;
   if (question.type !== type || question.class !== query.question.class) return null;
   return question.name.toLowerCase() === name.toLowerCase() ? reply : null;
 }
 
+/** Resolves to null if the upstream must be asked over TCP, where an answer cannot be forged from elsewhere. */
 function exchangeUdp(
   upstream: UpstreamAddress,
   query: OutgoingQuery,
   id: number,
   bytes: Buffer,
   timeoutMs: number,
-): Promise<Message> {
+): Promise<Message | null> {
   return new Promise((resolve, reject) => {
     const socket = createSocket(isIPv6(upstream.address) ? 'udp6' : 'udp4');
     let finished = false;
+    let wrong = 0;
     const finish = (settle: () => void) => {
       if (finished) return;
       finished = true;
@@ -79,7 +89,7 @@ function exchangeUdp(
     socket.once('error', fail);
     socket.on('message', (data) => {
       const reply = readReply(data, query, id);
-      if (reply) finish(() => resolve(reply));
+      if (reply || ++wrong === MAX_WRONG) finish(() => resolve(reply));
     });
     // Called, contrary to its type, with an error if the address is unreachable.
     const connected = (error?: Error) => {
