@@ -145,7 +145,7 @@ function number(text: string, part: string): number {
 /** Returns times for intervals such as "1h30m", from whole second to whole second. */
 function everyInterval(text: string): CronSchedule {
   const units: Readonly<Record<string, number>> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
-  const parts = [...text.matchAll(/([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)/g)];
+  const parts = [...text.matchAll(/([0-9]+(?:\.[0-9]+)?)(ms|h|m|s)/gy)];
   if (parts.length === 0 || parts.map(([part]) => part).join('') !== text) {
     throw invalid(`failed to parse duration @every ${text}`);
   }
