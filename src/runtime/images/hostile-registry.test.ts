@@ -11,7 +11,7 @@ import { openResponse } from './registry-request.ts';
 let close = () => {};
 afterEach(() => close());
 
-const LEAST_BYTES = 1000;
+const MIN_BYTES = 1000;
 
 type Answer = (response: ServerResponse, path: string, base: string) => void;
 
@@ -26,7 +26,7 @@ async function repository(answer: Answer, ms: number) {
     server.close();
   };
   const { port } = server.address() as AddressInfo;
-  const patience = { answerMs: ms, documentMs: ms, idleMs: ms, leastBytes: LEAST_BYTES };
+  const patience = { answerMs: ms, documentMs: ms, idleMs: ms, minBytes: MIN_BYTES };
   return openRegistry(parseReference(`127.0.0.1:${port}/hostile:1`), { patience });
 }
 
@@ -109,8 +109,8 @@ describe('a pull ends when the registry sends', () => {
       await assert.rejects(read(registry), /less than 1000 bytes within 1 s/);
     });
   test('nothing: time in which a blob is not read does not count', async () => {
-    const registry = await repository((response) => response.end(Buffer.alloc(10 * LEAST_BYTES)), 200);
-    assert.equal(await read(registry, 300), 10 * LEAST_BYTES);
+    const registry = await repository((response) => response.end(Buffer.alloc(10 * MIN_BYTES)), 200);
+    assert.equal(await read(registry, 300), 10 * MIN_BYTES);
   });
 });
 

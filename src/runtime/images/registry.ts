@@ -29,7 +29,7 @@ export interface Patience {
   readonly documentMs: number;
   /** For this many bytes of a blob, or its rest. */
   readonly idleMs: number;
-  readonly leastBytes: number;
+  readonly minBytes: number;
 }
 
 /** A repository of a registry, by the distribution API (OCI distribution-spec 1.1). */
@@ -53,7 +53,7 @@ const PATIENCE: Patience = {
   answerMs: 30_000,
   documentMs: 60_000,
   idleMs: 60_000,
-  leastBytes: 128 << 10,
+  minBytes: 128 << 10,
 };
 
 /** The causes that a machine without a way to the internet has. */
@@ -75,7 +75,7 @@ export function openRegistry(
   options: RegistryOptions = {},
   endpoint = endpointsOf(reference, options).at(-1),
 ): Registry {
-  const { answerMs, documentMs, idleMs, leastBytes } = options.patience ?? PATIENCE;
+  const { answerMs, documentMs, idleMs, minBytes } = options.patience ?? PATIENCE;
   const name = formatReference(reference);
   if (!endpoint) throw pullError(name, `${reference.registry} is not the address of a registry`);
   const registry = endpoint.isMirror ? endpoint.url.host : reference.registry;
@@ -159,24 +159,24 @@ export function openRegistry(
     async blob(digest, offset) {
       const response = await get(`/blobs/${digest}`, offset > 0 ? { range: `bytes=${offset}-` } : {});
       const resumed = response.statusCode === 206;
-      return { body: paced(response, idleMs, leastBytes), resumed: resumed && offset > 0 };
+      return { body: paced(response, idleMs, minBytes), resumed: resumed && offset > 0 };
     },
   };
 }
 
 const isOk = ({ statusCode = 0 }: IncomingMessage) => statusCode >= 200 && statusCode < 300;
 
-/** Yields the chunks of a body; throws "ETIMEDOUT" if `leastBytes` take longer than `ms`: time in which it waits for them. */
-async function* paced(body: IncomingMessage, ms: number, leastBytes: number): AsyncGenerator<Uint8Array> {
+/** Yields the chunks of a body; throws "ETIMEDOUT" if `minBytes` take longer than `ms`: time in which it waits for them. */
+async function* paced(body: IncomingMessage, ms: number, minBytes: number): AsyncGenerator<Uint8Array> {
   let [left, bytes, since] = [ms, 0, performance.now()];
   for await (const chunk of timed(
     body,
-    () => lateness(ms, leastBytes),
+    () => lateness(ms, minBytes),
     () => left,
   )) {
     left -= performance.now() - since;
     bytes += chunk.length;
-    if (bytes >= leastBytes) [left, bytes] = [ms, 0];
+    if (bytes >= minBytes) [left, bytes] = [ms, 0];
     yield chunk;
     since = performance.now();
   }
