@@ -199,6 +199,13 @@ const refusals: Refusal[] = [
     reason: 'Invalid',
     message: /resourceVersionMatch is forbidden unless resourceVersion is provided/,
   },
+  {
+    what: 'the next page of a list at another version',
+    send: () => request('GET', `${CORE}/pods?limit=1&continue=MTpkZWZhdWx0L2E&resourceVersion=1`),
+    status: 400,
+    reason: 'BadRequest',
+    message: /^specifying resource version is not allowed when using continue$/,
+  },
 ];
 
 for (const { what, send, status, reason, message } of refusals) {

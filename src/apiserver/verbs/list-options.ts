@@ -49,6 +49,9 @@ export function readVersionOptions(query: URLSearchParams, watch: boolean): Vers
   if (errors.length > 0) {
     throw invalidObject({ group: 'meta.k8s.io', kind: 'ListOptions', plural: 'listoptions' }, '', errors);
   }
+  // The token has the version of its first page.
+  if (!watch && query.get('continue') && version !== '' && version !== '0')
+    throw badRequest('specifying resource version is not allowed when using continue');
   if (!/^[0-9]*$/.test(version))
     throw badRequest(
       `invalid resource version: resourceVersion: Invalid value: ${JSON.stringify(version)}: strconv.ParseUint: parsing ${JSON.stringify(version)}: invalid syntax`,
