@@ -15,14 +15,15 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { canOpenSctp } from './not-applicable.ts';
-import { cyclonusCases, cyclonusDocument } from './policy-reports.ts';
+import { cyclonusCases, cyclonusDocument, cyclonusSection } from './policy-reports.ts';
 
 const ROOT = resolve(import.meta.dirname, '..', '..');
 const FAIRLEAD = join(ROOT, 'fairlead');
 const REPORTS = join(ROOT, 'docs', 'conformance');
 const AGNHOST = 'registry.k8s.io/e2e-test-images/agnhost';
-const USAGE = `usage: node tests/e2e/policy-suites.ts network-policy-api|cyclonus [--mode M] [--only NAMES] [--keep] [--no-save]
---only: names of tests (network-policy-api), or tags of cases (cyclonus), separated by commas\n`;
+const USAGE = `usage: node tests/e2e/policy-suites.ts network-policy-api|cyclonus [--mode M] [--only NAMES] [--exclude TAGS] [--keep] [--no-save]
+--only: names of tests (network-policy-api), or tags of cases (cyclonus; "all": all), separated by commas
+--exclude: tags of cases (cyclonus)\n`;
 
 /** A suite of another project about network policies: one program that tests the cluster of a kubeconfig. */
 interface PolicySuite {
@@ -36,16 +37,22 @@ interface PolicySuite {
     readonly mode: string;
     readonly report: string;
     readonly only: string | undefined;
+    readonly exclude: string;
   }) => string[];
   /** The ending of its report. */
   readonly format: 'yaml' | 'xml';
-  /** Returns the document for docs/conformance, its ending, and the number of failed tests. */
+  /** The ending of the document in docs/conformance. */
+  readonly ending: string;
+  /** Returns that document, null if the run is not kept, and the number of failed tests. `former`: the document before. */
   readonly kept: (
     report: string,
-    mode: string,
-    words: readonly string[],
-  ) => { readonly text: string; readonly ending: string; readonly failed: number };
+    run: { readonly mode: string; readonly only: string | undefined; readonly exclude: string },
+    former: string,
+  ) => { readonly text: string | null; readonly failed: number };
 }
+
+/** The tags of cyclonus' cases that run without options: a quarter of an hour. */
+const CASES = 'action,target,peer-ipblock,peer-pods';
 
 const SUITES: Readonly<Record<string, PolicySuite>> = {
   'network-policy-api': {
@@ -69,32 +76,36 @@ const SUITES: Readonly<Record<string, PolicySuite>> = {
       `-report-output=${report}`,
     ],
     format: 'yaml',
-    kept: (report) => {
+    ending: 'yaml',
+    kept: (report, { only }) => {
       const counts = [...report.matchAll(/^ *Failed: (\d+)$/gm)].map(([, count]) => Number(count));
-      return { text: report, ending: 'yaml', failed: counts.reduce((sum, count) => sum + count, 0) };
+      const failed = counts.reduce((sum, count) => sum + count, 0);
+      return { text: only === undefined ? report : null, failed };
     },
   },
   cyclonus: {
     nodes: 3,
     agnhost: '2.43',
     // Its model lets a policy block a pod's connection to itself, which the API excludes: --ignore-loopback.
-    command: ({ report, only }) => [
+    command: ({ report, only, exclude }) => [
       'cyclonus',
       'generate',
       '--ignore-loopback',
       '--server-protocol=TCP',
       '--server-port=80',
-      `--include=${only ?? 'action,target,peer-ipblock,peer-pods'}`,
-      '--exclude=sctp,multi-peer,upstream-e2e,example,end-port,namespaces-by-default-label',
+      `--include=${only === 'all' ? '' : (only ?? CASES)}`,
+      `--exclude=${exclude}`,
       '--perturbation-wait-seconds=1',
       '--job-timeout-seconds=2',
       `--junit-results-file=${report}`,
     ],
     format: 'xml',
-    kept: (report, mode, words) => {
+    ending: 'md',
+    kept: (report, { mode, only = CASES, exclude }, former) => {
       const cases = cyclonusCases(report);
       const failed = cases.filter(({ problem }) => problem !== null).length;
-      return { text: cyclonusDocument(cases, mode, words.slice(0, -1)), ending: 'md', failed };
+      const section = cyclonusSection(cases, { include: only, exclude });
+      return { text: cyclonusDocument(former, section, mode), failed };
     },
   },
 };
@@ -106,6 +117,10 @@ function main(): number {
     options: {
       mode: { type: 'string', default: 'nftables' },
       only: { type: 'string' },
+      exclude: {
+        type: 'string',
+        default: 'sctp,multi-peer,upstream-e2e,example,end-port,namespaces-by-default-label',
+      },
       name: { type: 'string', default: 'policy-suites' },
       keep: { type: 'boolean', default: false },
       'no-save': { type: 'boolean', default: false },
@@ -118,7 +133,7 @@ function main(): number {
     process.stderr.write(`${USAGE}KUBEBUILDER_ASSETS: the folder with the suites, kubectl and images/\n`);
     return 2;
   }
-  const { mode, name, only } = values;
+  const { mode, name, only, exclude } = values;
   const output = mkdtempSync(join(tmpdir(), `fairlead-${suiteName}-`));
   const fairlead = (...args: string[]) =>
     execFileSync(FAIRLEAD, [...args, '--name', name], { cwd: ROOT, encoding: 'utf8' }).trim();
@@ -134,7 +149,7 @@ function main(): number {
     }
     const log = openSync(join(output, 'log.txt'), 'w');
     const report = join(output, `report.${suite.format}`);
-    const [program = '', ...words] = suite.command({ mode, report, only });
+    const [program = '', ...words] = suite.command({ mode, report, only, exclude });
     const { status } = spawnSync(join(assets, program), words, {
       cwd: output,
       stdio: ['ignore', log, log],
@@ -143,13 +158,14 @@ function main(): number {
     closeSync(log);
     let failures = 1;
     if (existsSync(report)) {
-      const { text, ending, failed } = suite.kept(readFileSync(report, 'utf8'), mode, [program, ...words]);
+      const document = join(REPORTS, `${suiteName}-${mode}.${suite.ending}`);
+      const written = readFileSync(report, 'utf8');
+      const former = existsSync(document) ? readFileSync(document, 'utf8') : '';
+      const { text, failed } = suite.kept(written, { mode, only, exclude }, former);
       failures = failed;
-      process.stdout.write(text);
+      process.stdout.write(text ?? written);
       mkdirSync(REPORTS, { recursive: true });
-      if (!values['no-save'] && only === undefined) {
-        writeFileSync(join(REPORTS, `${suiteName}-${mode}.${ending}`), text);
-      }
+      if (!values['no-save'] && text !== null) writeFileSync(document, text);
     }
     process.stdout.write(`${program}: exit status ${status}; log: ${output}\n`);
     return status === 0 && failures === 0 ? 0 : 1;
