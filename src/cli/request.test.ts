@@ -76,3 +76,28 @@ for (const [what, protocol, reason] of SILENCE) {
     assert.equal(status, 1);
   });
 }
+
+const ENDS = [
+  ['that closes the connection', '', /socket hang up/],
+  ['that closes it within the body', 'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npong', /aborted/],
+  [
+    'that changes the protocol',
+    'HTTP/1.1 101 Other\r\nConnection: upgrade\r\nUpgrade: other\r\n\r\n',
+    /closed without an answer/,
+  ],
+] as const;
+for (const [what, bytes, reason] of ENDS) {
+  test(`a server ${what}: the request fails`, async () => {
+    const ending = createTcpServer((socket) => socket.once('data', () => socket.end(bytes)));
+    await new Promise<void>((resolve) => ending.listen(0, '127.0.0.1', resolve));
+    try {
+      const { status, failures } = await request([
+        `http://127.0.0.1:${(ending.address() as AddressInfo).port}`,
+      ]);
+      assert.equal(status, 1);
+      assert.match(Object.keys(failures as object).join(), reason);
+    } finally {
+      ending.close();
+    }
+  });
+}

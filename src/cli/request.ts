@@ -147,7 +147,9 @@ function askHttp(target: Target, family: Family, timeout: number): Promise<strin
     (signal) =>
       new Promise((resolve, reject) => {
         const agent = new Agent({ keepAlive: false });
+        let hasResponse = false;
         const request = get({ host, port, path, agent, family, signal }, (response) => {
+          hasResponse = true;
           let body = '';
           response.setEncoding('utf8');
           response.on('data', (chunk: string) => {
@@ -165,9 +167,19 @@ function askHttp(target: Target, family: Family, timeout: number): Promise<strin
           });
         });
         request.on('error', (error) => reject(signal.aborted ? signal.reason : error));
+        // Without an event before: Node.js closes the connection of a server that changes the protocol (101).
+        request.on('close', () => {
+          if (!hasResponse) reject(signal.aborted ? signal.reason : unanswered());
+        });
       }),
   );
 }
+
+const unanswered = () =>
+  new FairleadError('the connection was closed without an answer', {
+    op: 'fairlead request',
+    code: 'ECONNRESET',
+  });
 
 function askUdp(target: Target, family: Family, timeout: number): Promise<string> {
   const { host, port } = target;
