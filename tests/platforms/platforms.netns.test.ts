@@ -142,6 +142,13 @@ const ROWS: readonly Row[] = [
     refuse: [/EACCES|Permission denied| {4}at /],
   },
   {
+    name: 'musl, for which npm has no Node.js',
+    jail: [],
+    script: `${CLONE} && touch /lib/ld-musl-x86_64.so.1 && PATH=/usr/bin:/bin ./fairlead version`,
+    expect: [/^fairlead: the C library of this system is musl, .*install Node\.js 24\.5 or later/m],
+    refuse: [/installing/],
+  },
+  {
     name: 'macOS and Windows: Linux is named first, and the ways',
     jail: [],
     script: `mkdir /opt/bin && for system in Darwin MINGW64_NT; do printf '#!/bin/sh\necho %s\n' $system > /opt/bin/uname; chmod +x /opt/bin/uname; (mount -t tmpfs tmpfs /proc && PATH=/opt/bin:$PATH ./fairlead up); done`,
