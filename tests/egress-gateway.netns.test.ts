@@ -112,7 +112,7 @@ test('status, columns, events and explain name the node', async () => {
     (text) => text.includes(`${node} translates to ${ipv4}`),
   );
   const explained = await cluster.fairlead('explain', 'client-node-1', `${hosts()[0]}:${server.port}`, '-v');
-  assert.match(explained.out, /^DELIVERED/);
+  assert.match(explained.out, /^DELIVERED/m);
   assert.match(explained.out, new RegExp(`leaves by node ${node} with the source ${ipv4}`));
   const traced = await cluster.fairlead('trace', 'client-node-1', `${hosts()[0]}:${server.port}`);
   assert.match(traced.out, new RegExp(`${ipv4.replaceAll('.', '\\.')}:\\d+ → ${hosts()[0]}:${server.port}`));

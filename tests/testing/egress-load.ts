@@ -2,6 +2,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { listenTcpIn, localPort, type NetnsRef, spawnInNetns } from '../../src/kernel/netns.ts';
+import { getLink, openRouteSocket } from '../../src/kernel/rtnetlink/links.ts';
+import { UPLINK } from '../../src/network/topology.ts';
 
 /** A connection that was opened to a host outside, which answered with the source that it saw. */
 export interface EgressAttempt {
@@ -93,10 +95,15 @@ export interface SourceCapture {
   stop(): Promise<number>;
 }
 
-/** Counts all received packets to a port by their source, with tcpdump; resolves when it has begun. */
+/**
+ * Counts all packets to a port of this host by their source, with tcpdump; resolves when it has begun. Those to the MAC of a node
+ * that the wire floods, because the node's port is down, are not this host's: the way of packets between nodes.
+ */
 export async function captureSources(netns: NetnsRef, port: number): Promise<SourceCapture> {
-  const filter = `inbound and (ip or ip6) and dst port ${port}`;
-  const child = spawnInNetns(netns, 'tcpdump', ['-n', '-l', '-q', '-i', 'any', '-B', '8192', filter], {
+  using socket = openRouteSocket(netns);
+  const { mac } = getLink(socket, UPLINK);
+  const filter = `ether dst ${mac} and (ip or ip6) and dst port ${port}`;
+  const child = spawnInNetns(netns, 'tcpdump', ['-n', '-l', '-q', '-i', UPLINK, '-B', '8192', filter], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   const sources = new Map<string, number>();
