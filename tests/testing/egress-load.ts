@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { createServer } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { createInterface } from 'node:readline';
 import { listenTcpIn, localPort, type NetnsRef, spawnInNetns } from '../../src/kernel/netns.ts';
 import { getLink, openRouteSocket } from '../../src/kernel/rtnetlink/links.ts';
@@ -73,9 +73,12 @@ export function startEgressLoad(
 export async function sourceServer(netns: NetnsRef): Promise<{ readonly port: number; close(): void }> {
   const first = listenTcpIn(netns, '::', 0);
   const port = localPort(first);
+  // A removed network ends no connection.
+  const open = new Set<Socket>();
   const servers = [first, listenTcpIn(netns, '0.0.0.0', port)].map((fd) =>
     createServer((socket) => {
-      socket.on('error', () => {});
+      open.add(socket);
+      socket.on('error', () => {}).on('close', () => open.delete(socket));
       socket.end(socket.remoteAddress ?? '');
     }).listen({ fd }),
   );
@@ -84,6 +87,7 @@ export async function sourceServer(netns: NetnsRef): Promise<{ readonly port: nu
     port,
     close() {
       for (const server of servers) server.close();
+      for (const socket of open) socket.destroy();
     },
   };
 }
