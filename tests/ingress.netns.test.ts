@@ -86,9 +86,25 @@ describe('Ingresses', () => {
   let found: string[] = [];
   before(async () => {
     const authority = createAuthority('test', new Date());
-    const { cert, key } = authority.issue({ commonName: 'shop.example', names: ['shop.example'], usage: 'server' });
-    const { out } = await cluster.fairlead('exec', 'outside', '--', 'ip', '-o', 'address', 'show', 'scope', 'global');
-    const own = [...out.matchAll(/inet6? ([0-9a-f.:]+)\//g)].map(([, ip = '']) => `${ip}/${ip.includes(':') ? 128 : 32}`);
+    const { cert, key } = authority.issue({
+      commonName: 'shop.example',
+      names: ['shop.example'],
+      usage: 'server',
+    });
+    const { out } = await cluster.fairlead(
+      'exec',
+      'outside',
+      '--',
+      'ip',
+      '-o',
+      'address',
+      'show',
+      'scope',
+      'global',
+    );
+    const own = [...out.matchAll(/inet6? ([0-9a-f.:]+)\//g)].map(
+      ([, ip = '']) => `${ip}/${ip.includes(':') ? 128 : 32}`,
+    );
     await cluster.apply(limited('mine', own.join(',')) + limited('theirs', '192.0.2.0/24,2001:db8::/32'));
     const data = (text: string) => Buffer.from(text).toString('base64');
     await cluster.apply(
@@ -124,7 +140,16 @@ describe('Ingresses', () => {
     for (const address of found) {
       const target = `shop.example:443:${address.includes(':') ? `[${address}]` : address}`;
       const words = ['-k', '-v', '--resolve', target, 'https://shop.example/'];
-      const { out, error } = await cluster.fairlead('exec', 'outside', '--', 'curl', '-s', '-m', '5', ...words);
+      const { out, error } = await cluster.fairlead(
+        'exec',
+        'outside',
+        '--',
+        'curl',
+        '-s',
+        '-m',
+        '5',
+        ...words,
+      );
       assert.match(out, /hello from/);
       assert.match(error, /subject: CN=shop\.example/);
       assert.match(error, /HTTP\/2 200/);
@@ -149,8 +174,7 @@ describe('Ingresses', () => {
   test('lose no request when routes change', async () => {
     const [address = ''] = found;
     const load = cluster.load('outside', url(address, '/any'));
-    for (let i = 0; i < 20; i++)
-      await cluster.apply(INGRESSES.replace('/none', `/none-${i}`));
+    for (let i = 0; i < 20; i++) await cluster.apply(INGRESSES.replace('/none', `/none-${i}`));
     const { failures } = await load.stop();
     assert.deepEqual(failures, {});
   });

@@ -75,7 +75,10 @@ const pemsOf = (results: ReadonlyMap<string, { readonly pem: string | null }>): 
 /** Returns a certificate that no client trusts, with its key, for hosts whose Secret is missing. */
 function selfMadeCertificate(now: Date): string {
   const authority = createAuthority('fairlead gateway', now);
-  const { cert, key } = authority.issue({ commonName: 'fairlead gateway without a certificate', usage: 'server' });
+  const { cert, key } = authority.issue({
+    commonName: 'fairlead gateway without a certificate',
+    usage: 'server',
+  });
   return `${cert.trim()}\n${key.trim()}\n`;
 }
 
@@ -112,7 +115,8 @@ function runGateways(
   const apply = async (): Promise<void> => {
     const program = findProgram(PROGRAM, FURTHER_FOLDERS);
     if (program === null) {
-      const problem = 'HAProxy is not installed, so Ingresses and Gateways do not work here: apt install haproxy';
+      const problem =
+        'HAProxy is not installed, so Ingresses and Gateways do not work here: apt install haproxy';
       if (!problems.includes(problem)) context.nodeEvent('Warning', 'HaproxyMissing', problem);
       problems = [problem];
       return;
@@ -140,7 +144,12 @@ function runGateways(
       places: sockets.open,
       endpointsOf,
       render: (excluded) =>
-        renderPlans(plans, sockets.open, { settings, certificates, authorities, fallbackCertificate }, excluded),
+        renderPlans(
+          plans,
+          sockets.open,
+          { settings, certificates, authorities, fallbackCertificate },
+          excluded,
+        ),
     });
     problems = [
       ...sockets.problems,
@@ -148,7 +157,15 @@ function runGateways(
       ...proxy.refused.map(({ id, reason }) => `${id}: ${reason}`),
     ];
   };
-  const endpointsOf = ({ namespace, service, port }: { namespace: string; service: string; port: number }) => {
+  const endpointsOf = ({
+    namespace,
+    service,
+    port,
+  }: {
+    namespace: string;
+    service: string;
+    port: number;
+  }) => {
     const name = `${namespace}/${service}`;
     return backendEndpoints({ port }, services.get(name), index.of(name));
   };
@@ -162,7 +179,8 @@ function runGateways(
     if (silentSince !== null && clock.now() - silentSince < SILENT_MS) return;
     const text = isAnswering ? readyPortsText(proxy?.process.places.map(({ port }) => port) ?? []) : '';
     const node = own.get(configuration.nodeName);
-    const known = (node?.metadata?.annotations as Record<string, string> | undefined)?.[READY_PORTS_ANNOTATION] ?? '';
+    const known =
+      (node?.metadata?.annotations as Record<string, string> | undefined)?.[READY_PORTS_ANNOTATION] ?? '';
     if (!node || (text === reported && text === known)) return;
     await client.patch(
       RESOURCES.nodes,
@@ -192,7 +210,8 @@ function runGateways(
         await pause(clock, RETRY_MS, signal);
         continue;
       }
-      if (!changed.routes && !changed.endpoints) await Promise.race([promise, pause(clock, RETRY_MS, signal)]);
+      if (!changed.routes && !changed.endpoints)
+        await Promise.race([promise, pause(clock, RETRY_MS, signal)]);
       if (changed.routes) await pause(clock, COLLECT_MS, signal);
     }
   };

@@ -1,9 +1,9 @@
 import { attach } from '../gateway/attach.ts';
+import { gatewayOf, nodePortOf } from '../gateway/gateway-service.ts';
 import type { Place } from '../gateway/haproxy/held-sockets.ts';
 import { FIRST_SOCKET } from '../gateway/haproxy/proxy-process.ts';
 import { render } from '../gateway/haproxy/render.ts';
 import type { ProxySettings, RefusedRow, Rendering } from '../gateway/haproxy/rendering.ts';
-import { gatewayOf, nodePortOf } from '../gateway/gateway-service.ts';
 import type { GatewayObjects } from '../gateway/objects.ts';
 import type { AuthorityKey, CertificateKey, GatewayKey, RouteMap } from '../gateway/route-map.ts';
 import type { Service } from '../kube/types.ts';
@@ -28,7 +28,9 @@ export function planGateways(
     return service && nodePortOf(service, port);
   };
   const ports = routeMap.gateways.flatMap(({ key, ports }) =>
-    ports.filter(({ kind }) => kind === 'http' || kind === 'tls').flatMap(({ port }) => nodePort(key, port) ?? []),
+    ports
+      .filter(({ kind }) => kind === 'http' || kind === 'tls')
+      .flatMap(({ port }) => nodePort(key, port) ?? []),
   );
   const places = [...new Set(ports)]
     .sort((a, b) => a - b)
@@ -79,7 +81,8 @@ export async function findRefused(
     return await check(new Set(rows.filter((row) => !keptRows.has(row))));
   };
   const search = async (part: readonly string[], known: string | null): Promise<void> => {
-    const problem = known ?? (left > 0 ? await complaintAbout(part) : 'not checked: too many routes are refused');
+    const problem =
+      known ?? (left > 0 ? await complaintAbout(part) : 'not checked: too many routes are refused');
     if (problem === null) return;
     if (part.length === 1 || left <= 0) {
       for (const id of part) refused.push({ id, reason: problem });

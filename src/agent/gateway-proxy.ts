@@ -1,5 +1,4 @@
-import { readFileSync } from 'node:fs';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Place } from '../gateway/haproxy/held-sockets.ts';
@@ -13,7 +12,12 @@ import {
   serverName,
   withServers,
 } from '../gateway/haproxy/rendering.ts';
-import { commandLines, complaint, type SectionServers, serverChanges } from '../gateway/haproxy/server-changes.ts';
+import {
+  commandLines,
+  complaint,
+  type SectionServers,
+  serverChanges,
+} from '../gateway/haproxy/server-changes.ts';
 import type { Backend } from '../gateway/route-map.ts';
 import { isMapped, mappedIds } from '../kernel/id-maps.ts';
 import type { Clock } from '../lib/clock.ts';
@@ -135,7 +139,14 @@ export function createGatewayProxy(options: {
 }
 
 const routesDigest = ({ head, sections, files }: Rendering, places: readonly Place[]): string =>
-  digestOf(new Map([...files, ['head', head], ['sections', JSON.stringify(sections)], ['places', JSON.stringify(places)]]));
+  digestOf(
+    new Map([
+      ...files,
+      ['head', head],
+      ['sections', JSON.stringify(sections)],
+      ['places', JSON.stringify(places)],
+    ]),
+  );
 
 function serversOf(
   { sections }: Rendering,
@@ -143,7 +154,9 @@ function serversOf(
 ): Map<string, SectionServers> {
   return new Map(
     sections.flatMap(({ name, backend }) =>
-      backend ? [[name, { used: new Set(endpointsOf(backend).map(serverName)), parked: new Set<string>() }]] : [],
+      backend
+        ? [[name, { used: new Set(endpointsOf(backend).map(serverName)), parked: new Set<string>() }]]
+        : [],
     ),
   );
 }

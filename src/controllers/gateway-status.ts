@@ -36,7 +36,12 @@ export async function writeGatewayStatus(
     [listName]?.find(({ metadata }) => metadata?.name === name && (metadata.namespace ?? '') === namespace);
   if (!resource || !object) return;
   const own = kind === 'Gateway' ? (addresses.get(`gateway/${namespace}/${name}`) ?? []) : null;
-  const status = mergedStatus(object, wanted, own, new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z'));
+  const status = mergedStatus(
+    object,
+    wanted,
+    own,
+    new Date(clock.now()).toISOString().replace(/\.\d+Z$/, 'Z'),
+  );
   if (same(pick(record(object.status), Object.keys(status)), status)) return;
   try {
     const scope = namespace === '' ? {} : { namespace };
@@ -74,7 +79,11 @@ export function mergedStatus(
     const known = list(current['listeners']).map((item) => record(item));
     merged['listeners'] = list(status['listeners']).map((item) => {
       const entry = record(item);
-      return withTimes(entry, known.find((one) => one['name'] === entry['name']), now);
+      return withTimes(
+        entry,
+        known.find((one) => one['name'] === entry['name']),
+        now,
+      );
     });
   }
   return withTimes(merged, current, now);

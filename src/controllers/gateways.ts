@@ -1,8 +1,7 @@
 import { attach } from '../gateway/attach.ts';
+import type { GatewayFinding } from '../gateway/findings.ts';
 import { followGatewayObjects, INGRESSES } from '../gateway/follow-objects.ts';
 import { followReferences } from '../gateway/follow-references.ts';
-import { findReferences } from '../gateway/references.ts';
-import { writeGatewayStatus } from './gateway-status.ts';
 import {
   GATEWAY_NAMESPACE,
   gatewayOf,
@@ -14,14 +13,15 @@ import {
 } from '../gateway/gateway-service.ts';
 import { classOf, ownIngressClasses } from '../gateway/ingress-class.ts';
 import { GATEWAY_CONTROLLER, type GatewayObjects, noObjects } from '../gateway/objects.ts';
-import type { GatewayFinding } from '../gateway/findings.ts';
+import { findReferences } from '../gateway/references.ts';
 import type { GatewayPlan } from '../gateway/route-map.ts';
 import { hasReason } from '../kube/client.ts';
 import { ingressAddresses } from '../kube/load-balancer.ts';
-import { type EndpointSlice, type KubeObject, type Node, type Service } from '../kube/types.ts';
+import type { EndpointSlice, KubeObject, Node, Service } from '../kube/types.ts';
 import { SERVICE_NAME_LABEL } from '../kube/well-known-labels.ts';
-import { all, type ContextWith, controllerQueue, recorderFor } from './context.ts';
 import { same } from './canonical.ts';
+import { all, type ContextWith, controllerQueue, recorderFor } from './context.ts';
+import { writeGatewayStatus } from './gateway-status.ts';
 
 export type GatewayControllerContext = ContextWith<'services' | 'nodes' | 'namespaces' | 'endpointSlices'>;
 
@@ -66,7 +66,10 @@ export function startGateways(context: GatewayControllerContext): void {
     await followed.synced;
     const objects = followed.objects();
     const own = services.inNamespace(GATEWAY_NAMESPACE).filter((one) => gatewayOf(one) !== null);
-    if (objects.ingresses.length + objects.gatewayClasses.length + own.length === 0 && !followed.resourceOf('GatewayClass'))
+    if (
+      objects.ingresses.length + objects.gatewayClasses.length + own.length === 0 &&
+      !followed.resourceOf('GatewayClass')
+    )
       return;
     await ensureClass(objects);
     references.follow(findReferences(objects));
@@ -83,7 +86,9 @@ export function startGateways(context: GatewayControllerContext): void {
     report(attached.findings);
     // What fails for one gateway must not withhold anything from the others.
     const written = writeServices(gateways, own).finally(writeSlices);
-    const statuses = attached.statuses.map((status) => writeGatewayStatus(context, followed, status, addresses));
+    const statuses = attached.statuses.map((status) =>
+      writeGatewayStatus(context, followed, status, addresses),
+    );
     await all([written, writeStatuses(objects), ...statuses]);
   }
 
@@ -144,7 +149,11 @@ export function startGateways(context: GatewayControllerContext): void {
     const existing = endpointSlices.get(GATEWAY_NAMESPACE, slice.metadata?.name ?? '');
     if (!existing) await endpointSlices.create(slice);
     else if (!same(existing.endpoints ?? [], slice.endpoints) || !same(existing.ports, slice.ports))
-      await endpointSlices.update({ ...existing, ports: slice.ports ?? [], endpoints: slice.endpoints ?? [] });
+      await endpointSlices.update({
+        ...existing,
+        ports: slice.ports ?? [],
+        endpoints: slice.endpoints ?? [],
+      });
   }
 
   async function writeStatuses({ ingresses: objects, ingressClasses }: GatewayObjects): Promise<void> {
@@ -155,16 +164,29 @@ export function startGateways(context: GatewayControllerContext): void {
         if (name === null) return;
         const service = services.get(GATEWAY_NAMESPACE, serviceNameOf(`ingress/${name}`));
         const addresses = service ? ingressAddresses(service) : [];
-        const status = { loadBalancer: addresses.length === 0 ? {} : { ingress: addresses.map((ip) => ({ ip })) } };
-        if (same((object.status as Status | undefined)?.loadBalancer?.ingress ?? [], status.loadBalancer.ingress ?? []))
+        const status = {
+          loadBalancer: addresses.length === 0 ? {} : { ingress: addresses.map((ip) => ({ ip })) },
+        };
+        if (
+          same(
+            (object.status as Status | undefined)?.loadBalancer?.ingress ?? [],
+            status.loadBalancer.ingress ?? [],
+          )
+        )
           return;
         const current = object as KubeObject;
         try {
-          await client.patch(INGRESSES, current.metadata?.name ?? '', 'merge', { status: { loadBalancer: { ingress: status.loadBalancer.ingress ?? null } } }, {
-            namespace: current.metadata?.namespace ?? '',
-            subresource: 'status',
-            signal,
-          });
+          await client.patch(
+            INGRESSES,
+            current.metadata?.name ?? '',
+            'merge',
+            { status: { loadBalancer: { ingress: status.loadBalancer.ingress ?? null } } },
+            {
+              namespace: current.metadata?.namespace ?? '',
+              subresource: 'status',
+              signal,
+            },
+          );
         } catch (error) {
           if (!hasReason(error, 'NotFound')) throw error;
         }
@@ -181,20 +203,32 @@ export function startGateways(context: GatewayControllerContext): void {
       if (reported.has(key)) continue;
       const found = followed
         .objects()
-        .ingresses.find(({ metadata }) => metadata?.namespace === object.namespace && metadata.name === object.name);
+        .ingresses.find(
+          ({ metadata }) => metadata?.namespace === object.namespace && metadata.name === object.name,
+        );
       if (!found || object.kind !== 'Ingress') continue;
-      events.event(found as KubeObject, severity === 'warning' ? 'Warning' : 'Normal', reason, message, INGRESSES);
+      events.event(
+        found as KubeObject,
+        severity === 'warning' ? 'Warning' : 'Normal',
+        reason,
+        message,
+        INGRESSES,
+      );
     }
     reported.clear();
     for (const key of present) reported.add(key);
   }
 }
 
-const isForwarded = ({ ports }: GatewayPlan): boolean => ports.some(({ kind }) => kind === 'http' || kind === 'tls');
+const isForwarded = ({ ports }: GatewayPlan): boolean =>
+  ports.some(({ kind }) => kind === 'http' || kind === 'tls');
 
 /** Certificates of Ingresses that do not exist are replaced by one that no client trusts, so that TLS fails where its owner looks. */
 export function withFallback(objects: GatewayObjects): GatewayObjects['certificates'] {
-  const ofIngresses = findReferences({ ...noObjects(), ...{ ingresses: objects.ingresses, ingressClasses: objects.ingressClasses } });
+  const ofIngresses = findReferences({
+    ...noObjects(),
+    ...{ ingresses: objects.ingresses, ingressClasses: objects.ingressClasses },
+  });
   return new Map([...objects.certificates, ...ofIngresses.certificates.map((key) => [key, null] as const)]);
 }
 

@@ -20,7 +20,9 @@ export function readCertificate(secret: Secret): CertificateResult {
   if (certificate === '' || key === '') return refuse('lacks tls.crt or tls.key');
   if (certificate.length + key.length > MAX_PEM) return refuse(`has more than ${MAX_PEM} bytes`);
   try {
-    const blocks = certificate.match(/-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g);
+    const blocks = certificate.match(
+      /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g,
+    );
     if (!blocks) return refuse('has no PEM certificate in tls.crt');
     const parsed = blocks.map((block) => new X509Certificate(block));
     const privateKey = createPrivateKey(key);
@@ -28,7 +30,10 @@ export function readCertificate(secret: Secret): CertificateResult {
       return refuse('has a key in tls.key that does not belong to the certificate in tls.crt');
     // Written anew: nothing else of the Secret gets into the file.
     return {
-      pem: [...parsed.map((one) => one.toString().trim()), privateKey.export({ type: 'pkcs8', format: 'pem' })].join('\n'),
+      pem: [
+        ...parsed.map((one) => one.toString().trim()),
+        privateKey.export({ type: 'pkcs8', format: 'pem' }),
+      ].join('\n'),
       problem: null,
     };
   } catch (error) {

@@ -25,7 +25,13 @@ export const INGRESSES: Resource<KubeObject> = {
   ...{ group: 'networking.k8s.io', version: 'v1', plural: 'ingresses', kind: 'Ingress', namespaced: true },
 };
 const INGRESS_CLASSES: Resource<KubeObject> = {
-  ...{ group: 'networking.k8s.io', version: 'v1', plural: 'ingressclasses', kind: 'IngressClass', namespaced: false },
+  ...{
+    group: 'networking.k8s.io',
+    version: 'v1',
+    plural: 'ingressclasses',
+    kind: 'IngressClass',
+    namespaced: false,
+  },
 };
 const DEFINITIONS: Resource<Definition> = {
   group: 'apiextensions.k8s.io',
@@ -108,7 +114,8 @@ export function followGatewayObjects(
     kinds.set(plural, { resource, end, objects: follow(resource, AbortSignal.any([signal, end.signal])) });
   };
   definitions.handle({ onAdd: look, onUpdate: look, onDelete: (one) => look({ ...one, spec: {} }) });
-  const listed = (followed: Followed<KubeObject> | null) => (followed?.list() ?? []) as readonly GatewayObject[];
+  const listed = (followed: Followed<KubeObject> | null) =>
+    (followed?.list() ?? []) as readonly GatewayObject[];
   const all = async () => {
     await Promise.all([ingresses, ingressClasses, services, definitions].map(({ synced }) => synced));
     await Promise.all([...kinds.values()].map(({ objects }) => objects.synced));
@@ -128,7 +135,8 @@ export function followGatewayObjects(
         [...kinds].map(([plural, { objects }]) => [KINDS[plural as keyof typeof KINDS][0], listed(objects)]),
       ),
     }),
-    resourceOf: (kind) => [...kinds.values()].find(({ resource }) => resource.kind === kind)?.resource ?? null,
+    resourceOf: (kind) =>
+      [...kinds.values()].find(({ resource }) => resource.kind === kind)?.resource ?? null,
   };
 }
 
@@ -138,9 +146,13 @@ function pluralOf({ metadata }: Definition): keyof typeof KINDS | null {
 }
 
 function servedVersion({ spec, status }: Definition): string | null {
-  const isEstablished = status?.conditions?.some((one) => one.type === 'Established' && one.status === 'True');
+  const isEstablished = status?.conditions?.some(
+    (one) => one.type === 'Established' && one.status === 'True',
+  );
   if (!isEstablished) return null;
-  const served = (spec?.versions ?? []).flatMap(({ name, served: isServed }) => (isServed && name ? [name] : []));
+  const served = (spec?.versions ?? []).flatMap(({ name, served: isServed }) =>
+    isServed && name ? [name] : [],
+  );
   return VERSIONS.find((version) => served.includes(version)) ?? null;
 }
 
@@ -157,5 +169,9 @@ function trimDefinition({ metadata, spec, status }: Definition): Definition {
     ...(version === undefined ? {} : { name: version }),
     served: served === true,
   }));
-  return { metadata: { name, resourceVersion }, spec: { versions }, status: { conditions: status?.conditions ?? [] } };
+  return {
+    metadata: { name, resourceVersion },
+    spec: { versions },
+    status: { conditions: status?.conditions ?? [] },
+  };
 }

@@ -27,7 +27,12 @@ export function followReferences(
 ): FollowedReferences {
   const certificates = createFollower(options, (key) => {
     const [namespace = '', name = ''] = key.split('/');
-    return { resource: RESOURCES.secrets, namespace, name, read: (object) => readCertificate(object as Secret) };
+    return {
+      resource: RESOURCES.secrets,
+      namespace,
+      name,
+      read: (object) => readCertificate(object as Secret),
+    };
   });
   const authorities = createFollower(options, (key) => {
     const [namespace = '', kind = '', name = ''] = key.split('/');

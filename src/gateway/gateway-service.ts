@@ -68,9 +68,14 @@ export function plannedService(plan: GatewayPlan, existing: Service | undefined,
       annotations: {
         ...annotations,
         [GATEWAY_ANNOTATION]: plan.key,
-        ...(plan.addresses.length > 0 ? { 'fairlead.dev/load-balancer-addresses': plan.addresses.join(',') } : {}),
+        ...(plan.addresses.length > 0
+          ? { 'fairlead.dev/load-balancer-addresses': plan.addresses.join(',') }
+          : {}),
       },
-      labels: { ...(existing?.metadata?.labels as object | undefined), 'app.kubernetes.io/managed-by': 'fairlead' },
+      labels: {
+        ...(existing?.metadata?.labels as object | undefined),
+        'app.kubernetes.io/managed-by': 'fairlead',
+      },
     },
     spec: {
       ...existing?.spec,
@@ -93,7 +98,9 @@ export function usedNodePorts(services: readonly Service[]): Set<number> {
   const ports = services
     .filter((service) => gatewayOf(service) !== null)
     .flatMap(({ spec }) => spec?.ports ?? [])
-    .flatMap(({ targetPort }) => (typeof targetPort === 'number' && isNodePort(targetPort) ? targetPort : []));
+    .flatMap(({ targetPort }) =>
+      typeof targetPort === 'number' && isNodePort(targetPort) ? targetPort : [],
+    );
   return new Set(ports);
 }
 
@@ -101,7 +108,8 @@ export function usedNodePorts(services: readonly Service[]): Set<number> {
 export function readyPorts({ metadata }: Node): ReadonlySet<number> {
   const text = (metadata?.annotations as Record<string, unknown> | undefined)?.[READY_PORTS_ANNOTATION];
   // Nodes are not trusted: of a longer text, the rest does not count.
-  const words = typeof text === 'string' ? text.slice(0, 6 * (NODE_PORTS.last - NODE_PORTS.first + 1)).split(',') : [];
+  const words =
+    typeof text === 'string' ? text.slice(0, 6 * (NODE_PORTS.last - NODE_PORTS.first + 1)).split(',') : [];
   return new Set(words.map(Number).filter(isNodePort));
 }
 
@@ -127,7 +135,10 @@ export function plannedSlices(service: Service, nodes: readonly Node[]): Endpoin
         return [{ addresses: [address], nodeName, conditions: { ready: true } }];
       });
       return Array.from({ length: Math.max(1, Math.ceil(endpoints.length / MAX_ENDPOINTS)) }, (_, i) => ({
-        metadata: sliceMetadata(service, `${name}-${port.port}-${family.toLowerCase()}${i === 0 ? '' : `-${i}`}`),
+        metadata: sliceMetadata(
+          service,
+          `${name}-${port.port}-${family.toLowerCase()}${i === 0 ? '' : `-${i}`}`,
+        ),
         addressType: family,
         ports: [{ name: port.name ?? '', port: Number(port.targetPort), protocol: 'TCP' }],
         endpoints: endpoints.slice(i * MAX_ENDPOINTS, (i + 1) * MAX_ENDPOINTS),
@@ -150,7 +161,9 @@ function sliceMetadata({ metadata }: Service, name: string): ObjectMeta {
 
 function isUsable({ metadata, status }: Node): boolean {
   const ready = status?.conditions?.find(({ type }) => type === 'Ready');
-  return metadata?.deletionTimestamp === undefined && ready?.status !== 'False' && ready?.status !== 'Unknown';
+  return (
+    metadata?.deletionTimestamp === undefined && ready?.status !== 'False' && ready?.status !== 'Unknown'
+  );
 }
 
 /** Returns the internal address of a node; null: it has none of this family. */

@@ -15,7 +15,10 @@ const COLLECTIONS = {
 export const GATEWAY_READS = {
   collections: Object.keys(COLLECTIONS),
   find(list: (collection: string) => readonly object[]): ReadonlySet<string> {
-    const lists = Object.entries(COLLECTIONS).map(([collection, name]) => [name, list(collection) as readonly GatewayObject[]]);
+    const lists = Object.entries(COLLECTIONS).map(([collection, name]) => [
+      name,
+      list(collection) as readonly GatewayObject[],
+    ]);
     const { certificates, authorities } = findReferences({ ...noObjects(), ...Object.fromEntries(lists) });
     return new Set([
       ...certificates.map((key) => `secrets ${key}`),

@@ -14,7 +14,10 @@ export interface SliceIndex {
 }
 
 /** Indexes the slices of an informer; `onChange` is called with the Service of each that changes. */
-export function indexSlices(slices: Followed<EndpointSlice>, onChange: (service: string) => void): SliceIndex & { close(): void } {
+export function indexSlices(
+  slices: Followed<EndpointSlice>,
+  onChange: (service: string) => void,
+): SliceIndex & { close(): void } {
   const byService = new Map<string, Map<string, EndpointSlice>>();
   const set = (slice: EndpointSlice, isThere: boolean) => {
     const service = serviceOf(slice);
@@ -56,7 +59,9 @@ export function backendEndpoints(
   const servicePort = spec.ports?.find((one) => one.port === port && (one.protocol ?? 'TCP') === 'TCP');
   if (!servicePort) return [];
   const families = [...((spec.ipFamilies ?? []) as readonly string[]), 'IPv4', 'IPv6'];
-  const family = families.find((one) => slices.some((slice) => slice.addressType === one && slice.endpoints?.length));
+  const family = families.find((one) =>
+    slices.some((slice) => slice.addressType === one && slice.endpoints?.length),
+  );
   const ready = new Map<string, BackendEndpoint>();
   const ending = new Map<string, BackendEndpoint>();
   for (const slice of slices) {

@@ -67,7 +67,11 @@ function specialResource(
           graph.isShared('secrets', key),
       );
     case 'configmaps':
-      return readReferenced(node, attributes, () => graph.refers(node, 'configmaps', key) || graph.isShared('configmaps', key));
+      return readReferenced(
+        node,
+        attributes,
+        () => graph.refers(node, 'configmaps', key) || graph.isShared('configmaps', key),
+      );
     case 'resourceclaims.resource.k8s.io':
       return getReferenced(node, attributes, () => graph.refers(node, 'resourceclaims.resource.k8s.io', key));
     case 'persistentvolumeclaims':

@@ -1,6 +1,6 @@
 import { MIRROR_ANNOTATION } from '../../kube/well-known-labels.ts';
-import { indexSharedReads, type SharedReads } from './shared-reads.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
+import { indexSharedReads, type SharedReads } from './shared-reads.ts';
 
 /** Stored objects by collection and key, and changes of a collection. */
 export interface GraphSource {

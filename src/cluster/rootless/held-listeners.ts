@@ -40,7 +40,8 @@ export function createHeldListeners(name: string): HeldListeners {
   };
   const add = (pid: number, listeners: readonly PassedListener[]) => {
     for (const one of listeners)
-      if (!held.has(one.wanted)) held.set(one.wanted, { ...one, descriptors: copyDescriptors(pid, one.descriptors) });
+      if (!held.has(one.wanted))
+        held.set(one.wanted, { ...one, descriptors: copyDescriptors(pid, one.descriptors) });
   };
   return {
     all: () => [...held.values()],

@@ -98,7 +98,9 @@ function forwardLines(action: Forward, match: PathMatch, chosen: WeightedBackend
 /** Returns the rules that refuse or answer a request before any backend. */
 function admissionLines({ sources, cors, bodyLimit }: Forward): string[] {
   return [
-    ...(sources.length > 0 ? [`http-request deny status 403 unless { src ${sources.map(word).join(' ')} }`] : []),
+    ...(sources.length > 0
+      ? [`http-request deny status 403 unless { src ${sources.map(word).join(' ')} }`]
+      : []),
     ...(cors === null ? [] : corsLines(cors)),
     ...(bodyLimit === null ? [] : [`http-request deny status 413 if { req.body_size gt ${bodyLimit} }`]),
   ];
@@ -120,7 +122,9 @@ function rewriteLines(rewrite: PathRewrite | null, match: PathMatch): string[] {
   if (rewrite === null) return [];
   if (rewrite.kind === 'full') return [setPath(rewrite.path)];
   if (rewrite.kind === 'captures') {
-    const rooted = rewrite.path.startsWith('/') ? [] : ['http-request set-path "/%[path]" unless { path -m beg / }'];
+    const rooted = rewrite.path.startsWith('/')
+      ? []
+      : ['http-request set-path "/%[path]" unless { path -m beg / }'];
     if (match.kind !== 'regex') return [setPath(rewrite.path.replace(/\$[1-9]/g, '')), ...rooted];
     // The path of a request has no backslash that the replacement could read.
     const parts = path(rewrite.path).split(/(\$[1-9])/);
@@ -159,7 +163,9 @@ function corsLines({ origins, methods, headers, exposed, credentials, maxAge }: 
     ['access-control-allow-headers', every(headers, 'txn.corsheaders')],
     ['access-control-max-age', String(maxAge)],
   ];
-  const given = preflight.filter(([, value]) => value !== '').map(([name, value]) => `hdr ${name} ${format(value)}`);
+  const given = preflight
+    .filter(([, value]) => value !== '')
+    .map(([name, value]) => `hdr ${name} ${format(value)}`);
   return [
     'http-request set-var(txn.origin) req.fhdr(origin,1)',
     'http-request set-var(txn.plain) var(txn.origin),lower,regsub(:80$,) if { req.fhdr(origin,1) -m beg -i http: }',
@@ -169,7 +175,9 @@ function corsLines({ origins, methods, headers, exposed, credentials, maxAge }: 
     ...origins.map((one) => `http-request set-var(txn.cors) str(yes) if ${originCondition(one)}`),
     `http-request return status 200 ${given.join(' ')} if ${isPreflight} ${isAllowed}`,
     `http-request return status 200 if ${isPreflight}`,
-    ...common.map(([name, value]) => `http-after-response set-header ${name} ${format(value)} if ${isAllowed}`),
+    ...common.map(
+      ([name, value]) => `http-after-response set-header ${name} ${format(value)} if ${isAllowed}`,
+    ),
   ];
 }
 

@@ -3,9 +3,24 @@ import { after, before, describe, test } from 'node:test';
 import { decide } from '../decide.ts';
 import type { Decision, GatewayRequest } from '../decision.ts';
 import { indexRoutes } from '../route-index.ts';
-import type { HeaderChanges, HostTable, PathMatch, RouteAction, RouteMap, RouteRow, ValueMatch } from '../route-map.ts';
+import type {
+  HeaderChanges,
+  HostTable,
+  PathMatch,
+  RouteAction,
+  RouteMap,
+  RouteRow,
+  ValueMatch,
+} from '../route-map.ts';
 import { forward, httpMap, listener, NO_CHANGES, row, table } from '../testing/maps.ts';
-import { HAPROXY, type RunningProxy, sendRaw, type Seen, startMirror, startProxy } from './testing/running-proxy.ts';
+import {
+  HAPROXY,
+  type RunningProxy,
+  type Seen,
+  sendRaw,
+  startMirror,
+  startProxy,
+} from './testing/running-proxy.ts';
 
 /** Random maps and requests; a larger number: FAIRLEAD_GATEWAY_MAPS. */
 const MAPS = Number(process.env['FAIRLEAD_GATEWAY_MAPS'] ?? 12);
@@ -42,12 +57,18 @@ describe('decisions of HAProxy', { skip: HAPROXY === null && 'HAProxy is not ins
       const map = randomMap(random);
       const rendering = proxy.render(map);
       assert.deepEqual(rendering.refused, []);
-      const endpoints = ({ key }: { key: string }) => [{ address: '127.0.0.1', port: mirrors.get(key)?.port ?? 0 }];
+      const endpoints = ({ key }: { key: string }) => [
+        { address: '127.0.0.1', port: mirrors.get(key)?.port ?? 0 },
+      ];
       assert.equal(await proxy.replace(rendering, endpoints), null);
       const index = indexRoutes(map);
       for (let i = 0; i < REQUESTS; i++) {
         const request = randomRequest(random);
-        const head = [`${request.method} ${request.target} HTTP/1.1`, `Host: ${request.host}`, 'Connection: close']
+        const head = [
+          `${request.method} ${request.target} HTTP/1.1`,
+          `Host: ${request.host}`,
+          'Connection: close',
+        ]
           .concat(request.headers.map(({ name, value }) => `${name}: ${value}`))
           .join('\r\n');
         const answer = await sendRaw(proxy.port, `${head}\r\n\r\n`);
@@ -129,16 +150,19 @@ function wanted(decision: Decision, request: GatewayRequest, backend: string | n
 }
 
 function changed(values: readonly string[], name: string, ...changes: readonly HeaderChanges[]): string[] {
-  return changes.reduce<string[]>((known, { remove, set, add }) => {
-    let next = remove.includes(name) ? [] : known;
-    for (const one of set) if (one.name === name) next = [one.value];
-    return [...next, ...add.filter((one) => one.name === name).map(({ value }) => value)];
-  }, [...values]);
+  return changes.reduce<string[]>(
+    (known, { remove, set, add }) => {
+      let next = remove.includes(name) ? [] : known;
+      for (const one of set) if (one.name === name) next = [one.value];
+      return [...next, ...add.filter((one) => one.name === name).map(({ value }) => value)];
+    },
+    [...values],
+  );
 }
 
 const PARTS = ['a', 'b', 'aa', 'a.b', 'x~y', 'q;z', "it's", '(', '100%25', ''];
 const HOSTS = ['a.example', 'b.a.example', 'c.b.a.example', 'other.test', 'xa.example', '10.0.0.1', '[::1]'];
-const VALUES = ['1', 'yes', 'a b', "it's } \" \\ # $HOME", '%[src]', '${x}', 'ä', '-', '--', ','];
+const VALUES = ['1', 'yes', 'a b', 'it\'s } " \\ # $HOME', '%[src]', '${x}', 'ä', '-', '--', ','];
 const NAMES = ['x-one', 'x-two'];
 const REGEXES = ['/a(/.*)?', '/(a|b)/([0-9]+)', '/[^/]+/b', '/.*\\.js', '/a+b{1,3}'];
 
@@ -154,7 +178,9 @@ function randomMap(random: () => number): RouteMap {
     names
       .filter(() => chance(0.12))
       .map((name) =>
-        chance(0.3) ? { name, kind: 'regex', value: pick(['[0-9]+', 'y.*', '.*']) } : { name, kind: 'exact', value: pick(VALUES) },
+        chance(0.3)
+          ? { name, kind: 'regex', value: pick(['[0-9]+', 'y.*', '.*']) }
+          : { name, kind: 'exact', value: pick(VALUES) },
       );
   const changes = (name: string): HeaderChanges =>
     chance(0.7)
@@ -186,11 +212,16 @@ function randomMap(random: () => number): RouteMap {
       };
     const count = chance(0.2) ? 3 : 1;
     const plain = forward(
-      Array.from({ length: count }, () => [chance(0.1) ? null : pick(BACKENDS), 1 + Math.floor(random() * 3)] as const),
+      Array.from(
+        { length: count },
+        () => [chance(0.1) ? null : pick(BACKENDS), 1 + Math.floor(random() * 3)] as const,
+      ),
       {
         request: changes('x-set'),
         response: changes('x-answer'),
-        rewrite: chance(0.3) ? { host: pick([null, 'inner.example']), path: rewrite(match.kind === 'prefix') } : null,
+        rewrite: chance(0.3)
+          ? { host: pick([null, 'inner.example']), path: rewrite(match.kind === 'prefix') }
+          : null,
         cors: chance(0.1)
           ? {
               origins: pick([['*'], ['https://one.test'], ['https://*.test', 'http://plain']]),
@@ -217,11 +248,18 @@ function randomMap(random: () => number): RouteMap {
         query: matches(['q', 'r', 'q-x.y']),
       });
     });
-  const tables = (hosts: readonly string[]): HostTable[] => hosts.map((host) => table(host, makeRows(1 + Math.floor(random() * 6)), host.startsWith('*') && chance(0.3)));
+  const tables = (hosts: readonly string[]): HostTable[] =>
+    hosts.map((host) =>
+      table(host, makeRows(1 + Math.floor(random() * 6)), host.startsWith('*') && chance(0.3)),
+    );
   return httpMap(
     pick([
       [listener('', tables(['a.example', 'b.a.example', '*.a.example', '*.example', '']))],
-      [listener('a.example', tables(['a.example'])), listener('*.example', tables(['xa.example', '*.example'])), listener('', tables(['']))],
+      [
+        listener('a.example', tables(['a.example'])),
+        listener('*.example', tables(['xa.example', '*.example'])),
+        listener('', tables([''])),
+      ],
       [listener('*.a.example', tables(['*.a.example'])), listener('a.example', [])],
     ]),
   );
@@ -230,16 +268,49 @@ function randomMap(random: () => number): RouteMap {
 function randomRequest(random: () => number): GatewayRequest {
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
   const chance = (share: number) => random() < share;
-  const segments = Array.from({ length: Math.floor(random() * 4) }, () => pick([...PARTS, '7', 'x.js', 'ab', 'aab']));
-  const tricky = chance(0.1) ? pick(['/..', '/./a', '/%2e%2e/b', '/a%2fb', '/%', '/a\\b', '//a', '/..;x/a', '*', 'a', 'http://a.example/a']) : null;
-  const query = chance(0.4) ? pick(['?', '?q=1', '?q=yes&r=1', '?x;q=1', '?q', '?r=1&q=a b'.replace(' ', '%20'), '?qq=1&q=yes&q=1', '?q=%5b', '?q-xay=2&q-x.y=1']) : '';
+  const segments = Array.from({ length: Math.floor(random() * 4) }, () =>
+    pick([...PARTS, '7', 'x.js', 'ab', 'aab']),
+  );
+  const tricky = chance(0.1)
+    ? pick([
+        '/..',
+        '/./a',
+        '/%2e%2e/b',
+        '/a%2fb',
+        '/%',
+        '/a\\b',
+        '//a',
+        '/..;x/a',
+        '*',
+        'a',
+        'http://a.example/a',
+      ])
+    : null;
+  const query = chance(0.4)
+    ? pick([
+        '?',
+        '?q=1',
+        '?q=yes&r=1',
+        '?x;q=1',
+        '?q',
+        '?r=1&q=a b'.replace(' ', '%20'),
+        '?qq=1&q=yes&q=1',
+        '?q=%5b',
+        '?q-xay=2&q-x.y=1',
+      ])
+    : '';
   const header = (name: string) => ({ name, value: pick([...VALUES, 'yes', '1']) });
   const headers = NAMES.filter(() => chance(0.4)).map(header);
   if (chance(0.2)) headers.push(header('x-one'));
   if (chance(0.5)) headers.push({ name: 'x-client', value: 'kept' });
-  if (chance(0.2)) headers.push({ name: 'origin', value: pick(['https://one.test', 'https://a.b.test:443', 'http://plain:80', 'http://evil']) });
+  if (chance(0.2))
+    headers.push({
+      name: 'origin',
+      value: pick(['https://one.test', 'https://a.b.test:443', 'http://plain:80', 'http://evil']),
+    });
   const method = pick(['GET', 'GET', 'POST', 'HEAD', 'OPTIONS', 'PUT']);
-  if (method === 'OPTIONS' && chance(0.7)) headers.push({ name: 'access-control-request-method', value: 'PUT' });
+  if (method === 'OPTIONS' && chance(0.7))
+    headers.push({ name: 'access-control-request-method', value: 'PUT' });
   if (method === 'POST' || method === 'PUT') headers.push({ name: 'content-length', value: '0' });
   const host = pick(HOSTS);
   return {
@@ -248,7 +319,13 @@ function randomRequest(random: () => number): GatewayRequest {
     transport: 'tcp',
     serverName: null,
     method,
-    host: chance(0.2) ? `${host}:8080` : chance(0.1) ? host.toUpperCase() : chance(0.03) ? pick(['a_b', 'a.example.', 'x@a.example', 'a.example:x']) : host,
+    host: chance(0.2)
+      ? `${host}:8080`
+      : chance(0.1)
+        ? host.toUpperCase()
+        : chance(0.03)
+          ? pick(['a_b', 'a.example.', 'x@a.example', 'a.example:x'])
+          : host,
     target: (tricky ?? `/${segments.join('/')}`) + query,
     headers: headers.map((one) => ({ ...one, value: Buffer.from(one.value).toString('latin1') })),
     source: '127.0.0.1',

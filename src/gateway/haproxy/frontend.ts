@@ -30,7 +30,7 @@ export function httpFrontend(options: FrontendOptions, tables: PathTables): Fron
   const used = new Map<string, PathTable>();
   const hosts = hostMaps(listeners);
   const checksListener = isTls && (listeners.length > 1 || listeners[0]?.hostname !== '');
-  const valueOf = (found: Numbered | null): string => {
+  const textOf = (found: Numbered | null): string => {
     if (found === null) return '';
     const table = found.table === null ? null : tables.table(found.table.rows);
     if (table) used.set(table.id, table);
@@ -38,7 +38,7 @@ export function httpFrontend(options: FrontendOptions, tables: PathTables): Fron
   };
   const files = new Map<string, string>();
   const target = checksListener ? 'txn.ht' : 'txn.t';
-  const host = lookups('var(txn.host)', target, `${name}-host`, hosts, valueOf, files);
+  const host = lookups('var(txn.host)', target, `${name}-host`, hosts, textOf, files);
   const misdirected = checksListener ? misdirectedRules(name, listeners, files) : [];
   const lines = [
     ...binds.map((bind) => `bind ${bind}`),
@@ -73,33 +73,48 @@ function lookups(
   variable: string,
   file: string,
   maps: HostMaps<HttpListener['hosts'][number]>,
-  valueOf: (found: Numbered | null) => string,
+  textOf: (found: Numbered | null) => string,
   files: Map<string, string>,
 ): string[] {
   const set = `http-request set-var(${variable})`;
   const missing = ` unless { var(${variable}) -m found }`;
   const rules: string[] = [];
-  const add = (suffix: string, entries: HostMaps<never>['exact'] | typeof maps.exact, lookup: (path: string) => string) => {
+  const add = (
+    suffix: string,
+    entries: HostMaps<never>['exact'] | typeof maps.exact,
+    lookup: (path: string) => string,
+  ) => {
     if (entries.size === 0) return;
     const path = `${file}-${suffix}.map`;
-    const lines = [...entries].map(([key, found]) => `${key} ${valueOf(found) || '-'}`);
+    const lines = [...entries].map(([key, found]) => `${key} ${textOf(found) || '-'}`);
     files.set(path, `${lines.join('\n')}\n`);
     rules.push(`${set} ${fetch},${lookup(path)}${rules.length > 0 ? missing : ''}`);
   };
   add('exact', maps.exact, (path) => `map_str(${path})`);
   add('label', maps.oneLabel, (path) => `field(2,.,0),map_str(${path})`);
   add('suffix', maps.suffixes, (path) => `map_end(${path})`);
-  const other = valueOf(maps.other);
+  const other = textOf(maps.other);
   if (other !== '') rules.push(`${set} str(${other})${rules.length > 0 ? missing : ''}`);
   return rules;
 }
 
 /** A request for a host of another listener than the connection's is refused: its client may try another connection. */
-function misdirectedRules(name: string, listeners: readonly HttpListener[], files: Map<string, string>): string[] {
+function misdirectedRules(
+  name: string,
+  listeners: readonly HttpListener[],
+  files: Map<string, string>,
+): string[] {
   const maps = hostMaps(listeners.map(({ hostname }) => ({ hostname, hosts: [] })));
-  const valueOf = (found: Resolution<never> | null) => (found === null ? '' : String(found.listener));
+  const textOf = (found: Resolution<never> | null) => (found === null ? '' : String(found.listener));
   return [
-    ...lookups('ssl_fc_sni,lower', 'txn.sl', `${name}-sni`, maps, valueOf as (found: Numbered | null) => string, files),
+    ...lookups(
+      'ssl_fc_sni,lower',
+      'txn.sl',
+      `${name}-sni`,
+      maps,
+      textOf as (found: Numbered | null) => string,
+      files,
+    ),
     'http-request set-var(txn.l) var(txn.ht),field(1,.)',
     'http-request set-var(txn.t) var(txn.ht),field(2,.)',
     'http-request reject unless { var(txn.sl) -m found } !{ var(txn.sl) -m str - }',

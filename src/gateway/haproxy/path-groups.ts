@@ -37,10 +37,11 @@ export function pathGroups(rows: readonly RouteRow[]): PathGroups {
   const groupOf = (found: readonly RouteRow[]): PathGroup => {
     const candidates = [...found, ...regexRows].sort((a, b) => (order.get(a) ?? 0) - (order.get(b) ?? 0));
     const end = candidates.findIndex(takesItsPath);
-    return end < 0 ? { rows: candidates, isClosed: false } : { rows: candidates.slice(0, end + 1), isClosed: true };
+    return end < 0
+      ? { rows: candidates, isClosed: false }
+      : { rows: candidates.slice(0, end + 1), isClosed: true };
   };
-  const containing = (path: string) =>
-    prefixesOf(path).flatMap((prefix) => prefixRows.get(prefix) ?? []);
+  const containing = (path: string) => prefixesOf(path).flatMap((prefix) => prefixRows.get(prefix) ?? []);
   return {
     exact: new Map(
       [...exactRows].map(([path, found]) => [path, groupOf([...found, ...containing(slashed(path))])]),

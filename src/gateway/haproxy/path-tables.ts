@@ -27,7 +27,9 @@ export interface PathTables {
  * each replaces it, so that the following ones do not apply.
  */
 const chosen = (name: string, from: string, conditions: readonly string[]): string =>
-  ['http-request set-var(txn.row)', `str(${name}) if`, `{ var(txn.row) -m str ${from} }`, ...conditions].join(' ');
+  ['http-request set-var(txn.row)', `str(${name}) if`, `{ var(txn.row) -m str ${from} }`, ...conditions].join(
+    ' ',
+  );
 
 export function createPathTables(sections: SectionTable): PathTables {
   const tables = new Map<readonly RouteRow[], PathTable>();

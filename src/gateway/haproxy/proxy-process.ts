@@ -1,4 +1,13 @@
-import { closeSync, constants, mkdirSync, openSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  mkdirSync,
+  openSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { readAtMost } from '../../kernel/bounded-file.ts';
 import { spawnLight } from '../../kernel/child-process.ts';
@@ -45,7 +54,10 @@ export interface ProxyProcess {
   /** Why it has ended last; null: it has not. */
   readonly lastExit: string | null;
   /** Opens the sockets that are missing, and reports which are open. */
-  openSockets: (places: readonly Place[]) => { readonly open: readonly Place[]; readonly problems: readonly string[] };
+  openSockets: (places: readonly Place[]) => {
+    readonly open: readonly Place[];
+    readonly problems: readonly string[];
+  };
   /**
    * Starts a process with this configuration; then the one before it accepts no more. Resolves to null, or to HAProxy's reason
    * for refusing it, and then nothing has changed. One call at a time.
@@ -152,7 +164,13 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
     while (exit === null && identity !== null) {
       try {
         await askProxy(place, 'show version', clock);
-        const next: Run = { identity, generation: number, places: configuration.places, folder: place, configuration };
+        const next: Run = {
+          identity,
+          generation: number,
+          places: configuration.places,
+          folder: place,
+          configuration,
+        };
         exited.then(() => onExit(next, exit ?? 0));
         return next;
       } catch (error) {

@@ -93,7 +93,8 @@ export const pattern = (...parts: readonly string[]): string =>
 /** Returns an expression of a route as a group of PCRE2. */
 export function regex(text: string): string {
   const portable = portableRegex(text);
-  if (portable === null) throw refusal('the regular expression', 'is not one that every engine reads alike', text);
+  if (portable === null)
+    throw refusal('the regular expression', 'is not one that every engine reads alike', text);
   return `(?:${portable})`;
 }
 

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { HttpListener, PortPlan, Termination, TlsPort } from '../route-map.ts';
 import { httpFrontend } from './frontend.ts';
 import { createPathTables } from './path-tables.ts';
-import type { ProxySettings, Rendering, RenderInput, Section } from './rendering.ts';
+import type { ProxySettings, RenderInput, Rendering, Section } from './rendering.ts';
 import { authorityFile, certificateFile, createSectionTable, NO_ROW } from './section-table.ts';
 
 /** Name of the file of the certificate for names that no other has. */
@@ -37,7 +37,9 @@ export function render(input: RenderInput, excluded: ReadonlySet<string> = new S
   }
   const none: Section = {
     name: NO_ROW,
-    lines: ["http-request return status 404 content-type text/plain string '404: no route takes this request'"],
+    lines: [
+      "http-request return status 404 content-type text/plain string '404: no route takes this request'",
+    ],
     backend: null,
     serverWords: '',
   };
@@ -55,7 +57,11 @@ const lines = (entries: readonly string[]): string => entries.map((entry) => `${
 
 function portText(
   input: RenderInput,
-  { name, port, binds }: { readonly name: string; readonly port: PortPlan; readonly binds: readonly string[] },
+  {
+    name,
+    port,
+    binds,
+  }: { readonly name: string; readonly port: PortPlan; readonly binds: readonly string[] },
   tables: ReturnType<typeof createPathTables>,
   files: Map<string, string>,
 ): string | null {
@@ -63,7 +69,8 @@ function portText(
     for (const [file, text] of frontend.files) files.set(file, text);
     return frontend.text;
   };
-  if (port.kind === 'http') return add(httpFrontend({ name, binds, port, listeners: port.listeners }, tables));
+  if (port.kind === 'http')
+    return add(httpFrontend({ name, binds, port, listeners: port.listeners }, tables));
   if (port.kind !== 'tls') return null;
   const listeners = port.listeners.filter((one) => one.kind === 'https');
   if (listeners.length === 0) return null;
@@ -87,7 +94,10 @@ function certificateLines(
     const words = [`ssl-min-ver TLSv${tls.minVersion}`, 'alpn h2,http/1.1'];
     if (tls.clients) {
       const known = tls.clients.authorities.filter((key) => authorities.has(key));
-      words.push(`ca-file ${authorityFile(known)}`, `verify ${tls.clients.optional ? 'optional' : 'required'}`);
+      words.push(
+        `ca-file ${authorityFile(known)}`,
+        `verify ${tls.clients.optional ? 'optional' : 'required'}`,
+      );
     }
     return tls.certificates.map((key, i) => {
       const file = certificates.has(key) ? certificateFile(key) : FALLBACK_FILE;
@@ -139,6 +149,7 @@ const DEFAULTS = [
 /** Returns a short text that differs for different configurations. */
 export function digestOf(files: ReadonlyMap<string, string>): string {
   const hash = createHash('sha256');
-  for (const [name, text] of [...files].sort(([a], [b]) => (a < b ? -1 : 1))) hash.update(`${name}\0${text}\0`);
+  for (const [name, text] of [...files].sort(([a], [b]) => (a < b ? -1 : 1)))
+    hash.update(`${name}\0${text}\0`);
   return hash.digest('hex').slice(0, 16);
 }

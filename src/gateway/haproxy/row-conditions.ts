@@ -28,7 +28,10 @@ function queryConditions({ name, kind, value }: RouteRow['query'][number]): stri
   if (kind === 'regex') {
     // Arguments have quotes of their own, inside of those of the word.
     const extract = `'query,regsub("${before}=?([^&]*).*$","\\1")'`;
-    return [`{ query -m reg ${pattern(before, '(?:[=&]|$)')} }`, `{ ${extract} -m reg ${wholeRegex(value)} }`];
+    return [
+      `{ query -m reg ${pattern(before, '(?:[=&]|$)')} }`,
+      `{ ${extract} -m reg ${wholeRegex(value)} }`,
+    ];
   }
   const last = value === '' ? '=?' : `=${regexText(value)}`;
   return [`{ query -m reg ${pattern(before, last, '(?:&|$)')} }`];

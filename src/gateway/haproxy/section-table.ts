@@ -43,10 +43,19 @@ export function createSectionTable({ backends }: RouteMap, excluded: ReadonlySet
     else rowsOf.set(name, [row.id]);
     return name;
   };
-  const add = (key: string, row: RouteRow, chosen: WeightedBackend | null, backend: Backend | null): string => {
+  const add = (
+    key: string,
+    row: RouteRow,
+    chosen: WeightedBackend | null,
+    backend: Backend | null,
+  ): string => {
     const name = `s${sections.length}`;
     const isUsable = row.action.kind !== 'forward' || backend !== null;
-    const lines = actionLines(row.action, row.path, isUsable || chosen === null ? chosen : { ...chosen, backend: null });
+    const lines = actionLines(
+      row.action,
+      row.path,
+      isUsable || chosen === null ? chosen : { ...chosen, backend: null },
+    );
     sections.push({
       name,
       lines,

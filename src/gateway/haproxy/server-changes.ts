@@ -19,10 +19,7 @@ export function serverChanges(
     const place = `${section}/${name}`;
     if (parked.delete(name)) commands.push(`set server ${place} state ready`);
     else
-      commands.push(
-        `add server ${place} ${serverAddress(endpoint)}${serverWords}`,
-        `enable server ${place}`,
-      );
+      commands.push(`add server ${place} ${serverAddress(endpoint)}${serverWords}`, `enable server ${place}`);
     used.add(name);
   }
   for (const name of used) {
@@ -42,7 +39,8 @@ export function commandLines(commands: readonly string[]): string[] {
   const lines: string[] = [];
   for (const command of commands) {
     const last = lines.at(-1);
-    if (last !== undefined && last.length + command.length < MAX_LINE) lines[lines.length - 1] = `${last};${command}`;
+    if (last !== undefined && last.length + command.length < MAX_LINE)
+      lines[lines.length - 1] = `${last};${command}`;
     else lines.push(command);
   }
   return lines;
@@ -50,6 +48,8 @@ export function commandLines(commands: readonly string[]): string[] {
 
 /** Returns what an answer to such a line complains about; null: all commands were carried out. */
 export function complaint(answer: string): string | null {
-  const left = answer.split('\n').filter((line) => line.trim() !== '' && line.trim() !== 'New server registered.');
+  const left = answer
+    .split('\n')
+    .filter((line) => line.trim() !== '' && line.trim() !== 'New server registered.');
   return left.length === 0 ? null : left.join('; ').slice(0, 500);
 }

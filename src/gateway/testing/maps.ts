@@ -1,15 +1,33 @@
-import type { Backend, Forward, HostTable, HttpListener, PathMatch, RouteAction, RouteMap, RouteRow } from '../route-map.ts';
+import type {
+  Backend,
+  Forward,
+  HostTable,
+  HttpListener,
+  PathMatch,
+  RouteAction,
+  RouteMap,
+  RouteRow,
+} from '../route-map.ts';
 
 /** Builders of route maps for tests: every field that a test does not name has its simplest value. */
 
 export const NO_CHANGES = { set: [], add: [], remove: [] } as const;
 
-export function forward(backends: string | readonly (readonly [string | null, number])[], more: Partial<Forward> = {}): Forward {
+export function forward(
+  backends: string | readonly (readonly [string | null, number])[],
+  more: Partial<Forward> = {},
+): Forward {
   const list = typeof backends === 'string' ? [[backends, 1] as const] : backends;
   return {
     kind: 'forward',
     protocol: 'http',
-    backends: list.map(([backend, weight]) => ({ backend, weight, request: NO_CHANGES, response: NO_CHANGES, reason: null })),
+    backends: list.map(([backend, weight]) => ({
+      backend,
+      weight,
+      request: NO_CHANGES,
+      response: NO_CHANGES,
+      reason: null,
+    })),
     request: NO_CHANGES,
     response: NO_CHANGES,
     rewrite: null,
@@ -24,7 +42,12 @@ export function forward(backends: string | readonly (readonly [string | null, nu
   };
 }
 
-export function row(id: string, path: PathMatch | string, action: RouteAction | string, more: Partial<RouteRow> = {}): RouteRow {
+export function row(
+  id: string,
+  path: PathMatch | string,
+  action: RouteAction | string,
+  more: Partial<RouteRow> = {},
+): RouteRow {
   return {
     id,
     route: { kind: 'HTTPRoute', namespace: 'default', name: id, rule: 0 },
@@ -37,9 +60,17 @@ export function row(id: string, path: PathMatch | string, action: RouteAction | 
   };
 }
 
-export const table = (hostname: string, rows: readonly RouteRow[], oneLabel = false): HostTable => ({ hostname, oneLabel, rows });
+export const table = (hostname: string, rows: readonly RouteRow[], oneLabel = false): HostTable => ({
+  hostname,
+  oneLabel,
+  rows,
+});
 
-export const listener = (hostname: string, hosts: readonly HostTable[], name = 'http'): HttpListener => ({ name, hostname, hosts });
+export const listener = (hostname: string, hosts: readonly HostTable[], name = 'http'): HttpListener => ({
+  name,
+  hostname,
+  hosts,
+});
 
 export function backend(key: string, more: Partial<Backend> = {}): Backend {
   const [place = '', port = '80'] = key.split(':');

@@ -21,8 +21,15 @@ export interface RunningProxy {
   readonly process: ProxyProcess;
   readonly port: number;
   /** Returns HAProxy's complaint, or null. */
-  replace(rendering: Rendering, endpointsOf?: (backend: Backend) => readonly Endpoint[]): Promise<string | null>;
-  render(routeMap: RouteMap, more?: Partial<Parameters<typeof render>[0]>, excluded?: ReadonlySet<string>): Rendering;
+  replace(
+    rendering: Rendering,
+    endpointsOf?: (backend: Backend) => readonly Endpoint[],
+  ): Promise<string | null>;
+  render(
+    routeMap: RouteMap,
+    more?: Partial<Parameters<typeof render>[0]>,
+    excluded?: ReadonlySet<string>,
+  ): Rendering;
   stop(): Promise<void>;
 }
 
@@ -139,7 +146,8 @@ export function parseAnswer(text: string): RawAnswer {
     return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()];
   });
   const joined = new Map<string, string>();
-  for (const [name, value] of headers) joined.set(name, joined.has(name) ? `${joined.get(name)},${value}` : value);
+  for (const [name, value] of headers)
+    joined.set(name, joined.has(name) ? `${joined.get(name)},${value}` : value);
   return {
     status: Number(/^HTTP\/1\.[01] (\d+)/.exec(first)?.[1] ?? 0),
     headers: joined,
