@@ -3,7 +3,7 @@ import type { ProxyPolicies } from '../dataplane/userspace/pool-listener.ts';
 import type { AnswerHold } from '../dns/answer-hold.ts';
 import { openAddressFlows } from '../kernel/conntrack/address-flows.ts';
 import { hasReason } from '../kube/client.ts';
-import { EGRESS_NAMES, egressNamesProblems } from '../kube/egress-names.ts';
+import { EGRESS_NAMES } from '../kube/egress-names.ts';
 import type { Informer } from '../kube/informer.ts';
 import { keyOf, type NetworkPolicy, type Node, type Pod, RESOURCES } from '../kube/types.ts';
 import type { SocketAddress } from '../lib/address.ts';
@@ -22,21 +22,20 @@ import {
 } from '../policy/enforcement.ts';
 import { followClusterPolicies } from '../policy/follow-cluster-policies.ts';
 import type { LearnedNames } from '../policy/learned-names.ts';
-import type { Policy } from '../policy/model.ts';
 import { trimPod } from '../policy/pod-reader.ts';
 import { createPolicyTable, type PolicyTable } from '../policy/policy-table.ts';
 import { mayBeDenied, type UnansweredConnection } from '../policy/silence.ts';
 import type { AgentContext } from './agent-context.ts';
+import { dnsPod } from './dns-pod.ts';
 import { createPodArrivals, type PodArrivals } from './pod-arrivals.ts';
 import { createPolicyMetrics } from './policy-metrics.ts';
 import { createNodeNames, startPolicyNames } from './policy-names.ts';
+import { createNoDnsReport, warnOfNames, warnUnsupported } from './policy-warnings.ts';
 
 /** How long the start waits for the answer whether policies may be read. */
 const ANSWER_MS = 5000;
 /** Time that the start of a pod waits for its policies; then it fails, and is retried. */
 const ADMISSION_MS = 10_000;
-/** The labels of DNS pods in other clusters, by which policies allow DNS. */
-const DNS_POD = { namespace: 'kube-system', name: 'kube-dns', labels: { 'k8s-app': 'kube-dns' } } as const;
 
 /** Enforces the NetworkPolicies for a node's pods. */
 export interface PolicyPart extends ProxyPolicies {
@@ -103,15 +102,7 @@ export function startPolicies(
     },
     transform: trimPolicy,
   });
-  let isNoDnsReported = false;
-  const reportNoDns = () => {
-    if (isNoDnsReported || configuration.dns || !table.usesNames) return;
-    isNoDnsReported = true;
-    const message =
-      'policies have names (domainNames, fairlead.dev/egress-names), but this agent serves no DNS (dns in its configuration): their names allow nothing';
-    logger.warn({}, message);
-    context.nodeEvent('Warning', 'NamesNotAllowed', message);
-  };
+  const reportNoDns = createNoDnsReport(context, table, logger);
   const setPolicy = (policy: NetworkPolicy) => {
     table.setPolicy(policy);
     warnOfNames(logger, policy);
@@ -232,9 +223,7 @@ export function startPolicies(
     verdictAt(configuration.nodeName, table, ...connection);
   const attachments = createAttachments({ table, arrivals, changed });
   return {
-    table,
-    hold,
-    learned,
+    ...{ table, hold, learned },
     async programmed() {
       await started;
       await objects;
@@ -295,26 +284,6 @@ export async function policyAccess({ client, clock, logger, signal }: AgentConte
     notEnforced(error, 'allow the agent to list and watch networkpolicies, namespaces and pods');
     return 'forbidden';
   }
-}
-
-/** Returns the node's DNS server as a pod, so that policies that allow DNS by the usual labels apply to it. */
-function dnsPod(addresses: readonly string[]): Pod {
-  const { labels, ...names } = DNS_POD;
-  return {
-    metadata: { ...names, labels: { ...labels } },
-    spec: {
-      containers: [
-        {
-          name: 'dns',
-          ports: [
-            { name: 'dns', protocol: 'UDP', containerPort: 53 },
-            { name: 'dns-tcp', protocol: 'TCP', containerPort: 53 },
-          ],
-        },
-      ],
-    },
-    status: { podIPs: addresses.map((ip) => ({ ip })) },
-  };
 }
 
 /** Throws FairleadError if the policies of a pod are not programmed in time. */
@@ -514,22 +483,6 @@ function trimPolicy({ metadata, spec, ...rest }: NetworkPolicy): NetworkPolicy {
   const names = annotations?.[EGRESS_NAMES];
   const kept = { ...others, ...(names === undefined ? {} : { annotations: { [EGRESS_NAMES]: names } }) };
   return { ...rest, metadata: kept, ...(spec ? { spec } : {}) };
-}
-
-/** The API server of a local cluster warns the author of a policy; on other clusters only this log does. */
-function warnOfNames(logger: Logger, policy: NetworkPolicy): void {
-  const problems = egressNamesProblems(policy);
-  if (problems.length === 0) return;
-  const key = keyOf(policy);
-  logger.warn({ policy: key }, `NetworkPolicy ${key}, annotation ${EGRESS_NAMES}: ${problems.join('; ')}`);
-}
-
-function warnUnsupported(logger: Logger, { kind, name }: Policy, fields: readonly string[]): void {
-  if (fields.length === 0) return;
-  logger.warn(
-    { kind, name, fields },
-    `unsupported fields in ${kind} ${name}: rules with action Accept that use them match nothing, other rules that use them deny everything`,
-  );
 }
 
 /** Returns the verdict about a connection of a client to an endpoint. */
