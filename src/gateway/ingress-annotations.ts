@@ -1,3 +1,4 @@
+import { NGINX_PREFIX } from '../kube/ingress-warnings.ts';
 import { parseCidr } from '../lib/address.ts';
 import { annotation } from './identity.ts';
 import type { GatewayObject } from './objects.ts';
@@ -39,36 +40,6 @@ export interface AnnotationProblem {
   readonly annotation: string;
   readonly problem: string;
 }
-
-export const NGINX_PREFIX = 'nginx.ingress.kubernetes.io/';
-
-export const SUPPORTED_ANNOTATIONS: readonly string[] = [
-  'rewrite-target',
-  'use-regex',
-  'ssl-redirect',
-  'force-ssl-redirect',
-  'app-root',
-  'backend-protocol',
-  'proxy-body-size',
-  'proxy-connect-timeout',
-  'proxy-read-timeout',
-  'proxy-send-timeout',
-  'whitelist-source-range',
-  'allowlist-source-range',
-  'enable-cors',
-  'cors-allow-origin',
-  'cors-allow-methods',
-  'cors-allow-headers',
-  'cors-expose-headers',
-  'cors-allow-credentials',
-  'cors-max-age',
-  'canary',
-  'canary-weight',
-  'canary-weight-total',
-  'canary-by-header',
-  'canary-by-header-value',
-  'canary-by-header-pattern',
-];
 
 const PROTOCOLS: Readonly<Record<string, IngressSettings['protocol']>> = {
   HTTP: 'http1',

@@ -1,17 +1,7 @@
 import { MIRROR_ANNOTATION } from '../../kube/well-known-labels.ts';
 import { type ApiObject, at, isObject, listAt, textAt } from '../object.ts';
+import type { GraphSource } from './graph-source.ts';
 import { indexSharedReads, type SharedReads } from './shared-reads.ts';
-
-/** Stored objects by collection and key, and changes of a collection. */
-export interface GraphSource {
-  get(collection: string, key: string): ApiObject | undefined;
-  list(collection: string): readonly ApiObject[];
-  /** Calls the listener with every later change. Returns a function that ends it. */
-  listen(
-    collection: string,
-    listener: (before: ApiObject | null, after: ApiObject | null) => void,
-  ): () => void;
-}
 
 /** Collections of the objects that pods refer to. */
 export type Referenced =

@@ -1,5 +1,5 @@
 import type { ApiObject } from '../object.ts';
-import type { GraphSource } from './node-graph.ts';
+import type { GraphSource } from './graph-source.ts';
 
 /**
  * What the agents of all nodes may read because other objects refer to it, such as the certificates of gateways. The rules are

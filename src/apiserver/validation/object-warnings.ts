@@ -1,5 +1,6 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { EGRESS_NAMES, egressNamesProblems } from '../../kube/egress-names.ts';
+import { ingressWarnings } from '../../kube/ingress-warnings.ts';
 import { quantityNano } from '../../kube/quantity-text.ts';
 import { STORAGE_CLASS_ANNOTATION } from '../../kube/well-known-labels.ts';
 import { type ApiObject, at, isObject, type JsonObject, listAt, textAt } from '../object.ts';
@@ -103,12 +104,17 @@ export const OBJECT_WARNINGS: Readonly<Record<string, (object: ApiObject) => str
     ),
   'endpointslices.discovery.k8s.io': (slice) =>
     slice['addressType'] === 'FQDN' ? ['spec.addressType: FQDN endpoints are deprecated'] : [],
-  'ingresses.networking.k8s.io': (ingress) =>
-    ingress.metadata.annotations?.['kubernetes.io/ingress.class'] === undefined
+  'ingresses.networking.k8s.io': ({ spec, metadata: { annotations = {} } }) => [
+    ...(annotations['kubernetes.io/ingress.class'] === undefined
       ? []
       : [
           `annotation "kubernetes.io/ingress.class" is deprecated, please use 'spec.ingressClassName' instead`,
-        ],
+        ]),
+    ...ingressWarnings(
+      textAt({ spec }, 'spec', 'ingressClassName') || (annotations['kubernetes.io/ingress.class'] ?? ''),
+      annotations,
+    ),
+  ],
   'jobs.batch': jobWarnings,
   'networkpolicies.networking.k8s.io': (policy) => [
     ...policyRanges(policy).flatMap(([range, field]) => rangeWarnings(range, field)),

@@ -1,8 +1,37 @@
-import { NGINX_PREFIX, SUPPORTED_ANNOTATIONS } from './ingress-annotations.ts';
-import type { GatewayObject } from './objects.ts';
-import { record } from './raw.ts';
+/** The name of the class that `up` creates. */
+export const OWN_INGRESS_CLASS = 'fairlead';
 
-/** What replaces an annotation of ingress-nginx that is not applied. */
+export const NGINX_PREFIX = 'nginx.ingress.kubernetes.io/';
+
+export const SUPPORTED_ANNOTATIONS: readonly string[] = [
+  'rewrite-target',
+  'use-regex',
+  'ssl-redirect',
+  'force-ssl-redirect',
+  'app-root',
+  'backend-protocol',
+  'proxy-body-size',
+  'proxy-connect-timeout',
+  'proxy-read-timeout',
+  'proxy-send-timeout',
+  'whitelist-source-range',
+  'allowlist-source-range',
+  'enable-cors',
+  'cors-allow-origin',
+  'cors-allow-methods',
+  'cors-allow-headers',
+  'cors-expose-headers',
+  'cors-allow-credentials',
+  'cors-max-age',
+  'canary',
+  'canary-weight',
+  'canary-weight-total',
+  'canary-by-header',
+  'canary-by-header-value',
+  'canary-by-header-pattern',
+];
+
+/** The replacement of an annotation of ingress-nginx that is not applied. */
 const REPLACEMENTS: readonly (readonly [RegExp, string])[] = [
   [/snippet$/, 'filters of an HTTPRoute rule (RequestHeaderModifier, RequestRedirect, URLRewrite)'],
   [/^auth-tls/, 'spec.tls.frontend.default.validation.caCertificateRefs of a Gateway'],
@@ -35,11 +64,13 @@ const MAX_WARNINGS = 20;
 const LONGEST_NAME = 100;
 
 /**
- * Returns the warnings that the creation of an Ingress is answered with: one for each annotation of ingress-nginx that is not
+ * Returns the warnings for a write of an Ingress of a class with these annotations: one for each annotation of ingress-nginx that is not
  * applied, with the field of the Gateway API that replaces it.
  */
-export function ingressWarnings(object: GatewayObject): readonly string[] {
-  const names = Object.keys(record(record(object.metadata)['annotations']))
+export function ingressWarnings(className: string, annotations: Readonly<Record<string, unknown>>): string[] {
+  // Without a class, it has the default one.
+  if (className !== '' && className !== OWN_INGRESS_CLASS) return [];
+  const names = Object.keys(annotations)
     .filter((key) => key.startsWith(NGINX_PREFIX))
     .map((key) => key.slice(NGINX_PREFIX.length))
     .filter((name) => !SUPPORTED_ANNOTATIONS.includes(name))

@@ -1,18 +1,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ingressWarnings } from './ingress-warnings.ts';
-import { ingress } from './testing/objects.ts';
 
 const warningsOf = (...names: readonly string[]) =>
-  ingressWarnings(
-    ingress('a', [], {
-      annotations: Object.fromEntries(names.map((name) => [`nginx.ingress.kubernetes.io/${name}`, 'x'])),
-    }),
-  );
+  ingressWarnings('', Object.fromEntries(names.map((name) => [`nginx.ingress.kubernetes.io/${name}`, 'x'])));
 
 test('annotations that are applied, and those of others, bring no warning', () => {
   assert.deepEqual(warningsOf('rewrite-target', 'canary-weight', 'enable-cors'), []);
-  assert.deepEqual(ingressWarnings(ingress('a', [], { annotations: { 'cert-manager.io/issuer': 'x' } })), []);
+  assert.deepEqual(ingressWarnings('fairlead', { 'cert-manager.io/issuer': 'x' }), []);
 });
 
 test('each other annotation is named, with what replaces it', () => {
@@ -44,4 +39,10 @@ test('the number and length of warnings are bounded', () => {
   const warnings = warningsOf(...Array.from({ length: 500 }, (_, i) => `x${i}${'y'.repeat(500)}`));
   assert.equal(warnings.length, 21);
   assert.ok(warnings.every((warning) => warning.length < 300));
+});
+
+test('an Ingress of another class brings no warning', () => {
+  const annotations = { 'nginx.ingress.kubernetes.io/auth-url': 'x' };
+  assert.equal(ingressWarnings('fairlead', annotations).length, 1);
+  assert.deepEqual(ingressWarnings('nginx', annotations), []);
 });
