@@ -54,6 +54,12 @@ interface NodeStream {
   isOpen: boolean;
 }
 
+const readSighting = ({ direction, timeNs, packet }: Extract<TraceLine, { type: 'sighting' }>) => ({
+  direction,
+  timeNs: BigInt(timeNs),
+  packet: readPacketLine(packet),
+});
+
 /** The agent read its clock after the request was sent and before the line arrived; to a millisecond. */
 const boundsOf = (timeNs: bigint, askedAt: number, arrivedAt: number): ClockBounds => ({
   low: timeNs - BigInt(arrivedAt + 1) * 1_000_000n,
@@ -121,9 +127,7 @@ export function createRemoteObservers({
         }
         case 'sighting': {
           const described = devices.get(line.number);
-          const { direction, packet, timeNs } = line;
-          if (described)
-            keep({ ...described, direction, timeNs: BigInt(timeNs), packet: readPacketLine(packet) });
+          if (described) keep({ ...described, ...readSighting(line) });
           break;
         }
         case 'result':
