@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { CORE, startApi } from './testing/api.ts';
+import { after, describe, test } from 'node:test';
+import { CORE, configMap, startApi } from './testing/api.ts';
 
 // Requests that any user may send. An expression that reads its text again from each place of it does not end on them.
 
@@ -20,4 +20,31 @@ test('YAML with a million spaces behind a key that is there twice', async () => 
   const twice = text.replace(/ +x\n$/, `${' '.repeat(LENGTH)}\n  : c\n`);
   const { status } = await api.request('POST', `${CORE}/configmaps?fieldValidation=Strict`, twice, yaml);
   assert.equal(status, 400);
+});
+
+describe('an object that is made to have many warnings', () => {
+  const warned = async (path: string, body: object) => {
+    const { status, headers } = await api.request('POST', `${CORE}/${path}`, body);
+    assert.equal(status, 201);
+    return (headers['warning'] ?? '').length;
+  };
+  test('fields that its kind does not have', async () => {
+    const fields = Object.fromEntries(Array.from({ length: 60_000 }, (_, i) => [`x${i}`, 1]));
+    const length = await warned('configmaps?fieldValidation=Warn', { ...configMap('many'), ...fields });
+    assert.ok(length > 1000 && length < 10_000, `${length} characters`);
+  });
+  for (const [what, portOf] of [
+    ['different ports', (i: number) => ({ containerPort: 1 + i, name: `p${i}` })],
+    ['one port', (i: number) => ({ containerPort: 80, name: `p${i}` })],
+    ['one port at different ports of the node', (i: number) => ({ containerPort: 80, hostPort: 1 + i })],
+  ] as const)
+    test(`a container with ${what}, 40,000 times`, async () => {
+      const ports = Array.from({ length: 40_000 }, (_, i) => portOf(i));
+      const name = what.replaceAll(' ', '-');
+      const length = await warned('pods', {
+        ...{ apiVersion: 'v1', kind: 'Pod', metadata: { name } },
+        spec: { containers: [{ name: 'c', image: 'x', ports }] },
+      });
+      assert.ok(length < 10_000, `${length} characters`);
+    });
 });

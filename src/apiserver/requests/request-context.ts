@@ -31,7 +31,11 @@ export function createRequestContext(request: IncomingRequest): RequestContext |
   return info && { request, info, query, user: request.user, signal: request.signal, warnings: [] };
 }
 
-/** Adds a warning unless it was added before. */
-export function warn(context: RequestContext, text: string): void {
-  if (!context.warnings.includes(text)) context.warnings.push(text);
+/** As upstream, which drops further ones: of all warnings of a response, in characters. */
+const MAX_WARNINGS = 4096;
+
+/** Adds a warning unless it was added before, or there are too many. */
+export function warn({ warnings }: RequestContext, text: string): void {
+  const length = warnings.reduce((sum, one) => sum + one.length, 0);
+  if (length < MAX_WARNINGS && !warnings.includes(text)) warnings.push(text);
 }

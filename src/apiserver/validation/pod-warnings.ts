@@ -240,9 +240,12 @@ interface Port {
   readonly hostPort: number;
 }
 
+/** Earlier definitions of one port with which a later one is compared. */
+const MAX_COMPARED = 16;
+
 function portWarnings(spec: JsonObject, path: string): string[] {
   const warnings: string[] = [];
-  const before: Port[] = [];
+  const before = new Map<string, Port[]>();
   for (const [container, field] of containersOf(spec, path)) {
     listAt(container, 'ports').forEach((port, i) => {
       const { name = '', containerPort = 0, protocol = '', hostIP = '', hostPort = 0 } = port;
@@ -256,11 +259,12 @@ function portWarnings(spec: JsonObject, path: string): string[] {
         const text = `{Name:${name} HostPort:0 ContainerPort:${containerPort} Protocol:${protocol} HostIP:${hostIP}}`;
         warnings.push(`${own.field}: hostIP set without hostPort: ${text}`);
       }
-      for (const other of before.filter(({ key }) => key === own.key)) {
+      const others = before.get(own.key) ?? [];
+      for (const other of others) {
         const what = overlap(own, other);
         if (what) warnings.push(`${own.field}: ${what} port definition with ${other.field}`);
       }
-      before.push(own);
+      if (others.length < MAX_COMPARED) before.set(own.key, [...others, own]);
     });
   }
   return warnings;
