@@ -48,3 +48,9 @@ describe('an object that is made to have many warnings', () => {
       assert.ok(length < 10_000, `${length} characters`);
     });
 });
+
+test('a query with more parameters than Go reads is refused before the user is', async () => {
+  const { status, body } = await api.request('GET', `${CORE}/pods?${'a&'.repeat(400_000)}`);
+  assert.deepEqual([status, body.message], [400, 'number of URL query parameters exceeded limit']);
+  assert.equal((await api.request('GET', `${CORE}/pods?${'a&'.repeat(9_000)}`)).status, 200);
+});

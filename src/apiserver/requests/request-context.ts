@@ -1,4 +1,6 @@
+import { hasTooManyParameters } from '../../lib/query-parameters.ts';
 import type { User } from '../authentication/user.ts';
+import { badRequest } from '../status-error.ts';
 import type { IncomingRequest } from './request.ts';
 import { type RequestInfo, readRequestInfo } from './request-info.ts';
 
@@ -22,10 +24,11 @@ export interface ObjectRequestContext extends RequestContext {
   readonly name: string;
 }
 
-/** Returns null if the path has a malformed escape. */
+/** Returns null if the path has a malformed escape. Throws StatusError 400 for a query that is too long. */
 export function createRequestContext(request: IncomingRequest): RequestContext | null {
   const at = request.url.indexOf('?');
   const path = at < 0 ? request.url : request.url.slice(0, at);
+  if (hasTooManyParameters(request.url)) throw badRequest('number of URL query parameters exceeded limit');
   const query = new URLSearchParams(at < 0 ? '' : request.url.slice(at + 1));
   const info = readRequestInfo(request.method, path, query);
   return info && { request, info, query, user: request.user, signal: request.signal, warnings: [] };

@@ -1,4 +1,5 @@
 import { FairleadError } from '../../lib/errors.ts';
+import { hasTooManyParameters } from '../../lib/query-parameters.ts';
 
 export interface RequestPath {
   /** The path's parts between slashes, decoded; a trailing slash yields an empty last part. */
@@ -12,6 +13,7 @@ export interface RequestPath {
  * 2.1).
  */
 export function parseRequestPath(target: string | undefined): RequestPath {
+  if (hasTooManyParameters(target ?? '')) throw requestError('BadRequest', 'too many parameters');
   try {
     const url = new URL(target ?? '/', 'https://node');
     return {
