@@ -212,13 +212,19 @@ function serve(
 
   const step = () => {
     if (canAnswer()) answerOne();
+    if (canAnswer()) return true;
     settle();
-    return canAnswer();
+    return false;
   };
 
   function drain(): void {
-    if (canAnswer()) turns.run(step);
-    settle();
+    if (!canAnswer()) {
+      settle();
+      return;
+    }
+    turns.run(step);
+    // The rest waits for its turn.
+    if (canAnswer()) socket.pause();
   }
 
   /** Does what follows from the queries that are left. */
