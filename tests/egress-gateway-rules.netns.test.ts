@@ -69,7 +69,7 @@ async function startNode(
   undo.add(() => tables.close());
   const held = openHeldAddresses({ bridge: 'fl0', netns });
   undo.add(() => held.close());
-  const routes = openPolicyRoutes(netns);
+  const routes = openPolicyRoutes('fl0', netns);
   undo.add(() => routes.close());
   return { number, netns, network, pod, ips, tables, held, routes, cluster };
 }

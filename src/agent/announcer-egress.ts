@@ -127,7 +127,7 @@ export function holdEgressAddresses(options: EgressHolderOptions): EgressHolder 
           attempt('release an egress address', () => held?.release({ address, number }));
       if (next !== null && held === null) {
         attempt('open the egress tables', () => {
-          routes ??= openPolicyRoutes();
+          routes ??= openPolicyRoutes(next.bridge);
           held = openHeldAddresses({ bridge: next.bridge, clock, logger });
         });
         cancelRefresh();

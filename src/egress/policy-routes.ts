@@ -42,7 +42,8 @@ const DEFAULT: Readonly<Record<IPFamily, string>> = { ipv4: '0.0.0.0/0', ipv6: '
 const ALL_BITS = 0xffff_ffff;
 const FAMILIES = ['ipv4', 'ipv6'] as const;
 
-export function openPolicyRoutes(netns?: NetnsRef): PolicyRoutes {
+/** `bridge`: the name of the pods' bridge. */
+export function openPolicyRoutes(bridge: string, netns?: NetnsRef): PolicyRoutes {
   const socket = openRouteSocket(netns);
   let last: readonly Way[] = [];
   let known: Map<string, string> | null = null;
@@ -54,7 +55,7 @@ export function openPolicyRoutes(netns?: NetnsRef): PolicyRoutes {
     for (const way of ways) {
       const key = keyOf(way);
       if (before?.get(key) === next.get(key)) continue;
-      changes.push(...writeWay(socket, way));
+      changes.push(...writeWay(socket, way, bridge));
     }
     if (before === null) changes.push(...removeOthers(socket, ways));
     else {
@@ -83,15 +84,20 @@ export function removePolicyRoutes(netns?: NetnsRef): void {
 
 const keyOf = ({ family, number }: Way): string => `${family} ${number}`;
 
-const ruleOf = ({ family, number }: Pick<Way, 'family' | 'number'>): RoutingRule => ({
+/**
+ * Returns the rule for packets that come from the bridge. A packet keeps its mark in the tunnel, and the kernel finds the route of the
+ * outer packet by it: that must not lead into the tunnel again.
+ */
+const ruleOf = ({ family, number }: Pick<Way, 'family' | 'number'>, bridge: string): RoutingRule => ({
   family,
+  incoming: bridge,
   priority: RULE_PRIORITY,
   table: routingTableOf(number),
   mark: markOf(number),
   markMask: ALL_BITS,
 });
 
-function writeWay(socket: NetlinkSocket, way: Way): string[] {
+function writeWay(socket: NetlinkSocket, way: Way, bridge: string): string[] {
   const table = routingTableOf(way.number);
   const [current] = listRoutes(socket, { family: way.family, table });
   const wanted = routeOf(socket, way, table);
@@ -103,9 +109,13 @@ function writeWay(socket: NetlinkSocket, way: Way): string[] {
     } else replaceRoute(socket, wanted);
     changes.push(`route of table ${table} (${way.family})`);
   }
-  const rule = ruleOf(way);
+  const rule = ruleOf(way, bridge);
   const hasRule = listRules(socket, way.family).some(
-    (one) => one.table === table && one.mark === rule.mark && one.priority === rule.priority,
+    (one) =>
+      one.table === table &&
+      one.mark === rule.mark &&
+      one.incoming === bridge &&
+      one.priority === rule.priority,
   );
   if (!hasRule) {
     addRule(socket, rule);
