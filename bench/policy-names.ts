@@ -47,11 +47,11 @@ try {
   await undo.run();
 }
 
-const podAt = ({ pods: all }: NamedScene, key: string): NamedPod => {
+function podAt({ pods: all }: NamedScene, key: string): NamedPod {
   const pod = all.get(key);
   if (!pod) throw new RangeError(`no pod ${key}`);
   return pod;
-};
+}
 
 async function measureAnswers(scene: NamedScene): Promise<void> {
   const [a, c] = [podAt(scene, 'x/a0'), podAt(scene, 'y/c')];
@@ -86,7 +86,14 @@ async function measureAnswers(scene: NamedScene): Promise<void> {
 }
 
 async function countFirstPackets(scene: NamedScene, keys: readonly string[]): Promise<void> {
-  const rows: string[][] = [];
+  const head = [
+    'first packets after an answer',
+    'passed',
+    'dropped',
+    'transactions',
+    'slowest answer',
+    'took',
+  ];
   const half = Math.ceil(keys.length / 2);
   for (const [what, list, isBusy] of [
     ['idle node', keys.slice(0, half), false],
@@ -118,22 +125,14 @@ async function countFirstPackets(scene: NamedScene, keys: readonly string[]): Pr
     await busy?.end();
     const dropped = scene.current.enforcement.denied('ipv4', 'egress') - before;
     const transactions = busy ? `${busy.transactions()}` : '-';
-    rows.push([
+    const row = [
       what,
       `${connected} of ${sent}`,
       String(dropped),
       transactions,
       `${slowest.toFixed(0)} ms`,
       `${seconds.toFixed(0)} s`,
-    ]);
+    ];
+    printTable([head, row]);
   }
-  const head = [
-    'first packets after an answer',
-    'passed',
-    'dropped',
-    'transactions',
-    'slowest answer',
-    'took',
-  ];
-  printTable([head, ...rows]);
 }
