@@ -182,7 +182,8 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
       }
       await Promise.race([exited, pause(clock, READY_POLL_MS)]);
     }
-    await exited;
+    // A timer, since a child does not keep this process running.
+    while (exit === null) await Promise.race([exited, pause(clock, READY_POLL_MS)]);
     const reason = alertsOf(log) || `it ended with status ${exit}`;
     rmSync(place, { recursive: true, force: true });
     return reason;

@@ -7,7 +7,8 @@ import { portableRegex } from '../regex.ts';
  */
 
 /** Texts that need no encoding anywhere in a format: HAProxy merges spaces that follow each other, so none do. */
-const PLAIN = /^(?:[A-Za-z0-9._~:/@+*,;=!?&-]+ ?)*$/;
+const PLAIN = /^[A-Za-z0-9._~:/@+*,;=!?& -]*$/;
+const SPACES = /^ | $| {2}/;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is refused.
 const CONTROL = /[\x00-\x1f\x7f]/;
 const TOKEN = /^[A-Za-z0-9!#$&'*+.^_`|~-]{1,256}$/;
@@ -36,12 +37,16 @@ export function word(text: string): string {
  */
 export function literal(text: string): string {
   checked('the value', text);
-  if (text === '' || (PLAIN.test(text) && !text.endsWith(' '))) return text;
+  if (text === '' || (PLAIN.test(text) && !SPACES.test(text))) return text;
   return `%[str(${Buffer.from(text).toString('base64')}),b64dec]`;
 }
 
 /** Returns a format as one word: `parts` are results of literal(), variables and backreferences. */
-export const format = (...parts: readonly string[]): string => `"${parts.join('')}"`;
+export function format(...parts: readonly string[]): string {
+  const text = parts.join('');
+  // An empty word is no argument; a variable that is not set is empty.
+  return `"${text === '' ? '%[var(txn.empty)]' : text}"`;
+}
 
 /** Returns a text as the hex converter prints it. Used to compare: a pattern has no character with a meaning. */
 export const hex = (text: string): string =>
