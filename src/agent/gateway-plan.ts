@@ -92,6 +92,7 @@ export async function findRefused(
     await search(part.slice(0, middle), null);
     await search(part.slice(middle), null);
   };
-  await search(rows, rows.length > 0 ? await complaintAbout(rows) : null);
+  // Without any row it is no row's fault.
+  if (rows.length > 0 && (await complaintAbout([])) === null) await search(rows, null);
   return refused;
 }

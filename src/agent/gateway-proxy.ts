@@ -49,6 +49,8 @@ const MAX_CHECKS = 24;
 const MEMORY_MIB = 512;
 const MAX_THREADS = 4;
 const MAX_CONNECTIONS = 20_000;
+/** For listeners, threads and this proxy's own files. */
+const RESERVED_FILES = 500;
 /** Of Debian and others, where the package has no user of its own. */
 const NOBODY = 65_534;
 
@@ -168,10 +170,16 @@ export function proxySettings(folder: string): ProxySettings {
   mkdirSync(chroot, { recursive: true, mode: 0o755 });
   return {
     threads: Math.max(1, Math.min(MAX_THREADS, availableParallelism())),
-    maxConnections: MAX_CONNECTIONS,
+    maxConnections: Math.max(100, Math.min(MAX_CONNECTIONS, Math.floor((openFiles() - RESERVED_FILES) / 2))),
     user,
     chroot,
   };
+}
+
+/** Returns how many files a process may open: two for each connection. */
+function openFiles(): number {
+  const [, , hard] = /^Max open files +(\S+) +(\S+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
+  return hard === 'unlimited' ? Number.MAX_SAFE_INTEGER : Number(hard ?? 1024);
 }
 
 function unprivilegedUser(): ProxySettings['user'] {

@@ -21,6 +21,9 @@ export interface FrontendOptions {
   readonly listeners: readonly HttpListener[];
 }
 
+/** The value of names without a listener or table; others are numbers. */
+const NOTHING = 'none';
+
 type Numbered = Resolution<HttpListener['hosts'][number]>;
 
 /** Returns the frontend of a port for HTTP, whose TLS, if any, ends at its bind lines. */
@@ -34,7 +37,7 @@ export function httpFrontend(options: FrontendOptions, tables: PathTables): Fron
     if (found === null) return '';
     const table = found.table === null ? null : tables.table(found.table.rows);
     if (table) used.set(table.id, table);
-    return checksListener ? `${found.listener}.${table?.id ?? ''}` : (table?.id ?? '-');
+    return checksListener ? `${found.listener}.${table?.id ?? ''}` : (table?.id ?? NOTHING);
   };
   const files = new Map<string, string>();
   const target = checksListener ? 'txn.ht' : 'txn.t';
@@ -86,7 +89,7 @@ function lookups(
   ) => {
     if (entries.size === 0) return;
     const path = `${file}-${suffix}.map`;
-    const lines = [...entries].map(([key, found]) => `${key} ${textOf(found) || '-'}`);
+    const lines = [...entries].map(([key, found]) => `${key} ${textOf(found) || NOTHING}`);
     files.set(path, `${lines.join('\n')}\n`);
     rules.push(`${set} ${fetch},${lookup(path)}${rules.length > 0 ? missing : ''}`);
   };
@@ -117,8 +120,8 @@ function misdirectedRules(
     ),
     'http-request set-var(txn.l) var(txn.ht),field(1,.)',
     'http-request set-var(txn.t) var(txn.ht),field(2,.)',
-    'http-request reject unless { var(txn.sl) -m found } !{ var(txn.sl) -m str - }',
-    'http-request return status 421 if { var(txn.l) -m found } !{ var(txn.l) -m str - } !{ var(txn.l),strcmp(txn.sl) eq 0 }',
+    `http-request reject unless { var(txn.sl) -m found } !{ var(txn.sl) -m str ${NOTHING} }`,
+    `http-request return status 421 if { var(txn.l) -m found } !{ var(txn.l) -m str ${NOTHING} } !{ var(txn.l),strcmp(txn.sl) eq 0 }`,
   ];
 }
 
