@@ -112,7 +112,7 @@ export const OPTIONS = {
   ),
   publish: texts(
     'LOCALPORT:PORT/svc/NAME',
-    'forward a TCP port of this machine (127.0.0.1 and ::1) to a Service, such as 8080:80/svc/web, as long as the cluster runs; replaces the published ports of a running cluster; "none" closes all',
+    'forward a TCP port of this machine (127.0.0.1 and ::1) to a Service, such as 8080:80/svc/web, or to Ingresses (8080:80/ingress), as long as the cluster runs; replaces the published ports of a running cluster; "none" closes all',
     { short: 'p', main: true },
   ),
   'control-plane': text(
