@@ -29,7 +29,7 @@ export interface GatewayPart {
   problems(): readonly string[];
 }
 
-/** Changes that come within this time are carried out together. */
+/** Changes that come within this time are applied together. */
 const COLLECT_MS = 10;
 /** A proxy that has not answered for this long is reported, so that its node is left out. */
 const SILENT_MS = 1000;

@@ -92,7 +92,7 @@ export async function findRefused(
     await search(part.slice(0, middle), null);
     await search(part.slice(middle), null);
   };
-  // Without any row it is no row's fault.
+  // If it remains without any row, no row is the cause.
   if (rows.length > 0 && (await complaintAbout([])) === null) await search(rows, null);
   return refused;
 }

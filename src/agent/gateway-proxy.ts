@@ -34,7 +34,7 @@ export interface WantedProxy {
 
 export interface GatewayProxy {
   readonly process: ProxyProcess;
-  /** Rows that the proxy does not carry out. */
+  /** Rows that the proxy does not implement. */
   readonly refused: readonly RefusedRow[];
   /** Why the latest configuration is not in use; null: it is. */
   readonly problem: string | null;
@@ -52,7 +52,7 @@ const MAX_CONNECTIONS = 20_000;
 /** For listeners, threads and this proxy's own files. */
 const RESERVED_FILES = 500;
 /** Of Debian and others, where the package has no user of its own. */
-const NOBODY = 65_534;
+const OVERFLOW_ID = 65_534;
 
 export function createGatewayProxy(options: {
   readonly program: string;
@@ -131,9 +131,9 @@ export function createGatewayProxy(options: {
       try {
         const complaints = await changeServers(endpointsOf);
         if (complaints === null) return;
-        logger.info({}, `the proxy is started anew, since its servers cannot be changed: ${complaints}`);
+        logger.info({}, `the proxy is started again, since its servers cannot be changed: ${complaints}`);
       } catch (error) {
-        logger.warn({}, `the proxy is started anew: ${messageOf(error)}`);
+        logger.warn({}, `the proxy is started again: ${messageOf(error)}`);
       }
       current = null;
     },
@@ -186,7 +186,7 @@ function unprivilegedUser(): ProxySettings['user'] {
   const line = readFileSync('/etc/passwd', 'utf8')
     .split('\n')
     .find((one) => one.startsWith('haproxy:'));
-  const [, , uid = String(NOBODY), gid = String(NOBODY)] = line?.split(':') ?? [];
+  const [, , uid = String(OVERFLOW_ID), gid = String(OVERFLOW_ID)] = line?.split(':') ?? [];
   const ids = { uid: Number(uid), gid: Number(gid) };
   // In a user namespace that lacks these, its root, which has no rights on the machine, remains.
   return isMapped(mappedIds('uid'), ids.uid) && isMapped(mappedIds('gid'), ids.gid) ? ids : null;

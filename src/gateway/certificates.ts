@@ -28,7 +28,7 @@ export function readCertificate(secret: Secret): CertificateResult {
     const privateKey = createPrivateKey(key);
     if (parsed[0]?.checkPrivateKey(privateKey) !== true)
       return refuse('has a key in tls.key that does not belong to the certificate in tls.crt');
-    // Written anew: nothing else of the Secret gets into the file.
+    // Written again: nothing else of the Secret gets into the file.
     return {
       pem: [
         ...parsed.map((one) => one.toString().trim()),

@@ -258,7 +258,7 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
     }
   }
 
-  /** Notices the end of adopted processes, which are no children of this one, and bounds the logs. */
+  /** Notices the end of adopted processes, which this one did not start, and bounds the logs. */
   function watch() {
     cancelPoll();
     if (isClosed) return;

@@ -14,8 +14,46 @@ import {
 /** Random texts in the values of one configuration; a larger number: FAIRLEAD_GATEWAY_TEXTS. */
 const TEXTS = Number(process.env['FAIRLEAD_GATEWAY_TEXTS'] ?? 10_000);
 const PIECES = [
-  ...['"', "'", '\\', '%', '$', '{', '}', '[', ']', '#', ' ', '  ', ',', ';', '(', ')', '-', '--', '|', '&', '~'],
-  ...['%[src]', '${HOME}', '$HOME', '"\n', '%%', '\\x41', 'b64dec', 'http-request deny', '!', '<', '>', '@', 'ä', 'a', '1'],
+  ...[
+    '"',
+    "'",
+    '\\',
+    '%',
+    '$',
+    '{',
+    '}',
+    '[',
+    ']',
+    '#',
+    ' ',
+    '  ',
+    ',',
+    ';',
+    '(',
+    ')',
+    '-',
+    '--',
+    '|',
+    '&',
+    '~',
+  ],
+  ...[
+    '%[src]',
+    '${HOME}',
+    '$HOME',
+    '"\n',
+    '%%',
+    '\\x41',
+    'b64dec',
+    'http-request deny',
+    '!',
+    '<',
+    '>',
+    '@',
+    'ä',
+    'a',
+    '1',
+  ],
 ];
 
 describe('quoting', () => {

@@ -44,7 +44,7 @@ export function literal(text: string): string {
 /** Returns a format as one word: `parts` are results of literal(), variables and backreferences. */
 export function format(...parts: readonly string[]): string {
   const text = parts.join('');
-  // An empty word is no argument; a variable that is not set is empty.
+  // An empty word does not count as an argument; a variable that is not set is empty.
   return `"${text === '' ? '%[var(txn.empty)]' : text}"`;
 }
 
@@ -73,7 +73,7 @@ export function argumentName(name: string): string {
 
 /**
  * Returns a path for requests to backends and for Location, where a space or a question mark would change the request: whatever
- * is no character of a path is encoded as in RFC 3986.
+ * cannot be in a path is encoded as in RFC 3986.
  */
 export function path(text: string): string {
   checked('the path', text);

@@ -1,6 +1,6 @@
 import type { Backend, CertificateKey, RouteMap } from '../route-map.ts';
 
-/** Settings of a node's proxy that are no part of the map. */
+/** Settings of a node's proxy apart from the map. */
 export interface ProxySettings {
   readonly threads: number;
   readonly maxConnections: number;
@@ -48,7 +48,7 @@ export interface Rendering {
   readonly files: ReadonlyMap<string, string>;
   /** In the order of their ids. */
   readonly refused: readonly RefusedRow[];
-  /** Rows that each section carries out, to find those of a section that HAProxy refuses. */
+  /** Rows that each section implements, to find those of a section that HAProxy refuses. */
   readonly rowsOf: ReadonlyMap<string, readonly string[]>;
 }
 

@@ -99,7 +99,7 @@ export function createSectionTable({ backends }: RouteMap, excluded: ReadonlySet
   };
 }
 
-/** A request of a row that cannot be carried out must not reach the rows behind it. */
+/** A request of a row that cannot be implemented must not reach the rows behind it. */
 const refusedRow = (row: RouteRow): RouteRow => ({
   ...row,
   action: { kind: 'error', status: 500, reason: 'the proxy refuses this route' },

@@ -6,7 +6,7 @@ export interface SectionServers {
   readonly parked: Set<string>;
 }
 
-/** Returns the runtime API's commands that give a section these endpoints, and updates `servers` as if all were carried out. */
+/** Returns the runtime API's commands that give a section these endpoints, and updates `servers` as if all had succeeded. */
 export function serverChanges(
   { name: section, serverWords }: Section,
   { used, parked }: SectionServers,
@@ -46,7 +46,7 @@ export function commandLines(commands: readonly string[]): string[] {
   return lines;
 }
 
-/** Returns what an answer to such a line complains about; null: all commands were carried out. */
+/** Returns what an answer to such a line complains about; null: all commands succeeded. */
 export function complaint(answer: string): string | null {
   const left = answer
     .split('\n')

@@ -4,13 +4,7 @@ import { connect } from 'node:tls';
 import { createAuthority } from '../../lib/pki.ts';
 import type { RouteMap } from '../route-map.ts';
 import { backend, listener, row, table } from '../testing/maps.ts';
-import {
-  HAPROXY,
-  parseAnswer,
-  type RunningProxy,
-  startMirror,
-  startProxy,
-} from './testing/running-proxy.ts';
+import { HAPROXY, parseAnswer, type RunningProxy, startMirror, startProxy } from './testing/running-proxy.ts';
 
 const termination = (key: string) => ({ certificates: [key], minVersion: '1.2' as const, clients: null });
 const secure = (hostname: string, key: string) => ({
@@ -39,7 +33,11 @@ describe('TLS', { skip: HAPROXY === null && 'HAProxy is not installed' }, () => 
             {
               kind: 'tls',
               port: 443,
-              listeners: [secure('one.example', 'a/one'), secure('two.example', 'a/two'), secure('*.example', 'a/missing')],
+              listeners: [
+                secure('one.example', 'a/one'),
+                secure('two.example', 'a/two'),
+                secure('*.example', 'a/missing'),
+              ],
             },
           ],
         },
