@@ -200,7 +200,7 @@ function runGateways(
       changed = { routes: false, endpoints: false };
       try {
         if (work.routes) await apply();
-        else if (work.endpoints) await proxy?.applyEndpoints(endpointsOf);
+        else if (work.endpoints && proxy && !(await proxy.applyEndpoints(endpointsOf))) changed.routes = true;
         if (work.routes && !services.list().some(isGateway)) break;
         await report();
       } catch (error) {

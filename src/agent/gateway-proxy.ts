@@ -40,8 +40,8 @@ export interface GatewayProxy {
   readonly problem: string | null;
   /** Makes the proxy do this: by its runtime API if only endpoints have changed, else by a new process. One call at a time. */
   apply(wanted: WantedProxy): Promise<void>;
-  /** Changes the endpoints of the sections in use. One call at a time. */
-  applyEndpoints(endpointsOf: WantedProxy['endpointsOf']): Promise<void>;
+  /** Changes the endpoints of the sections in use; false: a new process has to be started. One call at a time. */
+  applyEndpoints(endpointsOf: WantedProxy['endpointsOf']): Promise<boolean>;
 }
 
 /** Checks of parts of a configuration to find rows that HAProxy refuses. */
@@ -71,13 +71,20 @@ export function createGatewayProxy(options: {
   let excluded: ReadonlySet<string> = new Set();
 
   const start = async (rendering: Rendering, wanted: WantedProxy): Promise<string | null> => {
+    // They may change while the process starts: what it has been given counts.
+    const given = new Map<string, readonly Endpoint[]>();
+    const endpointsOf = (backend: Backend): readonly Endpoint[] => {
+      const endpoints = given.get(backend.key) ?? wanted.endpointsOf(backend);
+      given.set(backend.key, endpoints);
+      return endpoints;
+    };
     const complaints = await process.replace({
-      files: withServers(rendering, wanted.endpointsOf),
+      files: withServers(rendering, endpointsOf),
       places: wanted.places,
     });
     if (complaints !== null) return complaints;
     current = { rendering, digest: routesDigest(rendering, wanted.places) };
-    servers = serversOf(rendering, wanted.endpointsOf);
+    servers = serversOf(rendering, endpointsOf);
     return null;
   };
   const changeServers = async (endpointsOf: WantedProxy['endpointsOf']): Promise<string | null> => {
@@ -121,21 +128,21 @@ export function createGatewayProxy(options: {
     async apply(wanted) {
       const rendering = wanted.render(excluded);
       if (current && process.isAnswering && current.digest === routesDigest(rendering, wanted.places)) {
-        await this.applyEndpoints(wanted.endpointsOf);
-        return;
+        if (await this.applyEndpoints(wanted.endpointsOf)) return;
       }
       await reload(wanted);
     },
     async applyEndpoints(endpointsOf) {
-      if (current === null) return;
+      if (current === null) return false;
       try {
         const complaints = await changeServers(endpointsOf);
-        if (complaints === null) return;
+        if (complaints === null) return true;
         logger.info({}, `the proxy is started again, since its servers cannot be changed: ${complaints}`);
       } catch (error) {
         logger.warn({}, `the proxy is started again: ${messageOf(error)}`);
       }
       current = null;
+      return false;
     },
   };
 }
