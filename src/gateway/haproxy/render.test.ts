@@ -23,7 +23,14 @@ const MAP = httpMap(
     listener('', [
       table('shop.example', [
         row('get', { kind: 'exact', path: '/cart' }, 'shop/cart:80', { method: 'GET' }),
-        row('cart', '/cart', forward([['shop/cart:80', 9], ['shop/next:80', 1]])),
+        row(
+          'cart',
+          '/cart',
+          forward([
+            ['shop/cart:80', 9],
+            ['shop/next:80', 1],
+          ]),
+        ),
         row('grpc', '/pkg.Api', forward('shop/api:9000', { protocol: 'grpc' })),
         row('old', '/old', {
           kind: 'redirect',
@@ -64,8 +71,13 @@ test('ten thousand hosts are lines of maps, and sections only for different back
 
 test('a row that cannot be written is answered with 500, and the others go on', () => {
   const bad = forward('a/b:80', { request: { set: [{ name: 'x', value: 'a\nb' }], add: [], remove: [] } });
-  const rendering = render(input(httpMap([listener('', [table('', [row('bad', '/bad', bad), row('good', '/', 'a/b:80')])])])));
-  assert.deepEqual(rendering.refused.map(({ id }) => id), ['bad']);
+  const rendering = render(
+    input(httpMap([listener('', [table('', [row('bad', '/bad', bad), row('good', '/', 'a/b:80')])])])),
+  );
+  assert.deepEqual(
+    rendering.refused.map(({ id }) => id),
+    ['bad'],
+  );
   assert.deepEqual(rendering.rowsOf.get('s1'), ['good']);
 });
 
