@@ -301,7 +301,7 @@ export function createProxyProcess(options: ProxyProcessOptions): ProxyProcess {
       rmSync(recordFile, { force: true });
     },
     async ended() {
-      await Promise.all(children);
+      while (children.size > 0) await Promise.race([...children, pause(clock, READY_POLL_MS)]);
       while ([...finishing, ...(run ? [run] : [])].some(({ identity }) => isRunning(identity)))
         await pause(clock, READY_POLL_MS);
     },

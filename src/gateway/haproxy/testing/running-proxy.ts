@@ -106,7 +106,8 @@ export async function startMirror(
     };
     requests.push(seen);
     answer(request, response);
-    if (!response.writableEnded) response.end(JSON.stringify(seen));
+    // Who has begun the answer ends it.
+    if (!response.headersSent) response.end(JSON.stringify(seen));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
