@@ -165,3 +165,12 @@ test('a name that does not exist: the similar Service is suggested', () => {
   assert.equal(similarService({ namespace: 'default', name: 'other', port: null }, all), null);
   assert.equal(servicePortText(web('http', 'shop')), 'svc/shop/web:http');
 });
+
+test('Ingresses are published by a short form, which is printed again', () => {
+  const [port] = parsePublishedPorts(['8443:443/ingress']);
+  assert.deepEqual(port, {
+    localPort: 8443,
+    service: { namespace: 'fairlead-gateways', name: 'ingress-fairlead', port: 443 },
+  });
+  assert.equal(port && publishedPortText(port), '8443:443/ingress');
+});
