@@ -34,6 +34,8 @@ const COLLECT_MS = 10;
 /** A proxy that has not answered for this long is reported, so that its node is left out. */
 const SILENT_MS = 1000;
 const RETRY_MS = 2000;
+/** Of one change: a Node has a limited burst of events. */
+const MAX_EVENTS = 5;
 const PROGRAM = 'haproxy';
 const FURTHER_FOLDERS = ['/usr/sbin', '/usr/local/sbin'];
 
@@ -151,11 +153,16 @@ function runGateways(
           excluded,
         ),
     });
-    problems = [
+    const found = [
       ...sockets.problems,
       ...(proxy.problem === null ? [] : [`the proxy refuses its configuration: ${proxy.problem}`]),
       ...proxy.refused.map(({ id, reason }) => `${id}: ${reason}`),
     ];
+    for (const text of found.filter((one) => !problems.includes(one)).slice(0, MAX_EVENTS)) {
+      logger.warn({}, text);
+      context.nodeEvent('Warning', 'GatewayNotProgrammed', text);
+    }
+    problems = found;
   };
   const endpointsOf = ({
     namespace,
