@@ -48,6 +48,7 @@ export function httpFrontend(options: FrontendOptions, tables: PathTables): Fron
     ...requestChecks,
     'http-request set-var(txn.host) req.hdr(host),host_only,lower',
     'http-request set-var(txn.path) path',
+    'http-request set-var(txn.slashed) path,concat(/)',
     ...host,
     ...misdirected,
     'http-request set-var(txn.row) var(txn.t),concat(,txn.path,),map_str(exact.map)',

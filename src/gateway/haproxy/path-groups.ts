@@ -1,26 +1,22 @@
 import type { PathMatch, RouteRow } from '../route-map.ts';
 
-/**
- * What the most specific literal path of a request leads to: the rows that may take it, in their order, up to the first that
- * surely does. Several rows are tried one by one; most paths have one.
- */
-export interface PathGroup {
-  readonly rows: readonly RouteRow[];
-  /** The last of `rows` takes whatever the others have left. */
-  readonly isClosed: boolean;
-}
+/** What the most specific literal path of a request leads to: a row that takes it, or null: one of the hard rows may. */
+export type PathTarget = RouteRow | null;
 
 export interface PathGroups {
-  readonly exact: ReadonlyMap<string, PathGroup>;
+  readonly exact: ReadonlyMap<string, PathTarget>;
   /** By prefix, with a slash at its end. */
-  readonly prefix: ReadonlyMap<string, PathGroup>;
-  /** Requests without any of these paths: rows with regular expressions; null: there are none. */
-  readonly other: PathGroup | null;
+  readonly prefix: ReadonlyMap<string, PathTarget>;
+  /** Whether requests without any of these paths may be for a row with a regular expression. */
+  readonly other: boolean;
+  /** Rows that are tried one by one, in their order: each once, however many paths lead to it. */
+  readonly hard: readonly RouteRow[];
 }
 
-/** Returns the groups of a table: all literal paths that contain a path contain each other, so the longest decides. */
+/** Returns where the paths of a table lead: all literal paths that contain a path contain each other, so the longest decides. */
 export function pathGroups(rows: readonly RouteRow[]): PathGroups {
   const order = new Map(rows.map((row, i) => [row, i]));
+  const orderOf = (row: RouteRow) => order.get(row) ?? 0;
   const exactRows = new Map<string, RouteRow[]>();
   const prefixRows = new Map<string, RouteRow[]>();
   const regexRows: RouteRow[] = [];
@@ -34,20 +30,28 @@ export function pathGroups(rows: readonly RouteRow[]): PathGroups {
     else if (row.path.kind === 'exact') put(exactRows, row.path.path, row);
     else put(prefixRows, slashed(row.path.path), row);
   }
-  const groupOf = (found: readonly RouteRow[]): PathGroup => {
-    const candidates = [...found, ...regexRows].sort((a, b) => (order.get(a) ?? 0) - (order.get(b) ?? 0));
+  const [firstRegex] = regexRows;
+  const firstRegexOrder = firstRegex ? orderOf(firstRegex) : Number.POSITIVE_INFINITY;
+  const hard = new Set<RouteRow>();
+  const targetOf = (found: readonly RouteRow[]): PathTarget => {
+    const candidates = found.length > 1 ? found.toSorted((a, b) => orderOf(a) - orderOf(b)) : found;
     const end = candidates.findIndex(takesItsPath);
-    return end < 0
-      ? { rows: candidates, isClosed: false }
-      : { rows: candidates.slice(0, end + 1), isClosed: true };
+    const closing = candidates[end];
+    if (closing && end === 0 && orderOf(closing) < firstRegexOrder) return closing;
+    for (const row of closing ? candidates.slice(0, end + 1) : candidates) hard.add(row);
+    return null;
   };
   const containing = (path: string) => prefixesOf(path).flatMap((prefix) => prefixRows.get(prefix) ?? []);
+  const exact = new Map(
+    [...exactRows].map(([path, found]) => [path, targetOf([...found, ...containing(slashed(path))])]),
+  );
+  const prefix = new Map([...prefixRows.keys()].map((path) => [path, targetOf(containing(path))]));
+  for (const row of regexRows) hard.add(row);
   return {
-    exact: new Map(
-      [...exactRows].map(([path, found]) => [path, groupOf([...found, ...containing(slashed(path))])]),
-    ),
-    prefix: new Map([...prefixRows.keys()].map((path) => [path, groupOf(containing(path))])),
-    other: regexRows.length > 0 ? groupOf([]) : null,
+    exact,
+    prefix,
+    other: regexRows.length > 0,
+    hard: [...hard].sort((a, b) => orderOf(a) - orderOf(b)),
   };
 }
 
