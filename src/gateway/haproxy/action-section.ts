@@ -11,6 +11,10 @@ import { format, headerName, hex, literal, path, pattern, regexText, wholeRegex,
 
 /** Statuses on which HAProxy 2.6 can send a request again. */
 const RETRIED = new Set([401, 404, 408, 425, 500, 501, 502, 503, 504]);
+/** HAProxy's longest time, in milliseconds (24 days): it refuses longer ones with the whole configuration. */
+const LONGEST = 2_147_483_000;
+/** Of a line's 64 words. */
+const SOURCES_OF_A_LINE = 50;
 
 /**
  * Returns the rules of one action for requests of one path, without servers. `chosen`: the backend of this section; null: the
@@ -71,15 +75,15 @@ function forwardLines(action: Forward, match: PathMatch, chosen: WeightedBackend
   const { timeouts, retry, affinity, rewrite } = action;
   const limits = [timeouts.request, timeouts.backend].filter((value) => value !== null);
   const lines = ['balance random'];
-  if (limits.length > 0) lines.push(`timeout server ${Math.min(...limits)}ms`);
-  if (timeouts.connect !== null) lines.push(`timeout connect ${timeouts.connect}ms`);
+  if (limits.length > 0) lines.push(`timeout server ${Math.min(...limits, LONGEST)}ms`);
+  if (timeouts.connect !== null) lines.push(`timeout connect ${Math.min(timeouts.connect, LONGEST)}ms`);
   if (retry !== null) {
     const statuses = retry.statuses.filter((status) => RETRIED.has(status));
     lines.push(`retries ${retry.attempts}`, `retry-on conn-failure ${statuses.join(' ')}`.trimEnd());
     if (statuses.length > 0) lines.push('option http-buffer-request');
   }
   if (affinity !== null) {
-    const life = affinity.lifetime === null ? '' : ` maxlife ${affinity.lifetime}s`;
+    const life = affinity.lifetime === null ? '' : ` maxlife ${Math.min(affinity.lifetime, LONGEST / 1000)}s`;
     lines.push(
       `cookie ${headerName(affinity.cookie)} insert indirect nocache httponly dynamic${life}`,
       'dynamic-cookie-key fairlead',
@@ -98,9 +102,16 @@ function forwardLines(action: Forward, match: PathMatch, chosen: WeightedBackend
 /** Returns the rules that refuse or answer a request before any backend. */
 function admissionLines({ sources, cors, bodyLimit }: Forward): string[] {
   return [
-    ...(sources.length > 0
-      ? [`http-request deny status 403 unless { src ${sources.map(word).join(' ')} }`]
-      : []),
+    // Lines with the same name are alternatives.
+    ...Array.from(
+      { length: Math.ceil(sources.length / SOURCES_OF_A_LINE) },
+      (_, i) =>
+        `acl source src ${sources
+          .slice(i * SOURCES_OF_A_LINE, (i + 1) * SOURCES_OF_A_LINE)
+          .map(word)
+          .join(' ')}`,
+    ),
+    ...(sources.length > 0 ? ['http-request deny status 403 unless source'] : []),
     ...(cors === null ? [] : corsLines(cors)),
     ...(bodyLimit === null ? [] : [`http-request deny status 413 if { req.body_size gt ${bodyLimit} }`]),
   ];
