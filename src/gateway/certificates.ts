@@ -1,4 +1,5 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { createSecureContext } from 'node:tls';
 import type { Secret } from '../kube/types.ts';
 import { messageOf } from '../lib/errors.ts';
 import { text } from './raw.ts';
@@ -28,6 +29,12 @@ export function readCertificate(secret: Secret): CertificateResult {
     const privateKey = createPrivateKey(key);
     if (parsed[0]?.checkPrivateKey(privateKey) !== true)
       return refuse('has a key in tls.key that does not belong to the certificate in tls.crt');
+    // As in HAProxy, which refuses its whole configuration if OpenSSL refuses a key of one certificate as too small.
+    createSecureContext({
+      cert: parsed.map(String).join('\n'),
+      key: privateKey.export({ type: 'pkcs8', format: 'pem' }),
+      ciphers: 'DEFAULT@SECLEVEL=2',
+    });
     // Written again: nothing else of the Secret gets into the file.
     return {
       pem: [
