@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import type { RouteMap } from '../route-map.ts';
-import { forward, httpMap, listener, row, table } from '../testing/maps.ts';
+import { createAuthority } from '../../lib/pki.ts';
+import type { RouteMap, Termination } from '../route-map.ts';
+import { backend, forward, httpMap, listener, row, table } from '../testing/maps.ts';
 import { HAPROXY, type RunningProxy, sendRaw, startMirror, startProxy } from './testing/running-proxy.ts';
 
 /** Routes that would make HAProxy refuse its whole configuration, or the agent render one without end. */
@@ -97,4 +98,59 @@ describe('routes of enemies', { skip: HAPROXY === null && 'HAProxy is not instal
     );
     assert.ok(head.length < 300_000, `${head.length} bytes`);
   });
+
+  test('names of Secrets as long as the API allows are those of files', async () => {
+    const key = `${'n'.repeat(63)}/${'s'.repeat(253)}`;
+    const pem = certificate();
+    const rendering = proxy.render(tlsMap({ certificates: [key] }), {
+      certificates: new Map([[key, pem]]),
+      fallbackCertificate: pem,
+    });
+    assert.equal(await proxy.replace(rendering, endpoints), null);
+  });
+
+  test('listeners with authorities for clients have them; a missing one admits no client', async () => {
+    const pem = certificate();
+    for (const authorities of [new Map(), new Map([['a/ConfigMap/ca', pem]])]) {
+      const rendering = proxy.render(
+        tlsMap({
+          certificates: ['a/tls'],
+          clients: { authorities: ['a/ConfigMap/ca'], optional: false },
+        }),
+        { authorities, fallbackCertificate: pem },
+      );
+      assert.equal(await proxy.replace(rendering, endpoints), null);
+    }
+  });
+
+  test('backends whose certificate or authority is missing do not stop the others', async () => {
+    const tls = { hostname: 'b.example', names: [], verify: true };
+    const missing = { ...tls, authorities: ['a/Secret/gone'], certificate: 'a/gone' };
+    const map = httpMap(
+      [listener('', [table('', [row('one', '/a', 'b/one:80'), row('two', '/b', 'b/two:80')])])],
+      [backend('b/one:80', { tls: missing })],
+    );
+    const rendering = proxy.render(map, { fallbackCertificate: certificate() });
+    assert.equal(await proxy.replace(rendering, endpoints), null);
+    assert.equal(await get('/b'), 200);
+    assert.equal(await get('/a'), 503);
+  });
 });
+
+function certificate(): string {
+  const { cert, key } = createAuthority('test', new Date()).issue({ commonName: 'test', usage: 'server' });
+  return `${cert.trim()}\n${key.trim()}\n`;
+}
+
+/** Returns a map with one listener for TLS. */
+function tlsMap(tls: Partial<Termination>): RouteMap {
+  const map = mapOf([row('one', '/', 'b/one:80')]);
+  const https = {
+    ...listener('a.example', [table('a.example', [row('one', '/', 'b/one:80')])]),
+    kind: 'https' as const,
+    tls: { certificates: [], minVersion: '1.2' as const, clients: null, ...tls },
+  };
+  const [gateway] = map.gateways;
+  assert.ok(gateway);
+  return { ...map, gateways: [{ ...gateway, ports: [{ kind: 'tls', port: 443, listeners: [https] }] }] };
+}

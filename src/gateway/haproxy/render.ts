@@ -30,11 +30,22 @@ export function render(input: RenderInput, excluded: ReadonlySet<string> = new S
   files.set('prefix.map', lines(tables.prefix));
   for (const [key, pem] of certificates) files.set(certificateFile(key), pem);
   files.set(FALLBACK_FILE, fallbackCertificate);
+  // A file that is missing or empty would make HAProxy refuse everything: nothing is signed by the one instead.
+  const addAuthorities = (keys: readonly string[]) =>
+    files.set(
+      authorityFile(keys),
+      keys.flatMap((key) => authorities.get(key) ?? []).join('\n') || fallbackCertificate,
+    );
   for (const { tls } of routeMap.backends) {
-    if (tls === null || tls.authorities.length === 0) continue;
-    const pem = tls.authorities.map((key) => authorities.get(key) ?? '').join('\n');
-    files.set(authorityFile(tls.authorities), pem);
+    if (tls === null) continue;
+    if (tls.authorities.length > 0) addAuthorities(tls.authorities);
+    if (tls.certificate !== null && !certificates.has(tls.certificate))
+      files.set(certificateFile(tls.certificate), fallbackCertificate);
   }
+  for (const { ports } of routeMap.gateways)
+    for (const port of ports)
+      for (const one of port.kind === 'tls' ? port.listeners : [])
+        if (one.kind === 'https' && one.tls.clients) addAuthorities(one.tls.clients.authorities);
   const none: Section = {
     name: NO_ROW,
     lines: [
@@ -87,15 +98,14 @@ function strict({ listeners }: TlsPort): string {
 /** Returns the lines of a crt-list: the first is for connections without a name. */
 function certificateLines(
   listeners: readonly (HttpListener & { readonly tls: Termination })[],
-  { certificates, authorities }: RenderInput,
+  { certificates }: RenderInput,
 ): string[] {
   const inOrder = [...listeners].sort((a, b) => Number(a.hostname !== '') - Number(b.hostname !== ''));
   return inOrder.flatMap(({ hostname, tls }) => {
     const words = [`ssl-min-ver TLSv${tls.minVersion}`, 'alpn h2,http/1.1'];
     if (tls.clients) {
-      const known = tls.clients.authorities.filter((key) => authorities.has(key));
       words.push(
-        `ca-file ${authorityFile(known)}`,
+        `ca-file ${authorityFile(tls.clients.authorities)}`,
         `verify ${tls.clients.optional ? 'optional' : 'required'}`,
       );
     }

@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { messageOf } from '../../lib/errors.ts';
 import type { Backend, BackendTls, Forward, RouteMap, RouteRow, WeightedBackend } from '../route-map.ts';
 import { actionLines } from './action-section.ts';
@@ -130,8 +131,9 @@ function tlsWords({ hostname, names, authorities, certificate, verify }: Backend
   return `ssl verify required ca-file ${word(ca)} verifyhost ${word(names[0] ?? hostname)}${sni}${key}`;
 }
 
-/** Names of objects have only letters, digits, hyphens and dots. */
-export const certificateFile = (key: string): string => `certificate-${key.replace('/', '_')}.pem`;
+/** A digest: the names of namespace and object together are longer than a file's may be. */
+const digest = (key: string): string => hash('sha256', key, 'hex').slice(0, 32);
 
-export const authorityFile = (keys: readonly string[]): string =>
-  `authorities-${keys.map((key) => key.replaceAll('/', '_')).join('+')}.pem`;
+export const certificateFile = (key: string): string => `certificate-${digest(key)}.pem`;
+
+export const authorityFile = (keys: readonly string[]): string => `authorities-${digest(keys.join('+'))}.pem`;
