@@ -274,6 +274,16 @@ for (const { name, answers, optional, said } of MISSING) {
   });
 }
 
+test('an end before the first list rejects the wait for it', async () => {
+  const ending = new AbortController();
+  const server = script();
+  server.refuse = 503;
+  const informer = startScripted(server.transport, manualClock(0), ending.signal, {});
+  await until(() => server.requests.length > 0);
+  ending.abort(new Error('the end'));
+  await assert.rejects(informer.synced, /the end/);
+});
+
 test('an unreachable server is retried with increasing delays, and the copy remains', async () => {
   await bench([map('a', 5)], async ({ server, clock, informer }) => {
     const at: number[] = [];

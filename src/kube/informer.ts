@@ -195,6 +195,7 @@ export function startInformer<T extends KubeObject>(options: InformerOptions<T>)
   }).then(() => {
     follower.end();
     cancelCache();
+    synced.reject(signal.reason);
   });
 
   const { get, list, byIndex, addIndex, handle } = objects;
