@@ -126,7 +126,7 @@ describe('Ingresses', () => {
       for (const address of found) {
         const shop = ['-H', 'Host: shop.example'];
         assert.match(await curl(...shop, url(address, '/')), /hello from/);
-        assert.equal(await status(...shop, url(address, '/none')), '500');
+        assert.equal(await status(...shop, url(address, '/none')), '503');
         assert.equal(await status('-H', 'Host: other.example', url(address, '/')), '404');
         assert.equal(await status('-H', 'Host: other.example', url(address, '/any')), '200');
         assert.equal(await status(...shop, url(address, '/%2e%2e/x')), '400');
