@@ -227,7 +227,7 @@ function whyNone(state: EgressState, addresses: readonly string[]): string {
   const able = addresses.flatMap((one) => [...(state.wanted.get(one)?.nodes ?? [])]);
   return able.length === 0
     ? 'no ready node is selected by spec.nodeSelector'
-    : 'the agents of the nodes need the field loadBalancer in their configuration';
+    : 'a new address is taken in some seconds, by a node whose agent has loadBalancer in its configuration';
 }
 
 /** Describes the older gateways that decide about packets of the same pods, if their destinations overlap. */
