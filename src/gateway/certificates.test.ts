@@ -15,8 +15,10 @@ function secretOf({ privateKey, publicKey }: { privateKey: KeyObject; publicKey:
     publicKey: publicKey.export({ type: 'spki', format: 'der' }),
   };
   const terms = {
-    ...{ keyUsage: ['digital signature'], extendedKeyUsage: ['server auth'] },
-    ...{ from: NOW, seconds: 3600 },
+    keyUsage: ['digital signature'],
+    extendedKeyUsage: ['server auth'],
+    from: NOW,
+    seconds: 3600,
   } as const;
   const encode = (text: string) => Buffer.from(text).toString('base64');
   return {
