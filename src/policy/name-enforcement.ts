@@ -7,7 +7,7 @@ import { formatAddress, type IPFamily } from '../lib/address.ts';
 import { hasCode } from '../lib/errors.ts';
 import { wordsOfAddress } from '../nft/encoding.ts';
 import type { KeptName, LearnedNames, Learning, NameElement, NameWrite } from './learned-names.ts';
-import type { NameGroup } from './name-group.ts';
+import { matchesNames, type NameGroup } from './name-group.ts';
 import { MAX_LIFETIME_MS } from './name-limits.ts';
 import { openNameWriter } from './name-writer.ts';
 import { groupOfNameSet, nameSetOf, POLICY_TABLE } from './policy-chain-names.ts';
@@ -67,7 +67,8 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
       for (const own of podAddresses) {
         if (!pod?.addresses.includes(own) || own.includes(':') !== address.includes(':')) continue;
         for (const group of groupsOf(key))
-          if (names.some((name) => learned.wants(key, name)))
+          // Another group of the pod may have other ports.
+          if (names.some((name) => matchesNames(group, name)))
             learned.adopt(
               { group: group.id, pod: own, address },
               Math.min(until - Date.now(), MAX_LIFETIME_MS),
