@@ -66,8 +66,8 @@ export function createNameEnforcement(options: NameEnforcementOptions): NameEnfo
     for (const { podAddresses, address, names, until } of list ?? []) {
       for (const own of podAddresses) {
         if (!pod?.addresses.includes(own) || own.includes(':') !== address.includes(':')) continue;
+        // Another group of the pod may have other ports.
         for (const group of groupsOf(key))
-          // Another group of the pod may have other ports.
           if (names.some((name) => matchesNames(group, name)))
             learned.adopt(
               { group: group.id, pod: own, address },
