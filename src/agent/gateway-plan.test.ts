@@ -39,3 +39,25 @@ test('no row is left out for a fault that has another cause', async () => {
   assert.deepEqual(await findRefused(ROWS, check, 40), []);
   assert.equal(count(), 1);
 });
+
+const ATTEMPTS = 24;
+const rows = Array.from({ length: 400 }, (_, i) => `ingress/team-${i % 20}/a/0/${i}`);
+const search = async (isBad: (id: string) => boolean) =>
+  (
+    await findRefused(
+      rows,
+      async (excluded) => (rows.some((id) => isBad(id) && !excluded.has(id)) ? 'refused' : null),
+      ATTEMPTS,
+    )
+  ).map(({ id }) => id);
+
+test('one row that the proxy refuses is found', async () => {
+  assert.deepEqual(await search((id) => id.endsWith('/123')), ['ingress/team-3/a/0/123']);
+  assert.deepEqual(await search(() => false), []);
+});
+
+test('many refused rows of one namespace leave out no row of another', async () => {
+  const isOfTeam = (id: string) => id.startsWith('ingress/team-7/');
+  const found = await search(isOfTeam);
+  assert.deepEqual(new Set(found), new Set(rows.filter(isOfTeam)));
+});

@@ -65,7 +65,8 @@ export function renderPlans(
 
 /**
  * Returns the rows to leave out, by a search for those that HAProxy refuses: `check` returns its complaint about a rendering
- * without the rows of a set. At most `attempts` checks; then all rows that may be the cause are left out.
+ * without the rows of a set. At most `attempts` checks; then all rows that may be the cause are left out. Empty if the fault is
+ * not in a row.
  */
 export async function findRefused(
   rows: readonly string[],
@@ -73,26 +74,44 @@ export async function findRefused(
   attempts: number,
 ): Promise<RefusedRow[]> {
   const refused: RefusedRow[] = [];
-  let left = attempts;
+  let left = attempts - 1;
+  // Refused without any row: the fault is elsewhere.
+  if ((await check(new Set(rows))) !== null) return [];
   /** Leaves out all but `kept`: whether these are refused. */
   const complaintAbout = async (kept: readonly string[]): Promise<string | null> => {
     left--;
     const keptRows = new Set(kept);
     return await check(new Set(rows.filter((row) => !keptRows.has(row))));
   };
-  const search = async (part: readonly string[], known: string | null): Promise<void> => {
+  const search = async (
+    parts: readonly (readonly string[])[],
+    known: string | null,
+    found: (part: readonly string[], problem: string) => void,
+  ): Promise<void> => {
     const problem =
-      known ?? (left > 0 ? await complaintAbout(part) : 'not checked: too many routes are refused');
+      known ?? (left > 0 ? await complaintAbout(parts.flat()) : 'not checked: too many routes are refused');
     if (problem === null) return;
-    if (part.length === 1 || left <= 0) {
-      for (const id of part) refused.push({ id, reason: problem });
+    if (parts.length === 1 || left <= 0) {
+      for (const part of parts) found(part, problem);
       return;
     }
-    const middle = part.length >> 1;
-    await search(part.slice(0, middle), null);
-    await search(part.slice(middle), null);
+    const middle = parts.length >> 1;
+    await search(parts.slice(0, middle), null, found);
+    await search(parts.slice(middle), null, found);
   };
-  // If it remains without any row, no row is the cause.
-  if (rows.length > 0 && (await complaintAbout([])) === null) await search(rows, null);
+  // First whose they are: many refused rows of one namespace use up the attempts, and must not take others' rows with them.
+  const suspects: (readonly [readonly string[], string])[] = [];
+  const owners = [...Map.groupBy(rows, namespaceOfRow).values()];
+  if (rows.length > 0)
+    await search(owners, await complaintAbout(rows), (part, problem) => suspects.push([part, problem]));
+  for (const [part, problem] of suspects)
+    await search(
+      part.map((id) => [id]),
+      problem,
+      (ids, reason) => refused.push(...ids.map((id) => ({ id, reason }))),
+    );
   return refused;
 }
+
+/** Rows have ids such as "ingress/NAMESPACE/NAME/0/1". */
+const namespaceOfRow = (id: string): string => id.split('/')[1] ?? '';
