@@ -92,7 +92,7 @@ function createFollower(
   };
   return {
     follow(keys: readonly string[]) {
-      const wanted = new Set(keys.slice(0, MAX_FOLLOWED));
+      const wanted = new Set(shareByNamespace(keys, MAX_FOLLOWED));
       for (const [key, { end }] of followed) {
         if (wanted.has(key)) continue;
         end.abort();
@@ -104,4 +104,17 @@ function createFollower(
     known: () => Promise.allSettled([...followed.values()].map(({ known }) => known)),
     results,
   };
+}
+
+/** Returns as many keys ("NAMESPACE/…") as given, equally many of each namespace: none takes the place of another. */
+export function shareByNamespace(keys: readonly string[], most: number): readonly string[] {
+  if (keys.length <= most) return keys;
+  const groups = [...Map.groupBy(keys, (key) => key.split('/')[0] ?? '').values()];
+  const chosen: string[] = [];
+  for (let i = 0; chosen.length < most; i++)
+    for (const group of groups) {
+      const key = group[i];
+      if (key !== undefined && chosen.length < most) chosen.push(key);
+    }
+  return chosen;
 }
