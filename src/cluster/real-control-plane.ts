@@ -71,7 +71,7 @@ async function readinessProblem(transport: Transport): Promise<string | null> {
 async function createObjects(client: Client): Promise<void> {
   for (const object of agentAccessObjects()) {
     const { name = '', namespace } = object.metadata;
-    await client.patch(resourceOf(object.kind, namespace !== undefined), name, 'apply', object, {
+    await client.patch(resourceOf(object), name, 'apply', object, {
       ...(namespace === undefined ? {} : { namespace }),
       fieldManager: 'fairlead',
       force: true,
@@ -94,10 +94,9 @@ async function createObjects(client: Client): Promise<void> {
   }
 }
 
-const resourceOf = (kind: string, namespaced: boolean): Resource<KubeObject> =>
-  kind === 'Namespace'
-    ? RESOURCES.namespaces
-    : {
-        ...{ group: 'rbac.authorization.k8s.io', version: 'v1' },
-        ...{ plural: `${kind.toLowerCase()}s`, kind, namespaced },
-      };
+/** Returns the resource of an object of a kind whose plural is regular. */
+function resourceOf({ apiVersion = 'v1', kind = '', metadata }: KubeObject): Resource<KubeObject> {
+  const [group = '', version = ''] = apiVersion.includes('/') ? apiVersion.split('/') : ['', apiVersion];
+  const namespaced = metadata?.namespace !== undefined;
+  return { group, version, plural: `${kind.toLowerCase()}s`, kind, namespaced };
+}
