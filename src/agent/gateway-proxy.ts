@@ -48,7 +48,8 @@ export interface GatewayProxy {
 const MAX_CHECKS = 24;
 const MEMORY_MIB = 512;
 const MAX_THREADS = 4;
-const MAX_CONNECTIONS = 20_000;
+/** Two buffers of 16 KiB each, so that all of them need less than the memory above. */
+const MAX_CONNECTIONS = 10_000;
 /** For listeners, threads and this proxy's own files. */
 const RESERVED_FILES = 500;
 /** Of Debian and others, where the package has no user of its own. */

@@ -19,6 +19,8 @@ export interface FrontendOptions {
   readonly binds: readonly string[];
   readonly port: HttpPort | TlsPort;
   readonly listeners: readonly HttpListener[];
+  /** Open connections that one client may have, an IPv6 network of 64 bits as one. */
+  readonly perSource: number;
 }
 
 /** The value of names without a listener or table; others are numbers. */
@@ -28,7 +30,7 @@ type Numbered = Resolution<HttpListener['hosts'][number]>;
 
 /** Returns the frontend of a port for HTTP, whose TLS, if any, ends at its bind lines. */
 export function httpFrontend(options: FrontendOptions, tables: PathTables): Frontend {
-  const { name, binds, port, listeners } = options;
+  const { name, binds, port, listeners, perSource } = options;
   const isTls = port.kind === 'tls';
   const used = new Map<string, PathTable>();
   const hosts = hostMaps(listeners);
@@ -45,6 +47,8 @@ export function httpFrontend(options: FrontendOptions, tables: PathTables): Fron
   const misdirected = checksListener ? misdirectedRules(name, listeners, files) : [];
   const lines = [
     ...binds.map((bind) => `bind ${bind}`),
+    'tcp-request connection track-sc0 src,ipmask(32,64) table sources',
+    `tcp-request connection reject if { sc0_conn_cur gt ${perSource} }`,
     ...requestChecks,
     'http-request set-var(txn.host) req.hdr(host),host_only,lower',
     'http-request set-var(txn.path) path',

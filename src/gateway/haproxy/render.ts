@@ -56,7 +56,7 @@ export function render(input: RenderInput, excluded: ReadonlySet<string> = new S
   };
   const refused = [...sections.refused, ...tables.refused].sort((a, b) => (a.id < b.id ? -1 : 1));
   return {
-    head: [globalText(input.settings), DEFAULTS, ...texts].join('\n\n'),
+    head: [globalText(input.settings), DEFAULTS, SOURCES, ...texts].join('\n\n'),
     sections: [none, ...sections.sections],
     files,
     refused,
@@ -76,18 +76,19 @@ function portText(
   tables: ReturnType<typeof createPathTables>,
   files: Map<string, string>,
 ): string | null {
+  const perSource = sourceConnections(input.settings.maxConnections);
   const add = (frontend: ReturnType<typeof httpFrontend>) => {
     for (const [file, text] of frontend.files) files.set(file, text);
     return frontend.text;
   };
   if (port.kind === 'http')
-    return add(httpFrontend({ name, binds, port, listeners: port.listeners }, tables));
+    return add(httpFrontend({ name, binds, port, listeners: port.listeners, perSource }, tables));
   if (port.kind !== 'tls') return null;
   const listeners = port.listeners.filter((one) => one.kind === 'https');
   if (listeners.length === 0) return null;
   files.set(`${name}.crt-list`, lines(certificateLines(listeners, input)));
   const secure = binds.map((bind) => `${bind} ssl crt-list ${name}.crt-list alpn h2,http/1.1${strict(port)}`);
-  return add(httpFrontend({ name, binds: secure, port, listeners }, tables));
+  return add(httpFrontend({ name, binds: secure, port, listeners, perSource }, tables));
 }
 
 /** Without a listener for all names, connections for others end in their handshake; a wildcard here has one label only. */
@@ -137,6 +138,12 @@ function globalText({ threads, maxConnections, user, chroot }: ProxySettings): s
     'tune.http.maxhdr 101',
   ].join('\n  ');
 }
+
+/** The open connections of each client, of all frontends together. */
+const SOURCES = ['backend sources', 'stick-table type ipv6 size 50k expire 60s store conn_cur'].join('\n  ');
+
+/** One client's share of all connections, so that it cannot keep others out. */
+const sourceConnections = (maxConnections: number): number => Math.max(50, Math.floor(maxConnections / 4));
 
 const DEFAULTS = [
   'defaults',
