@@ -26,7 +26,7 @@ import { startControlSocket } from './control-socket.ts';
 import type { ControlSources } from './control-sources.ts';
 import { startDnsFallback } from './dns-fallback-part.ts';
 import { startDns } from './dns-part.ts';
-import { startEgress } from './egress-part.ts';
+import { removeEgress, startEgress } from './egress-part.ts';
 import { startPolicyPart } from './enforced-policies.ts';
 import { indexObjects, listObjectsToExplain } from './explain-objects.ts';
 import { type FollowedNodes, followNodes, needsProxierRights } from './followed-nodes.ts';
@@ -79,6 +79,15 @@ export async function startAgent(configuration: AgentConfiguration, options: Age
   } catch (error) {
     await runtime?.close();
     throw error;
+  }
+}
+
+/** Removes what an agent with the announcer has left. */
+function removeEgressOf({ logger }: AgentContext): void {
+  try {
+    removeEgress();
+  } catch (error) {
+    logger.warn({ err: error }, `failed to remove the rules of egress gateways: ${messageOf(error)}`);
   }
 }
 
@@ -321,7 +330,9 @@ const start = async (agent: StartingAgent) => {
   }
   if ((agent.followed.problem() ?? unwritable) !== null) onProblem(null);
   const policies = await startPolicyPart(agent.context, agent.followed);
-  const egress = network ? startEgress(agent.context, agent.followed.nodes) : null;
+  // Without the announcer, no node can have an address of a gateway.
+  const egress = network && loadBalancer ? startEgress(agent.context, agent.followed.nodes) : null;
+  if (network && !egress) removeEgressOf(agent.context);
   const open = (from: Node) =>
     startNetwork(
       agent.context,

@@ -1,8 +1,6 @@
 import { rmdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { Mode } from '../dataplane/dataplane.ts';
-import { removeGatewayTables } from '../egress/held-addresses.ts';
-import { removePolicyRoutes } from '../egress/policy-routes.ts';
 import { NftRefusal } from '../kernel/nftables/connection.ts';
 import { readOptionalFile } from '../kernel/optional-file.ts';
 import { deleteAddress } from '../kernel/rtnetlink/addresses.ts';
@@ -21,6 +19,7 @@ import { removePolicies } from '../policy/enforcement.ts';
 import type { AgentConfiguration } from './agent-configuration.ts';
 import { availableModes, openDataplane } from './dataplanes.ts';
 import { DNS_ADDRESSES_FILE } from './dns-part.ts';
+import { removeEgress } from './egress-part.ts';
 import { familiesWithoutKubeProxy, untilKubeProxyForwards } from './kube-proxy-readiness.ts';
 import { MODE_FILE } from './mode-switch.ts';
 import { findRunningKubeProxy } from './running-kube-proxy.ts';
@@ -96,8 +95,7 @@ export async function removeAll(
   }
   if (configuration === null || configuration.network)
     await step('pod network', async () => {
-      removeGatewayTables();
-      removePolicyRoutes();
+      removeEgress();
       removeNodeNetwork();
       // An agent that starts again with this configuration reconnects the pods.
       if (configuration === null) await removePods(stateDir);

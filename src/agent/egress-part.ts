@@ -58,6 +58,12 @@ export interface EgressPart {
   readonly pods: () => readonly Pod[];
 }
 
+/** Removes the tables and routes of gateways from this node. */
+export function removeEgress(): void {
+  removeGatewayTables();
+  removePolicyRoutes();
+}
+
 /** Follows EgressGateways; pods and namespaces of the whole cluster as soon as there is one. */
 export function startEgress(context: AgentContext, nodes: Informer<Node>): EgressPart {
   const { configuration, clock, signal } = context;
@@ -250,8 +256,7 @@ export function startEgress(context: AgentContext, nodes: Informer<Node>): Egres
     .then(() => followed && Promise.all([followed.pods.synced, followed.namespaces.synced]))
     .then(() => {
       ready.isDone = true;
-      if (objects.list().length === 0) removeGatewayTables();
-      if (objects.list().length === 0) removePolicyRoutes();
+      if (objects.list().length === 0) removeEgress();
       return changed();
     });
   started.catch((error: unknown) => {
