@@ -1,10 +1,10 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { problemsOf, withFallback } from '../controllers/gateways.ts';
+import { problemsOf } from '../controllers/gateways.ts';
 import { followGatewayObjects } from '../gateway/follow-objects.ts';
 import { followReferences } from '../gateway/follow-references.ts';
 import { gatewayOf, READY_PORTS_ANNOTATION, readyPortsText } from '../gateway/gateway-service.ts';
-import { findReferences } from '../gateway/references.ts';
+import { findReferences, withFallback } from '../gateway/references.ts';
 import { backendEndpoints, indexSlices } from '../gateway/service-endpoints.ts';
 import { findProgram } from '../kernel/program-path.ts';
 import type { Informer } from '../kube/informer.ts';

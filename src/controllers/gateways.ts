@@ -12,8 +12,8 @@ import {
   usedNodePorts,
 } from '../gateway/gateway-service.ts';
 import { classOf, ownIngressClasses } from '../gateway/ingress-class.ts';
-import { GATEWAY_CONTROLLER, type GatewayObjects, noObjects } from '../gateway/objects.ts';
-import { findReferences } from '../gateway/references.ts';
+import { GATEWAY_CONTROLLER, type GatewayObjects } from '../gateway/objects.ts';
+import { findReferences, withFallback } from '../gateway/references.ts';
 import type { GatewayPlan } from '../gateway/route-map.ts';
 import { hasReason } from '../kube/client.ts';
 import { ingressAddresses } from '../kube/load-balancer.ts';
@@ -222,15 +222,6 @@ export function startGateways(context: GatewayControllerContext): void {
 
 const isForwarded = ({ ports }: GatewayPlan): boolean =>
   ports.some(({ kind }) => kind === 'http' || kind === 'tls');
-
-/** Certificates of Ingresses that do not exist are replaced by one that no client trusts, so that TLS fails where its owner looks. */
-export function withFallback(objects: GatewayObjects): GatewayObjects['certificates'] {
-  const ofIngresses = findReferences({
-    ...noObjects(),
-    ...{ ingresses: objects.ingresses, ingressClasses: objects.ingressClasses },
-  });
-  return new Map([...objects.certificates, ...ofIngresses.certificates.map((key) => [key, null] as const)]);
-}
 
 /** Returns what makes each object unusable; null: it is usable. */
 export const problemsOf = (

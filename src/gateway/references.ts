@@ -1,7 +1,7 @@
 import { ownGatewayClasses } from './gateway-reader.ts';
 import { keyOf } from './identity.ts';
 import { classOf, ownIngressClasses } from './ingress-class.ts';
-import type { GatewayObject, GatewayObjects } from './objects.ts';
+import { type GatewayObject, type GatewayObjects, noObjects } from './objects.ts';
 import { list, optionalText, type Raw, record, text } from './raw.ts';
 import { indexReferenceGrants, type ReferenceGrants, type ReferenceSource } from './reference-grants.ts';
 import type { AuthorityKey, CertificateKey } from './route-map.ts';
@@ -43,6 +43,15 @@ export function findReferences(objects: GatewayObjects): References {
         { kind: 'Gateway', namespace: namespaceOf(object) },
       );
   return { certificates: [...certificates].sort(), authorities: [...authorities].sort() };
+}
+
+/** Certificates of Ingresses that do not exist are replaced by one that no client trusts, so that TLS fails where its owner looks. */
+export function withFallback(objects: GatewayObjects): GatewayObjects['certificates'] {
+  const ofIngresses = findReferences({
+    ...noObjects(),
+    ...{ ingresses: objects.ingresses, ingressClasses: objects.ingressClasses },
+  });
+  return new Map([...objects.certificates, ...ofIngresses.certificates.map((key) => [key, null] as const)]);
 }
 
 interface Collector {
