@@ -24,7 +24,7 @@ export interface FollowedGatewayObjects {
 export const INGRESSES: Resource<KubeObject> = {
   ...{ group: 'networking.k8s.io', version: 'v1', plural: 'ingresses', kind: 'Ingress', namespaced: true },
 };
-const INGRESS_CLASSES: Resource<KubeObject> = {
+export const INGRESS_CLASSES: Resource<KubeObject> = {
   ...{
     group: 'networking.k8s.io',
     version: 'v1',
@@ -48,7 +48,7 @@ interface Definition extends KubeObject {
 
 const GROUP = 'gateway.networking.k8s.io';
 /** The kinds of the Gateway API, by the plural of their definition. */
-const KINDS = {
+export const GATEWAY_KINDS = {
   gatewayclasses: ['gatewayClasses', 'GatewayClass'],
   gateways: ['gateways', 'Gateway'],
   listenersets: ['listenerSets', 'ListenerSet'],
@@ -60,7 +60,8 @@ const KINDS = {
   referencegrants: ['referenceGrants', 'ReferenceGrant'],
   backendtlspolicies: ['backendTlsPolicies', 'BackendTLSPolicy'],
 } as const satisfies Record<string, readonly [keyof GatewayObjects, string]>;
-const VERSIONS = ['v1', 'v1beta1', 'v1alpha3', 'v1alpha2'];
+/** In the order in which they are preferred. */
+export const GATEWAY_VERSIONS = ['v1', 'v1beta1', 'v1alpha3', 'v1alpha2'];
 
 interface FollowedKind {
   readonly resource: Resource<KubeObject>;
@@ -109,7 +110,13 @@ export function followGatewayObjects(
     namespaces ??= follow(RESOURCES.namespaces, signal);
     const end = new AbortController();
     const resource: Resource<KubeObject> = {
-      ...{ group: GROUP, version, plural, kind: KINDS[plural][1], namespaced: plural !== 'gatewayclasses' },
+      ...{
+        group: GROUP,
+        version,
+        plural,
+        kind: GATEWAY_KINDS[plural][1],
+        namespaced: plural !== 'gatewayclasses',
+      },
     };
     kinds.set(plural, { resource, end, objects: follow(resource, AbortSignal.any([signal, end.signal])) });
   };
@@ -132,7 +139,10 @@ export function followGatewayObjects(
       services: services.list() as readonly GatewayObject[],
       namespaces: listed(namespaces),
       ...Object.fromEntries(
-        [...kinds].map(([plural, { objects }]) => [KINDS[plural as keyof typeof KINDS][0], listed(objects)]),
+        [...kinds].map(([plural, { objects }]) => [
+          GATEWAY_KINDS[plural as keyof typeof GATEWAY_KINDS][0],
+          listed(objects),
+        ]),
       ),
     }),
     resourceOf: (kind) =>
@@ -140,9 +150,11 @@ export function followGatewayObjects(
   };
 }
 
-function pluralOf({ metadata }: Definition): keyof typeof KINDS | null {
+function pluralOf({ metadata }: Definition): keyof typeof GATEWAY_KINDS | null {
   const [plural = '', ...group] = (metadata?.name ?? '').split('.');
-  return group.join('.') === GROUP && Object.hasOwn(KINDS, plural) ? (plural as keyof typeof KINDS) : null;
+  return group.join('.') === GROUP && Object.hasOwn(GATEWAY_KINDS, plural)
+    ? (plural as keyof typeof GATEWAY_KINDS)
+    : null;
 }
 
 function servedVersion({ spec, status }: Definition): string | null {
@@ -153,7 +165,7 @@ function servedVersion({ spec, status }: Definition): string | null {
   const served = (spec?.versions ?? []).flatMap(({ name, served: isServed }) =>
     isServed && name ? [name] : [],
   );
-  return VERSIONS.find((version) => served.includes(version)) ?? null;
+  return GATEWAY_VERSIONS.find((version) => served.includes(version)) ?? null;
 }
 
 /** Drops what is not read: the field owners and kubectl's copy, half of an object's size. */
