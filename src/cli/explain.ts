@@ -5,6 +5,7 @@ import { parseServicePort } from '../cluster/service-port.ts';
 import { createClient } from '../kube/client.ts';
 import { httpTransport } from '../kube/transport.ts';
 import { renderComparison } from '../modes/comparison-text.ts';
+import { aroundPacket } from '../observe/explain-request-text.ts';
 import { MARK, renderExplanation, renderShort } from '../observe/explain-text.ts';
 import { defineCommand } from './command.ts';
 import { wrapLines } from './help-text.ts';
@@ -20,6 +21,7 @@ export const command = defineCommand({
   summary: 'explain the path of a packet, and why it fails',
   description: [
     'Explains what would happen to a packet: which endpoints may get it, with their probabilities, and whether a process accepts it there; if the packet would not be delivered, it also prints the reason and the fix. Checks the objects, the forwarding table of the node, routes, listening sockets and network policies; the verdict is UNKNOWN if something cannot be checked. Does not send the packet. Names are resolved from FROM, by its own name servers.',
+    'Of a URL that a gateway has (Ingress, Gateway API), it also prints what the gateway does with GET: the route, its filters, the backends with their shares, or the answer of the gateway itself; the path is then that of the packet to the gateway.',
     'With --modes: shows how each proxy mode implements a Service: its rules, map entries, virtual servers and listeners, their number, what a packet passes, and where its address is translated. Nothing is switched: the objects of the mode in use are compared with the kernel; those of the other modes are what they would write.',
     'The exit status is 0 if every endpoint would accept the packet.',
   ],
@@ -58,6 +60,7 @@ export const command = defineCommand({
     'explain client svc/hello',
     'explain client http://hello/ -6',
     'explain outside node/node-1:30080/UDP --verbose',
+    'explain outside https://shop.example/cart',
     'explain --who-can shop/web-0:8080',
     'explain --who-can svc/shop/web:80',
     'explain svc/hello --modes',
@@ -116,7 +119,8 @@ export const command = defineCommand({
       options.verbose
         ? wrapLines(renderExplanation(explanation), output.columns)
         : renderShort(explanation, output.columns);
-    const text = () => plain().replace(`${mark}:`, `${paint(output, colour, mark)}:`);
+    const painted = () => plain().replace(`${mark}:`, `${paint(output, colour, mark)}:`);
+    const text = () => aroundPacket(explanation, painted(), (lines) => wrapLines(lines, output.columns));
     output.out(renderFacts(explanation, options) ?? text());
     return explanation.verdict === 'delivered' ? 0 : 1;
   },

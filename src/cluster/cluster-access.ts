@@ -14,6 +14,7 @@ import { compareModesOn, type ModesQuestion, openFlows } from './agent-client.ts
 import { type ClusterReport, readReport } from './cluster-report.ts';
 import { COMMAND_ROOT, type CommandRefusal } from './command-paths.ts';
 import { createFlowExplainer } from './explain-flow.ts';
+import { explainUrl } from './explain-url.ts';
 import type { FlowExplainer } from './explainer.ts';
 import {
   type Fault,
@@ -84,7 +85,8 @@ async function openByFiles(name: string): Promise<ClusterAccess> {
     get credentials() {
       return readKubeconfig(clusterPaths(name).kubeconfig);
     },
-    explain: (request) => createFlowExplainer(state).explain(request),
+    explain: (request) =>
+      withClient(name, (client) => explainUrl(request, () => client, createFlowExplainer(state))),
     explainer: () => createFlowExplainer(state, { objectsMaxAgeMs: OBJECTS_MAX_AGE_MS }),
     trace: (question) =>
       withClient(name, async (client) =>

@@ -6,6 +6,10 @@ import { after, describe, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { endpoint, frontend, serviceMap } from '../dataplane/testing/service-map.ts';
 import type { FlowsEntry } from '../flows/flow-line.ts';
+import { explainRequest } from '../gateway/explain-request.ts';
+import { readRequestGateways } from '../gateway/request-gateways.ts';
+import { readRequestUrl } from '../gateway/request-url.ts';
+import { ingress, ingressClass, ingressPath, objects, service } from '../gateway/testing/objects.ts';
 import type { Client } from '../kube/client.ts';
 import { compareModes } from '../modes/comparison.ts';
 import { ask, view } from '../observe/testing/explain-scene.ts';
@@ -149,6 +153,27 @@ describe('what the handlers pass on is valid', () => {
   test('explanations', () => {
     for (const to of ['web:80', 'svc/shop/web:80', '10.96.0.99:80', '10.244.9.9:80'])
       assertValid('Explanation', ask(view(), 'shop/client-1', to));
+  });
+  test('explanations of URLs that a gateway has', () => {
+    const gateways = readRequestGateways(
+      objects({
+        ingressClasses: [ingressClass()],
+        services: [service('web')],
+        ingresses: [
+          ingress('shop', [
+            { host: 'shop.example', paths: [ingressPath('/', 'web'), ingressPath('/none', 'none')] },
+          ]),
+          ingress('late', [{ host: 'shop.example', paths: [ingressPath('/', 'web')] }], { age: 1 }),
+        ],
+      }),
+    );
+    const way = { gateway: 'ingress/fairlead', others: [], address: null, source: null };
+    for (const text of ['http://shop.example/a?b', 'http://shop.example/none', 'http://a.example:81/']) {
+      const url = readRequestUrl(text);
+      assert.ok(url);
+      const gateway = explainRequest(gateways, url, way);
+      assertValid('Explanation', { ...ask(view(), 'shop/client-1', 'web:80'), gateway });
+    }
   });
   test('a Service in every mode', () => {
     const web = frontend({

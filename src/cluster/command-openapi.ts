@@ -2,6 +2,7 @@ import { availableModes } from '../agent/dataplanes.ts';
 import { FLOW_LINE_KINDS, FLOW_VERDICTS } from '../flows/flow-line.ts';
 import { COUNT, FLAG, type JsonSchema, list, object, orNull, TEXT } from '../lib/json-schema.ts';
 import { COMMAND_OPERATIONS, COMMAND_ROOT, type CommandOperation } from './command-paths.ts';
+import { requestSchema } from './explained-request-schema.ts';
 import { DEFAULT_DELAY_MS, FAULT_KINDS, MAX_DELAY_MS } from './faults.ts';
 
 const NUMBER: JsonSchema = { type: 'number' };
@@ -103,62 +104,66 @@ export const SCHEMAS = {
     ['links'],
   ),
   ExplainRequest: object({ from: TEXT, to: TEXT, family: orNull(FAMILY) }, ['family']),
-  Explanation: object({
-    from: TEXT,
-    to: TEXT,
-    packet: orNull(
-      object({
-        source: TEXT,
-        sourceClass: one('pod', 'node', 'external'),
-        destination: TEXT,
-        port: COUNT,
-        protocol: one('TCP', 'UDP', 'SCTP'),
-        node: orNull(TEXT),
+  Explanation: object(
+    {
+      from: TEXT,
+      to: TEXT,
+      packet: orNull(
+        object({
+          source: TEXT,
+          sourceClass: one('pod', 'node', 'external'),
+          destination: TEXT,
+          port: COUNT,
+          protocol: one('TCP', 'UDP', 'SCTP'),
+          node: orNull(TEXT),
+        }),
+      ),
+      steps: list(STEP),
+      endpoints: list(
+        object({
+          address: TEXT,
+          port: COUNT,
+          pod: orNull(TEXT),
+          node: orNull(TEXT),
+          odds: { type: 'number', minimum: 0, maximum: 1 },
+          terminating: FLAG,
+          masquerade: FLAG,
+          hairpin: FLAG,
+          nextHop: TEXT,
+          arrival: one(
+            ...[
+              'answered',
+              'refused',
+              'queue-full',
+              'waits',
+              'no-host',
+              'reply-lost',
+              'unreachable',
+              'denied',
+              'filtered',
+              'filtered-rejected',
+              'fault',
+              'unknown',
+            ],
+          ),
+          clientSeen: orNull(TEXT),
+        }),
+      ),
+      clientSeen: orNull(TEXT),
+      verdict: one('delivered', 'partial', 'rejected', 'dropped', 'unreachable', 'unresolved', 'unknown'),
+      reason: TEXT,
+      causes: list(object({ text: TEXT, object: orNull(TEXT), field: orNull(TEXT), fix: orNull(TEXT) })),
+      missing: list({
+        type: 'object',
+        properties: { kind: TEXT },
+        required: ['kind'],
+        additionalProperties: true,
       }),
-    ),
-    steps: list(STEP),
-    endpoints: list(
-      object({
-        address: TEXT,
-        port: COUNT,
-        pod: orNull(TEXT),
-        node: orNull(TEXT),
-        odds: { type: 'number', minimum: 0, maximum: 1 },
-        terminating: FLAG,
-        masquerade: FLAG,
-        hairpin: FLAG,
-        nextHop: TEXT,
-        arrival: one(
-          ...[
-            'answered',
-            'refused',
-            'queue-full',
-            'waits',
-            'no-host',
-            'reply-lost',
-            'unreachable',
-            'denied',
-            'filtered',
-            'filtered-rejected',
-            'fault',
-            'unknown',
-          ],
-        ),
-        clientSeen: orNull(TEXT),
-      }),
-    ),
-    clientSeen: orNull(TEXT),
-    verdict: one('delivered', 'partial', 'rejected', 'dropped', 'unreachable', 'unresolved', 'unknown'),
-    reason: TEXT,
-    causes: list(object({ text: TEXT, object: orNull(TEXT), field: orNull(TEXT), fix: orNull(TEXT) })),
-    missing: list({
-      type: 'object',
-      properties: { kind: TEXT },
-      required: ['kind'],
-      additionalProperties: true,
-    }),
-    askNode: orNull(TEXT),
-  }),
+      askNode: orNull(TEXT),
+      gateway: requestSchema(),
+    },
+    ['gateway'],
+  ),
   TracedFlow: object({
     explanation: { $ref: '#/components/schemas/Explanation' },
     lookups: list(object({ name: TEXT, type: one('A', 'AAAA'), server: TEXT, said: TEXT, trace: TRACE })),

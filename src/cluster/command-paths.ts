@@ -13,6 +13,7 @@ import type { ExplainRequest } from '../observe/explain-view.ts';
 import { compareModesOn, openFlows, readModesQuestion } from './agent-client.ts';
 import { readReport } from './cluster-report.ts';
 import { createFlowExplainer } from './explain-flow.ts';
+import { explainUrl } from './explain-url.ts';
 import { listFaults, plantFault, readFaultRequest, undoFaults } from './faults.ts';
 import { changeMode, readModeRequest } from './mode-change.ts';
 import { readObjectQuestion, readObjectText } from './object-text.ts';
@@ -74,7 +75,7 @@ export function commandPaths(name: string, client: () => Client): FurtherPaths {
             machine: machineOf(name),
             listObjects,
           });
-          return json(200, await explainer.explain(readExplainRequest(await body())));
+          return json(200, await explainUrl(readExplainRequest(await body()), client, explainer));
         }
         case 'POST trace': {
           const question = readExplainRequest(await body());

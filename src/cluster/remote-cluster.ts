@@ -15,6 +15,7 @@ import type { ModeComparison } from '../modes/comparison.ts';
 import type { ExplainRequest } from '../observe/explain-view.ts';
 import type { Explanation } from '../observe/explanation.ts';
 import type { ModesQuestion } from './agent-client.ts';
+import { explainUrl } from './explain-url.ts';
 import type { FlowExplainer } from './explainer.ts';
 import type { ContextPlace } from './kubeconfig-contexts.ts';
 import { createRemoteAgents, findAgents, type RemoteAgent, type RemoteAgents } from './remote-agents.ts';
@@ -131,7 +132,7 @@ export function remoteCluster(
     explainer,
     async explain(request) {
       refuseOutside(request);
-      return await (await explainer()).explain(request);
+      return await explainUrl(request, () => client, await explainer());
     },
     ask: (node, operation, body) => remote.ask(agentOf(node), operation, body),
     async compareModes({ node, namespace, name }) {

@@ -1,3 +1,4 @@
+import type { ExplainedRequest } from '../gateway/explain-request.ts';
 import type { SocketAddress } from '../lib/address.ts';
 import type { Protocol, SourceClass } from '../service/model.ts';
 import type { FactRequest } from './fact-requests.ts';
@@ -115,4 +116,6 @@ export interface Explanation {
   readonly missing: readonly FactRequest[];
   /** The node whose agent has the missing forwarding table; null if none is missing. */
   readonly askNode: string | null;
+  /** Of a URL: what the gateway that has it does with the request; absent: no gateway has it. */
+  readonly gateway?: ExplainedRequest;
 }
