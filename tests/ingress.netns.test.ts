@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
 import { createAuthority } from '../src/lib/pki.ts';
 import { eventually } from '../src/lib/testing/eventually.ts';
+import type { Explanation } from '../src/observe/explanation.ts';
 import { type Cluster, freeLocalPort, HELLO, startCluster } from './testing/cluster.ts';
 
 /** Ingresses through HAProxy, from outside, in the modes that work on every kernel; ipvs is in the virtual machine's tests. */
@@ -138,6 +139,31 @@ describe('Ingresses', () => {
       }
     });
   }
+
+  test('explain says what they answer, of a name that DNS does not know as well', async () => {
+    const [address = ''] = found;
+    const asked = ['http://shop.example/', 'http://shop.example/none', 'http://shop.example/mine'];
+    const further = [
+      'http://shop.example/theirs',
+      'https://shop.example/',
+      url(address, '/any'),
+      url(address, '/x'),
+    ];
+    for (const one of [...asked, ...further]) {
+      const place = [80, 443].flatMap((port) => ['--resolve', `shop.example:${port}:${address}`]);
+      const real = await status('-k', ...place, one);
+      const { out, error } = await cluster.fairlead('explain', 'outside', one, '-o', 'json');
+      assert.match(out, /"gateway"/, error);
+      const { gateway, packet, verdict } = JSON.parse(out) as Explanation;
+      assert.equal(gateway?.result === 'forwarded' ? '200' : String(gateway?.status), real, `${one}\n${out}`);
+      assert.equal(verdict, 'delivered');
+      assert.ok(found.includes(packet?.destination ?? ''), out);
+      if (gateway?.result !== 'forwarded') continue;
+      const words = gateway.next?.split(' ').slice(1) ?? [];
+      const next = await cluster.fairlead(...words);
+      assert.match(next.out, /^DELIVERED/, gateway.next ?? '');
+    }
+  });
 
   test('terminate TLS with the certificate of the Secret, by server name', async () => {
     for (const address of found) {
