@@ -104,6 +104,22 @@ test('settled does not wait for changes after it', async () => {
   await loop.close();
 });
 
+test('a refusal is tried again although everything was programmed before its first retry', async () => {
+  const { loop, calls, results, pass } = open();
+  results.push({ refused: true }, { refused: true });
+  loop.changed();
+  await pass(50);
+  loop.rewrite();
+  await pass();
+  assert.deepEqual(calls, ['everything', 'everything']);
+  // The first retry would have been after 100 ms; the second refusal is retried after 200 ms.
+  await pass(100);
+  assert.deepEqual(calls, ['everything', 'everything']);
+  await pass(100);
+  assert.deepEqual(calls, ['everything', 'everything', 'everything']);
+  await loop.close();
+});
+
 test('failures are repeated with growing delays up to the longest, and changes do not shorten them', async () => {
   const { loop, calls, results, pass } = open();
   results.push(...Array.from({ length: 4 }, () => new Error('no memory')));

@@ -110,6 +110,8 @@ export function createReconcileLoop(name: string, options: ReconcileOptions): Re
     program: () => guarded(program),
     async retry() {
       send({ kind: 'retry' });
+      // The queue keeps one timer, the earliest: that of an earlier retry stands for the one that is due now.
+      if (state.retryAt !== null) queue.addAfter('retry', Math.max(1, state.retryAt - clock.now()));
     },
     verify: () => guarded(repair),
     async 'verify-when-idle'() {
