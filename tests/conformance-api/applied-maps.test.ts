@@ -1,5 +1,6 @@
 import { strict as assert } from 'node:assert';
 import { after, before, describe, test } from 'node:test';
+import { defineKind, sendServed, wordsOfError } from './custom-kind.ts';
 import { type ApiAnswer, type Oracle, startOracle } from './oracle.ts';
 import { startOurServer } from './tester.ts';
 
@@ -67,38 +68,16 @@ const values: readonly unknown[] = [
   ...[{ m: { a: { a: 'x', z: 1 } } }, { m: [{ a: 1 }] }, { m: [{ a: 'x' }] }],
 ];
 
-async function define(server: Oracle, index: number, schema: object): Promise<void> {
-  const plural = `maps${index}`;
-  const made = await server.send('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', {
-    apiVersion: 'apiextensions.k8s.io/v1',
-    kind: 'CustomResourceDefinition',
-    metadata: { name: `${plural}.example.com` },
-    spec: {
-      group: 'example.com',
-      scope: 'Cluster',
-      names: { plural, singular: `map${index}`, kind: `Map${index}`, listKind: `Map${index}List` },
-      versions: [
-        {
-          name: 'v1',
-          served: true,
-          storage: true,
-          schema: { openAPIV3Schema: object({ spec: object({ field: schema }) }) },
-        },
-      ],
-    },
+const define = (server: Oracle, index: number, schema: object): Promise<void> =>
+  defineKind(server, {
+    ...{ singular: `map${index}`, kind: `Map${index}` },
+    schema: object({ spec: object({ field: schema }) }),
   });
-  assert.equal(made.status, 201, JSON.stringify(made.body));
-}
 
-async function apply(server: Oracle, index: number, name: string, field: unknown): Promise<ApiAnswer> {
-  const path = `/apis/example.com/v1/maps${index}/${name}?fieldManager=test`;
+function apply(server: Oracle, index: number, name: string, field: unknown): Promise<ApiAnswer> {
+  const path = `/apis/example.com/v1/map${index}s/${name}?fieldManager=test`;
   const body = { apiVersion: 'example.com/v1', kind: `Map${index}`, metadata: { name }, spec: { field } };
-  for (;;) {
-    const answer = await server.send('PATCH', path, body, 'application/apply-patch+yaml');
-    // The definition is served a moment after its creation.
-    if (answer.status !== 404) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
+  return sendServed(server, 'PATCH', path, body, 'application/apply-patch+yaml');
 }
 
 /** Returns what both servers must answer alike: status, message, and the object with the owners of its fields. */
@@ -111,10 +90,7 @@ function compared({ status, body }: ApiAnswer): unknown {
   };
   if (kind !== 'Status')
     return { status, spec, fields: metadata.managedFields?.map(({ fieldsV1 }) => fieldsV1) };
-  // Of several problems, kube-apiserver lists the first ones of a random order; it names one undeclared field.
-  const undeclared = /field not declared in schema/.test(message ?? '');
-  const words = message?.split(/[\s,[\]]+/).sort();
-  return { status, problem: undeclared ? 'undeclared' : words };
+  return { status, problem: wordsOfError(message) };
 }
 
 describe('server-side apply of custom objects with', { skip, timeout: 120_000 }, () => {

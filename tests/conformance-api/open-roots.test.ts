@@ -1,5 +1,6 @@
 import { strict as assert } from 'node:assert';
 import { after, before, describe, test } from 'node:test';
+import { defineKind, sendServed } from './custom-kind.ts';
 import { type ApiAnswer, type Oracle, startOracle } from './oracle.ts';
 import { startOurServer } from './tester.ts';
 
@@ -27,19 +28,7 @@ const objects: readonly [what: string, object: object][] = [
 
 /** Applies each object by a manager, then another value of the same fields by a second one, without and with force. */
 async function observe(server: Oracle, index: number, root: object): Promise<ApiAnswer[]> {
-  const plural = `roots${index}`;
-  const made = await server.send('POST', '/apis/apiextensions.k8s.io/v1/customresourcedefinitions', {
-    apiVersion: 'apiextensions.k8s.io/v1',
-    kind: 'CustomResourceDefinition',
-    metadata: { name: `${plural}.example.com` },
-    spec: {
-      group: 'example.com',
-      scope: 'Cluster',
-      names: { plural, singular: `root${index}`, kind: `Root${index}`, listKind: `Root${index}List` },
-      versions: [{ name: 'v1', served: true, storage: true, schema: { openAPIV3Schema: root } }],
-    },
-  });
-  assert.equal(made.status, 201, JSON.stringify(made.body));
+  await defineKind(server, { singular: `root${index}`, kind: `Root${index}`, schema: root });
   const answers: ApiAnswer[] = [];
   for (const [number, [, object]] of objects.entries()) {
     const name = `one-${number}`;
@@ -59,19 +48,13 @@ async function observe(server: Oracle, index: number, root: object): Promise<Api
       ['fieldManager=second&force=true', { spec: { size: 9 }, data: { k: 'z' } }],
       ['fieldManager=first', {}],
     ] as const)
-      answers.push(await apply(server, `/apis/example.com/v1/${plural}/${name}?${query}`, body(change)));
+      answers.push(await apply(server, `/apis/example.com/v1/root${index}s/${name}?${query}`, body(change)));
   }
   return answers;
 }
 
-async function apply(server: Oracle, path: string, body: object): Promise<ApiAnswer> {
-  for (;;) {
-    const answer = await server.send('PATCH', path, body, 'application/apply-patch+yaml');
-    // The definition is served a moment after its creation.
-    if (answer.status !== 404) return answer;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-}
+const apply = (server: Oracle, path: string, body: object): Promise<ApiAnswer> =>
+  sendServed(server, 'PATCH', path, body, 'application/apply-patch+yaml');
 
 /** Returns what both servers must answer alike: status, message, and the object with the owners of its fields. */
 function compared({ status, body }: ApiAnswer): unknown {
